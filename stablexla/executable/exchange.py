@@ -38,7 +38,7 @@ class Exchange:
         """
         sets = set()
         for collective in collectives:
-            groups = collective.get("groups") or _joined(collective.get("pairs", ()))
+            groups = collective.get("groups") or _connected_groups(collective.get("pairs", ()))
             sets |= {tuple(sorted({device // self._local for device in group})) for group in groups}
         everybody = tuple(range(self._world.size))
         wanted = sorted(processes for processes in sets if len(processes) > 1 and processes != everybody)
@@ -95,7 +95,7 @@ class Exchange:
         )
 
 
-def _joined(pairs: Iterable[tuple[int, int]]) -> list[set[int]]:
+def _connected_groups(pairs: Iterable[tuple[int, int]]) -> list[set[int]]:
     """Return the connected components of devices under pairs, as groups."""
     groups: list[set[int]] = []
     for pair in pairs:

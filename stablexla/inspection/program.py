@@ -35,7 +35,7 @@ UNREPEATABLE = {
 _OPERATION = re.compile(r"(?:stablehlo|chlo|func)\.(\w+)")
 
 
-class Unit:
+class ProgramOperation:
     """An operation of the program with its regions."""
 
     def __init__(self, number: int, op: Any) -> None:
@@ -112,10 +112,10 @@ class FlatProgram:
         block = main_of(module).regions[0].blocks[0]
         *operations, terminator = (view.operation for view in block.operations)
         self.block = block
-        self.units = [Unit(i, op) for i, op in enumerate(operations)]
+        self.units = [ProgramOperation(i, op) for i, op in enumerate(operations)]
         self.arguments: list[Any] = [a for a in block.arguments if not is_token(a.type)]
         self.returns: list[Any] = [v for v in terminator.operands if not is_token(v.type)]
-        self.unit_of: dict[Any, Unit] = {r: u for u in self.units for r in u.op.results}
+        self.unit_of: dict[Any, ProgramOperation] = {r: u for u in self.units for r in u.op.results}
 
     @staticmethod
     def of(source: ir.Module) -> FlatProgram:
@@ -131,7 +131,7 @@ class FlatProgram:
         """Return a region's block as a program; captured values become further parameters."""
         block = region.blocks[0]
         with source.module.context, ir.Location.unknown():
-            maker = _Maker(source.module)
+            maker = _ModuleBuilder(source.module)
             taken = [*block.arguments, *outside]
             maker.begin([v.type for v in taken], [_location_of(v) for v in taken])
             mapping = dict(zip(taken, maker.arguments, strict=True))
@@ -169,7 +169,7 @@ class FlatProgram:
         kept = self._needed(values, last, known, effects=given is None)
         taken = list(self.block.arguments) if given is None else list(given)
         with self.module.context, ir.Location.unknown():
-            maker = _Maker(self.module)
+            maker = _ModuleBuilder(self.module)
             maker.begin([v.type for v in taken], [_location_of(v) for v in taken])
             mapping = dict(zip(taken, maker.arguments, strict=True))
             for unit in kept:
@@ -178,7 +178,7 @@ class FlatProgram:
                 mapping.update(before)
             return maker.end([mapping[v] for v in values])
 
-    def _needed(self, values: Sequence[Any], last: int, known: set[Any], *, effects: bool) -> list[Unit]:
+    def _needed(self, values: Sequence[Any], last: int, known: set[Any], *, effects: bool) -> list[ProgramOperation]:
         wanted = {v for v in values if v not in known}
         kept = []
         for unit in reversed(self.units[: last + 1]):
@@ -187,7 +187,7 @@ class FlatProgram:
                 wanted |= {v for v in unit.reads if v not in known}
         return kept[::-1]
 
-    def needed(self, values: Sequence[Any], given: Sequence[Any]) -> list[Unit]:
+    def needed(self, values: Sequence[Any], given: Sequence[Any]) -> list[ProgramOperation]:
         """Return the operations of `returning(values, given=...)`."""
         last = max((self.unit_of[v].number for v in values if v in self.unit_of), default=-1)
         return self._needed(values, last, set(given), effects=False)
@@ -204,7 +204,7 @@ class FlatProgram:
         made = [r for unit in self.units[:number] for r in unit.results if not self.is_small_constant(r)]
         return [v for v in [*self.arguments, *made] if v in later]
 
-    def reads_of(self, units: Iterable[Unit], *, constants: bool = True) -> list[Any]:
+    def reads_of(self, units: Iterable[ProgramOperation], *, constants: bool = True) -> list[Any]:
         """Return the values that operations read, each once; small constants only with `constants`."""
         return list(dict.fromkeys(v for u in units for v in u.reads if not (constants and self.is_small_constant(v))))
 
@@ -212,11 +212,11 @@ class FlatProgram:
         """Return whether a value is a constant that stays one in programs of single operations."""
         return self.is_constant(value) and self.type_of(value).size <= MOST_CONSTANT_ELEMENTS
 
-    def apart(self, units: Sequence[Unit], *, constants: bool = True) -> Replay:
+    def apart(self, units: Sequence[ProgramOperation], *, constants: bool = True) -> Replay:
         """Return a program in which each operation reads only parameters, and small constants if these stay."""
         taken = self.reads_of(units, constants=constants)
         with self.module.context, ir.Location.unknown():
-            maker = _Maker(self.module)
+            maker = _ModuleBuilder(self.module)
             maker.begin([v.type for v in taken], [_location_of(v) for v in taken])
             mapping = dict(zip(taken, maker.arguments, strict=True))
             results = []
@@ -242,7 +242,7 @@ class Replay:
     taken: list[Any]
 
 
-class _Maker:
+class _ModuleBuilder:
     """A module with one function `main`, filled from another module."""
 
     def __init__(self, source: ir.Module) -> None:
@@ -306,7 +306,7 @@ def make_module(source: ir.Module, types: Sequence[Any], fill: Callable[[list[An
     It is called inside the context, an insertion point and a location.
     """
     with source.context, ir.Location.unknown():
-        maker = _Maker(source)
+        maker = _ModuleBuilder(source)
         maker.begin(types, [ir.Location.unknown()] * len(types))
         with ir.InsertionPoint(maker.block):
             results = fill(maker.arguments)
@@ -350,7 +350,7 @@ def _captured(op: Any) -> Iterator[Any]:
                 yield value
 
 
-def _has_effect(unit: Unit) -> bool:
+def _has_effect(unit: ProgramOperation) -> bool:
     names = unit.operations & {"infeed", "outfeed", "send", "recv", "custom_call", "rng"}
     return bool(names) or any(is_token(r.type) for r in unit.op.results)
 

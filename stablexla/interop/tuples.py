@@ -76,7 +76,7 @@ class _Flattening:
 
     def _operation(self, op: Any) -> None:
         if op.name == "func.func":
-            _take_signature_apart(op)
+            _flatten_signature(op)
         if op.name == TUPLE:
             self._parts[op.results[0]] = [value for operand in op.operands for value in self._values(operand)]
             self._old.append(op)
@@ -130,7 +130,7 @@ def _attributes(op: Any) -> dict[str, Any]:
     return attributes
 
 
-def _take_signature_apart(function: Any) -> None:
+def _flatten_signature(function: Any) -> None:
     """Flatten the type of a function, and the attributes of its parameters and results; a tuple's are dropped."""
     attributes = function.attributes
     type_ = ir.FunctionType(ir.TypeAttr(attributes["function_type"]).value)

@@ -51,14 +51,16 @@ def _binary(name: str, lhs: Operand, rhs: Operand, broadcast_dimensions: Sequenc
     with checking(name, lhs=lhs, rhs=rhs) as rule:
         x, y = rule.ops(lhs=lhs, rhs=rhs)
         rule.types(lhs=x, rhs=y)
-        x, y = _together(rule, x, y, broadcast_dimensions)
+        x, y = _broadcast_operands(rule, x, y, broadcast_dimensions)
     shape = x.shape
     if name == "complex":
         shape = shape.with_element_type({"f32": "c64", "f64": "c128"}[shape.element_type.name])
     return x.builder.emit(REGISTRY[name].emits, [x, y], shape)
 
 
-def _together(rule: Rules, lhs: XlaOp, rhs: XlaOp, broadcast_dimensions: Sequence[int]) -> tuple[XlaOp, XlaOp]:
+def _broadcast_operands(
+    rule: Rules, lhs: XlaOp, rhs: XlaOp, broadcast_dimensions: Sequence[int]
+) -> tuple[XlaOp, XlaOp]:
     """Both operands, broadcast to the result's dimensions."""
     rule(
         "C1",
@@ -70,14 +72,14 @@ def _together(rule: Rules, lhs: XlaOp, rhs: XlaOp, broadcast_dimensions: Sequenc
     if given:
         rule.operands["broadcast_dimensions"] = given
     found = broadcast(rule, lhs.shape, rhs.shape, given)
-    return stretch(lhs, found.dimensions, found.lhs), stretch(rhs, found.dimensions, found.rhs)
+    return broadcast_to(lhs, found.dimensions, found.lhs), broadcast_to(rhs, found.dimensions, found.rhs)
 
 
 def _convert_hint(lhs: XlaOp, rhs: XlaOp) -> str:
     return f'sx.convert_element_type(rhs, "{lhs.shape.element_type}")'
 
 
-def stretch(op: XlaOp, dimensions: Sequence[int], places: Sequence[int]) -> XlaOp:
+def broadcast_to(op: XlaOp, dimensions: Sequence[int], places: Sequence[int]) -> XlaOp:
     """`op` in these dimensions, its own becoming those at `places`; the op itself where nothing changes."""
     if op.shape.dimensions == tuple(dimensions):
         return op
@@ -109,7 +111,7 @@ def _compare(
         if compare_type is not None:
             allowed = ("FLOAT", "TOTALORDER") if x.shape.element_type.is_float else (usual,)
             rule.word("C3", f"compare_type for {x.shape.element_type}", compare_type, allowed)
-        x, y = _together(rule, x, y, broadcast_dimensions)
+        x, y = _broadcast_operands(rule, x, y, broadcast_dimensions)
     context = x.builder.context
     attributes = {
         "comparison_direction": stablehlo.ComparisonDirectionAttr.get(direction, context),
@@ -176,9 +178,9 @@ def select(pred: XlaOp, on_true: Operand, on_false: Operand) -> XlaOp:
         rule.one_builder([p, x, y])
         rule("I1", p.shape.is_array and p.shape.element_type.is_pred, "pred must be of pred type")
         if is_number(on_true):
-            x = stretch(x, y.shape.dimensions, ())
+            x = broadcast_to(x, y.shape.dimensions, ())
         if is_number(on_false):
-            y = stretch(y, x.shape.dimensions, ())
+            y = broadcast_to(y, x.shape.dimensions, ())
         alike = _alike(x, y) if x.shape.is_array and y.shape.is_array else x.shape == y.shape
         rule("C2", alike, "on_true and on_false must have the same shape")
         if x.shape.is_tuple:

@@ -19,7 +19,7 @@ from stablexla.ops.support.index_numbers import (
     differ,
     named_dimensions,
 )
-from stablexla.ops.support.reducers import reducer
+from stablexla.ops.support.reducers import checked_combiner
 from stablexla.ops.support.registry import operation
 
 
@@ -220,7 +220,7 @@ def scatter(
         }
         _check_windows(rule, xs[0].shape, indices.shape, us[0].shape, numbers)
         types = [x.shape.element_type for x in xs]
-        body = reducer(rule, "C23", xs[0], update_computation, types, "update_computation")
+        body = checked_combiner(rule, "C23", xs[0], update_computation, types, "update_computation")
     results = [x.shape.with_element_type(leaf.element_type) for x, leaf in zip(xs, body.result_shape.leaves)]
     attributes = {
         "scatter_dimension_numbers": numbers.attribute(xs[0].builder.context),

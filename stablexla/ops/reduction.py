@@ -10,7 +10,7 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.composed.scan import scan
 from stablexla.ops.shape import broadcast_in_dim, reshape
-from stablexla.ops.support.reducers import check_reduced, reducer
+from stablexla.ops.support.reducers import check_reduction_operands, checked_combiner
 from stablexla.ops.support.registry import operation
 
 
@@ -48,12 +48,12 @@ def _reduce(
     rule: Rules, xs: Sequence[XlaOp], init_values: InitValues, computation: Computation, dimensions: Sequence[int]
 ) -> XlaOp:
     inits = rule.init_values("init_values", init_values, xs)
-    types = check_reduced(rule, xs, inits, count="C3", dimensions="C1", types="C2", scalars="I2")
+    types = check_reduction_operands(rule, xs, inits, count="C3", dimensions="C1", types="C2", scalars="I2")
     chosen = rule.integers("dimensions", dimensions)
     for place in chosen:
         rule("C4", 0 <= place < xs[0].shape.rank, f"dimensions: {place} is no dimension of the operands")
     rule("C5", len(set(chosen)) == len(chosen), "dimensions must not repeat one")
-    body = reducer(rule, "C6", xs[0], computation, types)
+    body = checked_combiner(rule, "C6", xs[0], computation, types)
     kept = [size for place, size in enumerate(xs[0].shape.dimensions) if place not in chosen]
     results = [Shape(leaf.element_type, kept) for leaf in body.result_shape.leaves]
     result = results[0] if len(results) == 1 else Shape.tuple(results)

@@ -498,13 +498,13 @@ def static_index(x: XlaOp, index: Any) -> XlaOp:
         items.append(Ellipsis)
     gap = gaps[0] if gaps else len(items) - 1
     whole = [builtins.slice(None)] * (x.shape.rank - len(items) + 1)
-    bounds = [_bounds(x, i, size) for i, size in zip(items[:gap] + whole + items[gap + 1 :], x.shape.dimensions)]
+    bounds = [_slice_bounds(x, i, size) for i, size in zip(items[:gap] + whole + items[gap + 1 :], x.shape.dimensions)]
     part = slice(x, [b[0] for b in bounds], [b[1] for b in bounds], [b[2] for b in bounds])
     kept = [size for size, bound in zip(part.shape.dimensions, bounds) if bound[3]]
     return part if len(kept) == part.shape.rank else reshape(part, kept)
 
 
-def _bounds(x: XlaOp, item: Any, size: int) -> tuple[int, int, int, bool]:
+def _slice_bounds(x: XlaOp, item: Any, size: int) -> tuple[int, int, int, bool]:
     """Start, limit and stride of one dimension, and whether the dimension stays."""
     if isinstance(item, builtins.slice):
         try:

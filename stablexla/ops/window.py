@@ -15,7 +15,7 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.attributes.windows import Window, dilated, same_padding
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.reducers import check_reduced, folds_in, reducer
+from stablexla.ops.support.reducers import accumulates_in, check_reduction_operands, checked_combiner
 from stablexla.ops.support.registry import operation
 
 #: "SAME", "VALID", or (low, high) for each dimension.
@@ -148,14 +148,14 @@ def _reduce_window(
     with checking(name, **shown) as rule:
         xs = rule.sequence("operands", operands)
         inits = rule.init_values("init_values", init_values, xs)
-        types = check_reduced(rule, xs, inits, count="C1", dimensions="C2", types="C3", scalars="I2")
+        types = check_reduction_operands(rule, xs, inits, count="C1", dimensions="C2", types="C3", scalars="I2")
         make = _WindowMaker(rule, xs[0].shape)
         make.sizes("C4", "C5", sizes)
         make.strides("C6", "C7", strides)
         make.base_dilations = make.positive("C8", "C9", "base_dilations", base_dilations)
         make.window_dilations = make.positive("C10", "C11", "window_dilations", window_dilations)
         window = make.window("C12", padding)
-        body = reducer(rule, "C13", xs[0], computation, types)
+        body = checked_combiner(rule, "C13", xs[0], computation, types)
     extents = window.positions(xs[0].shape.dimensions)
     results = [Shape(leaf.element_type, extents) for leaf in body.result_shape.leaves]
     result = results[0] if len(results) == 1 else Shape.tuple(results)
@@ -366,6 +366,6 @@ def _combiner(rule: Rules, x: XlaOp, given: Computation) -> XlaComputation:
     element = x.shape.element_type
     scatter = x.builder.computation(rule, "scatter", given, [Shape(element), Shape(element)])
     made = scatter.result_shape
-    fits = made.is_scalar and folds_in(made.element_type, element) and scatter.parameter_shapes == (made, made)
+    fits = made.is_scalar and accumulates_in(made.element_type, element) and scatter.parameter_shapes == (made, made)
     rule("C10", fits, f"scatter {scatter!r} must take two scalars of operand's type and return one")
     return scatter

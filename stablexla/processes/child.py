@@ -26,7 +26,7 @@ _F_SETSIG = 10  # of Linux: which signal tells of a pipe
 
 def main(link_number: int, lifeline: int) -> None:
     """Serve the other end of a socket until that is closed."""
-    end_with(lifeline)
+    end_with_parent(lifeline)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     link = socket.socket(fileno=link_number)
     _import_all()
@@ -50,7 +50,7 @@ def _import_all() -> None:
     leave_for_others()
 
 
-def end_with(lifeline: int, *, whole_group: bool = False) -> None:
+def end_with_parent(lifeline: int, *, whole_group: bool = False) -> None:
     """End this process, or its group, when the other end of a pipe is closed, at any time."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp() if whole_group else os.getpid())

@@ -24,7 +24,7 @@ def rules_of(pipeline: Pipeline) -> list[list[str]]:
         UnsupportedError: one of them is no function that another process can import.
     """
     return [
-        [rule.name, _home_of(rule.function, f"the lowering rule for {rule.name}"), rule.function.__qualname__]
+        [rule.name, _importable_module(rule.function, f"the lowering rule for {rule.name}"), rule.function.__qualname__]
         for rule in pipeline.rules
     ]
 
@@ -41,7 +41,7 @@ def modules_of(pipeline: Pipeline) -> list[str]:
             if element.is_python:
                 run, _ = element.bound()
                 if run.is_users:
-                    module_of = _home_of if element.name == FUNCTION else _module_of
+                    module_of = _importable_module if element.name == FUNCTION else _module_of
                     found[module_of(run.function, f"the pass {element.name}")] = None
     return list(found)
 
@@ -54,7 +54,7 @@ def _module_of(function: Callable[..., Any], what: str) -> str:
     return module
 
 
-def _home_of(function: Callable[..., Any], what: str) -> str:
+def _importable_module(function: Callable[..., Any], what: str) -> str:
     """Return the module that has this very function under its name; it may have become a rule."""
     module, name = _module_of(function, what), function.__qualname__
     found: Any = sys.modules[module]

@@ -146,10 +146,10 @@ def serve(
         answer: answers a question.
         told: what is told of an exception.
     """
-    from stablexla.processes.child import end_with
+    from stablexla.processes.child import end_with_parent
 
     # It may be deep in a long computation when its parent ends.
-    end_with(lifeline, whole_group=True)
+    end_with_parent(lifeline, whole_group=True)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # other output must not mix with the answers
     questions = os.fdopen(0, "rb", buffering=0)  # a fork must not read beyond its request

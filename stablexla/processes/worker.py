@@ -29,7 +29,7 @@ PROGRAMS = 200
 _ABOVE_STANDARD = 3
 
 
-class Ended(Exception):
+class WorkerEnded(Exception):
     """The process ended before it answered.
 
     Attributes:
@@ -42,7 +42,7 @@ class Ended(Exception):
         self.how, self.words = how, words
 
 
-class TooLong(Exception):
+class WorkerTimeout(Exception):
     """It did not answer in time, and was ended."""
 
 
@@ -109,7 +109,7 @@ class Worker:
                     return message, self._said()
                 told(message)
         except wire.Closed:
-            raise Ended(self._how(), last_words(self._said())) from None
+            raise WorkerEnded(self._how(), last_words(self._said())) from None
 
     def close(self) -> None:
         """End the process, unless it belongs to the parent of a fork."""
@@ -123,7 +123,7 @@ class Worker:
 
     def _wait(self, until: float | None) -> None:
         if not is_ready(self._link, READ, None if until is None else until - monotonic()):
-            raise TooLong
+            raise WorkerTimeout
 
     def _said(self) -> str:
         self._log.seek(0)

@@ -27,7 +27,7 @@ from stablexla.tools.apart import run_apart
 from stablexla.tools.common import FAILED, USAGE, compile_options, read_input, run_tool, tell
 from stablexla.tools.optimizing.expected import compare
 from stablexla.tools.optimizing.input import Part, split_input
-from stablexla.tools.optimizing.options import SEPARATOR, UsageError, nested, parse
+from stablexla.tools.optimizing.options import SEPARATOR, UsageError, in_its_nest, parse
 from stablexla.tools.optimizing.passes import show_passes
 from stablexla.tools.optimizing.watcher import OptWatcher, form_of
 
@@ -98,7 +98,7 @@ class Job:
         if given.run_reproducer:
             text, leaves, rules = _reproduced(part.header, given.load)
         elif given.flags:
-            text = ",".join(nested(flag) for flag in given.flags)
+            text = ",".join(in_its_nest(flag) for flag in given.flags)
         allowed = None if leaves is None else frozenset(filter(None, leaves.split(",")))
         steps = [Step("passes", text, allowed)] if text.strip() or leaves else []
         return self._with_schedule(Pipeline("stablexla-opt", steps, self._target.rules).with_rules(*map(_rule, rules)))

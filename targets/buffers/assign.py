@@ -14,9 +14,9 @@ from mlir.dialects import arith, func, memref, scf
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import EFFECT, KIND
 from stablexla.lowering.support.operations import is_tensor, remap
-from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, Rotation
-from stablexla.targets.buffers.copies import Copying, as_bytes, bytes_type
-from stablexla.targets.codegen.calls import PARALLEL_GRAIN, packed_of
+from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, PingPong
+from stablexla.targets.buffers.copies import BufferCopies, as_bytes, bytes_type
+from stablexla.targets.codegen.calls import PARALLEL_GRAIN, compile_time_packings
 from stablexla.targets.codegen.kernel import flat_type
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.passes import module_pass
@@ -73,7 +73,7 @@ class BufferedMain:
         made.attributes["arg_attrs"] = _argument_attributes(
             [role for role, _ in rows], constants, self._assignment.aliases
         )
-        self._copying = Copying(made.operation)
+        self._copying = BufferCopies(made.operation)
         self._entry = made.add_entry_block()
         counts: dict[str, int] = {}
         for (role, _), argument in zip(rows, self._entry.arguments, strict=True):
@@ -180,7 +180,7 @@ class BufferedMain:
         operands = [self._operand(op, i) for i in range(len(op.operands))]
         operands += [self._array(v) for v in op.results]
         operands += [self._view(b, t) for b, t in zip(self._assignment.scratch[op], call.scratch, strict=True)]
-        packed = {packing.function for packing, _ in packed_of(op)}
+        packed = {packing.function for packing, _ in compile_time_packings(op)}
         for phase in call.phases:
             if phase.items == 0 or phase.function in packed:
                 continue
@@ -234,7 +234,7 @@ class BufferedMain:
         self._values.update(zip([op.results[i] for i in scalars], results, strict=False))
         self._settle(rotations, places, results[len(scalars) :])
 
-    def _moved_on(self, rotations: Sequence[Rotation]) -> list[ir.Value]:
+    def _moved_on(self, rotations: Sequence[PingPong]) -> list[ir.Value]:
         """Return the ping-pong buffers' addresses for the next iteration."""
         found = []
         for rotation in rotations:
@@ -242,7 +242,7 @@ class BufferedMain:
             found += [*others, first]
         return found
 
-    def _settle(self, rotations: Sequence[Rotation], before: Sequence[ir.Value], after: Sequence[ir.Value]) -> None:
+    def _settle(self, rotations: Sequence[PingPong], before: Sequence[ir.Value], after: Sequence[ir.Value]) -> None:
         """Copy loop results back where the ping-pong buffers do not end at their initial addresses."""
         begin = 0
         for rotation in rotations:

@@ -16,8 +16,8 @@ from stablexla.dialects.errors import CompileError
 from stablexla.lowering.support.operations import defining, is_tensor, main_of
 from stablexla.targets.buffers.arena import plan_arena
 from stablexla.targets.buffers.donation import find_aliases
-from stablexla.targets.buffers.ping_pong import Circle, find_circles, settling
-from stablexla.targets.codegen.calls import KernelCall, call_of, packed_of
+from stablexla.targets.buffers.ping_pong import BufferCycle, copies_after_rotation, find_buffer_cycles
+from stablexla.targets.codegen.calls import KernelCall, call_of, compile_time_packings
 from stablexla.targets.codegen.sizes import bytes_of
 
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast"])
@@ -68,7 +68,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Rotation:
+class PingPong:
     """Ping-pong buffers: at the end of an iteration each takes the next one's address, the last the first's.
 
     Attributes:
@@ -80,7 +80,7 @@ class Rotation:
     settling: tuple[tuple[Copy, ...], ...]
 
 
-def root(value: ir.Value) -> ir.Value:
+def viewed_array(value: ir.Value) -> ir.Value:
     """Return the array that a value is a view of."""
     maker = defining(value)
     while maker is not None and maker.name in ALIASES:
@@ -96,7 +96,7 @@ def _is_only_packed(value: ir.Value) -> bool:
         if user.name in ALIASES:
             if not _is_only_packed(user.results[0]):
                 return False
-        elif user.name != "func.call" or all(p.input != use.operand_number for p, _ in packed_of(user)):
+        elif user.name != "func.call" or all(p.input != use.operand_number for p, _ in compile_time_packings(user)):
             return False
     return any(True for _ in value.uses)
 
@@ -110,7 +110,7 @@ class BufferAssignment:
         self.copies: dict[ir.Operation, list[Copy]] = {}
         self.scratch: dict[ir.Operation, list[Buffer]] = {}
         self.unread: dict[tuple[ir.Operation, int], Buffer] = {}
-        self.rotations: dict[ir.Operation, list[Rotation]] = {}
+        self.rotations: dict[ir.Operation, list[PingPong]] = {}
         self.constants: list[ir.Attribute] = []
         self.arena_bytes = 0
         self.aliases: dict[int, int] = {}
@@ -125,7 +125,7 @@ class BufferAssignment:
 
     def buffer_of(self, value: ir.Value) -> Buffer:
         """Return the array's buffer."""
-        return self._buffers[root(value)].find()
+        return self._buffers[viewed_array(value)].find()
 
     def operand_buffer(self, op: ir.Operation, number: int) -> Buffer:
         """Return the buffer of a call's operand; if the call does not read it, some other memory."""
@@ -227,7 +227,7 @@ class BufferAssignment:
         call = self.calls[op] = call_of(op, self._symbols)
         here = self._begin[op]
         self.scratch[op] = [Buffer("arena", bytes_of(t), spans=[(here, here)]) for t in call.scratch]
-        for packing, value in packed_of(op):
+        for packing, value in compile_time_packings(op):
             # Packed at compile time; the kernel does not read the original input.
             self.scratch[op][packing.scratch] = self.unread[op, packing.input] = self._packed(value)
         copies = []
@@ -267,7 +267,7 @@ class BufferAssignment:
         The buffer of a loop-carried array outlives the body, but its contents do not: inside the body only uses of the
         block argument count.
         """
-        source = root(value)
+        source = viewed_array(value)
         holder = source.owner
         if not isinstance(holder, ir.Block) and holder.operation.block == block:
             return self._last_use(source, block)
@@ -312,7 +312,7 @@ class BufferAssignment:
         for i, held in carried.items():
             value = terminator.operands[i]
             found = self.buffer_of(value)
-            if found is held.find() and root(value) == after.arguments[i]:
+            if found is held.find() and viewed_array(value) == after.arguments[i]:
                 continue
             if self._lands_in(value, found, after.arguments[i], held.find(), after, list(carried.values())):
                 if found is not held.find():
@@ -324,29 +324,35 @@ class BufferAssignment:
         moves = [move for move in moves if move.target.find() not in rotated]
         self.copies[terminator] = self._in_order(moves, self._begin[terminator])
 
-    def _circles(self, op: ir.Operation, after: ir.Block, moves: list[Copy]) -> list[Circle]:
+    def _circles(self, op: ir.Operation, after: ir.Block, moves: list[Copy]) -> list[BufferCycle]:
         """Find buffers for ping-pong rotation in place of copies."""
         terminator = after.operations[len(after.operations) - 1].operation
         made = [v for v in terminator.operands if is_tensor(v)]
-        own = {self.buffer_of(v) for v in made if (maker := defining(root(v))) is not None and maker.block == after}
+        own = {
+            self.buffer_of(v) for v in made if (maker := defining(viewed_array(v))) is not None and maker.block == after
+        }
         held = {self.buffer_of(v) for v in after.arguments if is_tensor(v)}
 
         def is_spare(buffer: Buffer) -> bool:
             return buffer.role == "arena" and buffer in own - held and buffer.first > self._begin[op]
 
         wanted = {move.target.find(): move.source.find() for move in moves if move.target.bytes}
-        return find_circles(wanted, is_spare)
+        return find_buffer_cycles(wanted, is_spare)
 
-    def _rotation(self, op: ir.Operation, circle: Circle, moves: list[Copy]) -> Rotation:
+    def _rotation(self, op: ir.Operation, circle: BufferCycle, moves: list[Copy]) -> PingPong:
         first, last = self._begin[op], self._end[op]
         for buffer in circle:
             buffer.spans.append((first, last))
         types = {move.target.find(): move.type for move in moves}
         back = [
-            [Copy(source, target, types[target]) for source, target in settling(circle, turns) if target in types]
+            [
+                Copy(source, target, types[target])
+                for source, target in copies_after_rotation(circle, turns)
+                if target in types
+            ]
             for turns in range(1, len(circle))
         ]
-        return Rotation(tuple(circle), tuple(tuple(self._in_order(each, last)) for each in back))
+        return PingPong(tuple(circle), tuple(tuple(self._in_order(each, last)) for each in back))
 
     @staticmethod
     def _in_order(moves: list[Copy], here: int) -> list[Copy]:
@@ -371,7 +377,7 @@ class BufferAssignment:
         self, value: ir.Value, found: Buffer, argument: ir.Value, held: Buffer, after: ir.Block, carried: list[Buffer]
     ) -> bool:
         """Whether the body may compute the value in the loop-carried buffer itself."""
-        source = root(value)
+        source = viewed_array(value)
         maker = defining(source)
         if found.role != "arena" or maker is None or maker.block != after or found.bytes != held.bytes:
             return False
@@ -393,7 +399,7 @@ class BufferAssignment:
             for i, buffer in held.items():
                 value = terminator.operands[i]
                 found = self.buffer_of(value)
-                maker = defining(root(value))
+                maker = defining(viewed_array(value))
                 inside = maker is not None and maker.block == branch and found.first >= self._begin[op]
                 if inside and found.role == "arena" and id(found) not in used and found is not buffer.find():
                     self._merge(found, buffer.find())

@@ -11,7 +11,7 @@ from mlir.dialects import arith, func, memref
 from stablexla.targets.codegen.emission import Value, emitting, load, load_lanes, store, store_lanes
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import bytes_of
-from stablexla.targets.codegen.sweeps import Part, sweep
+from stablexla.targets.codegen.sweeps import LoopPart, vector_loop
 
 # Bytes of a work item, and the grain: items worth waking a thread for (20 us at 13 GB/s).
 BLOCK, GRAIN = 64 << 10, 4
@@ -19,7 +19,7 @@ BLOCK, GRAIN = 64 << 10, 4
 LINE, UNROLL = 64, 4
 
 
-class Copying:
+class BufferCopies:
     """Code of copies, and of the functions that they need, inserted before the operation `place`."""
 
     def __init__(self, place: ir.Operation) -> None:
@@ -61,7 +61,7 @@ class Copying:
             return totals
 
         with emitting(made, machine):
-            sweep(size, LINE, step, [[]] * UNROLL, Part(lo * BLOCK, hi * BLOCK, hi.eq(-(-size // BLOCK))))
+            vector_loop(size, LINE, step, [[]] * UNROLL, LoopPart(lo * BLOCK, hi * BLOCK, hi.eq(-(-size // BLOCK))))
         return name
 
 

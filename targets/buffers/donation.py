@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stablexla.targets.buffers.assignment import Buffer, BufferAssignment
 
 
-def donations(main: ir.Operation) -> dict[int, int]:
+def donated_parameters(main: ir.Operation) -> dict[int, int]:
     """Return the donated parameters of `main`, each with the result that the program wants there; -1 for any."""
     if "arg_attrs" not in main.attributes:
         return {}
@@ -34,7 +34,7 @@ def find_aliases(assignment: BufferAssignment) -> dict[int, int]:
     block = assignment.main.regions[0].blocks[0]
     results = list(block.operations[len(block.operations) - 1].operands)
     pairs: dict[int, int] = {}
-    for parameter, wanted in donations(assignment.main).items():
+    for parameter, wanted in donated_parameters(assignment.main).items():
         first = [wanted] if 0 <= wanted < len(results) else []
         for result in [*first, *range(len(results))]:
             if result not in pairs and _may_overwrite(assignment, block.arguments[parameter], results[result], result):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stablexla.targets.buffers.assignment import Buffer
 
-Circle = list["Buffer"]
+BufferCycle = list["Buffer"]
 
 
-def find_circles(wanted: Mapping[Buffer, Buffer], is_spare: Callable[[Buffer], bool]) -> list[Circle]:
+def find_buffer_cycles(wanted: Mapping[Buffer, Buffer], is_spare: Callable[[Buffer], bool]) -> list[BufferCycle]:
     """Find cycles of buffers, each of which takes the next one's place after an iteration, and the last the first's.
 
     Args:
@@ -33,7 +33,7 @@ def find_circles(wanted: Mapping[Buffer, Buffer], is_spare: Callable[[Buffer], b
     heads = [held for held in chosen if held not in chosen.values()]
     circles = []
     for head in [*heads, *chosen]:
-        circle: Circle = []
+        circle: BufferCycle = []
         while head in chosen:
             circle.append(head)
             head = chosen.pop(head)
@@ -42,6 +42,6 @@ def find_circles(wanted: Mapping[Buffer, Buffer], is_spare: Callable[[Buffer], b
     return circles
 
 
-def settling(circle: Circle, turns: int) -> list[tuple[Buffer, Buffer]]:
+def copies_after_rotation(circle: BufferCycle, turns: int) -> list[tuple[Buffer, Buffer]]:
     """Return the copies (from, to) that restore each buffer's array after a rotation by `turns` places."""
     return [(circle[(place + turns) % len(circle)], buffer) for place, buffer in enumerate(circle)]

@@ -70,7 +70,7 @@ def call_of(op: ir.Operation, symbols: ir.SymbolTable) -> KernelCall:
     )
 
 
-def packed_of(op: ir.Operation) -> list[tuple[Packing, ir.Attribute]]:
+def compile_time_packings(op: ir.Operation) -> list[tuple[Packing, ir.Attribute]]:
     """Return the packing phases of a call that are done at compile time, each with its result."""
     rows = ir.ArrayAttr(op.attributes[PACKED]) if PACKED in op.attributes else ()
     return [(packing_of(row), ir.DictAttr(row)["value"]) for row in rows]

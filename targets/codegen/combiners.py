@@ -19,7 +19,7 @@ _SIMPLE: dict[str, Callable[[Value, Value], Value]] = {
 }
 
 
-def join(name: str, a: Value, b: Value, *, unsigned: bool) -> Value:
+def combine_values(name: str, a: Value, b: Value, *, unsigned: bool) -> Value:
     """Apply the combiner of a StableHLO name to two values."""
     if name in _SIMPLE:
         return _SIMPLE[name](a, b)

@@ -18,7 +18,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, math, memref, scf, vector
 
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.sums.blocked import MOST_TURNS, block_sums
+from stablexla.targets.codegen.sums.blocked import MAX_TRIP_COUNT, compensate_sums
 
 Number = int | float
 
@@ -49,7 +49,7 @@ def emitting(function: func.FuncOp, target: CpuTarget, *, in_blocks: bool = True
             yield
             func.ReturnOp([])
             if in_blocks:
-                block_sums(function.operation)
+                compensate_sums(function.operation)
         finally:
             _current.reset(token)
 
@@ -319,7 +319,7 @@ class loop:  # noqa: N801 -- reads as a statement
         lo, hi, step = (index(bound).ssa for bound in self._bounds)
         self._op = scf.ForOp(lo, hi, step, [v.ssa for v in self._inits])
         if self._most is not None:
-            self._op.attributes[MOST_TURNS] = ir.IntegerAttr.get(ir.IndexType.get(), self._most)
+            self._op.attributes[MAX_TRIP_COUNT] = ir.IntegerAttr.get(ir.IndexType.get(), self._most)
         self.iv = Value(self._op.induction_variable)
         self.args = [Value(v) for v in self._op.inner_iter_args]
         self._point = ir.InsertionPoint(self._op.body)
@@ -484,7 +484,7 @@ def insert(value: Value, into: Value, lane: int) -> Value:
     return Value(vector.insert(value.ssa, into.ssa, [], [lane]))
 
 
-def steps(lanes: int) -> Value:
+def iota_vector(lanes: int) -> Value:
     """Return the vector 0, 1, 2, ... of type index."""
     return Value(vector.step(vector_of(lanes, _current.get().index)))
 

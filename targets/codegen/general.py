@@ -35,22 +35,22 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
     if not kernels:
         return []
     with kernels[0].func.context, ir.Location.unknown():
-        module, updates = bufferized(kernels)
+        module, updates = bufferize_kernels(kernels)
         block_general_sums(module)
         run_passes(module, LOOPS)
         emitted = []
         for kernel, view, update in zip(kernels, list(module.body.operations), updates, strict=True):
             independent = kernel.kind == Kind.MAP.value or _made_independent(kernel, view.operation)
-            scratch = lift_allocations(view.operation)
+            scratch = allocations_to_scratch(view.operation)
             items = _take_range(view.operation) if independent else 1
             grain = max(1, items * GRAIN_ELEMENTS // max(1, _elements(kernel)))
-            tell_apart(view.operation)
+            mark_noalias(view.operation)
             _move_before(view.operation, kernel.func.operation)
             emitted.append(Emitted(items=items, grain=grain, scratch=scratch, updates=update))
     return emitted
 
 
-def bufferized(
+def bufferize_kernels(
     kernels: Sequence[Kernel], prepare: Callable[[ir.Module], None] = lambda module: None
 ) -> tuple[ir.Module, list[tuple[tuple[int, int], ...]]]:
     """Bufferize kernels: build a module of functions that do the kernels' work on flat buffers, in linalg's operations.
@@ -224,7 +224,7 @@ def _made_independent(kernel: Kernel, function: ir.Operation) -> bool:
     return True
 
 
-def tell_apart(function: ir.Operation) -> None:
+def mark_noalias(function: ir.Operation) -> None:
     """Mark the buffer arguments noalias, so that LLVM can vectorize.
 
     A result that updates an input occupies the input's buffer; the function reads it there, and not as the input.
@@ -235,7 +235,7 @@ def tell_apart(function: ir.Operation) -> None:
     function.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
 
 
-def lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:
+def allocations_to_scratch(function: ir.Operation) -> tuple[tuple[str, int], ...]:
     """Turn each allocation into a scratch argument before %lo and %hi, so that a call allocates nothing."""
     scratch: list[tuple[str, int]] = []
     block = function.regions[0].blocks[0]

@@ -70,7 +70,7 @@ class Map:
 
 
 @dataclass(eq=False)
-class Fold(Map):
+class Reduction(Map):
     """A reduction over the loops `reduced`, from the initial values `starts`; accumulators are the last arguments."""
 
     reduced: frozenset[int] = frozenset()
@@ -93,7 +93,7 @@ class Store:
 
 
 @dataclass(eq=False)
-class Nest:
+class LoopNest:
     """A loop nest, outermost loop first, and the operations in it. `nodes` are in order of use."""
 
     extents: list[int]
@@ -101,9 +101,9 @@ class Nest:
     stores: list[Store]
 
     @property
-    def folds(self) -> list[Fold]:
+    def folds(self) -> list[Reduction]:
         """The reductions, in order."""
-        return [n for n in self.nodes if isinstance(n, Fold)]
+        return [n for n in self.nodes if isinstance(n, Reduction)]
 
     @property
     def maps(self) -> list[Map]:
@@ -138,7 +138,7 @@ def row_major(shape: Sequence[int]) -> list[int]:
 
 def operands_of(node: Node) -> list[Ref]:
     """Return the use-def edges of a node: its operands."""
-    if isinstance(node, Fold):
+    if isinstance(node, Reduction):
         return [*node.operands, *node.starts]
     return node.operands if isinstance(node, Map) else []
 
@@ -158,14 +158,14 @@ def reachable(refs: Sequence[Ref]) -> Iterator[Node]:
         yield from visit(node)
 
 
-class Piece(Protocol):
+class KernelLike(Protocol):
     """A kernel, or a part of one."""
 
     ops: list[ir.Operation]
     results: list[ir.Value]
 
 
-def analyse(kernel: Piece, merge: bool = True) -> Nest | None:
+def analyze_nest(kernel: KernelLike, merge: bool = True) -> LoopNest | None:
     """Return the loop nest of `kernel`, or None; `merge` collapses adjacent loops that nothing distinguishes."""
     try:
         nest = _Analysis(kernel).nest()
@@ -190,7 +190,7 @@ class _Made:
 class _Analysis:
     """Unify the loops of all operations that use-def chains connect (union-find), then build the nodes."""
 
-    def __init__(self, kernel: Piece) -> None:
+    def __init__(self, kernel: KernelLike) -> None:
         self._kernel = kernel
         self._parent: list[int] = []
         self._extent: list[int] = []
@@ -202,7 +202,7 @@ class _Analysis:
         self._position: dict[int, int] = {}
         self._extents: list[int] = []
 
-    def nest(self) -> Nest:
+    def nest(self) -> LoopNest:
         generics = [op for op in self._kernel.ops if self._enter(op)]
         order = self._order(generics)
         self._position = {self._find(loop): d for d, loop in enumerate(order)}
@@ -212,7 +212,7 @@ class _Analysis:
         if not extents:  # a single element: one loop of trip count 1 spares the emitters a special case
             extents = [1]
             _add_loop(nodes, stores)
-        return Nest(extents, nodes, stores)
+        return LoopNest(extents, nodes, stores)
 
     # --- loops ------------------------------------------------------------------------------------------
 
@@ -359,7 +359,7 @@ class _Analysis:
             return Map(block, refs, domain, indices, deps | _deps(refs))
         operands, starts = refs[: len(refs) - count], refs[len(refs) - count :]
         deps = (deps | _deps(operands)) - reduced | _deps(starts)
-        return Fold(block, operands, domain, indices, deps, reduced, starts)
+        return Reduction(block, operands, domain, indices, deps, reduced, starts)
 
     def _unread(self, value: ir.Value) -> Node:
         """Return a placeholder for an array whose elements are never used."""
@@ -549,7 +549,7 @@ def _linear(expr: ir.AffineExpr) -> tuple[int, dict[int, int]]:
 # --- collapsing adjacent loops ----------------------------------------------------------------------------
 
 
-def _merged(nest: Nest) -> Nest:
+def _merged(nest: LoopNest) -> LoopNest:
     """Collapse every two adjacent loops that no array and no operation distinguishes."""
     groups = [[0]]
     for d in range(1, len(nest.extents)):
@@ -558,11 +558,11 @@ def _merged(nest: Nest) -> Nest:
         else:
             groups.append([d])
     if len(groups) < len(nest.extents):
-        regroup(nest, groups)
+        collapse_loops(nest, groups)
     return nest
 
 
-def regroup(nest: Nest, groups: Sequence[Sequence[int]]) -> None:
+def collapse_loops(nest: LoopNest, groups: Sequence[Sequence[int]]) -> None:
     """Collapse each group of adjacent loops into one; arrays keep the stride of its last one."""
     place = {d: g for g, group in enumerate(groups) for d in group}
 
@@ -575,7 +575,7 @@ def regroup(nest: Nest, groups: Sequence[Sequence[int]]) -> None:
         elif isinstance(node, Map):
             node.domain, node.deps = renamed(node.domain), renamed(node.deps)
             node.indices = {k: None if d is None else place[d] for k, d in node.indices.items()}
-            if isinstance(node, Fold):
+            if isinstance(node, Reduction):
                 node.reduced = renamed(node.reduced)
     for store in nest.stores:
         store.strides = tuple(store.strides[group[-1]] for group in groups)
@@ -583,7 +583,7 @@ def regroup(nest: Nest, groups: Sequence[Sequence[int]]) -> None:
     nest.extents = [prod(nest.extents[d] for d in group) for group in groups]
 
 
-def _inseparable(nest: Nest, outer: int, inner: int) -> bool:
+def _inseparable(nest: LoopNest, outer: int, inner: int) -> bool:
     def together(dims: frozenset[int]) -> bool:
         return (outer in dims) == (inner in dims)
 
@@ -596,7 +596,7 @@ def _inseparable(nest: Nest, outer: int, inner: int) -> bool:
         if isinstance(node, Map):
             if not together(node.domain) or not {outer, inner}.isdisjoint(node.indices.values()):
                 return False
-            if isinstance(node, Fold) and not together(node.reduced):
+            if isinstance(node, Reduction) and not together(node.reduced):
                 return False
     return all(together(store.domain) and lie_in_line(store.strides) for store in nest.stores)
 
@@ -611,7 +611,7 @@ def _add_loop(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
         store.strides, store.domain = (0,), frozenset((0,))
 
 
-def in_place(kernel: Kernel, nest: Nest) -> tuple[tuple[int, int], ...]:
+def in_place(kernel: Kernel, nest: LoopNest) -> tuple[tuple[int, int], ...]:
     """Find results that may overwrite an input in place: every element replaces the one loaded at the same index."""
     pairs = []
     for place in nest.stores:

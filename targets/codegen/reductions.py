@@ -27,46 +27,46 @@ from stablexla.targets.codegen.emission import (
     splat,
     vector_of,
 )
-from stablexla.targets.codegen.loop_nest import Fold, Map, terminator_of
-from stablexla.targets.codegen.match.arg_reduction import Selection, match_selection
-from stablexla.targets.codegen.scope import Body, Scope, counted_from
+from stablexla.targets.codegen.loop_nest import Map, Reduction, terminator_of
+from stablexla.targets.codegen.match.arg_reduction import ArgSelection, match_arg_selection
+from stablexla.targets.codegen.scope import LoopScope, VectorBody, counted_from
 
-Totals = list[Value]
+Accumulators = list[Value]
 
 
-class Folding(Protocol):
+class VectorReduction(Protocol):
     """A reduction in the form that an emitter vectorizes."""
 
     @property
-    def fold(self) -> Fold:
+    def fold(self) -> Reduction:
         """The reduction as matched."""
 
     @property
     def types(self) -> list[ir.Type]:
         """Element types of the accumulators."""
 
-    def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
+    def start(self, scope: LoopScope, lanes: int, offset: int = 0) -> Accumulators:
         """Return accumulators that hold the identity; `offset` tells the vectors of an unrolled iteration apart."""
 
-    def step(self, scope: Scope, totals: Totals) -> Totals:
+    def step(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
         """Combine the values at `scope` into the accumulators."""
 
-    def join(self, a: Totals, b: Totals) -> Totals:
+    def join(self, a: Accumulators, b: Accumulators) -> Accumulators:
         """Combine the accumulators of a and b, in this order."""
 
-    def across(self, scope: Scope, totals: Totals) -> Totals:
+    def across(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
         """Reduce the lanes horizontally to one scalar accumulator."""
 
-    def finish(self, scope: Scope, totals: Totals) -> list[Value]:
+    def finish(self, scope: LoopScope, totals: Accumulators) -> list[Value]:
         """Return the reduction's results: its initial values combined with the accumulators."""
 
 
-def starts_of(fold: Fold, scope: Scope) -> list[Value]:
+def initial_values_of(fold: Reduction, scope: LoopScope) -> list[Value]:
     """Return the initial values of a reduction."""
     return [scope.value(ref) for ref in fold.starts]
 
 
-def totals_of(fold: Fold) -> list[ir.Value]:
+def accumulators_of(fold: Reduction) -> list[ir.Value]:
     """Return the block arguments that stand for the accumulators."""
     return list(fold.block.arguments)[len(fold.operands) :]
 
@@ -119,19 +119,19 @@ class _One:
             return 1 if self.operation == "arith.andi" else 0
         return _IDENTITIES[self.operation](bits_of(self.added.type))
 
-    def starts(self, lanes: int) -> Totals:
+    def starts(self, lanes: int) -> Accumulators:
         """Return accumulators that hold the identity."""
         return [constant(self.identity(), vector_of(lanes, self.types[0]))]
 
-    def add(self, totals: Totals, value: Value) -> Totals:
+    def add(self, totals: Accumulators, value: Value) -> Accumulators:
         """Combine one value into the accumulators."""
         return [self._apply(totals[0], value)]
 
-    def join(self, a: Totals, b: Totals) -> Totals:
+    def join(self, a: Accumulators, b: Accumulators) -> Accumulators:
         """Combine two sets of accumulators."""
         return [self._apply(a[0], b[0])]
 
-    def total(self, totals: Totals) -> Value:
+    def total(self, totals: Accumulators) -> Value:
         """Return the reduction's value from the accumulators."""
         if not self.is_pred:
             return totals[0]
@@ -165,12 +165,12 @@ class _Extreme(_One):
         bits = ir.IntegerType.get_signless(bits_of(self.added.type))
         return [self.added.type, bits, bits]
 
-    def starts(self, lanes: int) -> Totals:
+    def starts(self, lanes: int) -> Accumulators:
         """Implement `_One.starts`."""
         best, nans, signs = (vector_of(lanes, t) for t in self.types)
         return [constant(self.identity(), best), constant(0, nans), constant(-1 if self.largest else 0, signs)]
 
-    def add(self, totals: Totals, value: Value) -> Totals:
+    def add(self, totals: Accumulators, value: Value) -> Accumulators:
         """Implement `_One.add`. All bits set is a NaN, so that a mask once set stays set."""
         best, nans, signs = totals
         unordered = arith.cmpf(arith.CmpFPredicate.UNO, value.ssa, bitcast(nans, value.element).ssa)
@@ -178,12 +178,12 @@ class _Extreme(_One):
         kept = signs & bits if self.largest else signs | bits
         return [self._better(value, best), Value(arith.extsi(nans.type, unordered)), kept]
 
-    def join(self, a: Totals, b: Totals) -> Totals:
+    def join(self, a: Accumulators, b: Accumulators) -> Accumulators:
         """Implement `_One.join`."""
         signs = a[2] & b[2] if self.largest else a[2] | b[2]
         return [self._better(a[0], b[0]), a[1] | b[1], signs]
 
-    def total(self, totals: Totals) -> Value:
+    def total(self, totals: Accumulators) -> Value:
         """Implement `_One.total`."""
         best, nans, signs = totals
         zero = bitcast(signs & (-1 << (bits_of(signs.type) - 1)), best.element)
@@ -205,18 +205,18 @@ def _add(total: Value, added: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class OneByOne:
+class IndependentReductions:
     """Independent accumulators, each of one associative and commutative combiner."""
 
-    fold: Fold
+    fold: Reduction
     parts: tuple[_One, ...]
 
     @property
     def types(self) -> list[ir.Type]:
-        """See `Folding.types`."""
+        """See `VectorReduction.types`."""
         return [t for part in self.parts for t in part.types]
 
-    def streaming(self) -> OneByOne:
+    def streaming(self) -> IndependentReductions:
         """Return the form for long rows, which keeps more in registers to need fewer instructions."""
         extremes = ("arith.maximumf", "arith.minimumf")
         parts = [
@@ -225,20 +225,20 @@ class OneByOne:
             else part
             for part in self.parts
         ]
-        return OneByOne(self.fold, tuple(parts))
+        return IndependentReductions(self.fold, tuple(parts))
 
-    def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
-        """Implement `Folding.start`."""
+    def start(self, scope: LoopScope, lanes: int, offset: int = 0) -> Accumulators:
+        """Implement `VectorReduction.start`."""
         return [v for part in self.parts for v in part.starts(lanes)]
 
-    def _split(self, totals: Totals) -> list[Totals]:
+    def _split(self, totals: Accumulators) -> list[Accumulators]:
         out, first = [], 0
         for part in self.parts:
             out.append(totals[first : first + len(part.types)])
             first += len(part.types)
         return out
 
-    def values(self, scope: Scope, lanes: int) -> list[Value]:
+    def values(self, scope: LoopScope, lanes: int) -> list[Value]:
         """Return the values that one iteration combines."""
         body = scope.body(self.fold, lanes)
         found = body.run(scope.given(self.fold, lanes), [part.added for part in self.parts])
@@ -247,20 +247,20 @@ class OneByOne:
             for part, v in zip(self.parts, found, strict=True)
         ]
 
-    def step(self, scope: Scope, totals: Totals) -> Totals:
-        """Implement `Folding.step`."""
+    def step(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
+        """Implement `VectorReduction.step`."""
         values = self.values(scope, scope.lanes)
         kept = self._split(totals)
         made = [v for part, t, x in zip(self.parts, kept, values, strict=True) for v in part.add(t, x)]
-        return kept_by_mask(scope, made, totals)
+        return select_active(scope, made, totals)
 
-    def join(self, a: Totals, b: Totals) -> Totals:
-        """Implement `Folding.join`."""
+    def join(self, a: Accumulators, b: Accumulators) -> Accumulators:
+        """Implement `VectorReduction.join`."""
         pairs = zip(self.parts, self._split(a), self._split(b), strict=True)
         return [v for part, x, y in pairs for v in part.join(x, y)]
 
-    def across(self, scope: Scope, totals: Totals) -> Totals:
-        """Implement `Folding.across`."""
+    def across(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
+        """Implement `VectorReduction.across`."""
         while totals[0].lanes:
             half = totals[0].lanes // 2
             if not half:
@@ -269,10 +269,10 @@ class OneByOne:
             totals = self.join(low, [_lanes(v, half, half) for v in totals])
         return totals
 
-    def finish(self, scope: Scope, totals: Totals) -> list[Value]:
-        """Implement `Folding.finish`."""
+    def finish(self, scope: LoopScope, totals: Accumulators) -> list[Value]:
+        """Implement `VectorReduction.finish`."""
         lanes = totals[0].lanes
-        starts = dict(zip(totals_of(self.fold), starts_of(self.fold, scope), strict=True))
+        starts = dict(zip(accumulators_of(self.fold), initial_values_of(self.fold, scope), strict=True))
         results = []
         for part, kept in zip(self.parts, self._split(totals), strict=True):
             given = starts | {part.added: part.total(kept)}
@@ -287,7 +287,7 @@ def _lanes(value: Value, first: int, count: int) -> Value:
     return shuffle(value, value, range(first, first + count))
 
 
-def kept_by_mask(scope: Scope, made: Totals, before: Totals) -> Totals:
+def select_active(scope: LoopScope, made: Accumulators, before: Accumulators) -> Accumulators:
     """Select the new accumulators in active lanes, the old ones in the others."""
     if scope.count is None or not scope.lanes:
         return made
@@ -295,16 +295,16 @@ def kept_by_mask(scope: Scope, made: Totals, before: Totals) -> Totals:
     return [select(guard, a, b) for a, b in zip(made, before, strict=True)]
 
 
-def _match_one(fold: Fold, number: int) -> _One | None:
+def _match_one(fold: Reduction, number: int) -> _One | None:
     """Match the single combiner of accumulator `number`, or return None."""
-    total, result = totals_of(fold)[number], terminator_of(fold.block).operands[number]
+    total, result = accumulators_of(fold)[number], terminator_of(fold.block).operands[number]
     touched = _touched(fold, [total])
     operation = _maker(_unwrapped(result, _WRAPPING, touched))
     if operation is None or operation.name not in _IDENTITIES or len(operation.operands) != 2:
         return None
     for added, rest in (operation.operands, reversed(list(operation.operands))):
         inner = _unwrapped(rest, _UNWRAPPING, touched)
-        if inner == total and added not in _touched(fold, totals_of(fold)):
+        if inner == total and added not in _touched(fold, accumulators_of(fold)):
             return _One(operation.name, added, total, result)
     return None
 
@@ -331,7 +331,7 @@ def _is_constant(value: ir.Value) -> bool:
     return maker is not None and maker.name == "arith.constant"
 
 
-def _touched(fold: Fold, roots: Sequence[ir.Value]) -> set[ir.Value]:
+def _touched(fold: Reduction, roots: Sequence[ir.Value]) -> set[ir.Value]:
     """Return the values of the body that depend on `roots`."""
     found = set(roots)
     for view in fold.block.operations:
@@ -344,44 +344,44 @@ def _touched(fold: Fold, roots: Sequence[ir.Value]) -> set[ir.Value]:
 
 
 @dataclass(frozen=True)
-class ArgBest:
+class ArgReduction:
     """argmax or argmin: the best value of a loop and the first index that has it; a NaN is better than any number.
 
     The accumulators are a value and the index of the place in the loop, without the number of the lane.
     """
 
-    fold: Fold
-    selection: Selection
+    fold: Reduction
+    selection: ArgSelection
     counter: Map
     loop: int
 
     @property
     def types(self) -> list[ir.Type]:
-        """See `Folding.types`."""
+        """See `VectorReduction.types`."""
         return [self.selection.type, ir.IntegerType.get_signless(32)]
 
-    def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
-        """Implement `Folding.start`."""
+    def start(self, scope: LoopScope, lanes: int, offset: int = 0) -> Accumulators:
+        """Implement `VectorReduction.start`."""
         values, places = self.types
         worst = constant(self.selection.worst(), vector_of(lanes, values))
         return [worst, constant(offset, vector_of(lanes, places))]
 
-    def step(self, scope: Scope, totals: Totals) -> Totals:
-        """Implement `Folding.step`."""
+    def step(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
+        """Implement `VectorReduction.step`."""
         found = self.selection.widened(splat(scope.value(self.fold.operands[self.selection.value]), scope.lanes))
         place = splat(cast_index(index(scope.at(self.loop)), self.types[1]), scope.lanes)
         take = self.selection.better(found, totals[0])
         made = [select(take, found, totals[0]), select(take, place, totals[1])]
-        return kept_by_mask(scope, made, totals)
+        return select_active(scope, made, totals)
 
-    def join(self, a: Totals, b: Totals) -> Totals:
-        """Implement `Folding.join`."""
+    def join(self, a: Accumulators, b: Accumulators) -> Accumulators:
+        """Implement `VectorReduction.join`."""
         earlier = b[1].lt(a[1])
         take = self.selection.better(b[0], a[0]) | (self.selection.equal(b[0], a[0]) & earlier)
         return [select(take, b[0], a[0]), select(take, b[1], a[1])]
 
-    def across(self, scope: Scope, totals: Totals) -> Totals:
-        """Implement `Folding.across`."""
+    def across(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
+        """Implement `VectorReduction.across`."""
         lanes = totals[0].lanes
         if not lanes:
             return totals
@@ -391,73 +391,73 @@ class ArgBest:
             totals = self.join([_lanes(v, 0, lanes) for v in totals], [_lanes(v, lanes, lanes) for v in totals])
         return totals
 
-    def finish(self, scope: Scope, totals: Totals) -> list[Value]:
-        """Implement `Folding.finish`. The body itself combines the accumulator with the initial value."""
+    def finish(self, scope: LoopScope, totals: Accumulators) -> list[Value]:
+        """Implement `VectorReduction.finish`. The body itself combines the accumulator with the initial value."""
         lanes, place = totals[0].lanes, totals[1]
-        (number,) = Body(self.counter.block, lanes, lambda _: place, scope.argument).run({})
-        given = dict(zip(totals_of(self.fold), starts_of(self.fold, scope), strict=True))
+        (number,) = VectorBody(self.counter.block, lanes, lambda _: place, scope.argument).run({})
+        given = dict(zip(accumulators_of(self.fold), initial_values_of(self.fold, scope), strict=True))
         arguments = list(self.fold.block.arguments)
         given[arguments[self.selection.value]] = self.selection.narrowed(totals[0])
         given[arguments[1 - self.selection.value]] = number
         return scope.body(self.fold, lanes).run(given)
 
 
-def _match_arg(fold: Fold) -> ArgBest | None:
-    selection = match_selection(fold)
+def _match_arg(fold: Reduction) -> ArgReduction | None:
+    selection = match_arg_selection(fold)
     if selection is None or len(fold.reduced) != 1:
         return None
     (dim,) = fold.reduced
     counter, _ = fold.operands[1 - selection.value]
-    if not isinstance(counter, Map) or isinstance(counter, Fold) or list(counter.indices.values()) != [dim]:
+    if not isinstance(counter, Map) or isinstance(counter, Reduction) or list(counter.indices.values()) != [dim]:
         return None
     names = [op.operation.name for op in counter.block.operations]
     if names != ["linalg.index", "arith.index_cast", "linalg.yield"]:
         return None
-    return ArgBest(fold, selection, counter, dim)
+    return ArgReduction(fold, selection, counter, dim)
 
 
 # --- any other body ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class InOrder:
+class SequentialReduction:
     """The body as it stands, sequentially, one index after the other."""
 
-    fold: Fold
+    fold: Reduction
 
     @property
     def types(self) -> list[ir.Type]:
-        """See `Folding.types`."""
+        """See `VectorReduction.types`."""
         return self.fold.types
 
-    def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
-        """Implement `Folding.start`."""
-        return [splat(v, lanes) for v in starts_of(self.fold, scope)]
+    def start(self, scope: LoopScope, lanes: int, offset: int = 0) -> Accumulators:
+        """Implement `VectorReduction.start`."""
+        return [splat(v, lanes) for v in initial_values_of(self.fold, scope)]
 
-    def step(self, scope: Scope, totals: Totals) -> Totals:
-        """Implement `Folding.step`."""
+    def step(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
+        """Implement `VectorReduction.step`."""
         given = scope.given(self.fold, scope.lanes)
-        given.update(zip(totals_of(self.fold), totals, strict=True))
-        return kept_by_mask(scope, scope.body(self.fold, scope.lanes).run(given), totals)
+        given.update(zip(accumulators_of(self.fold), totals, strict=True))
+        return select_active(scope, scope.body(self.fold, scope.lanes).run(given), totals)
 
-    def join(self, a: Totals, b: Totals) -> Totals:
-        """Implement `Folding.join`."""
+    def join(self, a: Accumulators, b: Accumulators) -> Accumulators:
+        """Implement `VectorReduction.join`."""
         raise NotImplementedError("totals of a body that is not understood cannot be joined")
 
-    def across(self, scope: Scope, totals: Totals) -> Totals:
-        """Implement `Folding.across`."""
+    def across(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
+        """Implement `VectorReduction.across`."""
         assert not totals[0].lanes
         return totals
 
-    def finish(self, scope: Scope, totals: Totals) -> list[Value]:
-        """Implement `Folding.finish`."""
+    def finish(self, scope: LoopScope, totals: Accumulators) -> list[Value]:
+        """Implement `VectorReduction.finish`."""
         return totals
 
 
-def match_folding(fold: Fold) -> OneByOne | ArgBest | InOrder:
+def match_reduction(fold: Reduction) -> IndependentReductions | ArgReduction | SequentialReduction:
     """Match the best form of a reduction."""
     parts = [_match_one(fold, number) for number in range(len(fold.starts))]
     known = tuple(part for part in parts if part is not None)
     if len(known) == len(parts):
-        return OneByOne(fold, known)
-    return _match_arg(fold) or InOrder(fold)
+        return IndependentReductions(fold, known)
+    return _match_arg(fold) or SequentialReduction(fold)

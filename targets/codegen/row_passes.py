@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from math import prod
 
 from stablexla.targets.codegen.kernel import Kernel
-from stablexla.targets.codegen.loop_nest import Fold, Load, Map, Nest, Node, Ref, Store, operands_of, reachable
-from stablexla.targets.codegen.reductions import Folding, match_folding
-from stablexla.targets.codegen.scope import weight
+from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Store, operands_of, reachable
+from stablexla.targets.codegen.reductions import VectorReduction, match_reduction
+from stablexla.targets.codegen.scope import body_cost
 
 # Values of at least so many instructions are stored for later row passes, in thread-local memory, not rematerialized.
-DEAR = 8
+EXPENSIVE = 8
 
 
 @dataclass
-class Pass:
+class RowPass:
     """A row pass, one sweep over a row: completed reductions, stored results, values saved and reused."""
 
-    foldings: list[Folding] = field(default_factory=list)
+    foldings: list[VectorReduction] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
     saved: list[Map] = field(default_factory=list)
     reused: list[Map] = field(default_factory=list)
@@ -36,12 +36,12 @@ class Pass:
 
 
 @dataclass
-class Chain:
+class RowPasses:
     """The row passes, and the stores once for each row."""
 
-    nest: Nest
+    nest: LoopNest
     columns: frozenset[int]
-    passes: list[Pass]
+    passes: list[RowPass]
     row_stores: list[Store]
 
     @property
@@ -65,7 +65,7 @@ class Chain:
         return sum(p.cost for p in self.passes)
 
 
-def chain_of(nest: Nest) -> Chain | None:
+def schedule_rows(nest: LoopNest) -> RowPasses | None:
     """Schedule a nest with reductions into row passes, or return None if they reduce over different loops."""
     folds = nest.folds
     if not folds or any(fold.reduced != folds[0].reduced for fold in folds):
@@ -80,31 +80,31 @@ def chain_of(nest: Nest) -> Chain | None:
     if inner not in columns and any(inner not in fold.deps for fold in folds):
         return None  # a reduction uniform across lanes
     stages = _stages(nest)
-    passes = [Pass() for _ in range(1 + max(stages[n] for n in nest.nodes))]
+    passes = [RowPass() for _ in range(1 + max(stages[n] for n in nest.nodes))]
     for fold in folds:
-        passes[stages[fold] - 1].foldings.append(match_folding(fold))
+        passes[stages[fold] - 1].foldings.append(match_reduction(fold))
     for place in full:
         passes[stages[place.ref[0]]].stores.append(place)
-    chain = Chain(nest, columns, [p for p in passes if p.foldings or p.stores], by_row)
+    chain = RowPasses(nest, columns, [p for p in passes if p.foldings or p.stores], by_row)
     _note_costs(chain)
     return chain
 
 
-def _stages(nest: Nest) -> dict[Node, int]:
+def _stages(nest: LoopNest) -> dict[Node, int]:
     """Return for each value the number of passes completed before it is known for the row, or can be evaluated."""
     stages: dict[Node, int] = {}
     for node in nest.nodes:
         before = max((stages[operand] for operand, _ in operands_of(node)), default=0)
-        stages[node] = before + 1 if isinstance(node, Fold) else before
+        stages[node] = before + 1 if isinstance(node, Reduction) else before
     return stages
 
 
-def _note_costs(chain: Chain) -> None:
+def _note_costs(chain: RowPasses) -> None:
     """Determine which values each pass evaluates, and which expensive ones it reuses from an earlier pass."""
-    first: dict[Map, Pass] = {}
+    first: dict[Map, RowPass] = {}
     for now in chain.passes:
         waiting, seen = [node for node, _ in now.refs], set()
-        now.cost = sum(weight(f.fold.block) for f in now.foldings)
+        now.cost = sum(body_cost(f.fold.block) for f in now.foldings)
         while waiting:
             node = waiting.pop()
             if node in seen or not node.deps & chain.columns:
@@ -113,31 +113,31 @@ def _note_costs(chain: Chain) -> None:
             if isinstance(node, Load):
                 now.loads.add(node)
                 now.cost += 1
-            elif isinstance(node, Map) and node in first and _tree_cost(node, chain.columns) >= DEAR:
+            elif isinstance(node, Map) and node in first and _tree_cost(node, chain.columns) >= EXPENSIVE:
                 now.reused.append(node)
                 now.cost += 1
                 if node not in first[node].saved:
                     first[node].saved.append(node)
             elif isinstance(node, Map):
                 first.setdefault(node, now)
-                now.cost += weight(node.block)
+                now.cost += body_cost(node.block)
                 waiting += [operand for operand, _ in node.operands]
 
 
 def _tree_cost(node: Map, columns: frozenset[int]) -> int:
     """Return the cost of rematerializing a value from memory."""
     nodes = [n for n in reachable([(node, 0)]) if n.deps & columns]
-    return sum(weight(n.block) if isinstance(n, Map) else 1 for n in nodes)
+    return sum(body_cost(n.block) if isinstance(n, Map) else 1 for n in nodes)
 
 
-def keep_nothing(chain: Chain) -> None:
+def rematerialize_all(chain: RowPasses) -> None:
     """Let every pass rematerialize everything."""
     for one in chain.passes:
         one.loads = {n for n in reachable(one.refs) if isinstance(n, Load) and n.deps & chain.columns}
         one.saved, one.reused = [], []
 
 
-def in_place(kernel: Kernel, chain: Chain) -> tuple[tuple[int, int], ...]:
+def in_place_pairs(kernel: Kernel, chain: RowPasses) -> tuple[tuple[int, int], ...]:
     """Return the results that may overwrite an input in place: loaded at the same index, and by no later pass."""
     pairs = []
     for number, value in enumerate(kernel.inputs):
@@ -149,7 +149,7 @@ def in_place(kernel: Kernel, chain: Chain) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def _last_reader(chain: Chain, reads: Sequence[Load], place: Store) -> bool:
+def _last_reader(chain: RowPasses, reads: Sequence[Load], place: Store) -> bool:
     """Whether no load follows the pass that stores a result."""
     if place in chain.row_stores:
         return True

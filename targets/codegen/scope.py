@@ -1,7 +1,7 @@
 """Evaluate the nodes of a loop nest at one iteration, as scalars or vectorized along one loop.
 
-A `Scope` is such an iteration: it loads, runs linalg bodies on vectors, caches values, and finds loop-invariant values
-in the scopes around it. Which loops are emitted is the emitters' business.
+A `LoopScope` is such an iteration: it loads, runs linalg bodies on vectors, caches values, and finds loop-invariant
+values in the scopes around it. Which loops are emitted is the emitters' business.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from stablexla.targets.codegen.emission import (
     vector_of,
 )
 from stablexla.targets.codegen.kernel import KernelArguments
-from stablexla.targets.codegen.loop_nest import Fold, Load, Map, Nest, Node, Ref, Scalar, Store, terminator_of
+from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Scalar, Store, terminator_of
 from stablexla.targets.codegen.machine import CpuTarget
 
 # --- cost model of bodies ---------------------------------------------------------------------------------
@@ -69,13 +69,13 @@ _WEIGHTS = {
 ROUNDS = 64
 
 
-def weight(block: ir.Block) -> int:
+def body_cost(block: ir.Block) -> int:
     """Estimate how many vector instructions a body takes."""
     names = [op.operation.name for op in block.operations]
     return sum(_WEIGHTS.get(name, 20 if name.startswith("math.") else 1) for name in names)
 
 
-def lanes_for(nest: Nest, target: CpuTarget) -> int:
+def lanes_for(nest: LoopNest, target: CpuTarget) -> int:
     """Return the vector width: a register of the widest type computed with; 0 (scalars) for a loop of trip count 1.
 
     The rounds of a random generator have two registers of words. A short innermost loop has no more lanes than it
@@ -90,14 +90,14 @@ def lanes_for(nest: Nest, target: CpuTarget) -> int:
     return lanes
 
 
-def widest_lanes(nest: Nest, target: CpuTarget) -> int:
+def widest_lanes(nest: LoopNest, target: CpuTarget) -> int:
     """Return the lanes of a register of the widest type computed with."""
     bits = [bits_of(node.element) for node in nest.loads] + [bits_of(place.element) for place in nest.stores]
     bits += [bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
     return max(2, target.vector_bits // max(bits))
 
 
-def _is_rounds(nest: Nest) -> bool:
+def _is_rounds(nest: LoopNest) -> bool:
     """Return whether elements depend on their indices only, by long dependency chains on 32-bit words."""
     if any(node.strides[-1] for node in nest.loads):
         return False
@@ -122,7 +122,7 @@ class _Counter:
     value: Value
 
 
-class Body:
+class VectorBody:
     """Inline parts of a linalg body on vectors of `lanes` (0: scalars).
 
     Args:
@@ -241,7 +241,7 @@ def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
 # --- scopes ----------------------------------------------------------------------------------------------------
 
 
-class Scope:
+class LoopScope:
     """One iteration of the loops, and the values available there.
 
     `at` holds the induction variables that this scope adds to the one around it. Along loop `lane` the values are
@@ -252,7 +252,7 @@ class Scope:
         self,
         arguments: KernelArguments,
         at: Mapping[int, Index] | None = None,
-        parent: Scope | None = None,
+        parent: LoopScope | None = None,
         *,
         lane: int | None = None,
         lanes: int = 0,
@@ -270,9 +270,9 @@ class Scope:
 
     def inside(
         self, at: Mapping[int, Index], *, lane: int | None = None, lanes: int = 0, count: int | None = None
-    ) -> Scope:
+    ) -> LoopScope:
         """Return a nested scope."""
-        return Scope(self.arguments, at, self, lane=lane if lanes else None, lanes=lanes, count=count)
+        return LoopScope(self.arguments, at, self, lane=lane if lanes else None, lanes=lanes, count=count)
 
     def at(self, dim: int) -> Index:
         """Return the induction variable of a loop; along the lanes, that of the first one."""
@@ -288,7 +288,7 @@ class Scope:
     def value(self, ref: Ref) -> Value:
         """Return the value in this iteration: a vector if it varies along the lanes, else a scalar."""
         node, number = ref
-        scope: Scope | None = self
+        scope: LoopScope | None = self
         while scope is not None:
             if node in scope._made:
                 return scope._made[node][number]
@@ -309,7 +309,7 @@ class Scope:
             if ref in seen:
                 continue
             seen.add(ref)
-            if isinstance(node, Fold) and not self._knows(node):
+            if isinstance(node, Reduction) and not self._knows(node):
                 continue
             if not node.deps & varying:
                 value = self.value(ref)
@@ -317,7 +317,7 @@ class Scope:
                     self._splats[node, number, lanes] = splat(value, lanes)
             elif isinstance(node, Load):
                 self.address(node)
-            elif isinstance(node, Map) and not isinstance(node, Fold) and not self._knows(node):
+            elif isinstance(node, Map) and not isinstance(node, Reduction) and not self._knows(node):
                 waiting += node.operands
 
     def _knows(self, node: Node) -> bool:
@@ -325,7 +325,7 @@ class Scope:
 
     def _spread(self, ref: Ref, lanes: int) -> Value:
         """Return the value, splat if `prepare` hoisted its splat to `lanes`."""
-        scope: Scope | None = self
+        scope: LoopScope | None = self
         while scope is not None and lanes:
             found = scope._splats.get((*ref, lanes))
             if found is not None:
@@ -407,7 +407,7 @@ class Scope:
             return [constant_of(node.attribute, node.type)]
         if isinstance(node, Load):
             return [self._load(node)]
-        assert not isinstance(node, Fold), "a reduction is made by a loop"
+        assert not isinstance(node, Reduction), "a reduction is made by a loop"
         body = self.body(node)
         return body.run(self.given(node, body.lanes))
 
@@ -415,11 +415,11 @@ class Scope:
         """Return the operands of a body by the arguments of its block."""
         return {a: self._spread(ref, lanes) for a, ref in zip(node.block.arguments, node.operands, strict=False)}
 
-    def body(self, node: Map, lanes: int | None = None) -> Body:
+    def body(self, node: Map, lanes: int | None = None) -> VectorBody:
         """Return a node's body, to be inlined here; on vectors if it varies along the lanes."""
         if lanes is None:
             lanes = self.lanes if self.lane in node.deps else 0
-        return Body(
+        return VectorBody(
             node.block,
             lanes,
             lambda dimension: self._position(node.indices[dimension], lanes),

@@ -20,7 +20,7 @@ WORTHWHILE_NS = 20_000
 
 
 @dataclass(frozen=True)
-class Part:
+class LoopPart:
     """A piece [start, stop) of a loop; `start` is a multiple of `block` and `last` holds for the last piece."""
 
     start: Value
@@ -28,12 +28,12 @@ class Part:
     last: Value
 
 
-def sweep(
+def vector_loop(
     extent: int,
     lanes: int,
     step: Step,
     starts: Sequence[Totals],
-    part: Part | None = None,
+    part: LoopPart | None = None,
 ) -> list[Totals]:
     """Emit a vectorized loop over `step`, unrolled by `len(starts)` vectors, each with accumulators of its own.
 
@@ -62,16 +62,16 @@ def sweep(
     return [end.results[u * count : (u + 1) * count] for u in range(unroll)]
 
 
-def _whole(main: int, width: int, step: Step, sets: list[Totals], part: Part | None) -> list[Totals]:
+def _whole(main: int, width: int, step: Step, sets: list[Totals], part: LoopPart | None) -> list[Totals]:
     lo, hi = (index(0), index(main)) if part is None else (part.start, minimum(part.stop, main))
 
     def body(at: Value, sets: list[Totals]) -> list[Totals]:
         return [list(step(at + u * width, None, totals)) for u, totals in enumerate(sets)]
 
-    return turns(lo, hi, width * len(sets), sets, body)
+    return carried_loop(lo, hi, width * len(sets), sets, body)
 
 
-def turns(
+def carried_loop(
     lo: Value, hi: Value, step: int, sets: list[Totals], body: Callable[[Value, list[Totals]], list[Totals]]
 ) -> list[Totals]:
     """Emit a loop that carries sets of accumulators; `body` gets the index and the sets, and returns the sets."""
@@ -100,7 +100,7 @@ def flat(sets: Sequence[Totals]) -> Totals:
     return [v for totals in sets for v in totals]
 
 
-def joined(sets: list[Totals], join: Callable[[Totals, Totals], Totals]) -> Totals:
+def reduction_tree(sets: list[Totals], join: Callable[[Totals, Totals], Totals]) -> Totals:
     """Combine the accumulators of all sets in a reduction tree."""
     while len(sets) > 1:
         pairs = [join(a, b) for a, b in zip(sets[::2], sets[1::2], strict=False)]
@@ -108,7 +108,7 @@ def joined(sets: list[Totals], join: Callable[[Totals, Totals], Totals]) -> Tota
     return sets[0]
 
 
-def unrolled(cost: int, vectors: int) -> int:
+def unroll_factor(cost: int, vectors: int) -> int:
     """Return the unroll factor: large for small bodies, and so that the remainder is short."""
     most = 4 if cost <= 8 else 2 if cost <= 16 else 1
     while most > 1 and most > vectors:
@@ -121,13 +121,13 @@ def grain_of(nanoseconds: float, items: int) -> int:
     return max(1, min(items, round(WORTHWHILE_NS / max(nanoseconds, 0.1))))
 
 
-def duration(cost: float, elements: int, bytes_moved: int, target: CpuTarget) -> float:
+def estimate_ns(cost: float, elements: int, bytes_moved: int, target: CpuTarget) -> float:
     """Estimate the nanoseconds of `cost` 32-bit vector instructions at each vector of `elements` (cost model)."""
     return cost * elements / (target.vector_bits / 32) * 0.2 + bytes_moved * 0.08
 
 
 @dataclass(frozen=True)
-class Items:
+class WorkItems:
     """The work items of a loop nest: indices of some loops, and blocks of one more loop in each."""
 
     dims: tuple[int, ...]

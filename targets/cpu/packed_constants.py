@@ -19,7 +19,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk
 from stablexla.lowering.support.storage import constant
-from stablexla.targets.buffers.assignment import root
+from stablexla.targets.buffers.assignment import viewed_array
 from stablexla.targets.codegen.calls import PACKED, Packing, Phase, call_of
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.llvm.engine import load
@@ -80,7 +80,7 @@ def _calls(module: ir.Module) -> list[ir.Operation]:
 
 def _constant(value: ir.Value) -> ir.Attribute | None:
     """Return the constant behind an array, looking through reshapes, or None."""
-    maker = defining(root(value)) if is_tensor(value) else None
+    maker = defining(viewed_array(value)) if is_tensor(value) else None
     return maker.attributes["value"] if maker is not None and maker.name == "arith.constant" else None
 
 

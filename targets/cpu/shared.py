@@ -14,13 +14,13 @@ from mlir.dialects import func, memref
 from stablexla.targets.codegen.emission import Index, Value, emitting, index
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.llvm.rolled import keep_rolled
+from stablexla.targets.llvm.rolled import mark_no_unroll
 
 # The nominal extent of every buffer inside a shared function: no access is out of bounds.
 EXTENT = 1 << 40
 
 
-class Shared:
+class SharedFunctions:
     """Emit shared functions into a kernel's module, and calls of them."""
 
     def __init__(self, kernel: Kernel, target: CpuTarget) -> None:
@@ -49,7 +49,7 @@ class Shared:
                 made = func.FuncOp(name, ir.FunctionType.get(types, []), visibility="private")
             made.attributes["no_inline"] = ir.UnitAttr.get()
             if rolled:
-                keep_rolled(made)
+                mark_no_unroll(made)
             arguments = [Value(argument) for argument in made.add_entry_block().arguments]
             with emitting(made, self._target):
                 write(arguments[: len(buffers)], arguments[len(buffers) :])

@@ -32,7 +32,7 @@ VERSIONS = (60, 61, 62, 63, 64, 65, *range(70, 79), *range(80, 89))
 """PTX versions LLVM writes, from the first that supports one of the chips."""
 SHARED_KIB = {70: 96, 72: 96, 75: 64, 80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
 """Shared memory limit of a block in KiB, by compute capability; 99 for the others."""
-MOST_THREADS = 1024
+MAX_BLOCK_THREADS = 1024
 """Threads of a block, at most."""
 DEFAULT = "sm_80"
 
@@ -59,7 +59,7 @@ class GpuName:
             CompileError: there is no such chip, or the version of PTX does not know it.
         """
         if chip is None:
-            chip = DEFAULT if emulated else chip_that_is_there()
+            chip = DEFAULT if emulated else default_chip()
         if chip not in CHIPS:
             near = difflib.get_close_matches(str(chip), CHIPS, n=2, cutoff=0.5) or list(CHIPS)
             raise CompileError(f"gpu: there is no chip {chip!r}", hint=" or ".join(near))
@@ -97,24 +97,26 @@ class GpuName:
         return f"gpu:{self.chip},ptx{self.ptx}" + (",emulated" if self.emulated else "")
 
 
-def chip_that_is_there() -> str:
+def default_chip() -> str:
     """Return the chip to compile for: that of the first GPU present; sm_80 where there is none."""
     from stablexla.targets.runtime.gpu_driver import device_chips  # it looks for a driver
 
     chips = device_chips()
     if not chips:
         return DEFAULT
-    older = [chip for chip in CHIPS if not chip.endswith("a") and generation(chip) <= generation(chips[0])]
-    best = max(older, key=generation, default=DEFAULT)
+    older = [
+        chip for chip in CHIPS if not chip.endswith("a") and compute_capability(chip) <= compute_capability(chips[0])
+    ]
+    best = max(older, key=compute_capability, default=DEFAULT)
     return "sm_90a" if best == chips[0] == "sm_90" else best
 
 
 def shared_limit(chip: str) -> int:
     """Return a block's shared memory limit on a chip, in bytes."""
-    return SHARED_KIB.get(generation(chip), 99) << 10
+    return SHARED_KIB.get(compute_capability(chip), 99) << 10
 
 
-def generation(chip: str) -> int:
+def compute_capability(chip: str) -> int:
     """Return a chip's compute capability as a number: 90 for sm_90a."""
     return int("".join(filter(str.isdigit, chip)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stablexla.targets.gpu.chips import GpuName, generation
+from stablexla.targets.gpu.chips import GpuName, compute_capability
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.pipeline.options import CompileOptions
@@ -73,4 +73,4 @@ def plain_pipeline(target: str, options: CompileOptions) -> Pipeline:
 
 def _to_bf16(name: GpuName) -> str:
     """How an f32 becomes a bf16: `cvt.rn.bf16.f32` came with sm_80, and no GPU's own NaN has zeros below."""
-    return "instruction" if generation(name.chip) >= 80 else "any-nans"
+    return "instruction" if compute_capability(name.chip) >= 80 else "any-nans"

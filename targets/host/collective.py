@@ -25,10 +25,10 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.scope import weight
-from stablexla.targets.codegen.sweeps import unrolled
+from stablexla.targets.codegen.scope import body_cost
+from stablexla.targets.codegen.sweeps import unroll_factor
 from stablexla.targets.host.emitters import host_emitter
-from stablexla.targets.host.foreign import table_of
+from stablexla.targets.host.foreign import address_table
 from stablexla.targets.host.symbols import declare, pointer_type
 
 COLLECTIVES = "stablexla.collectives"
@@ -58,7 +58,7 @@ def emit_collective(kernel: Kernel, target: CpuTarget) -> Emitted:
     combine = _combine(kernel, target)
     made, arguments = kernel.declare()
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
-        inputs, outputs = table_of(arguments.inputs), table_of(arguments.results)
+        inputs, outputs = address_table(arguments.inputs), address_table(arguments.results)
         number = arith.constant(i64, _number(kernel))
         values = [number, outputs, inputs, _address(combine)]
         func.CallOp([], declare(kernel.func.operation, RUN, [i64, pointer, pointer, pointer]), values)
@@ -106,7 +106,7 @@ def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
         at = lo
         if not isinstance(element, ir.ComplexType) and can_clone(block):
             lanes = _lanes(block, target)
-            unroll = unrolled(weight(block), 4)
+            unroll = unroll_factor(body_cost(block), 4)
             for step in sorted({lanes * unroll, lanes}, reverse=True):
                 end = at + (hi - at) // step * step
                 with loop(at, end, step) as turn:

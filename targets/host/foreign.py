@@ -36,7 +36,7 @@ def emit_host(kernel: Kernel, target: CpuTarget) -> Emitted:
             addresses = [_address(Shape.parse(kernel.config[key]).nested(buffers)) for key, buffers in sides]
             _call(kernel, C_FUNCTION + kernel.config["target"], addresses)
         else:
-            inputs, outputs = table_of(arguments.inputs), table_of(arguments.results)
+            inputs, outputs = address_table(arguments.inputs), address_table(arguments.results)
             number = arith.ConstantOp(ir.IntegerType.get_signless(64), _number(kernel)).result
             _call(kernel, CALL_HOST, [number, outputs, inputs])
         func.ReturnOp([])
@@ -51,10 +51,10 @@ def _call(kernel: Kernel, name: str, arguments: Sequence[ir.Value]) -> None:
 
 def _address(value: Any) -> ir.Value:
     """Return the address of a buffer, or of a table of addresses for a tuple of buffers and tuples."""
-    return table_of(value) if isinstance(value, tuple) else pointer_to(value)
+    return address_table(value) if isinstance(value, tuple) else pointer_to(value)
 
 
-def table_of(buffers: Sequence[Any]) -> ir.Value:
+def address_table(buffers: Sequence[Any]) -> ir.Value:
     """Build a table of the buffers' addresses on the stack and return its address; tuples are nested tables."""
     pointer = pointer_type()
     count = arith.ConstantOp(ir.IntegerType.get_signless(64), max(1, len(buffers))).result

@@ -28,7 +28,7 @@ class FortranFunction:
 
 
 @contextmanager
-def one_thread_each(kernel: Kernel, wanted: bool) -> Iterator[None]:
+def single_threaded_blas(kernel: Kernel, wanted: bool) -> Iterator[None]:
     """Keep the library's calls inside single-threaded, if `wanted`.
 
     Its threads for many small matrices would wait for each other, and for the threads that share a batch here.
@@ -62,7 +62,7 @@ def address_of_number(n: int) -> ir.Value:
     return address_of(constant(n, ir.IntegerType.get_signless(32)))
 
 
-def address_of_letter(letter: str) -> ir.Value:
+def address_of_character(letter: str) -> ir.Value:
     """Return the address of a character constant."""
     return address_of(constant(ord(letter), ir.IntegerType.get_signless(8)))
 

@@ -24,13 +24,13 @@ from stablexla.targets.host.emitters import host_emitter
 from stablexla.targets.host.fortran import (
     FortranFunction,
     address_at,
-    address_of_letter,
+    address_of_character,
     address_of_number,
     address_of_one,
     null,
-    one_thread_each,
+    single_threaded_blas,
 )
-from stablexla.targets.host.lapack_workspace import asked_for
+from stablexla.targets.host.lapack_workspace import query_workspace
 
 # Cost model: LAPACK's multiplications per nanosecond, roughly, and the overhead of one call.
 RATE, CALL_NS = 2.0, 1000.0
@@ -98,7 +98,7 @@ class _Call:
             self.buffers[array.name] = (Value(buffer), self.elements(array))
         routine = FortranFunction(self.kernel, self.name, len(self.tokens))
         large = self.routine.cost(self.sizes) >= WORTH_THREADS
-        with one_thread_each(self.kernel, self.batch > 1 or not large), self._memory():
+        with single_threaded_blas(self.kernel, self.batch > 1 or not large), self._memory():
             addresses = [self._address(token) for token in self.tokens]
             with loop(Value(arguments.lo), Value(arguments.hi)) as item, self._if_finite(item.iv):
                 for name, buffer in self.copies.items():
@@ -111,7 +111,7 @@ class _Call:
         """Allocate the workspace, and free it afterwards."""
         routine, i32 = self.routine, ir.IntegerType.get_signless(32)
         lengths = {
-            "work": (max(routine.work(self.sizes), asked_for(self.name, self.sizes, self.words)), self.element),
+            "work": (max(routine.work(self.sizes), query_workspace(self.name, self.sizes, self.words)), self.element),
             "rwork": (max(1, routine.rwork(self.sizes)), self.part),
             "iwork": (max(1, routine.iwork(self.sizes)), i32),
         }
@@ -147,7 +147,7 @@ class _Call:
         if token in self.sizes:
             return address_of_number(self.sizes[token])
         if token in self.words:
-            return address_of_letter(self.words[token])
+            return address_of_character(self.words[token])
         if token in self.work:
             return address_at(self.work[token][1])
         if token.startswith("l") and token[1:] in self.work:

@@ -16,7 +16,7 @@ SPARE_BYTES = 4096
 TYPES = {"s": np.float32, "d": np.float64, "c": np.float32, "z": np.float64}
 
 
-def asked_for(name: str, sizes: Mapping[str, int], words: Mapping[str, str]) -> int:
+def query_workspace(name: str, sizes: Mapping[str, int], words: Mapping[str, str]) -> int:
     """Query the workspace, in elements, with which a routine is fastest; 0 for one that takes none.
 
     Raises:

@@ -15,10 +15,10 @@ from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError, LoadError
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.host.foreign_load import c_functions, take_collectives, take_host
-from stablexla.targets.llvm.entry import Entry, add_packed_entry, take_entry
+from stablexla.targets.llvm.entry import EntryContract, add_packed_entry, take_entry
 from stablexla.targets.llvm.llvm_c import LlvmError, object_file
 from stablexla.targets.llvm.options import CpuOptions
-from stablexla.targets.llvm.partition import Part, partition
+from stablexla.targets.llvm.partition import ModulePart, split_module
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.messages import messages_of
 from stablexla.targets.pipeline.options import CompileOptions
@@ -61,7 +61,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
 class MachineCode:
     """The loaded code of a module, its entry contract, and the host handlers and collectives that it needs."""
 
-    entry: Entry
+    entry: EntryContract
     code: LoadedCode
     host: Host | None
     collectives: list[dict[str, Any]]
@@ -106,9 +106,9 @@ def _machine_code(module: ir.Module, opt_level: int) -> LoadedCode:
 def _object_files(module: ir.Module, opt_level: int) -> list[bytes]:
     """Compile the parts of the module to object files, that of `main` last."""
     threads = host_target().num_threads
-    parts = partition(module, threads)
+    parts = split_module(module, threads)
 
-    def compiled(part: Part) -> bytes:
+    def compiled(part: ModulePart) -> bytes:
         # Straight-line code that runs once gains nothing by optimization.
         return object_file(part.module, 0 if part.is_straight else opt_level, unroll=part.is_of_small)
 

@@ -24,7 +24,7 @@ ROLES = ("parameter", "constant", "result", "arena")
 
 
 @dataclass(frozen=True)
-class Entry:
+class EntryContract:
     """The calling contract of `main`.
 
     Attributes:
@@ -42,7 +42,7 @@ class Entry:
 
 
 @module_pass("stablexla-note-sizes", "writes on each buffer of main how many bytes it has, before the types are lost")
-def note_sizes(module: ir.Module) -> None:
+def annotate_sizes(module: ir.Module) -> None:
     """Annotate each buffer of main with its size in bytes; a module without `main` is left alone."""
     main = _find_main(module)
     if main is None or "arg_attrs" not in main.attributes:
@@ -76,7 +76,7 @@ def _name(function: Any) -> str:
     return str(ir.StringAttr(function.attributes["sym_name"]).value)
 
 
-def take_entry(module: ir.Module) -> Entry:
+def take_entry(module: ir.Module) -> EntryContract:
     """Read the calling contract from a module in LLVM's dialect and strip its attributes, which LLVM need not see.
 
     Raises:
@@ -98,7 +98,7 @@ def take_entry(module: ir.Module) -> Entry:
         main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
     results = [row for row, role in zip(rows, roles, strict=True) if role == "result"]
     aliases = {i: ir.IntegerAttr(row[ALIAS]).value for i, row in enumerate(results) if ALIAS in row}
-    return Entry(roles.count("parameter"), len(results), constants, arena, aliases)
+    return EntryContract(roles.count("parameter"), len(results), constants, arena, aliases)
 
 
 def add_packed_entry(module: ir.Module) -> None:

@@ -85,7 +85,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 @dataclass(frozen=True)
-class Host:
+class HostProcessor:
     """LLVM's description of the processor that code is generated for."""
 
     triple: bytes
@@ -107,11 +107,11 @@ def _library() -> Any:
 
 
 @functools.cache
-def host() -> Host:
+def host() -> HostProcessor:
     """Return the description of this machine."""
     library = _library()
     names = ("LLVMGetDefaultTargetTriple", "LLVMGetHostCPUName", "LLVMGetHostCPUFeatures")
-    return Host(*(_taken(getattr(library, name)(), library.LLVMDisposeMessage) for name in names))
+    return HostProcessor(*(_taken(getattr(library, name)(), library.LLVMDisposeMessage) for name in names))
 
 
 def _taken(text: int | None, dispose: Any) -> bytes:
@@ -214,4 +214,4 @@ class _Session:
             llvm.LLVMDisposeMemoryBuffer(buffer)
 
 
-__all__ = ["CLEAN_UP", "Host", "LlvmError", "host", "object_file"]
+__all__ = ["CLEAN_UP", "HostProcessor", "LlvmError", "host", "object_file"]

@@ -26,7 +26,7 @@ _OURS = frozenset(["main", PACKED_MAIN])
 
 
 @dataclass(frozen=True)
-class Part:
+class ModulePart:
     """A module to be compiled.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Bin:
     load: int = 0
 
 
-def partition(module: ir.Module, threads: int) -> list[Part]:
+def split_module(module: ir.Module, threads: int) -> list[ModulePart]:
     """Return the parts, the heaviest first and that of `main` last; the module itself, when it is too small.
 
     Args:
@@ -74,7 +74,7 @@ def partition(module: ir.Module, threads: int) -> list[Part]:
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
     is_small = weight < MOST_OF_SMALL
     if weight < 2 * LEAST_OPERATIONS or threads < 2 or "main" not in symbols or not movable:
-        return [Part(module, is_of_small=is_small)]
+        return [ModulePart(module, is_of_small=is_small)]
     apart, in_main = _roots(symbols)
     shared = _shared(symbols, apart)
     apart = [name for name in apart if name not in shared]
@@ -85,12 +85,12 @@ def partition(module: ir.Module, threads: int) -> list[Part]:
     for each in bins:
         outside = _named(symbols, each.names).intersection(shared) - each.names
         made = _module(module, symbols, each.names, declared=outside, exported=set(each.roots))
-        parts.append(Part(made, is_of_small=is_small))
+        parts.append(ModulePart(made, is_of_small=is_small))
     own = _closure(symbols, in_main, shared) | _OURS
     outside = _named(symbols, own).intersection([*apart, *shared]) - own
     alone = _module(module, symbols, own, declared=outside, exported=set(_OURS))
     is_straight = len(symbols["main"].op.regions[0].blocks) == 1
-    return [*parts, Part(alone, is_straight=is_straight, is_of_small=is_small)]
+    return [*parts, ModulePart(alone, is_straight=is_straight, is_of_small=is_small)]
 
 
 def _symbols(module: ir.Module) -> dict[str, _Symbol]:

@@ -14,7 +14,7 @@ from stablexla.targets.pipeline.passes import module_pass
 ROLLED = "stablexla.rolled"
 
 
-def keep_rolled(function: func.FuncOp) -> None:
+def mark_no_unroll(function: func.FuncOp) -> None:
     """Mark an emitted function so that LLVM does not unroll its loops."""
     function.attributes[ROLLED] = ir.UnitAttr.get(function.context)
 

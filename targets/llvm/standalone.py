@@ -17,7 +17,7 @@ from stablexla.dialects.errors import CompileError, UnsupportedError
 from stablexla.targets.host.foreign_load import RANDOM_KEY, take_host
 from stablexla.targets.host.lapack import PREFIX as LAPACK
 from stablexla.targets.llvm.engine import declared_functions
-from stablexla.targets.llvm.entry import Entry, take_entry
+from stablexla.targets.llvm.entry import EntryContract, take_entry
 from stablexla.targets.llvm.toolchain import llvm_tool, run
 from stablexla.targets.runtime import ArraySpec
 from stablexla.targets.signature.interface import Signature
@@ -158,7 +158,11 @@ define void @NAME_seed(i64 %number) {
 
 
 def _entry(
-    name: str, entry: Entry, parameters: Sequence[ArraySpec], results: Sequence[ArraySpec], flush_denormals: bool
+    name: str,
+    entry: EntryContract,
+    parameters: Sequence[ArraySpec],
+    results: Sequence[ArraySpec],
+    flush_denormals: bool,
 ) -> str:
     constants = range(len(entry.constants))
     counts = [len(parameters), len(constants), len(results), entry.arena_bytes, int(flush_denormals)]

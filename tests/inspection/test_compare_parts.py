@@ -13,7 +13,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
-from stablexla.inspection.comparing.changes import Change, changes_between, first_bad, plain
+from stablexla.inspection.comparing.changes import Change, changes_between, first_breaking_change, minimal_way
 from stablexla.inspection.comparing.findings import Difference
 from stablexla.inspection.comparing.ways import Compiled
 from stablexla.inspection.judging.judge import Judge
@@ -166,7 +166,7 @@ class TestChanges:
 
     def test_from_plain_to_the_usual(self) -> None:
         usual = Compiled(sx.pipeline("cpu"), sx.CompileOptions())
-        base = plain(usual)
+        base = minimal_way(usual)
         assert base is not None
         changes = changes_between(base, usual)
         assert [c.step for c in changes] == ["tensor", "tensor", "kernels", "buffers", "buffers", "buffers", "", ""]
@@ -182,7 +182,7 @@ class TestChanges:
             number = int(way.pipeline.names[0][1:])
             return None if number == silent and number != culprit else number >= culprit
 
-        found, _ = first_bad(changes, goes_wrong)
+        found, _ = first_breaking_change(changes, goes_wrong)
         assert found is not None
         assert int(found.what) == culprit
 

@@ -340,7 +340,7 @@ ENTRY e {
 class TestReaderProcess:
     def test_a_crash_is_an_error_and_the_next_file_is_read(self, module: ir.Module) -> None:
         data = to_bytecode(module)
-        reader.read_apart("bytecode", data, "x")
+        reader.read_in_child("bytecode", data, "x")
         kept = reader._kept
         assert kept is not None
         kept._process.kill()

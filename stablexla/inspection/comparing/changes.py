@@ -17,7 +17,7 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
 from stablexla.dialects.rules import label_of, place_of_function
-from stablexla.inspection.comparing.findings import Cause, KernelPart
+from stablexla.inspection.comparing.findings import Cause, SuspectKernel
 from stablexla.inspection.comparing.ways import Compiled
 from stablexla.inspection.places import place_of
 from stablexla.lowering.support.kernels import KIND
@@ -49,7 +49,7 @@ class Change:
     passes: str = ""
 
 
-def plain(way: Compiled) -> Compiled | None:
+def minimal_way(way: Compiled) -> Compiled | None:
     """Return the minimal pipeline: no folding, no fusion, no emitters, no threads, no optimisation.
 
     None for a target without one.
@@ -76,7 +76,7 @@ def _with_option(passes: str, name: str, option: str) -> str:
 
 def up_to_stage(way: Compiled, stage: str) -> Compiled:
     """Return the way up to a stage, "source" for none of it, followed by the minimal pipeline."""
-    base = plain(way)
+    base = minimal_way(way)
     assert base is not None
     if stage == "source":
         return replace(base, name="source")
@@ -193,7 +193,7 @@ def _option_edits(one: Compiled, other: Compiled) -> Iterator[Change]:
         yield Change("", f"{option.name}={after!r} in the place of {before!r}", way)
 
 
-def first_bad(changes: Sequence[Change], goes_wrong: GoesWrong) -> tuple[Change | None, int]:
+def first_breaking_change(changes: Sequence[Change], goes_wrong: GoesWrong) -> tuple[Change | None, int]:
     """Return the first change that makes the program wrong, and the number of pipelines tried.
 
     The program is right before the first change, and wrong after the last.
@@ -229,7 +229,7 @@ class _KernelWatcher(Watcher):
     pass_by_pass = True
 
     def __init__(self) -> None:
-        self.kernels: list[KernelPart] = []
+        self.kernels: list[SuspectKernel] = []
 
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
         functions = [v.operation for v in module.body.operations if KIND in v.operation.attributes]
@@ -238,7 +238,7 @@ class _KernelWatcher(Watcher):
             self.kernels = [_part(f, calls.get(_symbol(f), [])) for f in functions]
 
 
-def kernels_of(way: Compiled, module: hlo_ir.Module) -> list[KernelPart]:
+def kernels_of(way: Compiled, module: hlo_ir.Module) -> list[SuspectKernel]:
     """Return the kernels of a program compiled in some way."""
     watcher = _KernelWatcher()
     steps = way.pipeline.up_to("buffers") if "buffers" in way.pipeline else way.pipeline
@@ -258,7 +258,7 @@ def _calls(module: Any) -> dict[str, list[Any]]:
     return found
 
 
-def _part(function: Any, callers: list[Any]) -> KernelPart:
+def _part(function: Any, callers: list[Any]) -> SuspectKernel:
     places: dict[str, None] = {}
 
     def note(op: Any) -> Any:
@@ -271,7 +271,9 @@ def _part(function: Any, callers: list[Any]) -> KernelPart:
     for location in callers:
         if place_of(location).is_known:
             places[str(place_of(location))] = None
-    return KernelPart(_symbol(function), ir.StringAttr(function.attributes[KIND]).value, _path(function), tuple(places))
+    return SuspectKernel(
+        _symbol(function), ir.StringAttr(function.attributes[KIND]).value, _path(function), tuple(places)
+    )
 
 
 def _symbol(function: Any) -> str:
@@ -286,7 +288,7 @@ def _path(function: Any) -> str:
     return str(ir.StringAttr(ir.DictAttr(function.attributes[IMPL])["path"]).value)
 
 
-def bad_kernel(way: Compiled, module: hlo_ir.Module, goes_wrong: GoesWrong) -> tuple[KernelPart | None, int]:
+def bad_kernel(way: Compiled, module: hlo_ir.Module, goes_wrong: GoesWrong) -> tuple[SuspectKernel | None, int]:
     """Return the kernel whose emitter is wrong: with it on the general path the program is right."""
     kernels = [k for k in kernels_of(way, module) if k.path == "emitted"]
     low, high, tried = 0, len(kernels), 0  # with the first `low` emitted it is right, with `high` wrong
@@ -355,7 +357,7 @@ def cause_of(
     if answer:
         return _shared_cause(ours, base, module, operation, right_after)
     changes = changes_between(base, ours)
-    change, tried = first_bad(changes, goes_wrong)
+    change, tried = first_breaking_change(changes, goes_wrong)
     if change is None:
         return None
     kernel = None

@@ -20,16 +20,16 @@ from stablexla.compiling.specialization import ShapedExecutable, executable_for_
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable.executable import Executable
-from stablexla.inspection.comparing.changes import GoesWrong, cause_of, plain
+from stablexla.inspection.comparing.changes import GoesWrong, cause_of, minimal_way
 from stablexla.inspection.comparing.comparison import Comparison
 from stablexla.inspection.comparing.findings import Cause, Difference, Finding, NotJudged, SmallProgram
 from stablexla.inspection.comparing.prefixes import Prefixes, text_of_module
-from stablexla.inspection.comparing.search import Found, Progress, Search, apart, no_progress
+from stablexla.inspection.comparing.search import Found, Progress, Search, exceeds_rounding, no_progress
 from stablexla.inspection.comparing.sides import Against, arrays_of, imported, other_way, way_of
 from stablexla.inspection.comparing.ways import Compiled, Way
 from stablexla.inspection.judging.judge import Judge
 from stablexla.inspection.judging.oracles import Oracle
-from stablexla.inspection.program import SOURCES, FlatProgram, Unit
+from stablexla.inspection.program import SOURCES, FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.registry import find_target, pipeline_of
@@ -85,7 +85,7 @@ def compare(
         if isinstance(against, Executable) and _text(against._source) != _text(executable._source):
             made = _results_only(executable, against, given, options)
         else:
-            made = _Comparing(executable.name, ours, other_way(ours, against), source, given, options).run()
+            made = _ComparisonRun(executable.name, ours, other_way(ours, against), source, given, options).run()
     return replace(made, seconds=round(perf_counter() - start, 3), notes=(*made.notes, *notes))
 
 
@@ -105,12 +105,12 @@ def _results_only(one: Executable, other: Executable, arguments: list[Array], op
 
 def _differences(actual: list[Array], wanted: list[Array], tolerance: float | None) -> dict[int, Difference]:
     """Return the differing arrays with their differences."""
-    masks = [apart(a, w, tolerance) for a, w in zip(actual, wanted, strict=True)]
+    masks = [exceeds_rounding(a, w, tolerance) for a, w in zip(actual, wanted, strict=True)]
     return {i: Difference.of(actual[i], wanted[i], mask) for i, mask in enumerate(masks) if mask.any()}
 
 
 @dataclass
-class _Comparing:
+class _ComparisonRun:
     """The state of one comparison."""
 
     name: str
@@ -211,7 +211,7 @@ class _Comparing:
 
     def _is_wrong(self, found: Found, made: list[Array]) -> bool:
         if found.turns and found.unit.op.name == "stablehlo.while":
-            return bool(apart(made[found.result], found.wanted, self.options.tolerance).any())
+            return bool(exceeds_rounding(made[found.result], found.wanted, self.options.tolerance).any())
         known = dict(zip(found.unit.reads, found.operands, strict=True))
         by_position = [known[v] for v in found.unit.op.operands]
         args = (found.program, found.unit, found.operands, found.result, made[found.result], found.wanted, by_position)
@@ -219,7 +219,7 @@ class _Comparing:
 
     def _in_context(self, found: Found) -> tuple[SmallProgram, Cause | None] | None:
         """Return a larger failing program and its cause, where the operation alone is right."""
-        trusted = plain(self.ours) or self.other
+        trusted = minimal_way(self.ours) or self.other
         if found.context is None:
             return None
         module, arguments = found.context
@@ -230,7 +230,7 @@ class _Comparing:
         options = self.options
         return Prefixes(self.ours, trusted, program, arguments, options.tolerance, options.byte_limit, options.progress)
 
-    def _cause_of_program(self, program: SmallProgram, unit: Unit) -> Cause | None:
+    def _cause_of_program(self, program: SmallProgram, unit: ProgramOperation) -> Cause | None:
         """Return the cause of a wrong program whose right results are known."""
         if not self.options.cause or program.wanted is None:
             return None
@@ -240,13 +240,17 @@ class _Comparing:
             results = way.run(module, program.arguments)
             if isinstance(results, Refusal):
                 return None
-            return any(apart(a, w, self.options.tolerance).any() for a, w in zip(results, wanted, strict=True))
+            return any(
+                exceeds_rounding(a, w, self.options.tolerance).any() for a, w in zip(results, wanted, strict=True)
+            )
 
         return self._cause(module, goes_wrong, unit, program)
 
-    def _cause(self, module: ir.Module, goes_wrong: GoesWrong, unit: Unit, program: SmallProgram) -> Cause | None:
+    def _cause(
+        self, module: ir.Module, goes_wrong: GoesWrong, unit: ProgramOperation, program: SmallProgram
+    ) -> Cause | None:
         self.options.progress("steps and passes", 0, 0)
-        base = self.other if isinstance(self.other, Compiled) else plain(self.ours)
+        base = self.other if isinstance(self.other, Compiled) else minimal_way(self.ours)
         if base is None:
             return None
 
@@ -255,7 +259,7 @@ class _Comparing:
             if results is None or isinstance(results, Refusal) or program.wanted is None:
                 return None
             pairs = zip(results, program.wanted, strict=True)
-            return not any(apart(a, w, self.options.tolerance).any() for a, w in pairs)
+            return not any(exceeds_rounding(a, w, self.options.tolerance).any() for a, w in pairs)
 
         return cause_of(self.ours, base, module, goes_wrong, str(unit.op.name), right_after)
 
@@ -302,9 +306,9 @@ class _Comparing:
         different = [
             v
             for v, a in zip(self.program.returns, self.actual, strict=True)
-            if v in judged and apart(a, judged[v], self.options.tolerance).any()
+            if v in judged and exceeds_rounding(a, judged[v], self.options.tolerance).any()
         ]
-        candidates = [w for w in (plain(self.ours), self.other) if w is not None]
+        candidates = [w for w in (minimal_way(self.ours), self.other) if w is not None]
         if isinstance(self.other, Compiled):
             candidates.reverse()
         elif not different and judged.keys() >= {
@@ -316,7 +320,7 @@ class _Comparing:
             if isinstance(made, Refusal):
                 continue
             pairs = zip(self.program.returns, made, strict=True)
-            if all(not apart(m, judged[v], self.options.tolerance).any() for v, m in pairs if v in judged):
+            if all(not exceeds_rounding(m, judged[v], self.options.tolerance).any() for v, m in pairs if v in judged):
                 return way
         return None
 
@@ -343,13 +347,13 @@ class _Comparing:
         program = SmallProgram(text_of_module(module), tuple(self.arguments), found.unit.number + 1)
         return self._finding(found, "rounding", program, None)
 
-    def _accumulated(self, unit: Unit) -> Found | None:
+    def _accumulated(self, unit: ProgramOperation) -> Found | None:
         module = self.program.returning(unit.results)
         ours, theirs = (way.run(module, self.arguments) for way in (self.ours, self.other))
         if isinstance(ours, Refusal) or isinstance(theirs, Refusal):
             return None
         for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-            wrong = apart(a, b, self.options.tolerance)
+            wrong = exceeds_rounding(a, b, self.options.tolerance)
             if wrong.any():
                 return Found(self.program, unit, number, [], a, b, wrong)
         return None

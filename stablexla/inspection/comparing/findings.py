@@ -97,7 +97,7 @@ def _largest(ours: Array, theirs: Array, wrong: Array) -> float:
 
 
 @dataclass(frozen=True)
-class Turn:
+class RegionStep:
     """A step into a region of an operation.
 
     Attributes:
@@ -112,7 +112,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class KernelPart:
+class SuspectKernel:
     """A kernel of the compiled program, and its operations.
 
     Attributes:
@@ -141,7 +141,7 @@ class Cause:
 
     step: str = ""
     change: str = ""
-    kernel: KernelPart | None = None
+    kernel: SuspectKernel | None = None
     rule: str = ""
     note: str = ""
     tried: int = 0
@@ -191,7 +191,7 @@ class Finding:
     result: int
     difference: Difference
     method: str
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[RegionStep, ...] = ()
     after: str = ""
     cause: Cause | None = None
     program: SmallProgram | None = None

@@ -13,9 +13,9 @@ from typing import Any
 import numpy.typing as npt
 
 from stablexla.inspection.comparing.findings import SmallProgram
-from stablexla.inspection.comparing.search import Found, Progress, apart, no_progress
+from stablexla.inspection.comparing.search import Found, Progress, exceeds_rounding, no_progress
 from stablexla.inspection.comparing.ways import Compiled, Way
-from stablexla.inspection.program import FlatProgram, Unit
+from stablexla.inspection.program import FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 
 Array = npt.NDArray[Any]
@@ -46,7 +46,7 @@ class Prefixes:
     tried: int = 0
     _right: dict[Any, Array] = field(default_factory=dict)
 
-    def find(self) -> tuple[Found, Unit, SmallProgram] | None:
+    def find(self) -> tuple[Found, ProgramOperation, SmallProgram] | None:
         """Find the operation whose value becomes wrong, the operation that triggers it, and a small program."""
         count = len(self.program.units)
         if self._wrong_among(self.program.returns, None) is None:
@@ -96,7 +96,7 @@ class Prefixes:
             return None
         for value, right in zip(values, wanted, strict=True):
             ours = actual[list(results).index(value)]
-            mask = apart(ours, right, self.tolerance)
+            mask = exceeds_rounding(ours, right, self.tolerance)
             if mask.any():
                 return value, ours, right, mask
         return None
@@ -157,7 +157,7 @@ class Prefixes:
                 given = more
         return given
 
-    def _kept(self, results: list[Any], given: list[Any]) -> list[Unit]:
+    def _kept(self, results: list[Any], given: list[Any]) -> list[ProgramOperation]:
         return self.program.needed(results, given)
 
     def _small_program(self, results: list[Any], given: list[Any]) -> SmallProgram:

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.inspection.comparing.findings import Turn
-from stablexla.inspection.program import FlatProgram, Unit, copy_into, make_module
+from stablexla.inspection.comparing.findings import RegionStep
+from stablexla.inspection.program import FlatProgram, ProgramOperation, copy_into, make_module
 from stablexla.processes.questions import Refusal
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ MOST_TURNS_ONE_BY_ONE = 200
 def look_inside(
     search: Search,
     program: FlatProgram,
-    unit: Unit,
+    unit: ProgramOperation,
     operands: list[Array],
     actual: list[Array],
     wanted: list[Array],
-    turns: tuple[Turn, ...],
+    turns: tuple[RegionStep, ...],
 ) -> Found | None:
     """The first wrong operation in the regions of one whose results differ; the operation itself where all in it are
     right, and yet its result differs; None where only rounding accumulates."""
-    inner = _Inside(search, program, unit, operands, turns)
+    inner = _RegionSearch(search, program, unit, operands, turns)
     found = inner.loop() if unit.op.name == "stablehlo.while" else inner.branch()
     if found is not None:
         return found
@@ -46,11 +46,16 @@ def look_inside(
     return inner.itself(actual, wanted, turns)
 
 
-class _Inside:
+class _RegionSearch:
     """The regions of one operation, whose operands are known."""
 
     def __init__(
-        self, search: Search, program: FlatProgram, unit: Unit, operands: list[Array], turns: tuple[Turn, ...]
+        self,
+        search: Search,
+        program: FlatProgram,
+        unit: ProgramOperation,
+        operands: list[Array],
+        turns: tuple[RegionStep, ...],
     ) -> None:
         self._search, self._program, self._unit, self._turns = search, program, unit, turns
         self._values = dict(zip(unit.reads, operands, strict=True))
@@ -62,7 +67,7 @@ class _Inside:
     def branch(self) -> Found | None:
         """Search the branch that was taken."""
         number = self._branch_number()
-        place = Turn(self._unit.name, self._unit.place, f"branch {number}")
+        place = RegionStep(self._unit.name, self._unit.place, f"branch {number}")
         region = FlatProgram.of_region(self._unit.op.regions[number], self._outside, self._program)
         return self._search.first_wrong(region, self._captured(), (*self._turns, place))
 
@@ -126,7 +131,7 @@ class _Inside:
     def _in_turn(
         self, turn: int, state: list[Array], ours: Callable[..., Any], other: Callable[..., Any]
     ) -> Found | None:
-        turns = (*self._turns, Turn(self._unit.name, self._unit.place, f"turn {turn}"))
+        turns = (*self._turns, RegionStep(self._unit.name, self._unit.place, f"turn {turn}"))
         for region in self._unit.op.regions:
             inner = FlatProgram.of_region(region, self._outside, self._program)
             found = self._search.first_wrong(inner, [*state, *self._captured()], turns)
@@ -177,12 +182,12 @@ class _Inside:
         replay = self._program.apart([self._unit])
         return self._search.ours.run(replay.module, [self._values[v] for v in replay.taken])
 
-    def itself(self, actual: list[Array], wanted: list[Array], turns: tuple[Turn, ...]) -> Found | None:
+    def itself(self, actual: list[Array], wanted: list[Array], turns: tuple[RegionStep, ...]) -> Found | None:
         """Return the operation itself as the wrong one."""
-        from stablexla.inspection.comparing.search import Found, apart
+        from stablexla.inspection.comparing.search import Found, exceeds_rounding
 
         for number, (ours, theirs) in enumerate(zip(actual, wanted, strict=True)):
-            wrong = apart(ours, theirs, self._search.tolerance)
+            wrong = exceeds_rounding(ours, theirs, self._search.tolerance)
             if wrong.any():
                 operands = [self._values[v] for v in self._unit.reads]
                 return Found(self._program, self._unit, number, operands, ours, theirs, wrong, turns)
@@ -220,7 +225,7 @@ def _scalar(number: int, type_: Any) -> Any:
     return ir.Operation.create("stablehlo.constant", results=[type_], attributes={"value": value}).result
 
 
-def _is_captured(unit: Unit, value: Any) -> bool:
+def _is_captured(unit: ProgramOperation, value: Any) -> bool:
     """Return whether the regions of an operation read a value that is also an operand."""
     return any(use.owner.operation != unit.op for use in value.uses if _within(use.owner.operation, unit.op))
 
@@ -243,6 +248,6 @@ def _runner(way: Any, module: ir.Module) -> Callable[[Sequence[Array]], Any]:
 
 
 def _first_apart(search: Search, ours: Any, theirs: Any) -> bool:
-    from stablexla.inspection.comparing.search import apart
+    from stablexla.inspection.comparing.search import exceeds_rounding
 
-    return any(apart(a, b, search.tolerance).any() for a, b in zip(ours, theirs, strict=True))
+    return any(exceeds_rounding(a, b, search.tolerance).any() for a, b in zip(ours, theirs, strict=True))

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.inspection.comparing.comparison import Comparison
-from stablexla.inspection.comparing.findings import Cause, Difference, Finding, KernelPart, SmallProgram
+from stablexla.inspection.comparing.findings import Cause, Difference, Finding, SmallProgram, SuspectKernel
 from stablexla.inspection.places import Place
 
 METHODS = {
@@ -147,7 +147,7 @@ def _cause_rows(cause: Cause) -> list[Row]:
     return rows
 
 
-def _kernel_rows(kernel: KernelPart) -> list[Row]:
+def _kernel_rows(kernel: SuspectKernel) -> list[Row]:
     held = "; ".join(kernel.operations[:SHOWN])
     more = f" and {len(kernel.operations) - SHOWN} more" if len(kernel.operations) > SHOWN else ""
     rows = [("kernel", f"{kernel.name}: kind '{kernel.kind}', {kernel.path}")]

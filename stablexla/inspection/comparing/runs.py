@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from stablexla.dialects.constants import read_constant
 from stablexla.inspection.comparing.ways import Compiled
-from stablexla.inspection.program import SOURCES, FlatProgram, Unit
+from stablexla.inspection.program import SOURCES, FlatProgram, ProgramOperation
 from stablexla.lowering.support.types import is_token
 from stablexla.processes.questions import Refusal
 
@@ -40,9 +40,9 @@ class Run:
         # A token is no value that could be given: such a program always runs from its beginning.
         self._in_parts = not any(is_token(r.type) for u in program.units for r in u.op.results)
 
-    def batches(self, byte_limit: int) -> Iterator[list[Unit]]:
+    def batches(self, byte_limit: int) -> Iterator[list[ProgramOperation]]:
         """Return the operations to judge, in batches whose values fit into the limit."""
-        batch: list[Unit] = []
+        batch: list[ProgramOperation] = []
         held: set[Any] = set()
         size = 0
         for unit in self.program.units:
@@ -60,7 +60,7 @@ class Run:
         if batch:
             yield batch
 
-    def values(self, units: list[Unit]) -> Values | Refusal:
+    def values(self, units: list[ProgramOperation]) -> Values | Refusal:
         """Return the operands and results of operations; later ones than those requested before."""
         wanted = self._to_be_had(units)
         later = self.program.live_at(units[-1].number + 1)
@@ -80,14 +80,14 @@ class Run:
             self._held = {v: array for v, array in values.items() if v in needed}
         return values
 
-    def _to_be_had(self, units: list[Unit]) -> dict[Any, None]:
+    def _to_be_had(self, units: list[ProgramOperation]) -> dict[Any, None]:
         return dict.fromkeys(v for u in units for v in (*u.reads, *u.results) if self._is_made(v))
 
     def _is_made(self, value: Any) -> bool:
         made = value in self.program.unit_of and value not in self._held
         return made and not self.program.is_constant(value)
 
-    def _constants(self, units: list[Unit]) -> Values:
+    def _constants(self, units: list[ProgramOperation]) -> Values:
         found = {}
         for value in dict.fromkeys(v for u in units for v in u.reads if self.program.is_constant(v)):
             type_ = self.program.type_of(value)

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE
-from stablexla.inspection.comparing.findings import Turn
+from stablexla.inspection.comparing.findings import RegionStep
 from stablexla.inspection.comparing.runs import Run
 from stablexla.inspection.comparing.ways import Compiled, Way
 from stablexla.inspection.judging.judge import Judge, distance_in_ulp
 from stablexla.inspection.places import Place
-from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, Unit
+from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 
 Array = npt.NDArray[Any]
@@ -45,13 +45,13 @@ class Found:
     """
 
     program: FlatProgram
-    unit: Unit
+    unit: ProgramOperation
     result: int
     operands: list[Array]
     actual: Array
     wanted: Array
     wrong: Array
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[RegionStep, ...] = ()
     context: tuple[ir.Module, list[Array]] | None = None
 
 
@@ -91,7 +91,7 @@ class Search:
     returned: Values = field(default_factory=dict)
 
     def first_wrong(
-        self, program: FlatProgram, arguments: Sequence[Array], turns: tuple[Turn, ...] = ()
+        self, program: FlatProgram, arguments: Sequence[Array], turns: tuple[RegionStep, ...] = ()
     ) -> Found | None:
         """Return the first wrong operation of a program, in program order."""
         run = Run(self.ours, program, arguments)
@@ -106,7 +106,7 @@ class Search:
                 return found
         return None
 
-    def _judge_batch(self, run: Run, batch: list[Unit], turns: tuple[Turn, ...]) -> Found | None:
+    def _judge_batch(self, run: Run, batch: list[ProgramOperation], turns: tuple[RegionStep, ...]) -> Found | None:
         values = run.values(batch)
         if isinstance(values, Refusal):
             return self._in_halves(run, batch, turns, f"stablexla: {values}")
@@ -125,7 +125,9 @@ class Search:
                 return replace(found, context=run.last) if found.program is program else found
         return None
 
-    def _in_halves(self, run: Run, batch: list[Unit], turns: tuple[Turn, ...], reason: str) -> Found | None:
+    def _in_halves(
+        self, run: Run, batch: list[ProgramOperation], turns: tuple[RegionStep, ...], reason: str
+    ) -> Found | None:
         if len(batch) == 1:
             self._refuse(batch[0], reason)
             return None
@@ -136,7 +138,9 @@ class Search:
                 return found
         return None
 
-    def _wanted(self, program: FlatProgram, units: list[Unit], values: Values) -> dict[int, list[Array] | Refusal]:
+    def _wanted(
+        self, program: FlatProgram, units: list[ProgramOperation], values: Values
+    ) -> dict[int, list[Array] | Refusal]:
         """Return the reference's results for the same operands, by operation; batches that it refuses are halved."""
         replay = program.apart(units)
         found = self.other.run(replay.module, [values[v] for v in replay.taken])
@@ -151,7 +155,12 @@ class Search:
         return results
 
     def _judge(
-        self, program: FlatProgram, unit: Unit, values: Values, results: list[Array], turns: tuple[Turn, ...]
+        self,
+        program: FlatProgram,
+        unit: ProgramOperation,
+        values: Values,
+        results: list[Array],
+        turns: tuple[RegionStep, ...],
     ) -> Found | None:
         operands = [values[v] for v in unit.reads]
         if unit.op.name in CONTROL:
@@ -166,26 +175,26 @@ class Search:
     def _judge_control(
         self,
         program: FlatProgram,
-        unit: Unit,
+        unit: ProgramOperation,
         operands: list[Array],
         actual: list[Array],
         wanted: list[Array],
-        turns: tuple[Turn, ...],
+        turns: tuple[RegionStep, ...],
     ) -> Found | None:
         from stablexla.inspection.comparing.regions import look_inside  # which searches again
 
-        if all(not apart(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
+        if all(not exceeds_rounding(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
             return None
         found = look_inside(self, program, unit, operands, actual, wanted, turns)
         if found is None:
             self.added_up.append(unit.place)
         return found
 
-    def _refuse(self, unit: Unit, reason: str) -> None:
+    def _refuse(self, unit: ProgramOperation, reason: str) -> None:
         self.refused.setdefault((unit.name, reason), []).append(unit.place)
 
 
-def apart(ours: Array, theirs: Array, tolerance: float | None = None) -> Array:
+def exceeds_rounding(ours: Array, theirs: Array, tolerance: float | None = None) -> Array:
     """Return which elements, flat, of values of several operations differ by more than rounding allows."""
     element = BY_DTYPE[ours.dtype]
     if not (element.is_float or element.is_complex):

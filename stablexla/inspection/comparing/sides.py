@@ -13,7 +13,7 @@ import numpy.typing as npt
 from stablexla.compiling.specialization import SHAPES
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.executable.executable import Executable
-from stablexla.inspection.comparing.changes import plain, up_to_stage
+from stablexla.inspection.comparing.changes import minimal_way, up_to_stage
 from stablexla.inspection.comparing.ways import Compiled, Way
 from stablexla.inspection.judging.oracles import NAMES, shared_oracle
 from stablexla.targets.pipeline.driver import run_pipeline
@@ -86,7 +86,7 @@ def _way_of_ours(ours: Compiled, against: Against) -> Compiled:
         return Compiled(pipeline, replace(against, pipeline=None), ours.target, _name(pipeline, ours, repr(against)))
     if isinstance(against, Pipeline):
         return replace(ours, pipeline=against, name=_name(against, ours, "the other pipeline"))
-    base = plain(ours)
+    base = minimal_way(ours)
     if base is not None and against == "plain":
         return base
     if base is not None and (against == "source" or against in ours.pipeline):

@@ -49,7 +49,7 @@ COMPLEX_LIMITS = {"divide": 4.0, "multiply": 2.0, "power": 8.0, "logistic": 8.0,
 LARGEST_EXPONENT = 1e7
 
 
-def right(case: Case, wrong: Array) -> Array:
+def right_by_mpmath(case: Case, wrong: Array) -> Array:
     """Return which elements are right by mpmath; those that it cannot evaluate are not."""
     found = np.zeros(wrong.shape, bool)
     name = case.statement.operation

@@ -54,7 +54,7 @@ def exact_sums(text: str, operands: list[Array]) -> ExactSums | None:
     return None
 
 
-def has_lost_digits(actual: Array, sums: ExactSums) -> Array:
+def exceeds_error_bound(actual: Array, sums: ExactSums) -> Array:
     """Return which results differ from the exact sums by more than 8 u log2(n) of the magnitudes, and one rounding."""
     finfo: Any = ml_dtypes.finfo
     info = finfo(actual.dtype)
@@ -86,4 +86,4 @@ def _numbers(text: str) -> list[int]:
     return [int(n) for n in text.split(",") if n.strip()]
 
 
-__all__ = ["UNITS", "ExactSums", "exact_sums", "has_lost_digits"]
+__all__ = ["UNITS", "ExactSums", "exact_sums", "exceeds_error_bound"]

@@ -20,7 +20,7 @@ from stablexla.dialects.element_types import BY_DTYPE, ElementType
 from stablexla.inspection.comparing.ways import Way
 from stablexla.inspection.judging.judgement import ALGORITHMS, FUNCTIONS, OURS, SUMS, Case, differing, ulp_distance
 from stablexla.inspection.judging.known_faults import FAULTS
-from stablexla.inspection.program import FlatProgram, Unit
+from stablexla.inspection.program import FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 
 Array = npt.NDArray[Any]
@@ -64,12 +64,12 @@ class Judge:
     other: Way
     ulp: float | None = None
     faults: dict[str, int] = field(default_factory=dict)
-    _doubles: tuple[tuple[int, ...], _Doubles] | None = None
+    _doubles: tuple[tuple[int, ...], _InF64] | None = None
 
     def verdict(
         self,
         program: FlatProgram,
-        unit: Unit,
+        unit: ProgramOperation,
         reads: Sequence[Array],
         number: int,
         actual: Array,
@@ -111,7 +111,7 @@ class Judge:
     # ---- in f64 ----------------------------------------------------------------------------------------------------
 
     def _beyond_truth(
-        self, program: FlatProgram, unit: Unit, operands: Sequence[Array], number: int, case: Case
+        self, program: FlatProgram, unit: ProgramOperation, operands: Sequence[Array], number: int, case: Case
     ) -> Array:
         """Return the elements further from the f64 result than rounding allows, and than the other's."""
         is_double = BY_DTYPE[case.actual.dtype].part.bits == 64
@@ -128,14 +128,16 @@ class Judge:
             error, others = _distance(ours, exact), _distance(theirs, exact)
             return np.asarray((error > bound) & (is_double | (error > others)))
 
-    def _in_doubles(self, program: FlatProgram, unit: Unit, operands: Sequence[Array], number: int) -> _Doubles:
+    def _in_doubles(
+        self, program: FlatProgram, unit: ProgramOperation, operands: Sequence[Array], number: int
+    ) -> _InF64:
         """Evaluate the operation in f64; the last one is cached, as it may be judged again."""
         key = (id(unit), number, *map(id, operands))
         if self._doubles is None or self._doubles[0] != key:
-            self._doubles = key, _Doubles(self.other, program, unit, operands, number)
+            self._doubles = key, _InF64(self.other, program, unit, operands, number)
         return self._doubles[1]
 
-    def _bound(self, case: Case, doubles: _Doubles, exact: Array) -> Array:
+    def _bound(self, case: Case, doubles: _InF64, exact: Array) -> Array:
         """Return the error bound by rounding of each element."""
         unit_, least = _unit(BY_DTYPE[case.actual.dtype].part)
         with np.errstate(all="ignore"):
@@ -164,10 +166,12 @@ def _beyond_tables(case: Case) -> Array:
     return differing(case) if is_known else _beyond(case.actual, case.wanted, WRITTEN_OUT)
 
 
-class _Doubles:
+class _InF64:
     """An operation evaluated by the other implementation, with every float type replaced by f64."""
 
-    def __init__(self, other: Way, program: FlatProgram, unit: Unit, operands: Sequence[Array], number: int) -> None:
+    def __init__(
+        self, other: Way, program: FlatProgram, unit: ProgramOperation, operands: Sequence[Array], number: int
+    ) -> None:
         self._other, self._operands, self._number = other, operands, number
         self._unit = unit  # so that its number in memory is its own for as long as this is kept
         self._known: dict[str, Array | None] = {}

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE
-from stablexla.inspection.judging.exact_sums import exact_sums, has_lost_digits
+from stablexla.inspection.judging.exact_sums import exact_sums, exceeds_error_bound
 
 Array = npt.NDArray[Any]
 
@@ -104,7 +104,7 @@ def differing(case: Case) -> Array:
             wrong &= ~(np.abs(_wide(actual) - _wide(wanted)) <= absolute)
     sums = exact_sums(case.statement.text, case.operands) if _adds_up(case) else None
     # Another implementation may have lost the same digits; sums in a wider type have not.
-    return wrong if sums is None else wrong | has_lost_digits(case.actual, sums)
+    return wrong if sums is None else wrong | exceeds_error_bound(case.actual, sums)
 
 
 def _same_zero(case: Case, actual: Array, wanted: Array) -> Array:

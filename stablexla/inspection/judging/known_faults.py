@@ -56,13 +56,13 @@ def fault(name: str, reason: str, oracle: str = "") -> Callable[[Excuse], Excuse
     return register
 
 
-def _right(case: Case, wrong: Array) -> Array:
+def _right_by_mpmath(case: Case, wrong: Array) -> Array:
     """Return which elements are right by mpmath; none where it is not installed."""
     try:
-        from stablexla.inspection.judging.exact import right
+        from stablexla.inspection.judging.exact import right_by_mpmath
     except ImportError:
         return np.zeros(wrong.shape, bool)
-    return right(case, wrong)
+    return right_by_mpmath(case, wrong)
 
 
 def _is_denormal(array: Array) -> Array:
@@ -97,12 +97,12 @@ def overflowing(case: Case, wrong: Array) -> bool:
 
 @fault("functions", "further from the exact value (mpmath) than stablexla, which is within its bounds", "interpreter")
 def functions_of_the_interpreter(case: Case, wrong: Array) -> Array:
-    return _right(case, wrong)
+    return _right_by_mpmath(case, wrong)
 
 
 @fault("functions", "further from the exact value (mpmath) than stablexla, which is within its bounds", "xla")
 def functions_of_xla(case: Case, wrong: Array) -> Array:
-    return _right(case, wrong)
+    return _right_by_mpmath(case, wrong)
 
 
 @fault("complex functions of infinities, NaN and 0", "C99's Annex G; held by tests/ops/test_complex.py")

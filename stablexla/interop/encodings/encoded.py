@@ -27,7 +27,7 @@ from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.reader_process import NO_STABLEHLO, Kind
 from stablexla.interop.encodings.too_new import check_header, check_operations, is_newer, of_another_version
 from stablexla.interop.hlo.proto import prepare
-from stablexla.interop.hlo.text import check_constants, header_counts, with_new_names
+from stablexla.interop.hlo.text import check_constants, header_counts, replace_old_opcodes
 from stablexla.interop.resources import inline_resources
 from stablexla.interop.text import excerpt
 from stablexla.targets.pipeline.messages import messages_of
@@ -100,7 +100,7 @@ def _read(kind: Kind, data: bytes, file: str, trusted: bool) -> ir.Module:
         made = reader.read_here(kind, data)
         assert isinstance(made, ir.Module)
         return _named(made, file)
-    written = reader.read_apart(kind, data, file)
+    written = reader.read_in_child(kind, data, file)
     context = stablehlo_context()
     with diagnostics(context) as seen:
         try:
@@ -160,7 +160,7 @@ def _load_hlo(data: bytes, form: Format, file: str, trusted: bool) -> ir.Module:
         if form is Format.HLO_TEXT:
             text = data.decode()
             check_constants(text, file)
-            given, data = header_counts(text), _hlo_proto(with_new_names(text).encode(), file, trusted)
+            given, data = header_counts(text), _hlo_proto(replace_old_opcodes(text).encode(), file, trusted)
         proto, devices = prepare(protobuf.find_hlo_module(data) or data)
         module = _read("hlo", proto, file, trusted)
     except reader.Refused as refused:
@@ -176,7 +176,7 @@ def _load_hlo(data: bytes, form: Format, file: str, trusted: bool) -> ir.Module:
 
 
 def _hlo_proto(text: bytes, file: str, trusted: bool) -> bytes:
-    made = reader.read_here("hlotext", text) if trusted else reader.read_apart("hlotext", text, file)
+    made = reader.read_here("hlotext", text) if trusted else reader.read_in_child("hlotext", text, file)
     assert isinstance(made, bytes)
     return made
 

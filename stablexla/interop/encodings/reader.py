@@ -162,7 +162,7 @@ def _process() -> ReaderProcess:
     return _kept
 
 
-def read_apart(kind: Kind, data: bytes, file: str) -> bytes:
+def read_in_child(kind: Kind, data: bytes, file: str) -> bytes:
     """Return the bytecode of the module in the data, read in the other process.
 
     Args:

@@ -62,7 +62,7 @@ def write(
 def _write_hlo(module: ir.Module, kind: Kind, form: Format) -> bytes:
     """Write by XLA's converter, in a process of its own: a module that is no HLO ends it."""
     try:
-        return reader.read_apart(kind, to_bytecode(module), "the program")
+        return reader.read_in_child(kind, to_bytecode(module), "the program")
     except reader.Refused as refused:
         said = next((m for m in refused.messages if m), "no HLO")
         raise UnsupportedError(f"the program cannot be {form.described}: {said}") from None

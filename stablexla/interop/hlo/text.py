@@ -32,7 +32,7 @@ def check_constants(text: str, file: str) -> None:
         )
 
 
-def with_new_names(text: str) -> str:
+def replace_old_opcodes(text: str) -> str:
     """Replace older opcode names by today's.
 
     >>> with_new_names("c = f32[2] cross-replica-sum(x)")

@@ -36,7 +36,7 @@ def _forget(gone: weakref.ref[Array]) -> None:
         del _given_out[gone.address]
 
 
-def note(made: Any, array: Array) -> None:
+def remember_result(made: Any, array: Array) -> None:
     """Remember a result and the caller's view of it, which may come back as a donated argument."""
     if is_key(made):
         made = base_of_keys(made)
@@ -45,7 +45,7 @@ def note(made: Any, array: Array) -> None:
     _given_out[result.address] = result
 
 
-def give_up(leaf: Any) -> tuple[Any, bool]:
+def donate(leaf: Any) -> tuple[Any, bool]:
     """Delete a JAX array; return its elements, and whether their memory may be overwritten.
 
     Raises:

@@ -105,14 +105,14 @@ class JaxProgram:
         for i, dtype in self._takes:
             leaf = leaves[i]
             if i in self._interface.donated:
-                leaf, is_free = donation.give_up(leaf)
+                leaf, is_free = donation.donate(leaf)
                 all_free &= is_free
             arguments.append(leaf if type(leaf) is np.ndarray and leaf.dtype == dtype else to_host(leaf, dtype))
         results = self.executable.execute(arguments, donate=all_free)
         made = [make(array) for make, array in zip(self._makers, results, strict=True)]
         if self.executable.aliases:
             for each, array in zip(made, results, strict=True):
-                donation.note(each, array)
+                donation.remember_result(each, array)
         return self._interface.out_tree.unflatten(made)
 
     def _call_donated_on_mesh(self, leaves: Sequence[Any]) -> Any:
@@ -135,7 +135,7 @@ class JaxProgram:
             else:
                 replace_contents(given[place], make(array))
         for i in self._interface.donated:
-            donation.give_up(leaves[i])
+            donation.donate(leaves[i])
         return self._interface.out_tree.unflatten(made)
 
     def __repr__(self) -> str:

@@ -37,7 +37,7 @@ def convert_spmd_full_to_shard_shape(input: XlaOp, single_dim: int, manual_shard
     given = {"input": input, "single_dim": single_dim, "manual_sharding": manual_sharding}
     with checking("convert_spmd_full_to_shard_shape", **given) as rule:
         x = rule.op("input", input)
-        part = _part(rule, x.shape, single_dim, manual_sharding)
+        part = _shard_shape(rule, x.shape, single_dim, manual_sharding)
     return _crossing(x, manual_sharding, "SPMDFullToShardShape", "{manual}", part)
 
 
@@ -63,7 +63,7 @@ def convert_spmd_shard_to_full_shape(input: XlaOp, output_shape: Shape, single_d
     given = {"input": input, "output_shape": output_shape, "manual_sharding": manual_sharding}
     with checking("convert_spmd_shard_to_full_shape", **given) as rule:
         x = rule.op("input", input)
-        part = _part(rule, rule.shape("output_shape", output_shape), single_dim, manual_sharding)
+        part = _shard_shape(rule, rule.shape("output_shape", output_shape), single_dim, manual_sharding)
         rule("", x.shape == part, f"input must be a part of {output_shape}, which is {part}")
     return _crossing(x, "{manual}", "SPMDShardToFullShape", manual_sharding, output_shape)
 
@@ -75,7 +75,7 @@ def _crossing(x: XlaOp, before: str, target: str, after: str, shape: Shape) -> X
         return x.builder.custom_call(target, (noted,), shape)
 
 
-def _part(rule: Rules, whole: Shape, single_dim: int, sharding: object) -> Shape:
+def _shard_shape(rule: Rules, whole: Shape, single_dim: int, sharding: object) -> Shape:
     """The shape of a shard."""
     single = rule.integer("single_dim", single_dim)
     rule("", single == -1, "single_dim must be -1: all dimensions at once")

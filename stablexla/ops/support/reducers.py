@@ -14,7 +14,7 @@ from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
 
 
-def check_reduced(
+def check_reduction_operands(
     rule: Rules, xs: Sequence[XlaOp], inits: Sequence[XlaOp], *, count: str, dimensions: str, types: str, scalars: str
 ) -> list[ElementType]:
     """Check the operands: the same dimensions, and for each an initial scalar of its type; return element types."""
@@ -30,7 +30,7 @@ def check_reduced(
     return [x.shape.element_type for x in xs]
 
 
-def reducer(
+def checked_combiner(
     rule: Rules, number: str, x: XlaOp, given: Computation, types: Sequence[ElementType], name: str = "computation"
 ) -> XlaComputation:
     """The combiner, a computation of N accumulators and N elements with N results, of the accumulators' types.
@@ -42,10 +42,10 @@ def reducer(
     pretty = f"{name} {body!r} must take and return scalars of the operands' types"
     rule(number, body.parameter_shapes == (*returned, *returned) and len(returned) == len(types), pretty)
     for leaf, wanted in zip(returned, types):
-        rule(number, leaf.is_scalar and folds_in(leaf.element_type, wanted), pretty)
+        rule(number, leaf.is_scalar and accumulates_in(leaf.element_type, wanted), pretty)
     return body
 
 
-def folds_in(wide: ElementType, narrow: ElementType) -> bool:
+def accumulates_in(wide: ElementType, narrow: ElementType) -> bool:
     """Whether the accumulator may have the type `wide`: of the same kind, and not narrower."""
     return wide.kind is narrow.kind and wide.bits >= narrow.bits

@@ -222,7 +222,7 @@ def load_python(file: str) -> None:
         raise ParseError(f"{type(error).__name__}: {error}", file=place) from error
 
 
-def nested(name: str) -> str:
+def in_its_nest(name: str) -> str:
     """Return a pass in its nest, as `func.func(affine-loop-fusion)`.
 
     Raises:

@@ -12,7 +12,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.targets.codegen.emission import Value, bits_of, is_float, vector_of
-from stablexla.targets.codegen.loop_nest import Fold, terminator_of
+from stablexla.targets.codegen.loop_nest import Reduction, terminator_of
 
 # The cases of a comparison between a new value and the best one so far.
 _CASES = ("less", "equal", "greater", "new is NaN", "best is NaN", "both are NaN")
@@ -38,7 +38,7 @@ _INTEGER = {
 
 
 @dataclass(frozen=True)
-class Selection:
+class ArgSelection:
     """The argmax/argmin combiner: keeps the better of two values, the first one of equals and NaN above all.
 
     Attributes:
@@ -97,7 +97,7 @@ def _cmpi(predicate: str, a: Value, b: Value) -> Value:
     return Value(arith.cmpi(getattr(arith.CmpIPredicate, predicate), a.ssa, b.ssa))
 
 
-def match_selection(fold: Fold) -> Selection | None:
+def match_arg_selection(fold: Reduction) -> ArgSelection | None:
     """Match a reduction of two operands as argmax or argmin, else return None; indices must grow with the place."""
     if len(fold.starts) != 2 or len(fold.operands) != 2:
         return None
@@ -110,7 +110,7 @@ def match_selection(fold: Fold) -> Selection | None:
     return None
 
 
-def _match(fold: Fold, value: int) -> Selection | None:
+def _match(fold: Reduction, value: int) -> ArgSelection | None:
     stored = fold.block.arguments[value].type
     cases = _CASES if isinstance(stored, ir.FloatType) else _CASES[:3]
     trials = [_Trial(fold, value, case) for case in cases]
@@ -122,7 +122,7 @@ def _match(fold: Fold, value: int) -> Selection | None:
     type_ = next((t for trial in trials for t in trial.types), stored)
     for largest in (True, False):
         if outcomes == _wanted(outcomes, largest) and len(unsigned) <= 1:
-            return Selection(value, type_, stored, largest, unsigned == {True})
+            return ArgSelection(value, type_, stored, largest, unsigned == {True})
     return None
 
 
@@ -143,7 +143,7 @@ class _NotASelection(Exception):
 class _Trial:
     """Symbolic evaluation of a body in one case, on names instead of values. The new index is the larger one."""
 
-    def __init__(self, fold: Fold, value: int, case: str) -> None:
+    def __init__(self, fold: Reduction, value: int, case: str) -> None:
         self.case = case
         self.unsigned: set[bool] = set()
         self.types: list[ir.Type] = []

@@ -16,14 +16,14 @@ from mlir.dialects import func
 from stablexla.dialects.erasing import erase
 from stablexla.targets.codegen.emission import can_clone
 from stablexla.targets.codegen.kernel import Kernel
-from stablexla.targets.codegen.match.attention_rows import Rows, made_in, read_rows
+from stablexla.targets.codegen.match.attention_rows import RowFunction, analyse_row_function, is_defined_by
 from stablexla.targets.codegen.match.contraction import (
-    Operand,
+    ContractionOperand,
+    accumulates_from_zero,
     conversion_of,
+    defining_op,
     map_strides,
     other_operand,
-    owner_of,
-    starts_at_zero,
 )
 from stablexla.targets.grouping.classify import Kind, classify, is_generic
 
@@ -31,10 +31,10 @@ SUM_TYPES = (ir.F32Type, ir.F64Type)
 
 
 @dataclass(frozen=True)
-class Factor:
+class AttentionOperand:
     """An operand of a product, with its strides along the row loops and along its inner loop."""
 
-    operand: Operand
+    operand: ContractionOperand
     strides: tuple[int, ...]
     inner: int
 
@@ -55,14 +55,14 @@ class Attention:
     """
 
     kernel: Kernel
-    q: Factor
-    k: Factor
-    v: Factor
+    q: AttentionOperand
+    k: AttentionOperand
+    v: AttentionOperand
     out: tuple[int, ...]
     out_inner: int
     depth: int
     width: int
-    rows: Rows
+    rows: RowFunction
     after: tuple[ir.Block, ...]
 
     @property
@@ -92,7 +92,7 @@ class Attention:
 
 
 @contextmanager
-def reading(kernel: Kernel) -> Iterator[Attention | None]:
+def matched_attention(kernel: Kernel) -> Iterator[Attention | None]:
     """Match a kernel as attention, or None; valid until the temporary row function is erased on exit."""
     with kernel.func.context, ir.Location.unknown():
         made: list[func.FuncOp] = []
@@ -105,7 +105,7 @@ def reading(kernel: Kernel) -> Iterator[Attention | None]:
 
 def _read(kernel: Kernel, keep: Callable[[func.FuncOp], None]) -> Attention | None:
     products = [op for op in kernel.ops if is_generic(op) and classify(op) is Kind.CONTRACTION]
-    if len(products) != 2 or len(kernel.results) != 1 or not all(starts_at_zero(op) for op in products):
+    if len(products) != 2 or len(kernel.results) != 1 or not all(accumulates_from_zero(op) for op in products):
         return None
     first, last = products
     scores, sums = first.results[0], last.results[0]
@@ -114,11 +114,13 @@ def _read(kernel: Kernel, keep: Callable[[func.FuncOp], None]) -> Attention | No
         return None
     after = _operations_after(kernel, last)
     middle = [op for op in kernel.ops if is_generic(op) and op not in (first, last) and op not in after]
-    weights = next((v for v in last.operands[:2] if made_in(v, middle)), None)
+    weights = next((v for v in last.operands[:2] if is_defined_by(v, middle)), None)
     factors_first, factors_last = _factors(first), _factors(last)
     if weights is None or factors_first is None or factors_last is None:
         return None
-    rows = read_rows(kernel, middle, weights, factors_last[list(last.operands[:2]).index(weights)], scores, keep)
+    rows = analyse_row_function(
+        kernel, middle, weights, factors_last[list(last.operands[:2]).index(weights)], scores, keep
+    )
     if rows is None:
         return None
     return _Loops(kernel, first, last, after, rows).attention(factors_first, factors_last, weights)
@@ -139,8 +141,8 @@ def _factors(dot: ir.Operation) -> list[tuple[ir.Operation, ...]] | None:
     block = dot.regions[0].blocks[0]
     x, y, total = block.arguments
     last = block.operations[len(block.operations) - 1].operation
-    product = other_operand(owner_of(last.operands[0]), ("arith.addf",), total)
-    factors = owner_of(product) if product is not None else None
+    product = other_operand(defining_op(last.operands[0]), ("arith.addf",), total)
+    factors = defining_op(product) if product is not None else None
     if factors is None or factors.name != "arith.mulf":
         return None
     chains = [conversion_of(v) for v in factors.operands]
@@ -163,7 +165,7 @@ class _Loops:
     """Mapping of the loops of both products and of the epilogue to the row loops, by strides."""
 
     def __init__(
-        self, kernel: Kernel, first: ir.Operation, last: ir.Operation, after: list[ir.Operation], rows: Rows
+        self, kernel: Kernel, first: ir.Operation, last: ir.Operation, after: list[ir.Operation], rows: RowFunction
     ) -> None:
         self._kernel, self._first, self._last, self._after, self._rows = kernel, first, last, after, rows
 
@@ -236,14 +238,14 @@ class _Loops:
         conversion: tuple[ir.Operation, ...],
         strides: _Strides,
         along: list[int | None],
-    ) -> tuple[Factor, int]:
+    ) -> tuple[AttentionOperand, int]:
         """Return an operand and the extent of its inner loop, which is the one that is no row loop."""
         value = product.operands[number]
         if value not in self._kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
             raise _NoAttention
-        operand = Operand(self._kernel.inputs.index(value), value.type.element_type, conversion)
+        operand = ContractionOperand(self._kernel.inputs.index(value), value.type.element_type, conversion)
         moves, inner, extent = self._split(strides, strides.operands[number], along)
-        return Factor(operand, moves, inner), extent
+        return AttentionOperand(operand, moves, inner), extent
 
     def _result(self, strides: _Strides, along: list[int | None]) -> tuple[tuple[int, ...], int]:
         moves, inner, _ = self._split(strides, strides.operands[2], along)

@@ -17,7 +17,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.operations import body_of, defining, is_tensor, main_of, within
 from stablexla.targets.codegen.kernel import Kernel
-from stablexla.targets.codegen.match.attention import Attention, reading
+from stablexla.targets.codegen.match.attention import Attention, matched_attention
 from stablexla.targets.codegen.match.attention_reshapes import open_batches
 from stablexla.targets.grouping.classify import Kind, classify, is_generic
 from stablexla.targets.grouping.drop_unused import drop_unused
@@ -32,7 +32,7 @@ MOST_REPEATED = 16
 ON_ROWS = (Kind.MAP, Kind.ROW_REDUCTION, Kind.TRANSPOSE)
 
 
-def find(module: ir.Module, takes: Callable[[Attention], bool]) -> None:
+def outline_attentions(module: ir.Module, takes: Callable[[Attention], bool]) -> None:
     """Outline each attention that `takes` accepts into a kernel."""
     main = main_of(module)
     made: list[tuple[ir.Value, ir.Value]] = []
@@ -98,7 +98,7 @@ class _Finder:
         """Name a function; "" if it is no attention. Of equal ones only the first is analysed and kept."""
         text = function.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
         if text not in self._names:
-            with reading(Kernel(function)) as attention:
+            with matched_attention(Kernel(function)) as attention:
                 taken = attention is not None and self._takes(attention)
             self._names[text] = f"attention.{len(self._names)}" if taken else ""
             if taken:

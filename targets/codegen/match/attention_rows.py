@@ -10,15 +10,15 @@ from mlir.dialects import func, linalg
 
 from stablexla.lowering.support.operations import body_of, defining
 from stablexla.targets.codegen.kernel import KIND, Kernel
-from stablexla.targets.codegen.loop_nest import Load, Store, analyse
-from stablexla.targets.codegen.match.contraction import conversion_of, owner_of
-from stablexla.targets.codegen.row_passes import Chain, chain_of
+from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
+from stablexla.targets.codegen.match.contraction import conversion_of, defining_op
+from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
 from stablexla.targets.grouping.classify import is_generic
 from stablexla.targets.grouping.outline import function_of
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowFunction:
     """The row function, analysed.
 
     Attributes:
@@ -28,7 +28,7 @@ class Rows:
         inputs: for each input the number of the kernel's input; None for the scores.
     """
 
-    chain: Chain
+    chain: RowPasses
     scores: Load
     weights: Store
     total: Store | None
@@ -36,14 +36,14 @@ class Rows:
     inputs: tuple[int | None, ...]
 
 
-def read_rows(
+def analyse_row_function(
     kernel: Kernel,
     middle: list[ir.Operation],
     weights: ir.Value,
     conversion: tuple[ir.Operation, ...],
     scores: ir.Value,
     keep: Callable[[func.FuncOp], None],
-) -> Rows | None:
+) -> RowFunction | None:
     """Analyse the row function from `scores` through `middle` to `weights`, converted; None for other forms.
 
     The temporary function goes to `keep`, and must outlive the result.
@@ -70,8 +70,8 @@ def read_rows(
     if converted:
         _convert_result(function, converted)
     made = Kernel(function)
-    nest = analyse(made, merge=False)
-    chain = chain_of(nest) if nest is not None else None
+    nest = analyze_nest(made, merge=False)
+    chain = schedule_rows(nest) if nest is not None else None
     if chain is None or chain.columns != {chain.inner}:
         return None
     if scores not in inputs or any(v != scores and v not in kernel.inputs for v in inputs):
@@ -83,7 +83,7 @@ def read_rows(
     if made.results[0].type.element_type != scores.type.element_type:
         return None
     stores = [s for p in chain.passes for s in p.stores]
-    return Rows(
+    return RowFunction(
         chain,
         loads[0],
         stores[0],
@@ -93,15 +93,15 @@ def read_rows(
     )
 
 
-def _written_last(chain: Chain, scores: Load, weights: Store) -> bool:
+def _written_last(chain: RowPasses, scores: Load, weights: Store) -> bool:
     """Whether no pass reads the scores after the one that writes the weights."""
     writer = next(i for i, p in enumerate(chain.passes) if weights in p.stores)
     return not any(scores in p.loads for p in chain.passes[writer + 1 :])
 
 
-def made_in(value: ir.Value, operations: list[ir.Operation]) -> bool:
+def is_defined_by(value: ir.Value, operations: list[ir.Operation]) -> bool:
     """Whether one of some operations defines a value."""
-    owner = owner_of(value)
+    owner = defining_op(value)
     return owner is not None and owner in operations
 
 
@@ -124,10 +124,10 @@ def _division(
     It is deferred to the sums if the numerators are at most 1: no overflow that would not occur otherwise.
     """
     conversions: tuple[ir.Operation, ...] = ()
-    op = owner_of(weights)
+    op = defining_op(weights)
     while op is not None and op in middle and (chain := _conversion_body(op)) is not None:
         conversions = (*chain, *conversions)
-        op = owner_of(op.operands[0])
+        op = defining_op(op.operands[0])
     if op is None or op not in middle or [o.name for o in body_of(op)] != ["arith.divf", "linalg.yield"]:
         return None
     block = op.regions[0].blocks[0]
@@ -137,7 +137,7 @@ def _division(
     maps = [m.value for m in op.attributes["indexing_maps"]]
     if maps[0] != maps[2] or len(maps[1].results) >= len(maps[0].results):
         return None
-    if not made_in(powers, middle) or not made_in(total, middle) or not _at_most_one(powers, middle):
+    if not is_defined_by(powers, middle) or not is_defined_by(total, middle) or not _at_most_one(powers, middle):
         return None
     return powers, total, conversions
 
@@ -158,17 +158,17 @@ def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
 
 def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:
     """Whether values are exp(x - row maximum), or zeros where masked."""
-    op = owner_of(powers)
+    op = defining_op(powers)
     while op is not None and op in middle and is_generic(op):
         names = [o.name for o in body_of(op)[:-1]]
         if names and names[-1] == "arith.select":
             element = powers.type.element_type
-            masked = [v for v in op.operands if made_in(v, middle) and v.type.element_type == element]
+            masked = [v for v in op.operands if is_defined_by(v, middle) and v.type.element_type == element]
             if len(masked) != 1 or not _selects_zero(op):
                 return False
-            op = owner_of(masked[0])
+            op = defining_op(masked[0])
         elif names == ["math.exp"]:
-            op = owner_of(op.operands[0])
+            op = defining_op(op.operands[0])
             if op is None or op not in middle:
                 return False
             return body_of(op)[-2].name == "arith.subf" and _is_maximum(op.operands[1], middle)
@@ -183,11 +183,11 @@ def _selects_zero(op: ir.Operation) -> bool:
     """Whether one side of a generic's last select is the constant 0."""
 
     def is_zero(value: ir.Value) -> bool:
-        maker = owner_of(value)
+        maker = defining_op(value)
         if maker is None:
             block = op.regions[0].blocks[0]
             place = list(block.arguments).index(value) if value in list(block.arguments) else -1
-            maker = owner_of(op.operands[place]) if place >= 0 else None
+            maker = defining_op(op.operands[place]) if place >= 0 else None
         return maker is not None and maker.name == "arith.constant" and maker.attributes["value"] == zero
 
     last = body_of(op)[-2]
@@ -197,11 +197,11 @@ def _selects_zero(op: ir.Operation) -> bool:
 
 def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
     """Whether a value comes from a maximum reduction, through row operations alone."""
-    op = owner_of(value)
+    op = defining_op(value)
     while op is not None and op in middle:
         if "reduction" in str(op.attributes["iterator_types"]):
             return [o.name for o in body_of(op)] == ["arith.maximumf", "linalg.yield"]
-        op = next((m for m in (owner_of(v) for v in op.operands) if m is not None and m in middle), None)
+        op = next((m for m in (defining_op(v) for v in op.operands) if m is not None and m in middle), None)
     return False
 
 

@@ -20,7 +20,7 @@ EXPANDED = 20
 
 
 @dataclass(frozen=True)
-class Axis:
+class ContractionAxis:
     """One loop: its extent, and its strides, in elements, in lhs (a), rhs (b) and result (c).
 
     `dims` lists the dimensions of the result (number, extent) that it runs over, outermost first.
@@ -32,13 +32,13 @@ class Axis:
     c: int = 0
     dims: tuple[tuple[int, int], ...] = ()
 
-    def swapped(self) -> Axis:
+    def swapped(self) -> ContractionAxis:
         """Return the same loop with both operands exchanged."""
         return replace(self, a=self.b, b=self.a)
 
 
 @dataclass(frozen=True)
-class Operand:
+class ContractionOperand:
     """An operand: number of the kernel's input, and its conversion to the accumulator type."""
 
     number: int
@@ -77,14 +77,14 @@ class Contraction:
     """c[batch, m, n] = sum over k_outer, k of a[...] * b[...], then the epilogue; n is unit-stride in c if possible."""
 
     kernel: Kernel
-    a: Operand
-    b: Operand
+    a: ContractionOperand
+    b: ContractionOperand
     dot: ir.Value
-    batch: tuple[Axis, ...]
-    m: Axis
-    n: Axis
-    k: Axis
-    k_outer: tuple[Axis, ...] = ()
+    batch: tuple[ContractionAxis, ...]
+    m: ContractionAxis
+    n: ContractionAxis
+    k: ContractionAxis
+    k_outer: tuple[ContractionAxis, ...] = ()
     epilogue: tuple[EpilogueOp, ...] = ()
     shape: tuple[int, ...] = field(default=())
 
@@ -153,7 +153,7 @@ class Contraction:
 def match_contraction(kernel: Kernel) -> Contraction | None:
     """Match a kernel as a contraction, or return None."""
     dots = [op for op in kernel.ops if op.name == "linalg.generic" and _adds_up(op)]
-    if len(dots) != 1 or not starts_at_zero(dots[0]):
+    if len(dots) != 1 or not accumulates_from_zero(dots[0]):
         return None
     operands = _match_body(dots[0], kernel)
     epilogue = match_epilogue(kernel, dots[0])
@@ -171,32 +171,32 @@ def _adds_up(op: ir.Operation) -> bool:
     return any(True for _ in last.uses)
 
 
-def starts_at_zero(dot: ir.Operation) -> bool:
+def accumulates_from_zero(dot: ir.Operation) -> bool:
     """Whether the accumulator of an operation of one result is initialized with zeros."""
-    start = owner_of(dot.operands[len(dot.operands) - 1])
+    start = defining_op(dot.operands[len(dot.operands) - 1])
     if start is None or start.name != "linalg.fill":
         return False
-    value = owner_of(start.operands[0])
+    value = defining_op(start.operands[0])
     if value is None or value.name != "arith.constant":
         return False
     attribute = value.attributes["value"]
     return isinstance(attribute, ir.FloatAttr | ir.IntegerAttr) and attribute.value == 0
 
 
-def owner_of(value: ir.Value) -> ir.Operation | None:
+def defining_op(value: ir.Value) -> ir.Operation | None:
     """Return the defining operation of a value; None for a block argument."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
-def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | None:
+def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, ContractionOperand] | None:
     """Match `yield acc + convert(x) * convert(y)`; return both operands."""
     block = dot.regions[0].blocks[0]
     if len(block.arguments) != 3:
         return None
     x, y, total = block.arguments
     last = block.operations[len(block.operations) - 1].operation
-    product = other_operand(owner_of(last.operands[0]), ("arith.addf", "arith.addi"), total)
-    factors = owner_of(product) if product is not None else None
+    product = other_operand(defining_op(last.operands[0]), ("arith.addf", "arith.addi"), total)
+    factors = defining_op(product) if product is not None else None
     if factors is None or factors.name not in ("arith.mulf", "arith.muli"):
         return None
     chains = [conversion_of(factor) for factor in factors.operands]
@@ -211,7 +211,7 @@ def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | 
     for value, conversion in zip(dot.operands[:2], (to_first, to_second), strict=True):
         if value not in kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
             return None
-        found.append(Operand(kernel.inputs.index(value), value.type.element_type, conversion))
+        found.append(ContractionOperand(kernel.inputs.index(value), value.type.element_type, conversion))
     return found[0], found[1]
 
 
@@ -231,7 +231,7 @@ def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, 
     The source is a block argument, or the result of an operation of a name in `stop`.
     """
     chain: list[ir.Operation] = []
-    while (op := owner_of(value)) is not None and op.name not in stop:
+    while (op := defining_op(value)) is not None and op.name not in stop:
         if len(op.operands) != 1 or not op.name.startswith("arith."):
             return None
         chain.append(op)
@@ -283,7 +283,7 @@ def _epilogue_input(
     value: ir.Value, map_: ir.AffineMap, kernel: Kernel, made: set[ir.Value], shape: Sequence[int]
 ) -> EpilogueInput | None:
     if not isinstance(value.type, ir.RankedTensorType):
-        owner = owner_of(value)
+        owner = defining_op(value)
         outside = owner is None or owner.name == "arith.constant"
         return EpilogueInput(value, "scalar") if outside else None
     strides = map_strides(map_, value.type.shape, len(shape))
@@ -316,7 +316,10 @@ def map_strides(map_: ir.AffineMap, shape: Sequence[int], loops: int) -> tuple[i
 
 
 def _arrange(
-    kernel: Kernel, dot: ir.Operation, operands: tuple[Operand, Operand], epilogue: tuple[EpilogueOp, ...]
+    kernel: Kernel,
+    dot: ir.Operation,
+    operands: tuple[ContractionOperand, ContractionOperand],
+    epilogue: tuple[EpilogueOp, ...],
 ) -> Contraction | None:
     shape = tuple(dot.results[0].type.shape)
     loops = _loops(dot)
@@ -325,7 +328,7 @@ def _arrange(
     inputs = [i for op in epilogue for i in op.inputs if i.kind == "array"]
     indexed = any(inner.operation.name == "linalg.index" for op in epilogue for inner in op.body.operations)
 
-    def together(outer: Axis, inner: Axis) -> bool:
+    def together(outer: ContractionAxis, inner: ContractionAxis) -> bool:
         """Whether the epilogue allows two adjacent vectorized loops to collapse."""
         (d, _), (e, extent) = outer.dims[-1], inner.dims[0]
         return not indexed and all(i.strides[d] == i.strides[e] * extent for i in inputs)
@@ -336,14 +339,24 @@ def _arrange(
     batch, m, n, k = classes
     batch, m, n = (sorted(axes, key=lambda axis: -axis.c) for axes in (batch, m, n))
     k = sorted(k, key=lambda axis: (-axis.a, -axis.b))
-    found = Contraction(kernel, *operands, dot.results[0], (), Axis(), Axis(), Axis(), epilogue=epilogue, shape=shape)
+    found = Contraction(
+        kernel,
+        *operands,
+        dot.results[0],
+        (),
+        ContractionAxis(),
+        ContractionAxis(),
+        ContractionAxis(),
+        epilogue=epilogue,
+        shape=shape,
+    )
     along_m = bool(m) and (m[-1].c == 1 or not n)
     m, n = _merge(m, together if along_m else None), _merge(n, together)
     found = _with_loops(found, batch, m, n, _merge(k))
     return found.swapped() if along_m else found
 
 
-def _loops(dot: ir.Operation) -> list[Axis] | None:
+def _loops(dot: ir.Operation) -> list[ContractionAxis] | None:
     """Return the loops whose extent is not 1 (it may be 0)."""
     maps = [ir.AffineMapAttr(m).value for m in dot.attributes["indexing_maps"]]
     kinds = ["reduction" in str(kind) for kind in dot.attributes["iterator_types"]]
@@ -365,13 +378,15 @@ def _loops(dot: ir.Operation) -> list[Axis] | None:
         if extent is None or (d is None) != kinds[loop]:
             return None
         if extent != 1:
-            out.append(Axis(extent, a[loop], b[loop], c[loop], () if d is None else ((d, extent),)))
+            out.append(ContractionAxis(extent, a[loop], b[loop], c[loop], () if d is None else ((d, extent),)))
     return out
 
 
-def _classify(loops: Sequence[Axis]) -> tuple[list[Axis], list[Axis], list[Axis], list[Axis]] | None:
+def _classify(
+    loops: Sequence[ContractionAxis],
+) -> tuple[list[ContractionAxis], list[ContractionAxis], list[ContractionAxis], list[ContractionAxis]] | None:
     """Classify loops as batch, m, n and k; None when one is of no such kind."""
-    batch, m, n, k = (list[Axis]() for _ in range(4))
+    batch, m, n, k = (list[ContractionAxis]() for _ in range(4))
     for axis in loops:
         in_a, in_b, in_c = axis.a > 0, axis.b > 0, bool(axis.dims)
         if in_a and in_b:
@@ -383,9 +398,11 @@ def _classify(loops: Sequence[Axis]) -> tuple[list[Axis], list[Axis], list[Axis]
     return batch, m, n, k
 
 
-def _merge(axes: Sequence[Axis], together: Callable[[Axis, Axis], bool] | None = None) -> list[Axis]:
+def _merge(
+    axes: Sequence[ContractionAxis], together: Callable[[ContractionAxis, ContractionAxis], bool] | None = None
+) -> list[ContractionAxis]:
     """Collapse adjacent loops that are contiguous in every operand."""
-    out: list[Axis] = []
+    out: list[ContractionAxis] = []
     for axis in axes:
         if out:
             last = out[-1]
@@ -398,12 +415,16 @@ def _merge(axes: Sequence[Axis], together: Callable[[Axis, Axis], bool] | None =
 
 
 def _with_loops(
-    found: Contraction, batch: Sequence[Axis], m: Sequence[Axis], n: Sequence[Axis], k: Sequence[Axis]
+    found: Contraction,
+    batch: Sequence[ContractionAxis],
+    m: Sequence[ContractionAxis],
+    n: Sequence[ContractionAxis],
+    k: Sequence[ContractionAxis],
 ) -> Contraction:
     """Choose one loop each for m, n and k; the others of m and n become batch loops, of k outer sums."""
-    *outer_m, inner_m = _largest_last(m) or [Axis()]
-    *outer_n, inner_n = _largest_last(n) or [Axis()]
-    *outer_k, inner_k = k or [Axis()]
+    *outer_m, inner_m = _largest_last(m) or [ContractionAxis()]
+    *outer_n, inner_n = _largest_last(n) or [ContractionAxis()]
+    *outer_k, inner_k = k or [ContractionAxis()]
     merged = tuple(_merge(batch))
     return replace(
         found,
@@ -415,7 +436,7 @@ def _with_loops(
     )
 
 
-def _largest_last(axes: Sequence[Axis]) -> list[Axis]:
+def _largest_last(axes: Sequence[ContractionAxis]) -> list[ContractionAxis]:
     """Put the longest loop last, unless the last one is unit-stride in the result."""
     if not axes or axes[-1].c == 1:
         return list(axes)

@@ -1,6 +1,6 @@
 """Pattern match of a convolution kernel: loops as strides, and the dilated window's elements in lhs.
 
-Reads the tensor function only and emits nothing; the choice of code for a `Convolved` is made elsewhere.
+Reads the tensor function only and emits nothing; the choice of code for a `MatchedConvolution` is made elsewhere.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from stablexla.lowering.rules.convolution import CONVOLUTION
 from stablexla.lowering.support.kernels import config_value
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.contraction import (
-    Axis,
     Contraction,
+    ContractionAxis,
+    ContractionOperand,
     EpilogueOp,
-    Operand,
+    accumulates_from_zero,
     conversion_of,
+    defining_op,
     match_epilogue,
     other_operand,
-    owner_of,
     row_major,
-    starts_at_zero,
 )
 
 # The most phases of a dilated lhs that are emitted.
@@ -32,7 +32,7 @@ MOST_PHASES = 32
 
 
 @dataclass(frozen=True)
-class Phase:
+class DilationPhase:
     """Outputs t * phases + p of a dimension, with the same window elements in lhs.
 
     `count` elements of the window, from `first` on, are multiplied; the first lies in lhs at t * stride + `offset`.
@@ -44,7 +44,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Spatial:
+class WindowDimension:
     """A spatial dimension: sizes, strides in memory, and positions of the window's elements in lhs.
 
     With lhs dilated (transposed convolution), adjacent outputs see different elements of the window: they are of
@@ -67,7 +67,7 @@ class Spatial:
     b: int
     c: int
     dim: int | None
-    phases: tuple[Phase, ...]
+    phases: tuple[DilationPhase, ...]
     stride: int
     tap_stride: int
     tap_step: int
@@ -101,7 +101,7 @@ class Spatial:
 
 
 @dataclass(frozen=True)
-class Convolved:
+class MatchedConvolution:
     """A convolution kernel.
 
     Attributes:
@@ -116,11 +116,11 @@ class Convolved:
     """
 
     contraction: Contraction
-    batch: Axis
-    group: Axis
-    outer: tuple[Spatial, ...]
-    last: Spatial
-    inputs: Axis
+    batch: ContractionAxis
+    group: ContractionAxis
+    outer: tuple[WindowDimension, ...]
+    last: WindowDimension
+    inputs: ContractionAxis
     outputs: int
 
     @property
@@ -134,10 +134,10 @@ class Convolved:
         return math.prod(d.window for d in (*self.outer, self.last))
 
 
-def match_convolution(kernel: Kernel) -> Convolved | None:
+def match_convolution(kernel: Kernel) -> MatchedConvolution | None:
     """Match a kernel as a convolution, or return None."""
     found = [op for op in kernel.ops if CONVOLUTION in op.attributes]
-    if len(found) != 1 or not starts_at_zero(found[0]):
+    if len(found) != 1 or not accumulates_from_zero(found[0]):
         return None
     operands = _match_body(found[0], kernel)
     epilogue = match_epilogue(kernel, found[0])
@@ -149,13 +149,13 @@ def match_convolution(kernel: Kernel) -> Convolved | None:
     return reader.convolved(kernel, operands, epilogue)
 
 
-def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | None:
+def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, ContractionOperand] | None:
     """Match `yield acc + convert(x) * convert(w)`, where x is loaded from lhs; return both operands."""
     block = op.regions[0].blocks[0]
     weight, total = block.arguments
     last = block.operations[len(block.operations) - 1].operation
-    product = other_operand(owner_of(last.operands[0]), ("arith.addf", "arith.addi"), total)
-    factors = owner_of(product) if product is not None else None
+    product = other_operand(defining_op(last.operands[0]), ("arith.addf", "arith.addi"), total)
+    factors = defining_op(product) if product is not None else None
     reads = [o.operation for o in block.operations if o.operation.name == "tensor.extract"]
     if factors is None or factors.name not in ("arith.mulf", "arith.muli") or len(reads) != 1:
         return None
@@ -165,7 +165,7 @@ def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | N
     if x is None or w is None or w[0] != weight or lhs not in kernel.inputs or rhs not in kernel.inputs:
         return None
     return tuple(
-        Operand(kernel.inputs.index(value), value.type.element_type, chain)
+        ContractionOperand(kernel.inputs.index(value), value.type.element_type, chain)
         for value, chain in ((lhs, x[1]), (rhs, w[1]))
     )  # type: ignore[return-value]  # two of them
 
@@ -184,22 +184,24 @@ class _Reader:
         self.spatial = [self._spatial(row) for row in config["spatial"]]
 
     def convolved(
-        self, kernel: Kernel, operands: tuple[Operand, Operand], epilogue: tuple[EpilogueOp, ...]
-    ) -> Convolved:
+        self, kernel: Kernel, operands: tuple[ContractionOperand, ContractionOperand], epilogue: tuple[EpilogueOp, ...]
+    ) -> MatchedConvolution:
         features, batches = self.groups
         groups = features * batches
         batch, channel = self.input
         inputs = self.rhs[self.kernel[0]]
         outputs = self.rhs[self.kernel[1]] // groups
-        of_batch = Axis(self.shape[self.output[0]], self.a[batch], 0, *self._of_result(self.output[0]))
+        of_batch = ContractionAxis(self.shape[self.output[0]], self.a[batch], 0, *self._of_result(self.output[0]))
         a = inputs * self.a[channel] if features > 1 else self.lhs[batch] // batches * self.a[batch]
         c = self.c[self.output[1]]
-        group = Axis(groups, a, outputs * self.b[self.kernel[1]], outputs * c)
-        n = Axis(outputs * groups, 0, self.b[self.kernel[1]], *self._of_result(self.output[1]))
+        group = ContractionAxis(groups, a, outputs * self.b[self.kernel[1]], outputs * c)
+        n = ContractionAxis(outputs * groups, 0, self.b[self.kernel[1]], *self._of_result(self.output[1]))
         *outer, last = self.spatial or [_trivial()]
-        m = Axis(last.outputs, last.a, 0, last.c, () if last.dim is None else ((last.dim, last.outputs),))
-        sizes = [Axis(d.outputs, d.a, 0, d.c, () if d.dim is None else ((d.dim, d.outputs),)) for d in outer]
-        reduced = Axis(inputs * math.prod(d.taps for d in self.spatial), self.a[channel], self.b[self.kernel[0]])
+        m = ContractionAxis(last.outputs, last.a, 0, last.c, () if last.dim is None else ((last.dim, last.outputs),))
+        sizes = [ContractionAxis(d.outputs, d.a, 0, d.c, () if d.dim is None else ((d.dim, d.outputs),)) for d in outer]
+        reduced = ContractionAxis(
+            inputs * math.prod(d.taps for d in self.spatial), self.a[channel], self.b[self.kernel[0]]
+        )
         contraction = Contraction(
             kernel,
             *operands,
@@ -212,8 +214,8 @@ class _Reader:
             epilogue,
             tuple(self.result.type.shape),
         )
-        axis = Axis(inputs, self.a[channel], self.b[self.kernel[0]])
-        return Convolved(contraction, of_batch, group, tuple(outer), last, axis, outputs)
+        axis = ContractionAxis(inputs, self.a[channel], self.b[self.kernel[0]])
+        return MatchedConvolution(contraction, of_batch, group, tuple(outer), last, axis, outputs)
 
     def _of_result(self, dim: int) -> tuple[int, tuple[tuple[int, int], ...]]:
         """Return stride and dimensions of an axis of the result; the kernel has none of extent 1."""
@@ -223,7 +225,7 @@ class _Reader:
     def _place(self, dim: int) -> int | None:
         return None if self.shape[dim] == 1 else sum(extent != 1 for extent in self.shape[:dim])
 
-    def _spatial(self, row: Sequence[int]) -> Spatial:
+    def _spatial(self, row: Sequence[int]) -> WindowDimension:
         input, kernel, output, stride, low, _, dilation, tap_dilation, backwards = row
         size, window, outputs = self.lhs[input], self.rhs[kernel], self.shape[output]
         rounds = dilation // math.gcd(dilation, stride)
@@ -235,8 +237,8 @@ class _Reader:
             first, place = next(((k, at) for k, at in places if at % dilation == 0), (window, 0))
             count = -(-(window - first) // step)
             at = window - 1 - first if backwards else first
-            phases.append(Phase(count, at if count else 0, place // dilation))
-        return Spatial(
+            phases.append(DilationPhase(count, at if count else 0, place // dilation))
+        return WindowDimension(
             size,
             window,
             outputs,
@@ -251,5 +253,5 @@ class _Reader:
         )
 
 
-def _trivial() -> Spatial:
-    return Spatial(1, 1, 1, 0, 0, 0, None, (Phase(1, 0, 0),), 1, 1, 1)
+def _trivial() -> WindowDimension:
+    return WindowDimension(1, 1, 1, 0, 0, 0, None, (DilationPhase(1, 0, 0),), 1, 1, 1)

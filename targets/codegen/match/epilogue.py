@@ -20,6 +20,7 @@ from stablexla.targets.codegen.emission import (
     clone_body,
     constant,
     index,
+    iota_vector,
     known,
     lanes_of,
     load,
@@ -30,17 +31,16 @@ from stablexla.targets.codegen.emission import (
     select,
     splat,
     split_index,
-    steps,
     store_lanes,
     vector_of,
     when,
 )
 from stablexla.targets.codegen.kernel import KernelArguments
-from stablexla.targets.codegen.match.contraction import Axis, Contraction, EpilogueInput, Operand
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, ContractionOperand, EpilogueInput
 
 
 @dataclass(frozen=True)
-class Frame:
+class BatchFrame:
     """One product of the batch: offsets of its lhs, rhs and result, and its batch indices."""
 
     a: Index
@@ -50,17 +50,17 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """A row of a product's result: its offset, and those of the rows that the epilogue loads."""
 
-    frame: Frame
+    frame: BatchFrame
     number: Index
     c: Index
     inputs: dict[EpilogueInput, Index]
 
 
 @dataclass(frozen=True)
-class Sums:
+class SumState:
     """State of accumulated sums at the output: whether this is the first block of k, and whether the last.
 
     None stands for a sum over all of k at once. Kept sums are partial ones of split-K: they are not written to the
@@ -73,12 +73,12 @@ class Sums:
     offset: Index = 0
 
 
-WHOLE = Sums()
+COMPLETE_SUM = SumState()
 # A row, a column in it, and the number of valid lanes from there.
-Place = tuple[Row, Index, Index]
+ResultSpan = tuple[ResultRow, Index, Index]
 
 
-def compute_type(contraction: Contraction) -> ir.Type:
+def accumulator_type(contraction: Contraction) -> ir.Type:
     """Return the accumulator type: narrow integers are summed in 32 bits, which changes no low bit."""
     sum_type = contraction.sum_type
     narrow = isinstance(sum_type, ir.IntegerType) and bits_of(sum_type) < 32
@@ -102,30 +102,30 @@ def load_converted(
     return value
 
 
-class Scene:
+class ContractionScene:
     """A contraction inside the function being emitted: buffers, addresses, conversions and output."""
 
     def __init__(self, contraction: Contraction, arguments: KernelArguments, partial: Value | None = None) -> None:
         self.contraction = contraction
         self.inputs = [Value(v) for v in arguments.inputs]
         self.results = [Value(v) for v in arguments.results]
-        self.compute = compute_type(contraction)
+        self.compute = accumulator_type(contraction)
         self.lanes = lanes_of(self.compute)
         self.zero = constant(0, vector_of(self.lanes, self.compute))
         self._by_value: dict[ir.Value, Value] = dict(zip(contraction.kernel.inputs, self.inputs, strict=True))
         self._partial = partial
-        self.vectors = writes_vectors(contraction)
+        self.vectors = stores_vectors(contraction)
 
     # Operands.
 
-    def frame(self, batch: Index) -> Frame:
+    def frame(self, batch: Index) -> BatchFrame:
         """Emit the offsets of product number `batch`."""
         axes = self.contraction.batch
         coordinates: list[Index] = list(split_index(batch, [axis.extent for axis in axes]))
         a, b, c = (
             _sum(x * getattr(axis, side) for x, axis in zip(coordinates, axes, strict=True)) for side in ("a", "b", "c")
         )
-        return Frame(a, b, c, tuple(coordinates))
+        return BatchFrame(a, b, c, tuple(coordinates))
 
     def load_a(self, at: Index, lanes: int = 0, count: Index | None = None) -> Value:
         """Load elements of lhs as accumulator type; `count` of `lanes` are loaded, the others are 0."""
@@ -135,21 +135,21 @@ class Scene:
         """Load elements of rhs as accumulator type; `count` of `lanes` are loaded, the others are 0."""
         return self._load(self.contraction.b, at, lanes, count)
 
-    def _load(self, operand: Operand, at: Index, lanes: int, count: Index | None) -> Value:
+    def _load(self, operand: ContractionOperand, at: Index, lanes: int, count: Index | None) -> Value:
         return load_converted(self.inputs[operand.number], operand.conversion, self.compute, at, lanes, count)
 
     # Results.
 
-    def row(self, frame: Frame, number: Index) -> Row:
+    def row(self, frame: BatchFrame, number: Index) -> ResultRow:
         """Emit the offsets of row `number` of a product."""
         c = self.contraction
         inputs: dict[EpilogueInput, Index] = {}
         for i in (i for op in c.epilogue for i in op.inputs if i.kind == "array"):
             along_batch = (_address(axis, i, x) for axis, x in zip(c.batch, frame.coordinates, strict=True))
             inputs[i] = _sum(along_batch) + _address(c.m, i, number)
-        return Row(frame, number, index(number) * c.m.c + frame.c, inputs)
+        return ResultRow(frame, number, index(number) * c.m.c + frame.c, inputs)
 
-    def write(self, value: Value, row: Row, column: Index, count: Index) -> None:
+    def write(self, value: Value, row: ResultRow, column: Index, count: Index) -> None:
         """Apply the epilogue to sums of row `row` from column `column` on and store `count` lanes to the results."""
         lanes = value.lanes
         if value.element != self.contraction.sum_type:
@@ -165,7 +165,7 @@ class Scene:
             store_lanes(made[result], buffer, at, count)
 
     def _epilogue_value(
-        self, i: EpilogueInput, made: dict[ir.Value, Value], row: Row, column: Index, lanes: int, count: Index
+        self, i: EpilogueInput, made: dict[ir.Value, Value], row: ResultRow, column: Index, lanes: int, count: Index
     ) -> Value:
         if i.kind == "value":
             return made[i.value]
@@ -181,7 +181,7 @@ class Scene:
             return self._by_value[value]
         return outside_constant(value)
 
-    def _coordinate(self, dimension: int, row: Row, column: Index, lanes: int) -> Value:
+    def _coordinate(self, dimension: int, row: ResultRow, column: Index, lanes: int) -> Value:
         """Emit the value of `linalg.index dimension` for the lanes of a store."""
         c = self.contraction
         axes = [*zip(c.batch, row.frame.coordinates, strict=True), (c.m, row.number), (c.n, column)]
@@ -190,13 +190,13 @@ class Scene:
             if dimension not in places:
                 continue
             if axis is c.n and lanes:
-                return splat(index(position), lanes) + steps(lanes)
+                return splat(index(position), lanes) + iota_vector(lanes)
             return split_index(position, [extent for _, extent in axis.dims])[places.index(dimension)]
         return index(0)
 
     # Tiles.
 
-    def add_partial(self, value: Value, row: Row, column: Index, count: Index, sums: Sums) -> Value:
+    def add_partial(self, value: Value, row: ResultRow, column: Index, count: Index, sums: SumState) -> Value:
         """Add the partial sums of earlier blocks of k, if any."""
         if sums.first is None:
             return value
@@ -207,13 +207,13 @@ class Scene:
             choice.yields(value + self.load_partial(row, column, value.lanes, count, sums.offset))
         return choice.results[0]
 
-    def load_partial(self, row: Row, column: Index, lanes: int, count: Index, offset: Index = 0) -> Value:
+    def load_partial(self, row: ResultRow, column: Index, lanes: int, count: Index, offset: Index = 0) -> Value:
         """Load the partial sums of earlier blocks of k."""
         at = row.c + index(column) * self.contraction.n.c + offset
         buffer = self.sums_buffer()
         return load_lanes(buffer, at, lanes, count)
 
-    def store_partial(self, value: Value, row: Row, column: Index, count: Index, offset: Index = 0) -> None:
+    def store_partial(self, value: Value, row: ResultRow, column: Index, count: Index, offset: Index = 0) -> None:
         """Store partial sums for later blocks of k."""
         store_lanes(value, self.sums_buffer(), row.c + index(column) * self.contraction.n.c + offset, count)
 
@@ -221,16 +221,16 @@ class Scene:
         """Return the buffer of partial sums."""
         if self._partial is not None:
             return self._partial
-        return self.results[partial_result(self.contraction)]
+        return self.results[partial_sum_result(self.contraction)]
 
     def write_block(
         self,
         buffer: Value,
         width: int,
-        frame: Frame,
+        frame: BatchFrame,
         size: tuple[Index, Index],
         at: tuple[Index, Index],
-        sums: Sums = WHOLE,
+        sums: SumState = COMPLETE_SUM,
         base: Index = 0,
     ) -> None:
         """Store `size` (rows, columns) of sums from `buffer`, of row width `width`, at `at` of the result.
@@ -260,10 +260,10 @@ class Scene:
         self,
         buffer: Value,
         vectors: int,
-        frame: Frame,
+        frame: BatchFrame,
         size: tuple[Index, Index],
         at: tuple[Index, Index],
-        sums: Sums = WHOLE,
+        sums: SumState = COMPLETE_SUM,
     ) -> None:
         """Store a tile of `vectors` vectors a row, as `write_block` does; it begins at a multiple of its width.
 
@@ -273,9 +273,9 @@ class Scene:
         lanes, width = self.lanes, vectors * self.lanes
         rest = self.contraction.n.extent % width
 
-        def write(row: Row, start: Value, columns: int) -> None:
+        def write(row: ResultRow, start: Value, columns: int) -> None:
             offsets = range(0, columns, lanes)
-            places: list[Place] = [(row, index(at[1]) + o, min(lanes, columns - o)) for o in offsets]
+            places: list[ResultSpan] = [(row, index(at[1]) + o, min(lanes, columns - o)) for o in offsets]
             values = [load(buffer, start + o, lanes) for o in offsets]
             if sums.first is not None:
                 before = [self.load_partial(row, c, lanes, count, sums.offset) for row, c, count in places]
@@ -303,7 +303,7 @@ class Scene:
         types += [i.value.type for op in self.contraction.epilogue for i in op.inputs if i.kind == "array"]
         return self.contraction.epilogue_size >= 16 and all(bits_of(t) == 16 for t in types)
 
-    def _write_or_keep(self, value: Value, row: Row, column: Value, count: Index, sums: Sums) -> None:
+    def _write_or_keep(self, value: Value, row: ResultRow, column: Value, count: Index, sums: SumState) -> None:
         value = self.add_partial(value, row, column, count, sums)
         self.write_all([value], [(row, column, count)], sums)
 
@@ -313,7 +313,7 @@ class Scene:
         c = self.contraction
         return self._partial is None and not c.epilogue and len(c.kernel.results) == 1 and self.compute == c.sum_type
 
-    def write_all(self, values: Sequence[Value], places: Sequence[Place], sums: Sums) -> None:
+    def write_all(self, values: Sequence[Value], places: Sequence[ResultSpan], sums: SumState) -> None:
         """Store sums to the results if they are complete, else as partial sums."""
 
         def keep() -> None:
@@ -334,20 +334,20 @@ class Scene:
             keep()
 
 
-def writes_vectors(contraction: Contraction) -> bool:
+def stores_vectors(contraction: Contraction) -> bool:
     """Whether n is unit-stride in the results, and unit-stride or broadcast in the epilogue's operands."""
     n, arrays = contraction.n, (i for op in contraction.epilogue for i in op.inputs if i.kind == "array")
     return n.c == 1 and all(_stride(n, i) in (0, 1) for i in arrays)
 
 
-def partial_result(contraction: Contraction) -> int:
+def partial_sum_result(contraction: Contraction) -> int:
     """Return the number of a result whose buffer can hold partial sums, or -1."""
-    wanted = compute_type(contraction)
+    wanted = accumulator_type(contraction)
     types = [result.type.element_type for result in contraction.kernel.results]
     return types.index(wanted) if wanted in types else -1
 
 
-def _stride(axis: Axis, i: EpilogueInput) -> int | None:
+def _stride(axis: ContractionAxis, i: EpilogueInput) -> int | None:
     """Return the stride of an array along an axis; None if it varies."""
     stride = 0
     for place, (d, extent) in enumerate(axis.dims):
@@ -357,7 +357,7 @@ def _stride(axis: Axis, i: EpilogueInput) -> int | None:
     return stride
 
 
-def _address(axis: Axis, i: EpilogueInput, position: Index) -> Value:
+def _address(axis: ContractionAxis, i: EpilogueInput, position: Index) -> Value:
     stride = _stride(axis, i)
     if stride is not None:
         return index(position) * stride

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Axis:
+class GatherAxis:
     """A loop: its trip count, and its strides in the indices, the operand and the result, in elements."""
 
     extent: int

@@ -18,9 +18,9 @@ from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import defining, walk
 
 # Additions of a block, and the most that stay one running sum, where the error is at worst a quarter of them times u.
-BLOCK, LONGEST = 128, 256
+BLOCK, LONGEST_RUNNING_SUM = 128, 256
 # Attribute of a loop: its largest trip count, where its bounds do not tell.
-MOST_TURNS = "stablexla.most_turns"
+MAX_TRIP_COUNT = "stablexla.most_turns"
 # Trip count of a loop of unknown bounds.
 _UNKNOWN = 1 << 62
 _FUSED = ("vector.fma", "math.fma")
@@ -28,12 +28,12 @@ _FUSED = ("vector.fma", "math.fma")
 _BOUNDS = 3
 
 
-def block_sums(function: ir.Operation) -> None:
+def compensate_sums(function: ir.Operation) -> None:
     """Rewrite the function's long running sums into compensated blocks; emitters are free to choose the order."""
-    block_loops([op for op in walk(function) if op.name == "scf.for"])
+    compensate_loops([op for op in walk(function) if op.name == "scf.for"])
 
 
-def block_loops(loops: Sequence[ir.Operation]) -> None:
+def compensate_loops(loops: Sequence[ir.Operation]) -> None:
     """Rewrite the long running sums of some loops, in program order."""
     _Blocking().run(loops)
 
@@ -59,9 +59,9 @@ class _Blocking:
             found = {n: self._additions(loop, n) for n, init in enumerate(inits) if _is_wide_float(init.type)}
             each = {n: count for n, count in found.items() if count is not None}
             turns = _turns(loop)
-            if MOST_TURNS in loop.attributes:
-                del loop.attributes[MOST_TURNS]
-            if each and turns * max(each.values()) > LONGEST:
+            if MAX_TRIP_COUNT in loop.attributes:
+                del loop.attributes[MAX_TRIP_COUNT]
+            if each and turns * max(each.values()) > LONGEST_RUNNING_SUM:
                 self._block(loop, each)
             else:
                 self._sums[loop] = {n: _Sum(loop.results[n], turns * count) for n, count in each.items()}
@@ -100,7 +100,7 @@ class _Blocking:
         lo, hi, step, *inits = loop.operands
         turns = max(1, BLOCK // max(each.values()))
         with loop.location, ir.InsertionPoint(loop):
-            zeros = {n: zero(inits[n].type) for n in each}
+            zeros = {n: addition_identity(inits[n].type) for n in each}
             blocks = scf.ForOp(lo, hi, _times(step, turns), [*inits, *zeros.values()])
             carried = list(blocks.inner_iter_args)
             with ir.InsertionPoint(blocks.body):
@@ -116,7 +116,7 @@ class _Blocking:
                 scf.YieldOp([*made, *errors])
             results = list(blocks.results)
             for n, error in zip(each, results[len(inits) :], strict=True):
-                results[n] = compensated(results[n], error)
+                results[n] = add_compensation(results[n], error)
         for n, old in enumerate(loop.results):
             old.replace_all_uses_with(results[n])
         self._sums[blocks.operation] = {n: _Sum(results[n], BLOCK) for n in each}
@@ -137,8 +137,8 @@ def _move_body(loop: ir.Operation, target: ir.Operation) -> None:
 
 def _turns(loop: ir.Operation) -> int:
     """Return an upper bound of a loop's trip count."""
-    if MOST_TURNS in loop.attributes:
-        return int(ir.IntegerAttr(loop.attributes[MOST_TURNS]).value)
+    if MAX_TRIP_COUNT in loop.attributes:
+        return int(ir.IntegerAttr(loop.attributes[MAX_TRIP_COUNT]).value)
     lo, hi, step = (_constant(v) for v in list(loop.operands)[:_BOUNDS])
     if lo is None or hi is None or step is None:
         return _UNKNOWN
@@ -188,7 +188,7 @@ def _is_wide_float(type_: ir.Type) -> bool:
 # --- pairs of a sum and its error ---------------------------------------------------------------------------------
 
 
-def zero(type_: ir.Type) -> ir.Value:
+def addition_identity(type_: ir.Type) -> ir.Value:
     """Return the identity of addition: -0.0, since -0.0 + -0.0 is -0.0."""
     return _constant_of(type_, -0.0)
 
@@ -206,7 +206,7 @@ def two_sum(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
     return total, arith.addf(arith.subf(a, arith.subf(total, part)), arith.subf(b, part))
 
 
-def compensated(total: ir.Value, error: ir.Value) -> ir.Value:
+def add_compensation(total: ir.Value, error: ir.Value) -> ir.Value:
     """Add the error to the sum. That of an infinite sum is NaN, and a zero one would hide the sum's sign."""
     matters = arith.cmpf(arith.CmpFPredicate.ONE, error, _constant_of(total.type, 0.0))
     return arith.select(matters, arith.addf(total, error), total)

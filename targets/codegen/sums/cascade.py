@@ -14,10 +14,10 @@ BLOCK = 32
 """Iterations of a block, and blocks of a block."""
 
 Values = list[Value]
-Join = Callable[[Values, Values], Values]
+Combiner = Callable[[Values, Values], Values]
 
 
-def levels_of(turns: int, block: int = BLOCK, several: int = BLOCK) -> int:
+def block_levels(turns: int, block: int = BLOCK, several: int = BLOCK) -> int:
     """Return the number of levels of blocks above a loop of `turns` iterations; see `summed`."""
     level = 0
     while block < turns:
@@ -25,13 +25,13 @@ def levels_of(turns: int, block: int = BLOCK, several: int = BLOCK) -> int:
     return level
 
 
-def summed(
+def blocked_reduction(
     lo: Index,
     hi: Index,
     step: int,
     turns: int,
     starts: Values,
-    join: Join,
+    join: Combiner,
     turn: Callable[[Value, Values, Values], tuple[Sequence[Value], Sequence[Value]]],
     rest: Values | None = None,
     block: int = BLOCK,
@@ -60,16 +60,16 @@ def summed(
                 outer.yields(*made, *more)
         return outer.results[:count], outer.results[count:]
 
-    return of_level(levels_of(turns, block, several), index(lo), index(hi), rest or [])
+    return of_level(block_levels(turns, block, several), index(lo), index(hi), rest or [])
 
 
-def scanned(
+def blocked_scan(
     lo: Index,
     hi: Index,
     step: int,
     turns: int,
     before: Values,
-    join: Join,
+    join: Combiner,
     turn: Callable[[Value, Values], Values],
     exists: Value | None = None,
 ) -> Values:
@@ -102,5 +102,5 @@ def scanned(
         return outer.results
 
     start, end = index(lo), index(hi)
-    own = of_level(levels_of(turns), start, end, before, exists)
+    own = of_level(block_levels(turns), start, end, before, exists)
     return after(end.le(start), before, exists, before, own)

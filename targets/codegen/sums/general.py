@@ -16,7 +16,14 @@ from mlir.dialects import arith, memref, scf
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import body_of, defining, remap, walk
-from stablexla.targets.codegen.sums.blocked import BLOCK, LONGEST, block_loops, compensated, two_sum, zero
+from stablexla.targets.codegen.sums.blocked import (
+    BLOCK,
+    LONGEST_RUNNING_SUM,
+    add_compensation,
+    addition_identity,
+    compensate_loops,
+    two_sum,
+)
 
 Values = list[ir.Value]
 # Induction variable of each dimension.
@@ -73,7 +80,7 @@ def _match(op: ir.Operation) -> _Sums | None:
     totals = [total for total in found if total is not None]
     length = prod(n for n, r in zip(extents, reduced, strict=True) if r)
     narrow = any(op.name == "arith.extf" for total in totals for op in total.opened)
-    if len(totals) != count or (length <= LONGEST and not narrow):
+    if len(totals) != count or (length <= LONGEST_RUNNING_SUM and not narrow):
         return None
     return _Sums(op, maps, extents, reduced, totals)
 
@@ -158,7 +165,7 @@ class _Sums:
             for output, total, pairs, place in zip(outputs, self.totals, rooms, self._places(at), strict=True):
                 for (whole, error), value in zip(pairs, total.open(memref.load(output, place)), strict=True):
                     memref.store(value, whole, place)
-                    memref.store(zero(value.type), error, place)
+                    memref.store(addition_identity(value.type), error, place)
 
         def add(at: Places, start: ir.Value, stop: ir.Value) -> None:
             made = iter(self._block(at, [(first, start, stop), *((d, *self._span(d)) for d in inner)]))
@@ -170,7 +177,9 @@ class _Sums:
 
         def end(at: Places) -> None:
             for output, total, pairs, place in zip(outputs, self.totals, rooms, self._places(at), strict=True):
-                sums = [compensated(memref.load(whole, place), memref.load(error, place)) for whole, error in pairs]
+                sums = [
+                    add_compensation(memref.load(whole, place), memref.load(error, place)) for whole, error in pairs
+                ]
                 memref.store(total.close(sums), output, place)
 
         self._each(kept, {}, begin)
@@ -182,7 +191,7 @@ class _Sums:
             self._each(kept, {}, lambda at: add(at, start, stop))
             scf.YieldOp([])
         self._each(kept, {}, end)
-        block_loops(self.loops)
+        compensate_loops(self.loops)
 
     def _span(self, dim: int) -> tuple[ir.Value, ir.Value]:
         return _index(0), _index(self.extents[dim])
@@ -201,7 +210,9 @@ class _Sums:
         self, at: Places, spans: Sequence[tuple[int, ir.Value, ir.Value]], totals: Values | None = None
     ) -> Values:
         """Emit the partial sums over some loops, from zero."""
-        totals = [zero(before.type) for t in self.totals for before, _ in t.parts] if totals is None else totals
+        totals = (
+            [addition_identity(before.type) for t in self.totals for before, _ in t.parts] if totals is None else totals
+        )
         if not spans:
             return self._step(at, totals)
         dim, low, high = spans[0]

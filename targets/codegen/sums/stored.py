@@ -10,20 +10,20 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.targets.codegen.emission import Index, Value, alloca, constant, load, loop, store, vector_of
-from stablexla.targets.codegen.sums.blocked import compensated, two_sum
+from stablexla.targets.codegen.sums.blocked import add_compensation, two_sum
 
 
 @dataclass(frozen=True)
-class StoredSums:
+class CompensatedSums:
     """Accumulators and their rounding errors, element by element."""
 
     totals: Value
     errors: Value
 
     @staticmethod
-    def make(elements: int, element: ir.Type) -> StoredSums:
+    def make(elements: int, element: ir.Type) -> CompensatedSums:
         """Allocate so many sums on the stack; they are not cleared."""
-        return StoredSums(alloca(elements, element), alloca(elements, element))
+        return CompensatedSums(alloca(elements, element), alloca(elements, element))
 
     def clear(self, at: Index, lanes: int) -> None:
         """Store the identity of addition (-0.0)."""
@@ -39,7 +39,7 @@ class StoredSums:
 
     def result(self, at: Index, lanes: int) -> Value:
         """Return the compensated sums."""
-        return Value(compensated(load(self.totals, at, lanes).ssa, load(self.errors, at, lanes).ssa))
+        return Value(add_compensation(load(self.totals, at, lanes).ssa, load(self.errors, at, lanes).ssa))
 
     def clear_all(self, elements: Index, lanes: int) -> None:
         """Clear a multiple of `lanes` of them."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from stablexla.targets.codegen.emission import Index, Value, bits_of, emitting, index, loop, minimum, split_index, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.match.attention import Attention, reading
-from stablexla.targets.codegen.scope import Scope, lanes_for
-from stablexla.targets.cpu.attention.products import Place, Scores, Sums, Workspace
-from stablexla.targets.cpu.contraction.register_tile import Tile
+from stablexla.targets.codegen.match.attention import Attention, matched_attention
+from stablexla.targets.codegen.scope import LoopScope, lanes_for
+from stablexla.targets.cpu.attention.products import AttentionWorkspace, QueryBlock, ScoreProduct, ValueProduct
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.cpu.reduction.rows import AlongRows
+from stablexla.targets.cpu.reduction.rows import AlongRowPasses
 
 # At most so many queries read keys unpacked: packing would cost as much as the scores.
 FEW_QUERIES = 5
@@ -29,7 +29,7 @@ MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class AttentionPlan:
     """Tiling of an attention: register tile, query block, packing, work items.
 
     Attributes:
@@ -39,13 +39,13 @@ class Plan:
         items: work items; each takes consecutive units, in a workspace of its own.
     """
 
-    tile: Tile
+    tile: RegisterTile
     rows: int
     few: bool
     items: int
 
 
-def plan_for(attention: Attention, target: CpuTarget) -> Plan:
+def plan_attention(attention: Attention, target: CpuTarget) -> AttentionPlan:
     """Plan the tiling: scores of a query block take 3/8 of L2, beside the packed operands of one batch."""
     size = bits_of(attention.element) // 8
     lanes = max(2, target.vector_bits // 8 // size)
@@ -54,42 +54,42 @@ def plan_for(attention: Attention, target: CpuTarget) -> Plan:
     if queries <= FEW_QUERIES:
         # About a dozen accumulators hide the FMA latency, however few the rows are.
         vectors = min(math.ceil(attention.width / lanes), max(1, (24 if many else 12) // queries), 8)
-        tile, rows = Tile(queries, vectors), queries
+        tile, rows = RegisterTile(queries, vectors), queries
     else:
-        tile = Tile(6, 4 if many else 2)
+        tile = RegisterTile(6, 4 if many else 2)
         most = max(tile.rows, target.l2_bytes * 3 // 8 // (attention.keys * size))
         blocks = math.ceil(queries / most)
         rows = math.ceil(math.ceil(queries / blocks) / tile.rows) * tile.rows
     units = batches * math.ceil(queries / rows)
-    plan = Plan(tile, rows, queries <= FEW_QUERIES, 1)
-    bytes_ = Workspace.of(attention, plan.tile, rows, lanes, plan.few).size * size
+    plan = AttentionPlan(tile, rows, queries <= FEW_QUERIES, 1)
+    bytes_ = AttentionWorkspace.of(attention, plan.tile, rows, lanes, plan.few).size * size
     work = batches * queries * attention.keys * (attention.depth + attention.width)
     wanted = max(4 * target.num_threads if target.num_threads > 1 else 1, (4 << 20) // bytes_)
     items = max(1, min(units, wanted, math.ceil(work / (WORTHWHILE // 4))))
-    return Plan(tile, rows, plan.few, items)
+    return AttentionPlan(tile, rows, plan.few, items)
 
 
-def fits(attention: Attention, target: CpuTarget) -> bool:
+def workspace_fits(attention: Attention, target: CpuTarget) -> bool:
     """Whether an item's workspace is within MOST_BYTES."""
-    plan = plan_for(attention, target)
+    plan = plan_attention(attention, target)
     size = bits_of(attention.element) // 8
     lanes = max(2, target.vector_bits // 8 // size)
-    return Workspace.of(attention, plan.tile, plan.rows, lanes, plan.few).size * size <= MOST_BYTES
+    return AttentionWorkspace.of(attention, plan.tile, plan.rows, lanes, plan.few).size * size <= MOST_BYTES
 
 
 @emitter("attention")
 def emit_attention(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit a kernel that `stablexla-find-attention` outlined."""
-    with reading(kernel) as attention:
-        if attention is None or not fits(attention, target):
+    with matched_attention(kernel) as attention:
+        if attention is None or not workspace_fits(attention, target):
             return None
         return _emit(kernel, attention, target)
 
 
 def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
-    plan = plan_for(attention, target)
+    plan = plan_attention(attention, target)
     lanes = max(2, target.vector_bits // bits_of(attention.element))
-    space = Workspace.of(attention, plan.tile, plan.rows, lanes, plan.few)
+    space = AttentionWorkspace.of(attention, plan.tile, plan.rows, lanes, plan.few)
     scratch = ((str(attention.element), plan.items * space.size),)
     function, arguments = kernel.declare(scratch)
     with emitting(function, target):
@@ -107,17 +107,17 @@ class _Unit:
     def __init__(
         self,
         attention: Attention,
-        plan: Plan,
-        space: Workspace,
+        plan: AttentionPlan,
+        space: AttentionWorkspace,
         arguments: KernelArguments,
         target: CpuTarget,
     ) -> None:
         self.attention, self.plan, self.space = attention, plan, space
         self.buffer = Value(arguments.scratch[0])
-        self.scores = Scores(attention, plan.tile, space, arguments)
-        self.sums = Sums(attention, plan.tile, space, arguments)
+        self.scores = ScoreProduct(attention, plan.tile, space, arguments)
+        self.sums = ValueProduct(attention, plan.tile, space, arguments)
         nest = attention.rows.chain.nest
-        self.rows = AlongRows(attention.rows.chain, lanes_for(nest, target), target, cached=True)
+        self.rows = AlongRowPasses(attention.rows.chain, lanes_for(nest, target), target, cached=True)
         self.rows.reserve()
         buffer = arguments.scratch[0]
         self.row_arguments = KernelArguments(
@@ -143,7 +143,7 @@ class _Unit:
             )
             start = block * plan.rows
             rows = minimum(index(queries) - start, plan.rows) if queries % plan.rows else index(plan.rows)
-            place = Place(self.buffer, base, places, start, rows)
+            place = QueryBlock(self.buffer, base, places, start, rows)
             if not plan.few:
                 if blocks > 1:
                     with when(block.eq(0) | unit.iv.eq(first)):
@@ -155,15 +155,15 @@ class _Unit:
                 self._row(place, row.iv)
             self.sums.write(place)
 
-    def _pack(self, place: Place) -> None:
+    def _pack(self, place: QueryBlock) -> None:
         self.scores.pack(place)
         self.sums.pack(place)
 
-    def _row(self, place: Place, number: Value) -> None:
+    def _row(self, place: QueryBlock, number: Value) -> None:
         """Turn one row of scores into weights."""
         a, space = self.attention, self.space
         at: dict[int, Index] = {**place.batch, **place.query(a, number + place.start)}
-        top = Scope(self.row_arguments)
+        top = LoopScope(self.row_arguments)
         row = top.inside(at)
         row.stands_at(a.rows.scores, place.base + space.scores + number * space.stride)
         row.stands_at(a.rows.weights, place.base + space.weights + number * space.stride)

@@ -33,13 +33,13 @@ from stablexla.targets.codegen.emission import (
     when,
 )
 from stablexla.targets.codegen.kernel import KernelArguments
-from stablexla.targets.codegen.match.attention import Attention, Factor
-from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
-from stablexla.targets.cpu.contraction.register_tile import Tile, unroll_of
+from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
+from stablexla.targets.cpu.contraction.panels import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, unroll_factor
 
 
 @dataclass(frozen=True)
-class Workspace:
+class AttentionWorkspace:
     """Layout of an item's workspace: offsets of its parts, in elements.
 
     Attributes:
@@ -60,7 +60,7 @@ class Workspace:
     size: int
 
     @staticmethod
-    def of(attention: Attention, tile: Tile, rows: int, lanes: int, few: bool) -> Workspace:
+    def of(attention: Attention, tile: RegisterTile, rows: int, lanes: int, few: bool) -> AttentionWorkspace:
         """Lay out the workspace for blocks of `rows` queries."""
         width = tile.vectors * lanes
         stride = math.ceil(attention.keys / max(width, lanes)) * max(width, lanes)
@@ -68,16 +68,16 @@ class Workspace:
         weights = 0 if attention.rows.shared else block
         totals = weights + block
         keys = totals + math.ceil(rows / 16) * 16
-        panels = 0 if few else Panels(width, attention.depth, lanes).size(math.ceil(attention.keys / width))
+        panels = 0 if few else PackedPanels(width, attention.depth, lanes).size(math.ceil(attention.keys / width))
         values = keys + panels
-        panels = 0 if few else Panels(width, attention.keys, lanes).size(math.ceil(attention.width / width))
+        panels = 0 if few else PackedPanels(width, attention.keys, lanes).size(math.ceil(attention.width / width))
         # Workspaces are aligned to cache lines.
         size = math.ceil((values + panels) / 16) * 16
-        return Workspace(lanes, width, stride, not few, 0, weights, totals, keys, values, size)
+        return AttentionWorkspace(lanes, width, stride, not few, 0, weights, totals, keys, values, size)
 
 
 @dataclass(frozen=True)
-class Place:
+class QueryBlock:
     """A block of queries: workspace of its item, batch indices, first query, and number of queries."""
 
     buffer: Value
@@ -110,13 +110,15 @@ class Place:
 class _Product:
     """Common code of both GEMMs: converting operand loads, operand packing, and the micro-kernel's k loop."""
 
-    def __init__(self, attention: Attention, tile: Tile, space: Workspace, arguments: KernelArguments) -> None:
+    def __init__(
+        self, attention: Attention, tile: RegisterTile, space: AttentionWorkspace, arguments: KernelArguments
+    ) -> None:
         self.attention, self.tile, self.space = attention, tile, space
         self.arguments = arguments
         self.lanes = space.lanes
         self.zero = constant(0, vector_of(space.lanes, attention.element))
 
-    def reader(self, factor: Factor) -> Callable[..., Value]:
+    def reader(self, factor: AttentionOperand) -> Callable[..., Value]:
         """Return (address, lanes, count) -> loaded elements of an operand, converted."""
         buffer = Value(self.arguments.inputs[factor.operand.number])
 
@@ -129,10 +131,10 @@ class _Product:
         return read
 
     def pack_factor(
-        self, place: Place, factor: Factor, to: int, across: tuple[int, int], along: tuple[int, int]
+        self, place: QueryBlock, factor: AttentionOperand, to: int, across: tuple[int, int], along: tuple[int, int]
     ) -> None:
         """Pack an operand of one batch into panels; `across` and `along` the panels are (stride, extent)."""
-        source = Source(
+        source = PackingSource(
             self.reader(factor),
             Value(self.arguments.inputs[factor.operand.number]),
             place.of_batch(factor.strides),
@@ -141,13 +143,13 @@ class _Product:
             index(across[1]),
             index(along[1]),
         )
-        pack_panels(Panels(self.space.width, along[1], self.lanes), source, place.buffer, place.base + to)
+        pack_panels(PackedPanels(self.space.width, along[1], self.lanes), source, place.buffer, place.base + to)
 
     def multiply(
         self, depth: int, rows: int, vectors: int, a: Callable[[Value, int], Value], b: Callable[[Value, int], Value]
     ) -> list[Value]:
         """Emit the micro-kernel: accumulate a(k, row) * b(k, vector) over `depth` steps, by outer products."""
-        unroll = unroll_of(depth)
+        unroll = unroll_factor(depth)
         with loop(0, depth, unroll, [self.zero] * (rows * vectors)) as k:
             sums = k.args
             for step in range(unroll):
@@ -159,16 +161,16 @@ class _Product:
         return k.results
 
 
-class Scores(_Product):
+class ScoreProduct(_Product):
     """The first GEMM: scores of a block of queries."""
 
-    def pack(self, place: Place) -> None:
+    def pack(self, place: QueryBlock) -> None:
         """Pack the keys of a batch into panels."""
         a = self.attention
         across, along = (a.k.strides[-1], a.keys), (a.k.inner, a.depth)
         self.pack_factor(place, a.k, self.space.keys, across, along)
 
-    def write(self, place: Place) -> None:
+    def write(self, place: QueryBlock) -> None:
         """Emit the block's scores into the workspace."""
         if self.space.packed:
             self._write_tiles(place)
@@ -177,17 +179,17 @@ class Scores(_Product):
         else:
             self._write_columns(place)
 
-    def _rows(self, place: Place, first: Value) -> list[Value]:
+    def _rows(self, place: QueryBlock, first: Value) -> list[Value]:
         """Emit addresses of a tile's queries, clamped to the last query."""
         a = self.attention
         base, last = place.of_batch(a.q.strides), index(a.extent(a.queries) - 1)
         numbers = [minimum(place.start + first + r, last) for r in range(self.tile.rows)]
         return [base + place.of_query(a, a.q.strides, number) for number in numbers]
 
-    def _write_tiles(self, place: Place) -> None:
+    def _write_tiles(self, place: QueryBlock) -> None:
         """Emit register tiles over packed keys; a panel stays in L1 for all queries of the block."""
         a, space, tile = self.attention, self.space, self.tile
-        panels = Panels(space.width, a.depth, self.lanes)
+        panels = PackedPanels(space.width, a.depth, self.lanes)
         tiles = (place.rows + (tile.rows - 1)) // tile.rows
         read = self.reader(a.q)
         with loop(0, math.ceil(a.keys / space.width)) as panel:
@@ -206,7 +208,7 @@ class Scores(_Product):
                     for v in range(tile.vectors):
                         store(sums[r * tile.vectors + v], place.buffer, to + (r * space.stride + v * self.lanes))
 
-    def _write_dots(self, place: Place) -> None:
+    def _write_dots(self, place: QueryBlock) -> None:
         """Emit dot products with unpacked keys along features: a key for each lane, then horizontal reductions."""
         a, lanes = self.attention, self.lanes
         queries, keys = self._rows(place, index(0)), place.of_batch(a.k.strides)
@@ -249,7 +251,7 @@ class Scores(_Product):
             value = insert(element, value, i)
         return value
 
-    def _write_columns(self, place: Place) -> None:
+    def _write_columns(self, place: QueryBlock) -> None:
         """Emit scores of unpacked keys that are not contiguous along features, vectorized over keys."""
         a, lanes, rows = self.attention, self.lanes, self.tile.rows
         queries, keys = self._rows(place, index(0)), place.of_batch(a.k.strides)
@@ -278,19 +280,21 @@ class Scores(_Product):
             column(index(a.keys // lanes * lanes), a.keys % lanes)
 
 
-class Sums(_Product):
+class ValueProduct(_Product):
     """The second GEMM: weights times values, into the result."""
 
-    def __init__(self, attention: Attention, tile: Tile, space: Workspace, arguments: KernelArguments) -> None:
+    def __init__(
+        self, attention: Attention, tile: RegisterTile, space: AttentionWorkspace, arguments: KernelArguments
+    ) -> None:
         super().__init__(attention, tile, space, arguments)
         self.result = Value(arguments.results[0])
 
-    def pack(self, place: Place) -> None:
+    def pack(self, place: QueryBlock) -> None:
         """Pack the values of a batch into panels."""
         a = self.attention
         self.pack_factor(place, a.v, self.space.values, (a.v.inner, a.width), (a.v.strides[-1], a.keys))
 
-    def write(self, place: Place) -> None:
+    def write(self, place: QueryBlock) -> None:
         """Emit the block's rows of the result."""
         a, width = self.attention, self.space.width
         whole = a.width // width
@@ -308,7 +312,7 @@ class Sums(_Product):
         if a.width % width:
             self._tile(place, index(0), index(whole), a.width % width)
 
-    def _tile(self, place: Place, number: Value, panel: Value, columns: int) -> None:
+    def _tile(self, place: QueryBlock, number: Value, panel: Value, columns: int) -> None:
         a, space, rows = self.attention, self.space, self.tile.rows
         vectors = math.ceil(columns / self.lanes)
         weights = place.base + number * (rows * space.stride) + space.weights
@@ -328,11 +332,11 @@ class Sums(_Product):
             with when(row.lt(place.rows)):
                 self._write_row(place, row, panel, columns, line)
 
-    def _values(self, place: Place, panel: Value, columns: int) -> Callable[[Value, int], Value]:
+    def _values(self, place: QueryBlock, panel: Value, columns: int) -> Callable[[Value, int], Value]:
         """Return the loads of a key's values: from packed panels, or in place."""
         a, space, lanes = self.attention, self.space, self.lanes
         if space.packed:
-            packed = place.base + panel * Panels(space.width, a.keys, lanes).stride + space.values
+            packed = place.base + panel * PackedPanels(space.width, a.keys, lanes).stride + space.values
             return lambda k, v: load(place.buffer, packed + k * space.width + v * lanes, lanes)
         read = self.reader(a.v)
         start = place.of_batch(a.v.strides) + panel * (space.width * a.v.inner)
@@ -348,7 +352,7 @@ class Sums(_Product):
 
         return value
 
-    def _write_row(self, place: Place, row: Value, panel: Value, columns: int, sums: Sequence[Value]) -> None:
+    def _write_row(self, place: QueryBlock, row: Value, panel: Value, columns: int, sums: Sequence[Value]) -> None:
         a, lanes, space = self.attention, self.lanes, self.space
         to = place.of_batch(a.out) + place.of_query(a, a.out, place.start + row)
         to = to + panel * (space.width * a.out_inner)

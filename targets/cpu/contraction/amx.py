@@ -1,7 +1,8 @@
 """Matrix tiles of AMX: 16 rows of 64 bytes, whose products accumulate into 16 by 16 tiles of sums.
 
-The loop over them is in `tile_sums`. There are two implementations of `Tiles`: the processor's, and an emulation that
-keeps tiles in memory and multiplies by vectors, so that everything but the instructions is tested on any processor.
+The loop over them is in `accumulate_tiles`. There are two implementations of `MatrixTiles`: the processor's, and an
+emulation that keeps tiles in memory and multiplies by vectors, so that everything but the instructions is tested on any
+processor.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from stablexla.targets.codegen.emission import (
     store,
     vector_of,
 )
-from stablexla.targets.cpu.contraction.products import Product, load_group, spread_group
+from stablexla.targets.cpu.contraction.products import MultiplyAdd, broadcast_group, load_group
 
 ROWS = 16
 LANES = 16
@@ -31,24 +32,24 @@ BLOCK = 2 * ROWS
 """Rows and columns of the accumulator block: two by two tiles, the most that eight tile registers allow."""
 
 # Location of 16 rows of 64 bytes: buffer, index of the first, and the row stride, in units.
-Lines = tuple[Value, Value, int]
+TileRows = tuple[Value, Value, int]
 
 
-class Tiles(Protocol):
+class MatrixTiles(Protocol):
     """An implementation of tile operations. The loop-carried accumulators are the values returned by `zeros`."""
 
     def zeros(self) -> list[Value]:
         """Return four accumulator tiles of zeros."""
 
-    def step(self, a: Sequence[Lines], b: Sequence[Lines], sums: Sequence[Value]) -> list[Value]:
+    def step(self, a: Sequence[TileRows], b: Sequence[TileRows], sums: Sequence[Value]) -> list[Value]:
         """Accumulate the products of two tiles of lhs with two of rhs."""
 
     def store(self, sums: Sequence[Value], to: Value) -> None:
         """Store the accumulators as rows of `BLOCK`."""
 
 
-def tile_sums(
-    tiles: Tiles, groups: Index, a: Callable[[int, Index], Lines], b: Callable[[int, Index], Lines]
+def accumulate_tiles(
+    tiles: MatrixTiles, groups: Index, a: Callable[[int, Index], TileRows], b: Callable[[int, Index], TileRows]
 ) -> list[Value]:
     """Emit the K loop over `groups`, a multiple of 16, for `BLOCK` rows and columns; `a` and `b` locate tiles."""
     with loop(0, groups, LANES, tiles.zeros()) as k:
@@ -56,7 +57,7 @@ def tile_sums(
     return k.results
 
 
-def make_tiles(product: Product, sums: ir.Type) -> Tiles:
+def make_tiles(product: MultiplyAdd, sums: ir.Type) -> MatrixTiles:
     """Return the implementation that the product requires; to be called at the top of a kernel."""
     return _Vectors(product, sums) if product.emulated else _Amx(product, sums)
 
@@ -64,7 +65,7 @@ def make_tiles(product: Product, sums: ir.Type) -> Tiles:
 class _Amx:
     """Tiles in the processor's tile registers, by the `amx` dialect."""
 
-    def __init__(self, product: Product, sums: ir.Type) -> None:
+    def __init__(self, product: MultiplyAdd, sums: ir.Type) -> None:
         self._product = product
         element = {"tiles_bf16": "bf16", "tiles_f16": "f16"}.get(product.name, "i8")
         self._unit = ir.Type.parse(f"!amx.tile<{ROWS}x{LANES * product.group}x{element}>")
@@ -73,7 +74,7 @@ class _Amx:
     def zeros(self) -> list[Value]:
         return [_operation("amx.tile_zero", [], self._sums) for _ in range(4)]
 
-    def step(self, a: Sequence[Lines], b: Sequence[Lines], sums: Sequence[Value]) -> list[Value]:
+    def step(self, a: Sequence[TileRows], b: Sequence[TileRows], sums: Sequence[Value]) -> list[Value]:
         left, right = ([self._load(lines) for lines in side] for side in (a, b))
         pairs = [(x, y) for x in left for y in right]
         return [self._multiply(x, y, s) for (x, y), s in zip(pairs, sums, strict=True)]
@@ -85,7 +86,7 @@ class _Amx:
         flags = {name: ir.UnitAttr.get() for name, sign in signs if sign == "u"}
         return _operation("amx.tile_muli", [a, b, sums], self._sums, flags)
 
-    def _load(self, lines: Lines) -> Value:
+    def _load(self, lines: TileRows) -> Value:
         buffer, at, stride = lines
         zero = index(0)
         view = _view(buffer, at, stride, LANES * self._product.group)
@@ -133,7 +134,7 @@ def _view(buffer: Value, at: Value, stride: int, columns: int) -> Value:
 class _Vectors:
     """Emulation by vectors: the accumulators lie in a buffer of their own, as `store` leaves them."""
 
-    def __init__(self, product: Product, sums: ir.Type) -> None:
+    def __init__(self, product: MultiplyAdd, sums: ir.Type) -> None:
         self._product = product
         self._sums = alloca(BLOCK * BLOCK, sums)
         self._lanes = 4
@@ -143,20 +144,20 @@ class _Vectors:
             store(constant(0, vector_of(self._lanes, self._sums.element)), self._sums, i.iv)
         return []
 
-    def step(self, a: Sequence[Lines], b: Sequence[Lines], sums: Sequence[Value]) -> list[Value]:
+    def step(self, a: Sequence[TileRows], b: Sequence[TileRows], sums: Sequence[Value]) -> list[Value]:
         for i, left in enumerate(a):
             for j, right in enumerate(b):
                 self._multiply(left, right, (i * BLOCK + j) * LANES)
         return []
 
-    def _multiply(self, a: Lines, b: Lines, base: int) -> None:
+    def _multiply(self, a: TileRows, b: TileRows, base: int) -> None:
         group, lanes = self._product.group, self._lanes
         with loop(0, ROWS) as row, loop(0, LANES, lanes) as column:
             place = row.iv * BLOCK + column.iv + base
             with loop(0, LANES, 1, [load(self._sums, place, lanes)]) as g:
                 units = load_group(self._product, a[0], row.iv * a[2] + a[1] + g.iv * group)
                 columns = load(b[0], g.iv * b[2] + b[1] + column.iv * group, lanes * group)
-                g.yields(self._product.multiply_add(spread_group(units, lanes), columns, g.args[0]))
+                g.yields(self._product.multiply_add(broadcast_group(units, lanes), columns, g.args[0]))
             store(g.results[0], self._sums, place)
 
     def store(self, sums: Sequence[Value], to: Value) -> None:

@@ -26,14 +26,14 @@ from stablexla.targets.codegen.emission import (
     vector_of,
 )
 from stablexla.targets.codegen.match.epilogue import load_converted
-from stablexla.targets.codegen.sums.blocked import LONGEST
-from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
-from stablexla.targets.cpu.contraction.register_tile import Tile, multiply_add, spill_tile
-from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.codegen.sums.blocked import LONGEST_RUNNING_SUM
+from stablexla.targets.cpu.contraction.panels import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add, spill_tile
+from stablexla.targets.cpu.shared import SharedFunctions
 
 
 @dataclass(frozen=True)
-class Factor:
+class PackedOperand:
     """Packed panels of an operand: a buffer, the first panel's offset, and the stride between panels.
 
     `ahead` tells the prefetch: from which offset on, and how many elements for each step of k.
@@ -46,7 +46,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Target:
+class SumsDestination:
     """Destination of a tile's or block's sums.
 
     Attributes:
@@ -61,14 +61,14 @@ class Target:
     add: Index = 0
 
 
-def sum_tile(
-    shared: Shared,
-    tile: Tile,
+def call_micro_kernel(
+    shared: SharedFunctions,
+    tile: RegisterTile,
     lanes: int,
-    lhs: Factor,
-    rhs: Factor,
+    lhs: PackedOperand,
+    rhs: PackedOperand,
     steps: Index,
-    to: Target,
+    to: SumsDestination,
     size: tuple[Index, Index] | None = None,
 ) -> None:
     """Call the micro-kernel: the sums of one register tile over `steps` of k, stored row by row.
@@ -86,7 +86,7 @@ def sum_tile(
             prefetch(out, start, write=True)
         width = tile.vectors * lanes
         # Blocks of k are at most so deep, see `contraction`.
-        with loop(0, count, 1, [constant(0, vector_of(lanes, a.element))] * len(places), most=LONGEST) as k:
+        with loop(0, count, 1, [constant(0, vector_of(lanes, a.element))] * len(places), most=LONGEST_RUNNING_SUM) as k:
             left, right = k.iv * tile.rows + a_at, k.iv * width + b_at
             prefetch(b, k.iv * ahead + ahead_at, locality=2)
             factors = [load(a, left + r) for r in range(tile.rows)]
@@ -112,40 +112,40 @@ def sum_tile(
     shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
 
 
-def sum_block(
-    shared: Shared,
-    tile: Tile,
+def call_macro_kernel(
+    shared: SharedFunctions,
+    tile: RegisterTile,
     lanes: int,
-    lhs: Factor,
-    rhs: Factor,
+    lhs: PackedOperand,
+    rhs: PackedOperand,
     size: tuple[Index, Index, Index],
-    to: Target,
+    to: SumsDestination,
 ) -> None:
     """Call the macro-kernel: the sums of a block of (rows, columns, steps of k), stored row by row."""
 
     def write(buffers: list[Value], numbers: list[Value]) -> None:
         a, b, out = buffers
         a_at, a_stride, b_at, b_stride, rows, columns, steps, at, stride, add = numbers
-        left, right = Factor(a, a_at, a_stride), Factor(b, b_at, b_stride)
+        left, right = PackedOperand(a, a_at, a_stride), PackedOperand(b, b_at, b_stride)
 
-        def one(left: Factor, right: Factor, row: Value, column: Value) -> None:
-            target = Target(out, at + row * stride + column, stride, add)
-            sum_tile(shared, tile, lanes, left, right, steps, target, (rows - row, columns - column))
+        def one(left: PackedOperand, right: PackedOperand, row: Value, column: Value) -> None:
+            target = SumsDestination(out, at + row * stride + column, stride, add)
+            call_micro_kernel(shared, tile, lanes, left, right, steps, target, (rows - row, columns - column))
 
-        for_tiles(tile, lanes, left, right, (rows, columns, steps), one)
+        macro_kernel_loops(tile, lanes, left, right, (rows, columns, steps), one)
 
     name = f"stablexla_sum_block_{tile.rows}x{tile.vectors}"
     numbers = [lhs.at, lhs.stride, rhs.at, rhs.stride, *size, to.at, to.stride, to.add]
     shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
 
 
-def for_tiles(
-    tile: Tile,
+def macro_kernel_loops(
+    tile: RegisterTile,
     lanes: int,
-    lhs: Factor,
-    rhs: Factor,
+    lhs: PackedOperand,
+    rhs: PackedOperand,
     size: tuple[Index, Index, Index],
-    one: Callable[[Factor, Factor, Value, Value], None],
+    one: Callable[[PackedOperand, PackedOperand, Value, Value], None],
 ) -> None:
     """Emit the macro-kernel's loop nest over the register tiles of a block of `size` (rows, columns, steps of k).
 
@@ -160,16 +160,19 @@ def for_tiles(
         with loop(0, down) as i:
             # While a B panel is reused for all rows, the next one is prefetched.
             soon = panel + rhs.stride + i.iv * ahead * size[2]
-            left, right = Factor(lhs.buffer, i.iv * lhs.stride + lhs.at), Factor(rhs.buffer, panel, 0, (soon, ahead))
+            left, right = (
+                PackedOperand(lhs.buffer, i.iv * lhs.stride + lhs.at),
+                PackedOperand(rhs.buffer, panel, 0, (soon, ahead)),
+            )
             one(left, right, i.iv * tile.rows, j.iv * width)
 
 
-def pack(
-    shared: Shared,
-    panels: Panels,
-    source: Source,
+def pack_operand(
+    shared: SharedFunctions,
+    panels: PackedPanels,
+    source: PackingSource,
     conversion: Sequence[ir.Operation],
-    to: Factor,
+    to: PackedOperand,
 ) -> None:
     """Call the packing of a matrix into panels, converted by `conversion`; see `pack_panels`."""
     along = [source.along_width, source.along_depth]
@@ -185,7 +188,7 @@ def pack(
         def element(place: Index, lanes: int = 0, count: Index | None = None) -> Value:
             return load_converted(matrix, conversion, packed.element, place, lanes, count)
 
-        inner = Source(
+        inner = PackingSource(
             *(element, matrix, at),
             1 if unit[0] == "1" else along_width,
             1 if unit[1] == "1" else along_depth,
@@ -193,7 +196,7 @@ def pack(
             ahead=source.ahead,
             deep=source.deep,
         )
-        pack_panels(Panels(panels.width, depth_of_panels, panels.lanes), inner, packed, base)
+        pack_panels(PackedPanels(panels.width, depth_of_panels, panels.lanes), inner, packed, base)
 
     numbers = [source.at, *along, source.width, source.depth, to.at, panels.depth]
     shared.call(name, [source.buffer, to.buffer], numbers, write, rolled=True)

@@ -24,20 +24,33 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
-from stablexla.targets.codegen.match.epilogue import WHOLE, Frame, Scene, Sums, compute_type, partial_result
-from stablexla.targets.cpu.contraction.amx import BLOCK, LANES, Lines, Tiles, make_tiles, tile_sums
-from stablexla.targets.cpu.contraction.narrow import emit_narrow
+from stablexla.targets.codegen.match.epilogue import (
+    COMPLETE_SUM,
+    BatchFrame,
+    ContractionScene,
+    SumState,
+    accumulator_type,
+    partial_sum_result,
+)
+from stablexla.targets.cpu.contraction.amx import BLOCK, LANES, MatrixTiles, TileRows, accumulate_tiles, make_tiles
+from stablexla.targets.cpu.contraction.narrow import emit_skinny_narrow
 from stablexla.targets.cpu.contraction.products import (
     LANE_BITS,
-    Product,
-    choose_product,
+    MultiplyAdd,
+    broadcast_group,
+    choose_multiply_add,
+    f32_multiply_add,
     load_group,
-    spread_group,
-    vector_product,
-    widened,
+    vector_multiply_add,
 )
-from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, Tile, grain_of, prefetch_tile, spill_tile
-from stablexla.targets.cpu.contraction.units import Matrix, Place, pack_lines, pack_panels
+from stablexla.targets.cpu.contraction.register_tile import (
+    INLINE_EPILOGUE,
+    RegisterTile,
+    contraction_grain,
+    prefetch_tile,
+    spill_tile,
+)
+from stablexla.targets.cpu.contraction.units import UnitLayout, UnitSource, pack_unit_lines, pack_unit_panels
 
 # Bytes of a cache block of lhs and of packed columns of rhs on an item's stack.
 LHS_BYTES = 176 << 10
@@ -53,13 +66,13 @@ LEAST_WORK = 20_000
 UNROLL = 4  # steps of k in one iteration
 
 
-def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> Emitted | None:
+def emit_dot_units(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> Emitted | None:
     """Emit a contraction of narrow operands; None where no instruction takes them, or below LEAST_WORK."""
     work = contraction.batches * contraction.m.extent * contraction.n.extent * contraction.k.extent
-    product = choose_product(contraction, target) or widened(contraction)
+    product = choose_multiply_add(contraction, target) or f32_multiply_add(contraction)
     if product is None or work < LEAST_WORK or contraction.k_outer or _is_one_line(contraction):
         return None
-    few = emit_narrow(kernel, contraction, vector_product(product, contraction, target), target)
+    few = emit_skinny_narrow(kernel, contraction, vector_multiply_add(product, contraction, target), target)
     if few is not None or contraction.n.c != 1:
         return few
     shape = _Shape(contraction, product, target)
@@ -67,7 +80,7 @@ def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> 
     if shape.shared:
         function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
         with emitting(function, target):
-            _pack_all(shape, Scene(contraction, arguments), arguments)
+            _pack_all(shape, ContractionScene(contraction, arguments), arguments)
     function, arguments = kernel.declare(scratch)
     with emitting(function, target):
         block = _Block(shape, shape.scene(arguments), arguments)
@@ -75,7 +88,7 @@ def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> 
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             block.item(*split_index(item.iv, order))
     items = math.prod(order)
-    phases = [(kernel.impl_name, items, max(1, grain_of(contraction, items)))]
+    phases = [(kernel.impl_name, items, max(1, contraction_grain(contraction, items)))]
     if shape.shared:
         phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
     # Partial sums in a result would overwrite inputs that the epilogue still loads.
@@ -93,13 +106,13 @@ def _is_one_line(c: Contraction) -> bool:
 class _Shape:
     """Blocking of a contraction, and sizes of buffers."""
 
-    def __init__(self, c: Contraction, product: Product, target: CpuTarget) -> None:
+    def __init__(self, c: Contraction, product: MultiplyAdd, target: CpuTarget) -> None:
         self.contraction, self.product, self.target = c, product, target
         self.lanes = max(1, target.vector_bits // LANE_BITS)
         self.tile = _tile(c.m.extent, c.n.extent, self.lanes, target.num_vector_registers)
         self.step = max(1, UNROLL // product.group)  # groups in one iteration
         if product.is_tiles:
-            self.tile, self.step = Tile(BLOCK, max(1, BLOCK // self.lanes)), LANES
+            self.tile, self.step = RegisterTile(BLOCK, max(1, BLOCK // self.lanes)), LANES
         self.width = self.tile.vectors * self.lanes
         self.bytes = LANE_BITS // 8
         groups = math.ceil(c.k.extent / product.group)
@@ -134,7 +147,7 @@ class _Shape:
         self.copies = copies
         most_panels = max(1, GROUP_BYTES // (self.depth * self.bytes * self.width))
         self.panels = 8 if self.shared else min(most_panels, math.ceil(self.columns / self.width))
-        self.needs_partial = self.k_blocks > 1 and partial_result(c) < 0
+        self.needs_partial = self.k_blocks > 1 and partial_sum_result(c) < 0
 
     @property
     def pack_groups(self) -> int:
@@ -164,12 +177,14 @@ class _Shape:
             if self.corrections:
                 out.append(("i32", self.copies * self.corrections))
         if self.needs_partial:
-            out.append((str(compute_type(self.contraction)), math.prod(self.contraction.shape)))
+            out.append((str(accumulator_type(self.contraction)), math.prod(self.contraction.shape)))
         return tuple(out)
 
-    def scene(self, arguments: KernelArguments) -> Scene:
+    def scene(self, arguments: KernelArguments) -> ContractionScene:
         """Return the contraction inside one of its functions."""
-        return Scene(self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None)
+        return ContractionScene(
+            self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None
+        )
 
     def k_block(self, number: Index) -> tuple[Value, Value]:
         """Emit the first step of block `number` of k, and its number of steps."""
@@ -185,11 +200,11 @@ class _Shape:
         return (steps + (turn - 1)) // turn * self.step
 
 
-def _tile(m: int, n: int, lanes: int, registers: int) -> Tile:
+def _tile(m: int, n: int, lanes: int, registers: int) -> RegisterTile:
     """Choose a register tile that leaves room for a broadcast, a product and a step's columns; rows are balanced."""
     most = 4 if registers >= 32 else 2
     rows = math.ceil(m / math.ceil(m / 6))
-    return Tile(rows, max(1, min(4 if rows <= 2 else most, math.ceil(n / lanes))))
+    return RegisterTile(rows, max(1, min(4 if rows <= 2 else most, math.ceil(n / lanes))))
 
 
 def _balanced(extent: int, block: int, multiple: int) -> int:
@@ -201,7 +216,7 @@ def _balanced(extent: int, block: int, multiple: int) -> int:
 # --- packing ------------------------------------------------------------------------------------------------
 
 
-def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
+def _pack_all(shape: _Shape, scene: ContractionScene, arguments: KernelArguments) -> None:
     """Emit the packing phase: an item is some B panels of one block of k of one rhs."""
     c = shape.contraction
     extents = [*(axis.extent for axis in shape.rhs_batch), shape.k_blocks, shape.pack_groups]
@@ -219,16 +234,22 @@ def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
 
 
 def _pack_rhs(
-    shape: _Shape, scene: Scene, to: tuple[Value, Value | None], panel: Index, at: Index, column: Value, steps: Value
+    shape: _Shape,
+    scene: ContractionScene,
+    to: tuple[Value, Value | None],
+    panel: Index,
+    at: Index,
+    column: Value,
+    steps: Value,
 ) -> None:
     """Pack B panels from column `column` on to panel number `panel`; `at` is the block of k's offset in rhs."""
     c, product = shape.contraction, shape.product
     buffer, sums = to
     columns = minimum(index(c.n.extent) - column, shape.panels * shape.width)
-    source = Matrix(scene.inputs[c.b.number], product.b, column * c.n.b + at, c.k.b, c.n.b, steps, columns)
-    place = Place(buffer, index(panel) * shape.panel_size, product.group, shape.width, 1)
+    source = UnitSource(scene.inputs[c.b.number], product.b, column * c.n.b + at, c.k.b, c.n.b, steps, columns)
+    place = UnitLayout(buffer, index(panel) * shape.panel_size, product.group, shape.width, 1)
     groups = shape.groups(steps)
-    pack_panels(source, place, shape.width, shape.panel_size, shape.lanes, groups)
+    pack_unit_panels(source, place, shape.width, shape.panel_size, shape.lanes, groups)
     if sums is not None:
         with loop(0, (columns + (shape.width - 1)) // shape.width) as p:
             start = index(panel) * shape.panel_size + p.iv * shape.panel_size
@@ -253,7 +274,7 @@ def _column_sums(shape: _Shape, buffer: Value, start: Value, sums: Value, to: Va
 class _Block:
     """Code of one work item: a block of rows by a block of columns of one product."""
 
-    def __init__(self, shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
+    def __init__(self, shape: _Shape, scene: ContractionScene, arguments: KernelArguments) -> None:
         self.shape, self.scene, self.c = shape, scene, shape.contraction
         unit = shape.product.unit_type
         tiles = math.ceil(min(shape.rows, self.c.m.extent) / shape.tile.rows)
@@ -280,9 +301,9 @@ class _Block:
             first, steps = shape.k_block(number.iv)
             groups = shape.groups(steps)
             self._pack_lhs(row * c.m.a + frame.a + first * c.k.a, rows, steps, groups)
-            sums = WHOLE
+            sums = COMPLETE_SUM
             if shape.k_blocks > 1:
-                sums = Sums(number.iv.eq(0), number.iv.eq(shape.k_blocks - 1))
+                sums = SumState(number.iv.eq(0), number.iv.eq(shape.k_blocks - 1))
             if shape.shared:
                 panel = (self._copy(frame) * shape.k_blocks + number.iv) * shape.panel_count + column // shape.width
                 self._tiles(frame, (row, column), (rows, columns), groups, sums, panel)
@@ -295,7 +316,7 @@ class _Block:
                     width = minimum(columns - group.iv, some)
                     self._tiles(frame, (row, start), (rows, width), groups, sums, index(0))
 
-    def _copy(self, frame: Frame) -> Value:
+    def _copy(self, frame: BatchFrame) -> Value:
         """Emit the number of the packed copy of rhs that a product reads."""
         copy = index(0)
         for axis, x in zip(self.c.batch, frame.coordinates, strict=True):
@@ -305,12 +326,18 @@ class _Block:
 
     def _pack_lhs(self, at: Index, rows: Index, steps: Value, groups: Value) -> None:
         c, shape = self.c, self.shape
-        source = Matrix(self.scene.inputs[c.a.number], shape.product.a, at, c.k.a, c.m.a, steps, rows)
-        place = Place(self.lhs, 0, shape.product.group, 1, shape.line)
-        pack_lines(source, place, shape.lanes, groups)
+        source = UnitSource(self.scene.inputs[c.a.number], shape.product.a, at, c.k.a, c.m.a, steps, rows)
+        place = UnitLayout(self.lhs, 0, shape.product.group, 1, shape.line)
+        pack_unit_lines(source, place, shape.lanes, groups)
 
     def _tiles(
-        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value], groups: Value, sums: Sums, panel: Value
+        self,
+        frame: BatchFrame,
+        at: tuple[Value, Value],
+        size: tuple[Value, Value],
+        groups: Value,
+        sums: SumState,
+        panel: Value,
     ) -> None:
         """Emit the register tiles of a block of packed operands; its columns begin with panel number `panel`."""
         shape, tile = self.shape, self.shape.tile
@@ -326,18 +353,18 @@ class _Block:
             values = self._sums(groups, i.iv * tile.rows, panel + j.iv)
             self._write(values, frame, row, column, sums)
 
-    def _tile_block(self, tiles: Tiles, groups: Value, row: Value, panel: Value) -> None:
+    def _tile_block(self, tiles: MatrixTiles, groups: Value, row: Value, panel: Value) -> None:
         """Accumulate a block of AMX tiles and store it to the spill buffer."""
         shape, group = self.shape, self.shape.product.group
 
-        def a(number: int, g: Index) -> Lines:
+        def a(number: int, g: Index) -> TileRows:
             return self.lhs, ((row + number * LANES) * shape.line + g) * group, shape.line * group
 
-        def b(number: int, g: Index) -> Lines:
+        def b(number: int, g: Index) -> TileRows:
             at = panel * shape.panel_size + (index(g) * shape.width + number * LANES) * group
             return self.rhs, at, shape.width * group
 
-        tiles.store(tile_sums(tiles, groups, a, b), self.spill)
+        tiles.store(accumulate_tiles(tiles, groups, a, b), self.spill)
 
     def _sums(self, groups: Value, row: Value, panel: Value) -> list[Value]:
         """Emit the micro-kernel: the accumulators of a tile, row by row."""
@@ -357,19 +384,19 @@ class _Block:
                 ]
                 for r in range(tile.rows):
                     at = ((row + r) * shape.line + g) * group
-                    factor = spread_group(load_group(product, self.lhs, at), lanes)
+                    factor = broadcast_group(load_group(product, self.lhs, at), lanes)
                     for v in range(tile.vectors):
                         place = r * tile.vectors + v
                         values[place] = product.multiply_add(factor, columns[v], values[place])
             k.yields(*values)
         return k.results
 
-    def _write(self, values: list[Value], frame: Frame, row: Value, column: Value, sums: Sums) -> None:
+    def _write(self, values: list[Value], frame: BatchFrame, row: Value, column: Value, sums: SumState) -> None:
         """Store through the spill buffer: one piece of code for whole and remainder tiles."""
         spill_tile(self.scene.lanes, values, self.spill)
         self._write_spilled(frame, row, column, sums)
 
-    def _write_spilled(self, frame: Frame, row: Value, column: Value, sums: Sums) -> None:
+    def _write_spilled(self, frame: BatchFrame, row: Value, column: Value, sums: SumState) -> None:
         scene, tile, width = self.scene, self.shape.tile, self.shape.width
         rows = minimum(index(self.c.m.extent) - row, tile.rows)
         columns = minimum(index(self.c.n.extent) - column, width) if self.c.n.extent % width else index(width)

@@ -36,13 +36,19 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
-from stablexla.targets.codegen.match.epilogue import Scene
-from stablexla.targets.codegen.sums.blocked import LONGEST
-from stablexla.targets.codegen.sums.stored import StoredSums
-from stablexla.targets.cpu.contraction.products import LANE_BITS, Product, load_group, spread_group, weave
-from stablexla.targets.cpu.contraction.register_tile import grain_of
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.codegen.sums.blocked import LONGEST_RUNNING_SUM
+from stablexla.targets.codegen.sums.stored import CompensatedSums
+from stablexla.targets.cpu.contraction.products import (
+    LANE_BITS,
+    MultiplyAdd,
+    broadcast_group,
+    interleave_lanes,
+    load_group,
+)
+from stablexla.targets.cpu.contraction.register_tile import contraction_grain
 from stablexla.targets.cpu.contraction.skinny import for_groups, row_groups
-from stablexla.targets.cpu.contraction.units import Matrix, Place, pack_lines
+from stablexla.targets.cpu.contraction.units import UnitLayout, UnitSource, pack_unit_lines
 
 # The most rows of a product that is bandwidth-bound by the other matrix.
 MOST_ROWS = 12
@@ -57,7 +63,7 @@ ITEM_WORK = 500_000
 
 
 @dataclass(frozen=True)
-class NarrowPlan:
+class SkinnyNarrowPlan:
     """Blocking of such a product: groups of k in a block, columns of an item, whether rows are prefetched."""
 
     depth: int
@@ -65,7 +71,7 @@ class NarrowPlan:
     ahead: bool = False
 
 
-def emit_narrow(kernel: Kernel, c: Contraction, product: Product, target: CpuTarget) -> Emitted | None:
+def emit_skinny_narrow(kernel: Kernel, c: Contraction, product: MultiplyAdd, target: CpuTarget) -> Emitted | None:
     """Emit a skinny product, of few rows or few columns; None for others."""
     lanes = target.vector_bits // LANE_BITS
     for view in (c, c.swapped()):
@@ -81,16 +87,16 @@ def emit_narrow(kernel: Kernel, c: Contraction, product: Product, target: CpuTar
     return None
 
 
-def _emit(kernel: Kernel, c: Contraction, product: Product, target: CpuTarget, kind: type[_Item]) -> Emitted:
+def _emit(kernel: Kernel, c: Contraction, product: MultiplyAdd, target: CpuTarget, kind: type[_Item]) -> Emitted:
     plan = kind.plan_for(c, product, target)
     blocks = math.ceil(c.n.extent / plan.columns)
     function, arguments = kernel.declare()
     with emitting(function, target):
-        item = kind(Scene(c, arguments), product, plan)
+        item = kind(ContractionScene(c, arguments), product, plan)
         with loop(Value(arguments.lo), Value(arguments.hi)) as number:
             item.item(*split_index(number.iv, [c.batches, blocks]))
     items = c.batches * blocks
-    return Emitted(items, grain_of(c, items), in_place=c.in_place)
+    return Emitted(items, contraction_grain(c, items), in_place=c.in_place)
 
 
 def _items(c: Contraction, target: CpuTarget) -> int:
@@ -106,7 +112,7 @@ def _rounded(number: float, multiple: int) -> int:
 class _Item(ABC):
     """Common code of both kinds of items: sums of all rows for a block of columns, k block by block."""
 
-    def __init__(self, scene: Scene, product: Product, plan: NarrowPlan) -> None:
+    def __init__(self, scene: ContractionScene, product: MultiplyAdd, plan: SkinnyNarrowPlan) -> None:
         self.scene, self.product, self.plan, self.c = scene, product, plan, scene.contraction
         self.lanes = scene.lanes
         # The remainder of k is padded to whole vectors.
@@ -114,12 +120,12 @@ class _Item(ABC):
         self.lhs = alloca(self.c.m.extent * self.stride * product.group, product.unit_type)
         self.size = self.c.m.extent * plan.columns
         self.sums = alloca(self.size, scene.compute)
-        long = self.c.k.extent > max(LONGEST, plan.depth * product.group) and is_float(scene.compute)
-        self.blocks = StoredSums.make(self.size, scene.compute) if long else None
+        long = self.c.k.extent > max(LONGEST_RUNNING_SUM, plan.depth * product.group) and is_float(scene.compute)
+        self.blocks = CompensatedSums.make(self.size, scene.compute) if long else None
 
     @staticmethod
     @abstractmethod
-    def plan_for(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
+    def plan_for(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> SkinnyNarrowPlan:
         """Plan the blocking."""
 
     def item(self, batch: Index, block: Index) -> None:
@@ -134,9 +140,9 @@ class _Item(ABC):
         with loop(0, c.k.extent, plan.depth * group) as k:
             steps = minimum(index(c.k.extent) - k.iv, plan.depth * group)
             a = self.scene.inputs[c.a.number]
-            source = Matrix(a, self.product.a, k.iv * c.k.a + frame.a, c.k.a, c.m.a, steps, c.m.extent)
-            place = Place(self.lhs, 0, group, 1, self.stride)
-            pack_lines(source, place, self.lanes, self.padded((steps + (group - 1)) // group))
+            source = UnitSource(a, self.product.a, k.iv * c.k.a + frame.a, c.k.a, c.m.a, steps, c.m.extent)
+            place = UnitLayout(self.lhs, 0, group, 1, self.stride)
+            pack_unit_lines(source, place, self.lanes, self.padded((steps + (group - 1)) // group))
             self.block(first * c.n.b + frame.b + k.iv * c.k.b, columns, steps)
             if self.blocks is not None:
                 self.blocks.take(self.sums, self.size, self.lanes)
@@ -155,14 +161,14 @@ class _Item(ABC):
     def load_b(self, lines: Sequence[Value], lanes: int, count: int) -> Value:
         """Load elements of rhs, interleaved and widened; the first `count` of each line."""
         buffer = self.scene.inputs[self.c.b.number]
-        return self.product.b(weave([load_lanes(buffer, line, lanes, count) for line in lines]))
+        return self.product.b(interleave_lanes([load_lanes(buffer, line, lanes, count) for line in lines]))
 
 
 class _Rows(_Item):
     """rhs contiguous along n: some of its rows, times elements of lhs, are added to accumulators in L1."""
 
     @staticmethod
-    def plan_for(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
+    def plan_for(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> SkinnyNarrowPlan:
         """Plan long pieces of a few rows of rhs, which suit the hardware prefetcher."""
         lanes = target.vector_bits // LANE_BITS
         size = c.m.extent * LANE_BITS // 8
@@ -171,7 +177,7 @@ class _Rows(_Item):
         blocks = max(1, blocks // min(blocks, c.batches))
         depth = max(8, ROWS_LHS_BYTES // size // 8 * 8)
         columns = _rounded(max(c.n.extent / blocks, min(c.n.extent, 32 * lanes)), 2 * lanes)
-        return NarrowPlan(min(depth, math.ceil(c.k.extent / product.group)), columns, c.m.extent > 2)
+        return SkinnyNarrowPlan(min(depth, math.ceil(c.k.extent / product.group)), columns, c.m.extent > 2)
 
     def block(self, at: Value, columns: Value, steps: Value) -> None:
         group, lanes, rest = self.product.group, self.lanes, self.c.n.extent % self.lanes
@@ -234,7 +240,7 @@ class _Rows(_Item):
         sums = [load(self.sums, place, lanes) for place in places]
         for t, parts in enumerate(factors):
             units = load_group(self.product, self.lhs, (row * self.stride + g + t) * group)
-            a = spread_group(units, lanes)
+            a = broadcast_group(units, lanes)
             sums = [self.product.multiply_add(a, b, s) for b, s in zip(parts, sums, strict=True)]
         for value, place in zip(sums, places, strict=True):
             store(value, self.sums, place)
@@ -244,13 +250,13 @@ class _Dots(_Item):
     """rhs contiguous along k: dot products of its lines with those of lhs, accumulated in the lanes."""
 
     @staticmethod
-    def plan_for(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
+    def plan_for(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> SkinnyNarrowPlan:
         """Plan lines of rhs to be read from end to end, if lhs is not too large."""
         lanes = target.vector_bits // LANE_BITS
         groups = math.ceil(c.k.extent / product.group)
         depth = DOTS_LHS_BYTES // (c.m.extent * LANE_BITS // 8) // (8 * lanes) * 8 * lanes
         columns = min(1024, math.ceil(c.n.extent * c.batches / _items(c, target)), c.n.extent)
-        return NarrowPlan(min(depth, groups), _rounded(columns, lanes))
+        return SkinnyNarrowPlan(min(depth, groups), _rounded(columns, lanes))
 
     def padded(self, groups: Value) -> Value:
         return (groups + (self.lanes - 1)) // self.lanes * self.lanes

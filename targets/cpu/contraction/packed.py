@@ -29,19 +29,31 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import (
-    WHOLE,
-    Frame,
-    Scene,
-    Sums,
-    compute_type,
-    partial_result,
+    COMPLETE_SUM,
+    BatchFrame,
+    ContractionScene,
+    SumState,
+    accumulator_type,
+    partial_sum_result,
 )
-from stablexla.targets.cpu.contraction.blocks import Factor, Target, for_tiles, pack, sum_block, sum_tile
-from stablexla.targets.cpu.contraction.panels import Panels, Source
-from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, Tile, grain_of, prefetch_tile
-from stablexla.targets.cpu.contraction.split_k import emit_last_sums
-from stablexla.targets.cpu.shared import Shared
-from stablexla.targets.llvm.rolled import keep_rolled
+from stablexla.targets.cpu.contraction.blocks import (
+    PackedOperand,
+    SumsDestination,
+    call_macro_kernel,
+    call_micro_kernel,
+    macro_kernel_loops,
+    pack_operand,
+)
+from stablexla.targets.cpu.contraction.panels import PackedPanels, PackingSource
+from stablexla.targets.cpu.contraction.register_tile import (
+    INLINE_EPILOGUE,
+    RegisterTile,
+    contraction_grain,
+    prefetch_tile,
+)
+from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
+from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.llvm.rolled import mark_no_unroll
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,7 @@ class PackedPlan:
         parts: split-K: parts of k, each summed by other items; a last phase adds up their partial sums.
     """
 
-    tile: Tile
+    tile: RegisterTile
     depth: int
     rows: int
     columns: int
@@ -69,30 +81,30 @@ class PackedPlan:
 def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: PackedPlan) -> Emitted:
     """Emit a contraction as packed GEMM."""
     shape = _Shape(contraction, plan, target)
-    shared = Shared(kernel, target)
+    shared = SharedFunctions(kernel, target)
     scratch = shape.scratch()
     if not plan.group:
         function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
-        keep_rolled(function)
+        mark_no_unroll(function)
         with emitting(function, target):
-            _pack_all(shape, Scene(contraction, arguments), arguments, shared)
+            _pack_all(shape, ContractionScene(contraction, arguments), arguments, shared)
     function, arguments = kernel.declare(scratch)
-    keep_rolled(function)
+    mark_no_unroll(function)
     with emitting(function, target):
         block = _Block(shape, shape.scene(arguments), None if plan.group else Value(arguments.scratch[0]), shared)
         order = [plan.parts, contraction.batches, shape.column_blocks, shape.row_blocks]
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             block.item(*split_index(item.iv, order))
     items = math.prod(order)
-    phases = [(kernel.impl_name, items, grain_of(contraction, items))]
+    phases = [(kernel.impl_name, items, contraction_grain(contraction, items))]
     if not plan.group:
         phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
     if plan.parts > 1:
-        phases.append(emit_last_sums(kernel, contraction, target, scratch, plan.parts))
+        phases.append(emit_split_k_reduction(kernel, contraction, target, scratch, plan.parts))
     # Partial sums in a result would overwrite inputs that the epilogue still loads.
     in_place = contraction.in_place if shape.all_k_blocks == 1 or shape.needs_partial else ()
     packs = () if plan.group else contraction.packs(kernel.impl_name + "_pack")
-    return Emitted(items, grain_of(contraction, items), scratch, in_place, phases=tuple(phases), packs=packs)
+    return Emitted(items, contraction_grain(contraction, items), scratch, in_place, phases=tuple(phases), packs=packs)
 
 
 class _Shape:
@@ -101,7 +113,7 @@ class _Shape:
     def __init__(self, contraction: Contraction, plan: PackedPlan, target: CpuTarget) -> None:
         self.contraction = c = contraction
         self.plan = plan
-        self.element = compute_type(c)
+        self.element = accumulator_type(c)
         self.lanes = max(1, target.vector_bits // bits_of(self.element))
         self.width = plan.tile.vectors * self.lanes
         self.k_blocks = math.ceil(c.k.extent / plan.depth)
@@ -112,11 +124,11 @@ class _Shape:
         self.tile_count = math.ceil(c.m.extent / plan.tile.rows)
         # Batch axes with stride 0 in rhs share one packed copy.
         self.rhs_batch = tuple(axis for axis in c.batch if axis.b)
-        self.needs_partial = plan.parts > 1 or (self.all_k_blocks > 1 and partial_result(c) < 0)
+        self.needs_partial = plan.parts > 1 or (self.all_k_blocks > 1 and partial_sum_result(c) < 0)
         self.sums_size = math.prod(c.shape)
         # One block of k of all B panels of a packed rhs; a product's blocks are contiguous.
-        self.panels = Panels(self.width, plan.depth, self.lanes)
-        self.lhs_panels = Panels(plan.tile.rows, plan.depth, self.lanes)
+        self.panels = PackedPanels(self.width, plan.depth, self.lanes)
+        self.lhs_panels = PackedPanels(plan.tile.rows, plan.depth, self.lanes)
         last = c.k.extent - (self.k_blocks - 1) * plan.depth
         self.is_deep = last >= max(self.panels.square, self.lhs_panels.square)
         self.block_size = self.panels.size(self.panel_count)
@@ -147,9 +159,11 @@ class _Shape:
             out.append((str(self.element), self.plan.parts * self.sums_size))
         return tuple(out)
 
-    def scene(self, arguments: KernelArguments) -> Scene:
+    def scene(self, arguments: KernelArguments) -> ContractionScene:
         """Return the contraction inside one of its functions."""
-        return Scene(self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None)
+        return ContractionScene(
+            self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None
+        )
 
     def k_block(self, number: Index) -> tuple[Value, Value, Value]:
         """Emit the offsets of block `number` of k in lhs and rhs, and its number of steps."""
@@ -164,7 +178,7 @@ class _Shape:
         return at_a, at_b, index(self.plan.depth) if whole else minimum(steps, self.plan.depth)
 
 
-def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments, shared: Shared) -> None:
+def _pack_all(shape: _Shape, scene: ContractionScene, arguments: KernelArguments, shared: SharedFunctions) -> None:
     """Emit the packing phase: an item is a group of B panels of one block of k of one rhs."""
     c, plan = shape.contraction, shape.plan
     buffer = Value(arguments.scratch[0])
@@ -178,24 +192,26 @@ def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments, shared: S
             at, copy = x * axis.b + at, copy * axis.extent + x
         columns = minimum(index(c.n.extent) - group * width, width) if shape.pack_groups > 1 else index(c.n.extent)
         base = copy * shape.rhs_size + number * shape.block_size + group * (plan.panels * shape.panels.stride)
-        _pack_rhs(shape, scene, shared, (group * (width * c.n.b) + at, columns, steps), Factor(buffer, base))
+        _pack_rhs(shape, scene, shared, (group * (width * c.n.b) + at, columns, steps), PackedOperand(buffer, base))
 
 
-def _pack_rhs(shape: _Shape, scene: Scene, shared: Shared, part: tuple[Index, Index, Index], to: Factor) -> None:
+def _pack_rhs(
+    shape: _Shape, scene: ContractionScene, shared: SharedFunctions, part: tuple[Index, Index, Index], to: PackedOperand
+) -> None:
     """Pack a part of rhs, given as (offset, columns, steps of k)."""
     c = scene.contraction
     at, columns, steps = part
     strides = c.n.b, c.k.b
-    source = Source(
+    source = PackingSource(
         *(scene.load_b, scene.inputs[c.b.number], at, *strides, columns, steps), ahead=True, deep=shape.is_deep
     )
-    pack(shared, shape.panels, source, c.b.conversion, to)
+    pack_operand(shared, shape.panels, source, c.b.conversion, to)
 
 
 class _Block:
     """Code of one work item."""
 
-    def __init__(self, shape: _Shape, scene: Scene, packed: Value | None, shared: Shared) -> None:
+    def __init__(self, shape: _Shape, scene: ContractionScene, packed: Value | None, shared: SharedFunctions) -> None:
         self.shape, self.scene, self.packed, self.shared = shape, scene, packed, shared
         self.c, self.plan = shape.contraction, shape.plan
         plan, tile = self.plan, self.plan.tile
@@ -222,26 +238,26 @@ class _Block:
         with loop(start, end) as number:
             at_a, at_b, steps = shape.k_block(number.iv)
             self._pack_lhs(row * c.m.a + frame.a + at_a, rows, steps)
-            sums = WHOLE
+            sums = COMPLETE_SUM
             if plan.parts > 1:
-                sums = Sums(number.iv.eq(start), kept=True, offset=index(part) * shape.sums_size)
+                sums = SumState(number.iv.eq(start), kept=True, offset=index(part) * shape.sums_size)
             elif shape.all_k_blocks > 1:
-                sums = Sums(number.iv.eq(0), number.iv.eq(shape.all_k_blocks - 1))
+                sums = SumState(number.iv.eq(0), number.iv.eq(shape.all_k_blocks - 1))
             if self.packed is None:
                 with loop(0, columns, plan.group) as group:
                     width = minimum(columns - group.iv, plan.group)
                     first = column + group.iv
                     source = (first * c.n.b + frame.b + at_b, width, steps)
-                    _pack_rhs(shape, self.scene, self.shared, source, Factor(self.rhs, 0))
-                    rhs = Factor(self.rhs, 0, shape.panels.stride)
+                    _pack_rhs(shape, self.scene, self.shared, source, PackedOperand(self.rhs, 0))
+                    rhs = PackedOperand(self.rhs, 0, shape.panels.stride)
                     self._sums(frame, (row, first), (rows, width, steps), sums, rhs)
             else:
                 base = self._packed_copy(frame) + number.iv * shape.block_size
                 base = base + column // shape.width * shape.panels.stride
-                rhs = Factor(self.packed, base, shape.panels.stride)
+                rhs = PackedOperand(self.packed, base, shape.panels.stride)
                 self._sums(frame, (row, column), (rows, columns, steps), sums, rhs)
 
-    def _packed_copy(self, frame: Frame) -> Value:
+    def _packed_copy(self, frame: BatchFrame) -> Value:
         """Emit the offset of a product's packed rhs."""
         copy = index(0)
         for axis, x in zip(self.c.batch, frame.coordinates, strict=True):
@@ -252,11 +268,16 @@ class _Block:
     def _pack_lhs(self, at: Index, rows: Index, steps: Index) -> None:
         c = self.c
         a, deep = self.scene.inputs[c.a.number], self.shape.is_deep
-        source = Source(self.scene.load_a, a, at, c.m.a, c.k.a, rows, steps, deep=deep)
-        pack(self.shared, self.lhs_panels, source, c.a.conversion, Factor(self.lhs, 0))
+        source = PackingSource(self.scene.load_a, a, at, c.m.a, c.k.a, rows, steps, deep=deep)
+        pack_operand(self.shared, self.lhs_panels, source, c.a.conversion, PackedOperand(self.lhs, 0))
 
     def _sums(
-        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
+        self,
+        frame: BatchFrame,
+        at: tuple[Value, Value],
+        size: tuple[Value, Value, Value],
+        sums: SumState,
+        rhs: PackedOperand,
     ) -> None:
         """Emit the sums of a block of packed operands: stored as they are, or through the epilogue."""
         if not self.in_rows or (sums.first is None and not self.finished):
@@ -267,45 +288,55 @@ class _Block:
             assert sums.last is not None
             last = branch(sums.last)
             with last.then:
-                more = Sums(constant(0, sums.last.type), offset=sums.offset)
+                more = SumState(constant(0, sums.last.type), offset=sums.offset)
                 self._through_epilogue(frame, at, size, more, rhs)
             with last.otherwise:
                 self._left_alone(frame, at, size, sums, rhs)
 
     def _left_alone(
-        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
+        self,
+        frame: BatchFrame,
+        at: tuple[Value, Value],
+        size: tuple[Value, Value, Value],
+        sums: SumState,
+        rhs: PackedOperand,
     ) -> None:
         """Call the macro-kernel to store sums in the result, or in the buffer of partial sums."""
         scene, c = self.scene, self.c
         add = index(0) if sums.first is None else select(sums.first, index(0), index(1))
         begin = at[0] * c.m.c + frame.c + at[1] + sums.offset
-        to = Target(scene.sums_buffer(), begin, c.m.c, add)
-        sum_block(self.shared, self.plan.tile, scene.lanes, self._lhs, rhs, size, to)
+        to = SumsDestination(scene.sums_buffer(), begin, c.m.c, add)
+        call_macro_kernel(self.shared, self.plan.tile, scene.lanes, self._lhs, rhs, size, to)
 
     def _through_epilogue(
-        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
+        self,
+        frame: BatchFrame,
+        at: tuple[Value, Value],
+        size: tuple[Value, Value, Value],
+        sums: SumState,
+        rhs: PackedOperand,
     ) -> None:
         """Store sums tile by tile through a spill buffer and the epilogue."""
         tile, width, scene, c = self.plan.tile, self.shape.width, self.scene, self.c
-        spill = Target(self.spill, 0, width)
+        spill = SumsDestination(self.spill, 0, width)
 
-        def one(left: Factor, right: Factor, row: Value, column: Value) -> None:
+        def one(left: PackedOperand, right: PackedOperand, row: Value, column: Value) -> None:
             place = (at[0] + row, at[1] + column)
             # Emitted even where tiles divide the rows: a loop of constant trip count would be unrolled.
             rows = minimum(size[0] - row, tile.rows)
             prefetch_tile(scene, tile, frame, place, rows)
-            sum_tile(self.shared, tile, scene.lanes, left, right, size[2], spill)
+            call_micro_kernel(self.shared, tile, scene.lanes, left, right, size[2], spill)
             columns = minimum(size[1] - column, width) if c.n.extent % width else index(width)
             if scene.vectors and c.epilogue_size <= INLINE_EPILOGUE:
                 scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), place, sums)
             else:
                 scene.write_block(self.spill, width, frame, (rows, columns), place, sums)
 
-        for_tiles(tile, scene.lanes, self._lhs, rhs, size, one)
+        macro_kernel_loops(tile, scene.lanes, self._lhs, rhs, size, one)
 
     @property
-    def _lhs(self) -> Factor:
-        return Factor(self.lhs, 0, self.lhs_panels.stride)
+    def _lhs(self) -> PackedOperand:
+        return PackedOperand(self.lhs, 0, self.lhs_panels.stride)
 
 
 def _part(number: Index, parts: int, extent: int, unit: int) -> tuple[Value, Value]:

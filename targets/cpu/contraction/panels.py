@@ -24,16 +24,16 @@ from stablexla.targets.codegen.emission import (
 )
 
 # (address, lanes, count) -> the elements there; with a `count`, only so many lanes are loaded.
-Load = Callable[..., Value]
+ElementLoad = Callable[..., Value]
 # Prefetch distance in rows, and bytes of a cache line.
-AHEAD = 4
+PREFETCH_ROWS = 4
 LINE = 64
 # The largest in-register transpose whose side does not divide a panel's width.
 SQUARE = 8
 
 
 @dataclass(frozen=True)
-class Panels:
+class PackedPanels:
     """Shape of packed panels: `width` elements for each of `depth` steps of k."""
 
     width: int
@@ -61,7 +61,7 @@ class Panels:
 
 
 @dataclass(frozen=True)
-class Source:
+class PackingSource:
     """A matrix to pack.
 
     Attributes:
@@ -75,7 +75,7 @@ class Source:
         deep: whether the depth, even if unknown, is at least the side of an in-register transpose.
     """
 
-    load: Load
+    load: ElementLoad
     buffer: Value
     at: Index
     along_width: Index
@@ -87,7 +87,7 @@ class Source:
     deep: bool = False
 
 
-def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0) -> None:
+def pack_panels(panels: PackedPanels, source: PackingSource, buffer: Value, base: Index = 0) -> None:
     """Pack `source` into panels from `base` of `buffer` on."""
     count = (index(source.width) + (panels.width - 1)) // panels.width
     if source.along_depth == 1 and source.along_width != 1:
@@ -98,7 +98,7 @@ def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0) 
         _pack_elements(panels, source, buffer, base, count, 0)
 
 
-def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
+def _pack_lines(panels: PackedPanels, source: PackingSource, buffer: Value, base: Index, count: Value) -> None:
     """Pack a source contiguous along the panels' width: copy whole vectors, a line of all panels at a time."""
     lanes, width = panels.lanes, panels.width
     vectors = -(-width // lanes)
@@ -112,7 +112,7 @@ def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, coun
             start, to = p.iv * width + line, p.iv * panels.stride + row
             if source.ahead:
                 for v in range(0, width, LINE * 8 // bits_of(source.buffer.type)):
-                    prefetch(source.buffer, start + (AHEAD * source.along_depth + v))
+                    prefetch(source.buffer, start + (PREFETCH_ROWS * source.along_depth + v))
             for v in range(0, vectors * lanes, lanes):
                 store(source.load(start + v, lanes), buffer, to + v)
         if not even:
@@ -122,7 +122,7 @@ def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, coun
                 store(source.load(line + minimum(w.iv, index(source.width) - 1)), buffer, to + row)
 
 
-def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
+def _pack_transposed(panels: PackedPanels, source: PackingSource, buffer: Value, base: Index, count: Value) -> None:
     """Pack a source contiguous along k, by in-register transposes."""
     width = panels.width
     side = panels.square
@@ -157,7 +157,9 @@ def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index,
         _pack_elements(panels, source, buffer, base, count, whole)
 
 
-def _pack_elements(panels: Panels, source: Source, buffer: Value, base: Index, count: Value, first: Index) -> None:
+def _pack_elements(
+    panels: PackedPanels, source: PackingSource, buffer: Value, base: Index, count: Value, first: Index
+) -> None:
     """Pack element by element, from step `first` of k on."""
     last = index(source.width) - 1
     with loop(0, count) as p:

@@ -27,7 +27,7 @@ from stablexla.targets.codegen.emission import (
     vector_of,
 )
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.match.contraction import Contraction, Operand
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
 
 # Converts a value of the operand's type to units, vector or scalar.
 Widen = Callable[[Value], Value]
@@ -35,7 +35,7 @@ LANE_BITS = 32
 
 
 @dataclass(frozen=True)
-class Product:
+class MultiplyAdd:
     """A multiply-add instruction on units.
 
     Attributes:
@@ -68,7 +68,7 @@ class Product:
         """The type of a unit."""
         return ir.Type.parse(self.unit)
 
-    def swapped(self) -> Product:
+    def swapped(self) -> MultiplyAdd:
         """Return the same product with the two operands exchanged."""
         return replace(self, a=self.b, b=self.a)
 
@@ -77,7 +77,7 @@ class Product:
         return _MULTIPLY_ADD[self.name](a, b, sums, self.emulated)
 
 
-def choose_product(c: Contraction, target: CpuTarget) -> Product | None:
+def choose_multiply_add(c: Contraction, target: CpuTarget) -> MultiplyAdd | None:
     """Select the fastest instruction that computes `c` exactly (floats: sums of exact products), or None."""
     total = str(c.sum_type)
     if c.a.element == c.b.element and _is_only_widened(c.a) and _is_only_widened(c.b) and total == "f32":
@@ -90,15 +90,15 @@ def choose_product(c: Contraction, target: CpuTarget) -> Product | None:
     return _choose_bytes(a, b, target) or _choose_pairs(a, b, target)
 
 
-def vector_product(product: Product, c: Contraction, target: CpuTarget) -> Product:
+def vector_multiply_add(product: MultiplyAdd, c: Contraction, target: CpuTarget) -> MultiplyAdd:
     """Replace tiles, which need whole tiles, and bytes, which need lhs changed, by a product on vectors alone."""
     if product.is_tiles or product.offset:
         without = replace(target, features=tuple(f for f in target.features if f == "sse2"))
-        return choose_product(c, without) or widened(c) or product
+        return choose_multiply_add(c, without) or f32_multiply_add(c) or product
     return product
 
 
-def load_group(product: Product, buffer: Value, at: Index) -> Value:
+def load_group(product: MultiplyAdd, buffer: Value, at: Index) -> Value:
     """Load a lane's units; a scalar where a lane holds one."""
     return load(buffer, at, product.group if product.group > 1 else 0)
 
@@ -106,29 +106,29 @@ def load_group(product: Product, buffer: Value, at: Index) -> Value:
 # --- floats -------------------------------------------------------------------------------------------------
 
 
-def _is_only_widened(operand: Operand) -> bool:
+def _is_only_widened(operand: ContractionOperand) -> bool:
     return [op.name for op in operand.conversion] == ["arith.extf"]
 
 
-def _choose_floats(element: str, target: CpuTarget) -> Product | None:
+def _choose_floats(element: str, target: CpuTarget) -> MultiplyAdd | None:
     features = target.features
     tiles = {"bf16": "amx_bf16", "f16": "amx_fp16"}.get(element)
     if tiles in features and "amx_tile" in features:
-        return Product(f"tiles_{element}", "i16", _bits, _bits, target.emulated)
+        return MultiplyAdd(f"tiles_{element}", "i16", _bits, _bits, target.emulated)
     if element == "bf16" and "avx512_bf16" in features and target.vector_bits == 512:
-        return Product("bf16", "i16", _bits, _bits, target.emulated)
+        return MultiplyAdd("bf16", "i16", _bits, _bits, target.emulated)
     return None
 
 
-def widened(c: Contraction) -> Product | None:
+def f32_multiply_add(c: Contraction) -> MultiplyAdd | None:
     """Return a product on f32 to which narrower floats are converted once, when packed; None for other contractions."""
     narrow = all(is_float(x.element) and bits_of(x.element) < LANE_BITS for x in (c.a, c.b))
     if not narrow or str(c.sum_type) != "f32":
         return None
-    return Product("floats", "f32", _replaying(c.a), _replaying(c.b))
+    return MultiplyAdd("floats", "f32", _replaying(c.a), _replaying(c.b))
 
 
-def _replaying(operand: Operand) -> Widen:
+def _replaying(operand: ContractionOperand) -> Widen:
     def widen(value: Value) -> Value:
         for operation in operand.conversion:
             (value,) = replay(operation, [value], value.lanes)
@@ -156,7 +156,7 @@ class _Range:
     signed: bool
 
 
-def _range_of(operand: Operand, total: ir.Type) -> _Range | None:
+def _range_of(operand: ContractionOperand, total: ir.Type) -> _Range | None:
     """Find the value range behind a chain of truncations that may end in one extension."""
     if not isinstance(operand.element, ir.IntegerType):
         return None
@@ -172,11 +172,11 @@ def _range_of(operand: Operand, total: ir.Type) -> _Range | None:
     return _Range(bits, signed or bits_of(total) <= bits)
 
 
-def _choose_pairs(a: _Range, b: _Range, target: CpuTarget) -> Product | None:
+def _choose_pairs(a: _Range, b: _Range, target: CpuTarget) -> MultiplyAdd | None:
     fits = all(r.bits + (not r.signed) <= 16 for r in (a, b))
     if not fits or "sse2" not in target.features:
         return None
-    return Product("pairs", "i16", _to_pairs(a), _to_pairs(b), target.emulated)
+    return MultiplyAdd("pairs", "i16", _to_pairs(a), _to_pairs(b), target.emulated)
 
 
 def _to_pairs(r: _Range) -> Widen:
@@ -197,19 +197,19 @@ def _to_pairs(r: _Range) -> Widen:
     return widen
 
 
-def _choose_bytes(a: _Range, b: _Range, target: CpuTarget) -> Product | None:
+def _choose_bytes(a: _Range, b: _Range, target: CpuTarget) -> MultiplyAdd | None:
     """Choose an instruction on bytes as stored; vectors multiply unsigned by signed ones only, tiles any."""
     features = target.features
     if (a.bits, b.bits) != (8, 8):
         return None
     if {"amx_tile", "amx_int8"} <= set(features):
-        return Product(f"tiles_{'us'[a.signed]}{'us'[b.signed]}", "i8", _as_it_is, _as_it_is, target.emulated)
+        return MultiplyAdd(f"tiles_{'us'[a.signed]}{'us'[b.signed]}", "i8", _as_it_is, _as_it_is, target.emulated)
     wide = "avx512_vnni" if target.vector_bits == 512 else "avx_vnni"
     if not {wide, "avx512_vnni"} & set(features) or target.vector_bits < 256 or not b.signed:
         return None
     if a.signed:
-        return Product("bytes", "i8", lambda v: v ^ -128, _as_it_is, target.emulated, offset=128)
-    return Product("bytes", "i8", _as_it_is, _as_it_is, target.emulated)
+        return MultiplyAdd("bytes", "i8", lambda v: v ^ -128, _as_it_is, target.emulated, offset=128)
+    return MultiplyAdd("bytes", "i8", _as_it_is, _as_it_is, target.emulated)
 
 
 # --- instructions -------------------------------------------------------------------------------------------
@@ -328,17 +328,17 @@ _MULTIPLY_ADD: dict[str, Callable[[Value, Value, Value, bool], Value]] = {
 # --- lanes of units -----------------------------------------------------------------------------------------
 
 
-def weave(rows: list[Value]) -> Value:
+def interleave_lanes(rows: list[Value]) -> Value:
     """Interleave the rows lane by lane: r0[0] r1[0] ... r0[1] r1[1] ..."""
     if len(rows) == 1:
         return rows[0]
     rows = [_bits(row) for row in rows]  # LLVM would convert narrow floats in order to shuffle them
-    halves = [weave(rows[0::2]), weave(rows[1::2])]
+    halves = [interleave_lanes(rows[0::2]), interleave_lanes(rows[1::2])]
     count = halves[0].lanes
     return shuffle(halves[0], halves[1], [i for x in range(count) for i in (x, x + count)])
 
 
-def spread_group(units: Value, lanes: int) -> Value:
+def broadcast_group(units: Value, lanes: int) -> Value:
     """Broadcast a lane's units to every lane."""
     if not units.lanes:
         return splat(units, lanes)

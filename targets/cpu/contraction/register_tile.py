@@ -31,13 +31,13 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.match.contraction import Axis, Contraction
-from stablexla.targets.codegen.match.epilogue import WHOLE, Frame, Place, Scene, Sums
-from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
-from stablexla.targets.llvm.rolled import keep_rolled
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
+from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, BatchFrame, ContractionScene, ResultSpan, SumState
+from stablexla.targets.cpu.contraction.panels import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.llvm.rolled import mark_no_unroll
 
 # Loads of an operand at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
-Factor = Callable[[Index, Index], Callable[[int], Value]]
+OperandLoads = Callable[[Index, Index], Callable[[int], Value]]
 # An epilogue of more operations than this is emitted once in a loop over the tile's rows, not unrolled for every
 # register. Large products count an elementary function by its expansion (`epilogue_size`); products of short k count it
 # once (`epilogue_length`), for there the loop's constants and each function's latency cost more than the sums: 64x64x64
@@ -46,28 +46,28 @@ INLINE_EPILOGUE = 6
 
 
 @dataclass(frozen=True)
-class Tile:
+class RegisterTile:
     """Size of a register (accumulator) tile: rows, and vectors a row."""
 
     rows: int
     vectors: int
 
 
-def unroll_of(extent: int) -> int:
+def unroll_factor(extent: int) -> int:
     """Return the unroll factor of k, a divisor of the extent, so that there is no remainder."""
     return next(u for u in (4, 3, 2, 1) if extent % u == 0)
 
 
-class OuterSums:
+class OuterReduction:
     """Loop nest over the outer axes of k that carries accumulators: `with OuterSums(...) as nest: ...`."""
 
-    def __init__(self, axes: Sequence[Axis], at_a: Index, at_b: Index, inits: Sequence[Value] = ()) -> None:
+    def __init__(self, axes: Sequence[ContractionAxis], at_a: Index, at_b: Index, inits: Sequence[Value] = ()) -> None:
         self._axes, self.at_a, self.at_b = axes, index(at_a), index(at_b)
         self._loops: list[loop] = []
         self.sums = list(inits)
         self.results: list[Value] = []
 
-    def __enter__(self) -> OuterSums:
+    def __enter__(self) -> OuterReduction:
         for axis in self._axes:
             nested = loop(0, axis.extent, 1, self.sums)
             nested.__enter__()
@@ -92,11 +92,17 @@ class OuterSums:
 
 
 def accumulate(
-    scene: Scene, tile: Tile, extent: Index, unroll: int, a: Factor, b: Factor, outer: Sequence[Axis] = ()
+    scene: ContractionScene,
+    tile: RegisterTile,
+    extent: Index,
+    unroll: int,
+    a: OperandLoads,
+    b: OperandLoads,
+    outer: Sequence[ContractionAxis] = (),
 ) -> list[Value]:
     """Emit a tile's accumulation over `extent` steps of k (a multiple of `unroll`) and the outer axes of k."""
     zeros = [scene.zero] * (tile.rows * tile.vectors)
-    with OuterSums(outer, 0, 0, zeros) as nest:
+    with OuterReduction(outer, 0, 0, zeros) as nest:
         with loop(0, extent, unroll, nest.sums) as k:
             values = k.args
             for step in range(unroll):
@@ -108,7 +114,7 @@ def accumulate(
 
 
 def multiply_add(
-    lanes: int, tile: Tile, a: Callable[[int], Value], b: Callable[[int], Value], sums: Sequence[Value]
+    lanes: int, tile: RegisterTile, a: Callable[[int], Value], b: Callable[[int], Value], sums: Sequence[Value]
 ) -> list[Value]:
     """Accumulate one step of k, an outer product of rows a(0), a(1) ... and vectors b(0), b(1) ..."""
     vectors = [b(v) for v in range(tile.vectors)]
@@ -119,7 +125,9 @@ def multiply_add(
     return out
 
 
-def prefetch_tile(scene: Scene, tile: Tile, frame: Frame, at: tuple[Index, Index], rows: Index | None = None) -> None:
+def prefetch_tile(
+    scene: ContractionScene, tile: RegisterTile, frame: BatchFrame, at: tuple[Index, Index], rows: Index | None = None
+) -> None:
     """Prefetch the result's cache lines at a tile's row starts, or some of its rows, before the accumulation."""
     if not scene.vectors:
         return
@@ -128,15 +136,15 @@ def prefetch_tile(scene: Scene, tile: Tile, frame: Frame, at: tuple[Index, Index
         prefetch(scene.results[0], row * scene.contraction.m.c + frame.c + at[1], write=True)
 
 
-def write_tile(
-    scene: Scene,
-    tile: Tile,
+def store_tile(
+    scene: ContractionScene,
+    tile: RegisterTile,
     values: Sequence[Value],
-    frame: Frame,
+    frame: BatchFrame,
     at: tuple[Index, Index],
     columns: int,
     buffer: Value,
-    sums: Sums = WHOLE,
+    sums: SumState = COMPLETE_SUM,
 ) -> None:
     """Store a tile's sums to the result; the first `columns` elements of each row are valid."""
     if not scene.vectors or scene.contraction.epilogue_length > INLINE_EPILOGUE:
@@ -144,7 +152,7 @@ def write_tile(
         scene.write_block(buffer, tile.vectors * scene.lanes, frame, (tile.rows, columns), at, sums)
         return
     rows = [scene.row(frame, index(at[0]) + r) for r in range(tile.rows)]
-    places: list[Place] = [
+    places: list[ResultSpan] = [
         (row, index(at[1]) + v * scene.lanes, min(scene.lanes, columns - v * scene.lanes))
         for row in rows
         for v in range(tile.vectors)
@@ -181,7 +189,7 @@ class ShortPlan:
             twice then, by the same additions; not allowed where the epilogue updates its input in place.
     """
 
-    tile: Tile
+    tile: RegisterTile
     row_tiles: int
     columns: int
     pack: bool
@@ -192,10 +200,10 @@ class ShortPlan:
         return math.ceil(rows / self.tile.rows) if self.overlap else rows // self.tile.rows
 
 
-def choose_tile(rows: int, columns: int, lanes: int, registers: int, overlap: bool = False) -> Tile:
+def choose_register_tile(rows: int, columns: int, lanes: int, registers: int, overlap: bool = False) -> RegisterTile:
     """Choose the register tile of the fewest cycles for a product of this size; see `ShortPlan.overlap`."""
 
-    def cycles(tile: Tile) -> float:
+    def cycles(tile: RegisterTile) -> float:
         def one(r: int, v: int) -> float:
             # Two FMAs a cycle, at least eight in flight; each row needs a broadcast, each vector of rhs a load.
             return max(r * v / 2, 4.0, 0.7 * (r + v)) + 0.1 * r + 0.3 * v if r and v else 0.0
@@ -210,7 +218,9 @@ def choose_tile(rows: int, columns: int, lanes: int, registers: int, overlap: bo
         return (inner + edges) * (1 + 0.02 * (bool(rest) + bool(side)))
 
     most = rows if overlap else 14
-    candidates = [Tile(r, v) for v in (1, 2, 3, 4) for r in range(1, min(14, most) + 1) if r * v + v < registers]
+    candidates = [
+        RegisterTile(r, v) for v in (1, 2, 3, 4) for r in range(1, min(14, most) + 1) if r * v + v < registers
+    ]
     return min(candidates, key=lambda tile: (round(cycles(tile), 3), -tile.vectors, tile.rows))
 
 
@@ -220,17 +230,17 @@ def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan
     row_blocks = max(1, math.ceil(plan.tiles(c.m.extent) / plan.row_tiles))
     column_blocks = math.ceil(c.n.extent / plan.columns)
     function, arguments = kernel.declare()
-    keep_rolled(function)
+    mark_no_unroll(function)
     with emitting(function, target):
-        scene = Scene(c, arguments)
+        scene = ContractionScene(c, arguments)
         short = _Short(scene, plan, row_blocks, column_blocks)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             short.item(*split_index(item.iv, [c.batches, column_blocks, row_blocks]))
     items = c.batches * row_blocks * column_blocks
-    return Emitted(items, grain_of(c, items), in_place=c.in_place)
+    return Emitted(items, contraction_grain(c, items), in_place=c.in_place)
 
 
-def grain_of(contraction: Contraction, items: int) -> int:
+def contraction_grain(contraction: Contraction, items: int) -> int:
     """Return the grain: items that take about 20 microseconds."""
     c = contraction
     depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
@@ -241,7 +251,7 @@ def grain_of(contraction: Contraction, items: int) -> int:
 class _Short:
     """Code of one work item: a block of rows by a block of columns of one product."""
 
-    def __init__(self, scene: Scene, plan: ShortPlan, row_blocks: int, column_blocks: int) -> None:
+    def __init__(self, scene: ContractionScene, plan: ShortPlan, row_blocks: int, column_blocks: int) -> None:
         self.scene, self.plan = scene, plan
         self.c = c = scene.contraction
         self.row_blocks, self.column_blocks = row_blocks, column_blocks
@@ -250,7 +260,7 @@ class _Short:
         self.unroll = 1 if c.k.extent % 2 else 2
         spilled = not scene.vectors or c.epilogue_length > INLINE_EPILOGUE
         self.spill = alloca(plan.tile.rows * self.width if spilled else 1, scene.compute)
-        self.panels = Panels(self.width, self.depth, scene.lanes)
+        self.panels = PackedPanels(self.width, self.depth, scene.lanes)
         if plan.pack:
             count = math.ceil(min(plan.columns, c.n.extent) / self.width)
             self.packed = alloca(self.panels.size(count), scene.compute)
@@ -270,16 +280,16 @@ class _Short:
             with _at_last(column_block, self.column_blocks):
                 self._column(frame, row_block, first, whole, rest)
 
-    def _pack(self, frame: Frame, first: Index, columns: Index) -> None:
+    def _pack(self, frame: BatchFrame, first: Index, columns: Index) -> None:
         c, scene = self.c, self.scene
-        with OuterSums(self._packed_axes("b"), 0, index(first) * c.n.b + frame.b) as nest:
-            source = Source(
+        with OuterReduction(self._packed_axes("b"), 0, index(first) * c.n.b + frame.b) as nest:
+            source = PackingSource(
                 *(scene.load_b, scene.inputs[c.b.number], nest.at_b, c.n.b, c.k.b, columns, c.k.extent),
                 whole=c.n.extent % self.width == 0,
             )
             pack_panels(self.panels, source, self.packed, nest.at_a * self.width)
 
-    def _packed_axes(self, side: str) -> tuple[Axis, ...]:
+    def _packed_axes(self, side: str) -> tuple[ContractionAxis, ...]:
         """Return the outer axes of k, with the packed panels' stride, where they are contiguous, on one side.
 
         For "a" that replaces the stride in rhs, for "b" (the source of packing) the one in lhs.
@@ -288,10 +298,10 @@ class _Short:
         sizes = [c.k.extent * math.prod(x.extent for x in c.k_outer[n + 1 :]) for n in range(len(c.k_outer))]
         pairs = zip(c.k_outer, sizes, strict=True)
         if side == "b":
-            return tuple(Axis(x.extent, size, x.b) for x, size in pairs)
-        return tuple(Axis(x.extent, x.a, size) for x, size in pairs)
+            return tuple(ContractionAxis(x.extent, size, x.b) for x, size in pairs)
+        return tuple(ContractionAxis(x.extent, x.a, size) for x, size in pairs)
 
-    def _column(self, frame: Frame, row_block: Index, first: Index, panel: Index, columns: int) -> None:
+    def _column(self, frame: BatchFrame, row_block: Index, first: Index, panel: Index, columns: int) -> None:
         """Emit all row tiles of a block over one panel of columns."""
         rows, tiles, extent = self.plan.tile.rows, self.plan.row_tiles, self.c.m.extent
         whole = self.plan.tiles(extent)
@@ -304,10 +314,10 @@ class _Short:
             with _at_last(row_block, self.row_blocks):
                 self._tile(frame, index(whole * rows), first, panel, extent % rows, columns)
 
-    def _tile(self, frame: Frame, row: Index, first: Index, panel: Index, rows: int, columns: int) -> None:
+    def _tile(self, frame: BatchFrame, row: Index, first: Index, panel: Index, rows: int, columns: int) -> None:
         scene, c = self.scene, self.c
         lanes = scene.lanes
-        tile = Tile(rows, math.ceil(columns / lanes))
+        tile = RegisterTile(rows, math.ceil(columns / lanes))
         column = index(panel) * self.width + first
         start_a = index(row) * c.m.a + frame.a
         start_b = column * c.n.b + frame.b
@@ -327,7 +337,7 @@ class _Short:
 
         outer = self._packed_axes("a") if self.plan.pack else c.k_outer
         values = accumulate(scene, tile, c.k.extent, self.unroll, a, b_packed if self.plan.pack else b_in_place, outer)
-        write_tile(scene, tile, values, frame, (row, column), columns, self.spill)
+        store_tile(scene, tile, values, frame, (row, column), columns, self.spill)
 
 
 def _at_last(block: Index, blocks: int) -> AbstractContextManager[None]:

@@ -30,17 +30,17 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
-from stablexla.targets.codegen.match.epilogue import WHOLE, Scene, Sums, compute_type
-from stablexla.targets.codegen.sums.blocked import LONGEST
-from stablexla.targets.codegen.sums.stored import StoredSums
-from stablexla.targets.cpu.contraction.register_tile import OuterSums
+from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, ContractionScene, SumState, accumulator_type
+from stablexla.targets.codegen.sums.blocked import LONGEST_RUNNING_SUM
+from stablexla.targets.codegen.sums.stored import CompensatedSums
+from stablexla.targets.cpu.contraction.register_tile import OuterReduction
 from stablexla.targets.cpu.contraction.skinny import block_size, for_groups, reading_grain, row_groups
-from stablexla.targets.cpu.contraction.split_k import emit_last_sums
-from stablexla.targets.llvm.rolled import keep_rolled
+from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
+from stablexla.targets.llvm.rolled import mark_no_unroll
 
 
 @dataclass(frozen=True)
-class RowsPlan:
+class SkinnyRowsPlan:
     """Blocking of a product of few rows.
 
     Attributes:
@@ -60,29 +60,29 @@ class RowsPlan:
     width: int
 
 
-def emit_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: RowsPlan) -> Emitted:
+def emit_skinny_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyRowsPlan) -> Emitted:
     """Emit such a product; with split-K, a second phase reduces the partial sums."""
     c = contraction
     parts, blocks = math.ceil(c.k.extent / plan.depth), math.ceil(c.n.extent / plan.columns)
     size = math.prod(c.shape)
     scratch: tuple[tuple[str, int], ...] = ()
     if parts > 1:
-        scratch = ((str(compute_type(c)), parts * size),)
+        scratch = ((str(accumulator_type(c)), parts * size),)
     function, arguments = kernel.declare(scratch)
-    keep_rolled(function)
+    mark_no_unroll(function)
     with emitting(function, target):
-        scene = Scene(c, arguments, Value(arguments.scratch[0]) if parts > 1 else None)
+        scene = ContractionScene(c, arguments, Value(arguments.scratch[0]) if parts > 1 else None)
         rows = _Rows(scene, plan)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             *part, batch, block = split_index(item.iv, [*([parts] if parts > 1 else []), c.batches, blocks])
             if part:
-                rows.item(part[0], batch, block, Sums(kept=True, offset=part[0] * size))
+                rows.item(part[0], batch, block, SumState(kept=True, offset=part[0] * size))
             else:
-                rows.item(0, batch, block, WHOLE)
+                rows.item(0, batch, block, COMPLETE_SUM)
     items = parts * c.batches * blocks
     phases = [(kernel.impl_name, items, reading_grain(c, items))]
     if parts > 1:
-        phases.append(emit_last_sums(kernel, c, target, scratch, parts))
+        phases.append(emit_split_k_reduction(kernel, c, target, scratch, parts))
     return Emitted(items, phases[0][2], scratch, c.in_place, phases=tuple(phases))
 
 
@@ -98,21 +98,21 @@ class _Block:
 class _Rows:
     """Code of one work item: sums of all rows of lhs for a block of columns, over a part of k."""
 
-    def __init__(self, scene: Scene, plan: RowsPlan) -> None:
+    def __init__(self, scene: ContractionScene, plan: SkinnyRowsPlan) -> None:
         self.scene, self.plan, self.c = scene, plan, scene.contraction
         # Rows of accumulators a multiple of a page apart would conflict in the cache.
         self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes + 2 * scene.lanes
         self.size = self.c.m.extent * self.stride
         self.sums = alloca(self.size, scene.compute)
         depth = min(plan.depth, self.c.k.extent) * math.prod(axis.extent for axis in self.c.k_outer)
-        long = depth > LONGEST and is_float(scene.compute)
-        self.blocks = StoredSums.make(self.size, scene.compute) if long else None
+        long = depth > LONGEST_RUNNING_SUM and is_float(scene.compute)
+        self.blocks = CompensatedSums.make(self.size, scene.compute) if long else None
         self.groups = row_groups(self.c.m.extent, plan.rows)
         self.copied = self.c.m.extent > 1
         if self.copied:
             self.lhs = alloca(self.c.m.extent * min(plan.depth, self.c.k.extent), scene.compute)
 
-    def item(self, part: Index, batch: Index, block: Index, state: Sums) -> None:
+    def item(self, part: Index, batch: Index, block: Index, state: SumState) -> None:
         c, plan = self.c, self.plan
         frame = self.scene.frame(batch)
         first = index(block) * plan.columns
@@ -124,13 +124,13 @@ class _Rows:
         at_a, at_b = start * c.k.a + frame.a, first * c.n.b + frame.b + start * c.k.b
         if self.blocks is not None:
             self.blocks.clear_all(self.size, self.scene.lanes)
-        with OuterSums(c.k_outer, at_a, at_b) as nest:
+        with OuterReduction(c.k_outer, at_a, at_b) as nest:
             at = (nest.at_a, nest.at_b)
             if self.copied:
                 at = (self._copy_lhs(nest.at_a, steps), nest.at_b)
             turn = plan.streams * plan.steps
             length = steps // turn * plan.steps
-            block = LONGEST // turn * plan.steps
+            block = LONGEST_RUNNING_SUM // turn * plan.steps
             with loop(0, length, block) as part_of_k:
                 with loop(part_of_k.iv, minimum(part_of_k.iv + block, length), plan.steps) as k:
                     self._sweep(columns, at, k.iv, _Block(plan.streams, plan.steps, length))

@@ -29,16 +29,16 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
-from stablexla.targets.codegen.match.epilogue import Scene
-from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
-from stablexla.targets.cpu.contraction.register_tile import OuterSums, grain_of
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.cpu.contraction.panels import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.cpu.contraction.register_tile import OuterReduction, contraction_grain
 
 # Bytes that a core reads from memory in 20 microseconds, on the machine where this was measured.
 READ_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
-class SkinnyPlan:
+class SkinnyDotsPlan:
     """Blocking of a product of few rows.
 
     Attributes:
@@ -52,13 +52,13 @@ class SkinnyPlan:
     rows: int = 4
 
 
-def emit_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyPlan) -> Emitted:
+def emit_skinny_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyDotsPlan) -> Emitted:
     """Emit dot products of lines of lhs and rhs, both contiguous along k (lhs is packed if it is not)."""
     c = contraction
     blocks = math.ceil(c.n.extent / plan.columns)
     function, arguments = kernel.declare()
     with emitting(function, target):
-        scene = Scene(c, arguments)
+        scene = ContractionScene(c, arguments)
         dots = _Dots(scene, plan)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             dots.item(*split_index(item.iv, [c.batches, blocks]))
@@ -67,9 +67,9 @@ def emit_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan:
 
 
 class _Dots:
-    """Code of one work item of `emit_dots`: all rows of lhs with a block of rhs's lines."""
+    """Code of one work item of `emit_skinny_dots`: all rows of lhs with a block of rhs's lines."""
 
-    def __init__(self, scene: Scene, plan: SkinnyPlan) -> None:
+    def __init__(self, scene: ContractionScene, plan: SkinnyDotsPlan) -> None:
         self.scene, self.plan, self.c = scene, plan, scene.contraction
         c = self.c
         self.stride = math.ceil(min(plan.columns, c.n.extent) / plan.width) * plan.width
@@ -79,7 +79,7 @@ class _Dots:
         self.unroll = max(1, 8 // (self.groups[0] * plan.width))
         self.copied = c.k.a != 1
         if self.copied:
-            self.lines = Panels(1, c.k.extent, 1)
+            self.lines = PackedPanels(1, c.k.extent, 1)
             self.lhs = alloca(self.lines.size(c.m.extent), scene.compute)
 
     def item(self, batch: Index, block: Index) -> None:
@@ -88,7 +88,7 @@ class _Dots:
         first = index(block) * self.plan.columns
         columns = block_size(c.n.extent, self.plan.columns, first)
         if self.copied:
-            source = Source(
+            source = PackingSource(
                 self.scene.load_a, self.scene.inputs[c.a.number], frame.a, c.m.a, c.k.a, c.m.extent, c.k.extent
             )
             pack_panels(self.lines, source, self.lhs)
@@ -111,7 +111,7 @@ class _Dots:
             starts = [(row + m) * self.lines.stride for m in range(rows)]
         else:
             starts = [(row + m) * c.m.a + at_a for m in range(rows)]
-        with OuterSums(c.k_outer, 0, 0, [self.scene.zero] * (count * self.unroll)) as nest:
+        with OuterReduction(c.k_outer, 0, 0, [self.scene.zero] * (count * self.unroll)) as nest:
             step = lanes * self.unroll
             whole = c.k.extent // step * step
             with loop(0, whole, step, nest.sums) as k:
@@ -134,7 +134,7 @@ class _Dots:
         self,
         k: Value,
         valid: int,
-        nest: OuterSums,
+        nest: OuterReduction,
         starts: Sequence[Value],
         lines: Sequence[Value],
         sums: Sequence[Value],
@@ -169,7 +169,7 @@ def reading_grain(contraction: Contraction, items: int) -> int:
     c = contraction
     elements = c.batches * c.n.extent * c.k.extent * math.prod(axis.extent for axis in c.k_outer)
     read = elements * bits_of(c.b.element) // 8
-    return min(grain_of(c, items), math.ceil(items * READ_BYTES / max(1, read)))
+    return min(contraction_grain(c, items), math.ceil(items * READ_BYTES / max(1, read)))
 
 
 def row_groups(rows: int, most: int) -> list[int]:

@@ -8,10 +8,10 @@ from stablexla.targets.codegen.emission import Value, emitting, index, loop, spl
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
-from stablexla.targets.codegen.match.epilogue import Row, Scene
+from stablexla.targets.codegen.match.epilogue import ContractionScene, ResultRow
 
 
-def emit_last_sums(
+def emit_split_k_reduction(
     kernel: Kernel, contraction: Contraction, target: CpuTarget, scratch: tuple[tuple[str, int], ...], parts: int
 ) -> tuple[str, int, int]:
     """Emit the split-K reduction of partial sums in the last scratch buffer, contiguous by part; an item is a row."""
@@ -19,10 +19,10 @@ def emit_last_sums(
     name = kernel.impl_name + "_sum"
     function, arguments = kernel.declare(scratch, name)
     with emitting(function, target):
-        scene = Scene(c, arguments, Value(arguments.scratch[-1]))
+        scene = ContractionScene(c, arguments, Value(arguments.scratch[-1]))
         lanes = scene.lanes if scene.vectors else 0
 
-        def add_up(row: Row, column: Value, count: int) -> None:
+        def add_up(row: ResultRow, column: Value, count: int) -> None:
             with loop(1, parts, 1, [scene.load_partial(row, column, lanes, count)]) as part:
                 offset = part.iv * math.prod(c.shape)
                 part.yields(part.args[0] + scene.load_partial(row, column, lanes, count, offset))

@@ -10,13 +10,13 @@ from stablexla.targets.codegen.emission import bits_of, emitting
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
-from stablexla.targets.codegen.match.epilogue import compute_type
-from stablexla.targets.codegen.sums.blocked import LONGEST
-from stablexla.targets.cpu.contraction.groups import emit_groups
+from stablexla.targets.codegen.match.epilogue import accumulator_type
+from stablexla.targets.codegen.sums.blocked import LONGEST_RUNNING_SUM
+from stablexla.targets.cpu.contraction.groups import emit_dot_units
 from stablexla.targets.cpu.contraction.packed import PackedPlan, emit_packed
-from stablexla.targets.cpu.contraction.register_tile import ShortPlan, Tile, choose_tile, emit_short
-from stablexla.targets.cpu.contraction.rows import RowsPlan, emit_rows
-from stablexla.targets.cpu.contraction.skinny import SkinnyPlan, emit_dots, row_groups
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, ShortPlan, choose_register_tile, emit_short
+from stablexla.targets.cpu.contraction.rows import SkinnyRowsPlan, emit_skinny_rows
+from stablexla.targets.cpu.contraction.skinny import SkinnyDotsPlan, emit_skinny_dots, row_groups
 from stablexla.targets.cpu.emitters import emitter
 
 # The largest depth whose accumulators stay in registers for all of k: a B panel then fits L1.
@@ -52,7 +52,7 @@ def emit_contraction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             return None
         if math.prod(contraction.shape) == 0:
             return _emit_nothing(kernel, target)
-        grouped = emit_groups(kernel, contraction, target)
+        grouped = emit_dot_units(kernel, contraction, target)
         return _emit(kernel, _Sizes(contraction, target)) if grouped is None else grouped
 
 
@@ -69,7 +69,7 @@ class _Sizes:
     def __init__(self, contraction: Contraction, target: CpuTarget) -> None:
         self.contraction = c = contraction
         self.target = target
-        self.bytes = bits_of(compute_type(c)) // 8
+        self.bytes = bits_of(accumulator_type(c)) // 8
         self.lanes = max(1, target.vector_bits // 8 // self.bytes)
         self.m, self.n = c.m.extent, c.n.extent
         self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
@@ -82,9 +82,9 @@ class _Sizes:
 def _emit(kernel: Kernel, sizes: _Sizes) -> Emitted:
     skinny = _oriented_for_lines(sizes)
     if skinny is not None:
-        return emit_dots(kernel, skinny.contraction, skinny.target, _plan_dots(skinny))
+        return emit_skinny_dots(kernel, skinny.contraction, skinny.target, _plan_dots(skinny))
     if _is_rows(sizes):
-        return emit_rows(kernel, sizes.contraction, sizes.target, _plan_rows(sizes))
+        return emit_skinny_rows(kernel, sizes.contraction, sizes.target, _plan_rows(sizes))
     if _is_short(sizes):
         return emit_short(kernel, sizes.contraction, sizes.target, _plan_short(sizes))
     return emit_packed(kernel, sizes.contraction, sizes.target, _plan_packed(sizes))
@@ -108,13 +108,13 @@ def _is_dots(sizes: _Sizes) -> bool:
     return c.k.a == 1 or (not c.k_outer and sizes.m * c.k.extent * sizes.bytes <= LHS_BYTES)
 
 
-def _plan_dots(sizes: _Sizes) -> SkinnyPlan:
+def _plan_dots(sizes: _Sizes) -> SkinnyDotsPlan:
     wide = sizes.m == 1 and sizes.n >= sizes.lanes
     width = sizes.lanes if wide else min(12 // row_groups(sizes.m, 4)[0], 4, sizes.n)
     blocks = math.ceil(sizes.items / sizes.contraction.batches)
     # Results are stored in whole vectors, so blocks begin at multiples of them.
     columns = _balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), sizes.lanes)
-    return SkinnyPlan(columns, width)
+    return SkinnyDotsPlan(columns, width)
 
 
 def _is_rows(sizes: _Sizes) -> bool:
@@ -129,7 +129,7 @@ def _is_thin(sizes: _Sizes) -> bool:
     return sizes.depth <= 2 * sizes.lanes and sizes.contraction.n.b == 1
 
 
-def _plan_rows(sizes: _Sizes) -> RowsPlan:
+def _plan_rows(sizes: _Sizes) -> SkinnyRowsPlan:
     """Plan split-K from the shape alone: the order of additions does not depend on the number of threads."""
     c = sizes.contraction
     streams, steps, rows = (4, 1, 2) if sizes.m <= 2 else (4, 2, 4)
@@ -143,7 +143,7 @@ def _plan_rows(sizes: _Sizes) -> RowsPlan:
     most = max(16 * sizes.lanes, sizes.target.l2_bytes // 8 // (sizes.m * sizes.bytes))
     blocks = max(math.ceil(sizes.n / most), math.ceil(sizes.items / (parts * c.batches)))
     columns = _balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
-    return RowsPlan(columns, depth, streams, steps, rows, width)
+    return SkinnyRowsPlan(columns, depth, streams, steps, rows, width)
 
 
 # --- short k -------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def _lhs_spans_pages(sizes: _Sizes) -> bool:
 def _plan_short(sizes: _Sizes) -> ShortPlan:
     c = sizes.contraction
     overlap = not c.in_place
-    tile = choose_tile(sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers, overlap)
+    tile = choose_register_tile(sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers, overlap)
     width = tile.vectors * sizes.lanes
     pack = c.n.b != 1 or _packing_pays(sizes)
     most = max(width, RHS_BYTES // (max(1, sizes.depth) * sizes.bytes)) if pack else sizes.n
@@ -193,10 +193,10 @@ def _packing_pays(sizes: _Sizes) -> bool:
 def _plan_packed(sizes: _Sizes) -> PackedPlan:
     """Plan B panels as deep as one running sum may be, a cache block of lhs in 3/8 of L2; all rows in one if near."""
     c, target = sizes.contraction, sizes.target
-    tile = Tile(6, 4 if target.num_vector_registers >= 32 else 2)
+    tile = RegisterTile(6, 4 if target.num_vector_registers >= 32 else 2)
     width = tile.vectors * sizes.lanes
     limit = min(LHS_BYTES, target.l2_bytes * 3 // 8) // sizes.bytes
-    most = LONGEST
+    most = LONGEST_RUNNING_SUM
     if sizes.m <= limit // 192:
         most = min(most, limit // sizes.m)
     depth = _balanced(c.k.extent, most, sizes.lanes)

@@ -26,7 +26,7 @@ from stablexla.targets.codegen.emission import (
     transpose_registers,
     vector_of,
 )
-from stablexla.targets.cpu.contraction.products import LANE_BITS, Widen, weave
+from stablexla.targets.cpu.contraction.products import LANE_BITS, Widen, interleave_lanes
 
 # Groups of rows of the source read together, so that few pages (TLB entries) are in use; also the prefetch distance.
 STEPS = 16
@@ -34,7 +34,7 @@ LINE = 64
 
 
 @dataclass(frozen=True)
-class Place:
+class UnitLayout:
     """Layout of packed units, from `base` on; `other` is the column of rhs or the row of lhs.
 
     Offset of a step's unit: `(step // group * along_group + other * along_other) * group + step % group`.
@@ -56,7 +56,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class UnitSource:
     """A matrix to pack: offset, steps of k, rows or columns, and the strides of both."""
 
     buffer: Value
@@ -68,7 +68,7 @@ class Matrix:
     count: Index
 
 
-def pack_panels(source: Matrix, to: Place, width: int, stride: int, lanes: int, padded: Index) -> None:
+def pack_unit_panels(source: UnitSource, to: UnitLayout, width: int, stride: int, lanes: int, padded: Index) -> None:
     """Pack rhs into panels `stride` units apart, zero-padded to `padded` groups."""
     panels = (index(source.count) + (width - 1)) // width
     whole = index(source.steps) // to.group
@@ -90,7 +90,7 @@ def pack_panels(source: Matrix, to: Place, width: int, stride: int, lanes: int, 
         _pad(source, to, p.iv * stride, width, padded)
 
 
-def pack_lines(source: Matrix, to: Place, lanes: int, padded: Index) -> None:
+def pack_unit_lines(source: UnitSource, to: UnitLayout, lanes: int, padded: Index) -> None:
     """Pack lhs into lines, zero-padded to `padded` groups."""
     whole = index(source.steps) // to.group
     count = index(source.count)
@@ -110,7 +110,9 @@ def pack_lines(source: Matrix, to: Place, lanes: int, padded: Index) -> None:
     _pad(source, to, 0, count, padded)
 
 
-def _weave_lines(source: Matrix, to: Place, width: int, stride: int, lanes: int, whole: Value, panels: Value) -> None:
+def _weave_lines(
+    source: UnitSource, to: UnitLayout, width: int, stride: int, lanes: int, whole: Value, panels: Value
+) -> None:
     """Pack a source contiguous along the panels' width: `group` lines are interleaved into one.
 
     Panels that share cache lines are packed together: rows a power of two apart would conflict in the cache.
@@ -124,7 +126,7 @@ def _weave_lines(source: Matrix, to: Place, width: int, stride: int, lanes: int,
             for line in lines:
                 prefetch(source.buffer, line + STEPS * to.group * source.along_k)
             for v in range(0, count * width, lanes):
-                units = source.widen(weave([load(source.buffer, line + v, lanes) for line in lines]))
+                units = source.widen(interleave_lanes([load(source.buffer, line + v, lanes) for line in lines]))
                 store(units, to.buffer, to.at(g.iv, v % width) + (panel + v // width) * stride)
 
     def copy_some(panel: Value, groups: tuple[Index, Index]) -> None:
@@ -150,7 +152,7 @@ def _weave_lines(source: Matrix, to: Place, width: int, stride: int, lanes: int,
 
 
 def _transpose_lines(
-    source: Matrix, lines: list[Value], to: Place, start: Value, other: Value, lanes: int, groups: Value
+    source: UnitSource, lines: list[Value], to: UnitLayout, start: Value, other: Value, lanes: int, groups: Value
 ) -> None:
     """Pack squares of groups from lines along k, by in-register transposes."""
     with loop(0, groups, lanes) as g:
@@ -160,13 +162,15 @@ def _transpose_lines(
             store(_units(column, to.buffer), to.buffer, to.at(g.iv + number, other) + start)
 
 
-def _transpose_groups(source: Matrix, to: Place, group: Value, row: Value, lanes: int) -> None:
+def _transpose_groups(source: UnitSource, to: UnitLayout, group: Value, row: Value, lanes: int) -> None:
     """Pack a square of groups from lines along lhs's rows, by an in-register transpose."""
     square = []
     for number in range(lanes):
         step = (group + number) * to.group
         lines = [(step + u) * source.along_k + row + source.at for u in range(to.group)]
-        square.append(_lanes(source.widen(weave([load(source.buffer, line, lanes) for line in lines])), lanes))
+        square.append(
+            _lanes(source.widen(interleave_lanes([load(source.buffer, line, lanes) for line in lines])), lanes)
+        )
     for number, line in enumerate(transpose_registers(square)):
         store(_units(line, to.buffer), to.buffer, to.at(group, row + number))
 
@@ -182,7 +186,12 @@ def _units(lanes: Value, buffer: Value) -> Value:
 
 
 def _pack_elements(
-    source: Matrix, to: Place, start: Index, first: tuple[Index, Index], count: Index, steps: tuple[Index, Index]
+    source: UnitSource,
+    to: UnitLayout,
+    start: Index,
+    first: tuple[Index, Index],
+    count: Index,
+    steps: tuple[Index, Index],
 ) -> None:
     """Pack element by element: `count` rows or columns; the first has one number in the source and one in `to`."""
     if all(known(step) is not None for step in steps) and known(steps[0]) == known(steps[1]):
@@ -195,7 +204,7 @@ def _pack_elements(
             store(value, to.buffer, to.unit(k.iv, w.iv + first[1]) + start)
 
 
-def _pad(source: Matrix, to: Place, start: Index, count: Index, padded: Index) -> None:
+def _pad(source: UnitSource, to: UnitLayout, start: Index, count: Index, padded: Index) -> None:
     steps, groups = known(source.steps), known(padded)
     if steps is not None and groups is not None and steps == groups * to.group:
         return

@@ -17,26 +17,32 @@ from stablexla.targets.codegen.emission import (
     store,
     when,
 )
-from stablexla.targets.codegen.match.epilogue import Scene
-from stablexla.targets.cpu.contraction.register_tile import Tile, write_tile
-from stablexla.targets.cpu.convolution.packing import Factor, Under
-from stablexla.targets.cpu.convolution.place import Cut, Packed, Place, Taps
-from stablexla.targets.cpu.convolution.plan import Plan, Sizes
-from stablexla.targets.cpu.convolution.results import Results
-from stablexla.targets.cpu.convolution.sums import Sums
-from stablexla.targets.cpu.convolution.weights import Weights
-from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, store_tile
+from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, LhsPacking
+from stablexla.targets.cpu.convolution.place import ItemCoordinates, ItemPartition, PackedLhs, Taps
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
+from stablexla.targets.cpu.convolution.results import ConvolutionResults
+from stablexla.targets.cpu.convolution.sums import DepthwiseSums
+from stablexla.targets.cpu.convolution.weights import ConvolutionWeights
+from stablexla.targets.cpu.shared import SharedFunctions
 
 
-class Item:
+class DepthwiseItem:
     """Buffers and code of a work item."""
 
     def __init__(
-        self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value, shared: Shared
+        self,
+        sizes: ConvolutionSizes,
+        plan: ConvolutionPlan,
+        weights: ConvolutionWeights,
+        scenes: tuple[ContractionScene, ContractionScene],
+        packed: Value,
+        shared: SharedFunctions,
     ) -> None:
         self.sizes, self.plan, self.weights, self.shared = sizes, plan, weights, shared
-        self.scene, self.factor = scenes[0], Factor.of(scenes[0], sizes.units, lhs=True)
-        self.results = Results(sizes, plan, scenes, weights.outputs, weights.width)
+        self.scene, self.factor = scenes[0], ConvolutionOperand.of(scenes[0], sizes.units, lhs=True)
+        self.results = ConvolutionResults(sizes, plan, scenes, weights.outputs, weights.width)
         self.convolved, self.width = sizes.convolved, sizes.width
         self.lanes, self.phases = sizes.lanes, len(sizes.width.phases)
         tile = plan.tile
@@ -45,9 +51,9 @@ class Item:
         element, row = plan.columns, self.width.reach(self.rounds)
         image = sizes.packed(plan.elements, plan.rows, self.rounds)
         lhs = alloca(plan.images * image + 2 * self.lanes, self.scene.compute)
-        self.lhs = Packed(lhs, element, row, sizes.heights(plan.rows) * row * element, image)
-        self.sums = Sums(self.scene, plan, self.width, self.lhs, weights, packed)
-        self.cut, self.outputs = Cut(sizes, plan, weights.outputs), weights.outputs
+        self.lhs = PackedLhs(lhs, element, row, sizes.heights(plan.rows) * row * element, image)
+        self.sums = DepthwiseSums(self.scene, plan, self.width, self.lhs, weights, packed)
+        self.cut, self.outputs = ItemPartition(sizes, plan, weights.outputs), weights.outputs
         if plan.staged:
             self.stage_row = self.rounds * self.phases * plan.columns
             self.stage_image = plan.rows * self.stage_row
@@ -65,21 +71,21 @@ class Item:
                 lambda one: self.cut.panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
             )
 
-    def _pack(self, place: Place) -> None:
+    def _pack(self, place: ItemCoordinates) -> None:
         """Pack the part of lhs under the windows, for each feature of the channels."""
         c = self.convolved
         at = place.batch * c.batch.a + place.column * c.group.a
-        under = Under(self.sizes, self.factor, self.lhs, self.plan.channels, c.group.a)
+        under = LhsPacking(self.sizes, self.factor, self.lhs, self.plan.channels, c.group.a)
         with loop(0, self.plan.features) as feature:
             under.pack(self.shared, place, feature.iv * c.inputs.a + at, feature.iv)
 
     # Sums.
 
-    def _sum_panel(self, place: Place, panel: Value, columns: int) -> None:
+    def _sum_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
         """Emit all tiles of the item over one panel of weights."""
         weights = self.weights.at(place.group, panel, 0)
 
-        def of_image(one: Place) -> None:
+        def of_image(one: ItemCoordinates) -> None:
             def tile(at: tuple[Value, Value, Value], taps: Taps, rows: int) -> None:
                 self._tile(one, taps, at, weights, panel, rows, columns)
 
@@ -90,7 +96,7 @@ class Item:
 
     def _tiles_of_row(
         self,
-        place: Place,
+        place: ItemCoordinates,
         at: tuple[Value, Value],
         taps: Taps,
         tile: Callable[[tuple[Value, Value, Value], Taps, int], None],
@@ -108,7 +114,7 @@ class Item:
 
     def _tile(
         self,
-        place: Place,
+        place: ItemCoordinates,
         taps: Taps,
         at: tuple[Value, Value, Value],
         weights: Value,
@@ -118,7 +124,7 @@ class Item:
     ) -> None:
         """Emit one tile: from row, phase and round `at` of the item on, `rows` rounds by `columns` features."""
         row, phase, round_ = at
-        tile = Tile(rows, math.ceil(columns / self.lanes))
+        tile = RegisterTile(rows, math.ceil(columns / self.lanes))
         stage = index(0)
         if self.plan.staged:
             stage = (
@@ -138,8 +144,8 @@ class Item:
             return
         frame = self.results.frame(place, row)
         column = place.group * self.outputs + panel * self.weights.width
-        write_tile(self.scene, tile, sums, frame, (place.round + round_, column), columns, self.spill)
+        store_tile(self.scene, tile, sums, frame, (place.round + round_, column), columns, self.spill)
 
-    def _write_panel(self, place: Place, panel: Value, columns: int) -> None:
+    def _write_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
         start = place.image * self.stage_image
         self.results.write_panel(place, panel, columns, self.stage, lambda row: start + row * self.stage_row)

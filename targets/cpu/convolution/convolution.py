@@ -14,14 +14,14 @@ from stablexla.targets.codegen.emission import Value, emitting, loop, split_inde
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.convolution import match_convolution
-from stablexla.targets.codegen.match.epilogue import Scene
-from stablexla.targets.cpu.contraction.register_tile import grain_of
-from stablexla.targets.cpu.convolution.channels_item import Item
-from stablexla.targets.cpu.convolution.features_item import Pixels
-from stablexla.targets.cpu.convolution.plan import Plan, Sizes, plan_of
-from stablexla.targets.cpu.convolution.weights import Weights, pack_panel
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.cpu.contraction.register_tile import contraction_grain
+from stablexla.targets.cpu.convolution.channels_item import DepthwiseItem
+from stablexla.targets.cpu.convolution.features_item import ImplicitGemmItem
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, plan_convolution
+from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.cpu.shared import SharedFunctions
 
 
 @emitter("convolution")
@@ -29,18 +29,18 @@ def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit convolutions of elements of at least a byte; None for others, and for windows beyond the memory bound."""
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
-        planned = plan_of(convolved, target) if convolved is not None else None
+        planned = plan_convolution(convolved, target) if convolved is not None else None
         return None if planned is None else _Windows(kernel, target, *planned).emit()
 
 
 class _Windows:
     """Code of a convolution's two functions: packing of the weights, and the sums."""
 
-    def __init__(self, kernel: Kernel, target: CpuTarget, sizes: Sizes, plan: Plan) -> None:
+    def __init__(self, kernel: Kernel, target: CpuTarget, sizes: ConvolutionSizes, plan: ConvolutionPlan) -> None:
         self.kernel, self.target, self.sizes, self.plan = kernel, target, sizes, plan
-        self.convolved, self.shared = sizes.convolved, Shared(kernel, target)
+        self.convolved, self.shared = sizes.convolved, SharedFunctions(kernel, target)
         c = self.convolved
-        self.weights = Weights(
+        self.weights = ConvolutionWeights(
             groups=1 if plan.channels else c.group.extent,
             outputs=c.contraction.n.extent if plan.channels else c.outputs,
             width=plan.tile.vectors * self.sizes.lanes,
@@ -57,7 +57,7 @@ class _Windows:
         """Emit both functions."""
         kernel, contraction, order = self.kernel, self.convolved.contraction, self.plan.items(self.sizes)
         items = math.prod(order)
-        grain = grain_of(contraction, items)
+        grain = contraction_grain(contraction, items)
         scratch: tuple[tuple[str, int], ...] = ()
         phases = [(kernel.impl_name, items, grain)]
         if not self.plan.own_weights:
@@ -65,13 +65,13 @@ class _Windows:
             phases.insert(0, self._emit_pack(scratch))
         function, arguments = kernel.declare(scratch)
         with emitting(function, self.target):
-            scenes = Scene(contraction, arguments), Scene(contraction.swapped(), arguments)
+            scenes = ContractionScene(contraction, arguments), ContractionScene(contraction.swapped(), arguments)
             packed = Value(arguments.scratch[0]) if scratch else None
-            item: Item | Pixels
+            item: DepthwiseItem | ImplicitGemmItem
             if self.plan.channels and packed is not None:
-                item = Item(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
+                item = DepthwiseItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             else:
-                item = Pixels(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
+                item = ImplicitGemmItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             with loop(Value(arguments.lo), Value(arguments.hi)) as number:
                 item.write(split_index(number.iv, order))
         packs = contraction.packs(phases[0][0]) if scratch else ()
@@ -82,9 +82,9 @@ class _Windows:
         name, w = self.kernel.impl_name + "_pack", self.weights
         function, arguments = self.kernel.declare(scratch, name)
         with emitting(function, self.target):
-            scene, buffer = Scene(self.convolved.contraction, arguments), Value(arguments.scratch[0])
+            scene, buffer = ContractionScene(self.convolved.contraction, arguments), Value(arguments.scratch[0])
             with loop(Value(arguments.lo), Value(arguments.hi)) as number:
                 group, panel, part = split_index(number.iv, [w.groups, w.panels, w.parts])
                 place = (group, panel, part)
-                pack_panel(self.shared, scene, self.sizes.units, w, place, buffer, number.iv * w.block)
+                pack_weight_panel(self.shared, scene, self.sizes.units, w, place, buffer, number.iv * w.block)
         return name, w.items, max(1, round(2e4 / w.block))

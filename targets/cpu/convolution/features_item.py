@@ -25,57 +25,59 @@ from stablexla.targets.codegen.emission import (
     store,
     vector_of,
 )
-from stablexla.targets.codegen.match.epilogue import Scene
-from stablexla.targets.codegen.sums.blocked import LONGEST
-from stablexla.targets.cpu.convolution.packing import Factor, Under
-from stablexla.targets.cpu.convolution.place import Cut, Packed, Place, Taps
-from stablexla.targets.cpu.convolution.plan import Plan, Sizes, reads_in_place
-from stablexla.targets.cpu.convolution.results import Results
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.codegen.sums.blocked import LONGEST_RUNNING_SUM
+from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, LhsPacking
+from stablexla.targets.cpu.convolution.place import ItemCoordinates, ItemPartition, PackedLhs, Taps
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, reads_in_place
+from stablexla.targets.cpu.convolution.results import ConvolutionResults
 from stablexla.targets.cpu.convolution.tiles import (
-    Sums,
-    Tables,
-    fill_pixels,
-    fill_taps,
-    sum_pixels,
+    OffsetTables,
+    PixelSums,
+    call_pixel_micro_kernel,
+    fill_pixel_offsets,
+    fill_tap_offsets,
     table_type,
 )
-from stablexla.targets.cpu.convolution.weights import Weights, pack_panel
-from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel
+from stablexla.targets.cpu.shared import SharedFunctions
 
 # Pixels whose sums are staged before the epilogue: some kilobytes, in L1. A multiple of the rows of all tiles.
 CHUNK = 96
 
 
-class Pixels:
+class ImplicitGemmItem:
     """Buffers and code of a work item."""
 
     def __init__(
         self,
-        sizes: Sizes,
-        plan: Plan,
-        weights: Weights,
-        scenes: tuple[Scene, Scene],
+        sizes: ConvolutionSizes,
+        plan: ConvolutionPlan,
+        weights: ConvolutionWeights,
+        scenes: tuple[ContractionScene, ContractionScene],
         packed: Value | None,
-        shared: Shared,
+        shared: SharedFunctions,
     ) -> None:
         self.sizes, self.plan, self.weights, self.shared = sizes, plan, weights, shared
         self.scene = scenes[0]
-        self.results = Results(sizes, plan, scenes, weights.outputs, weights.width)
+        self.results = ConvolutionResults(sizes, plan, scenes, weights.outputs, weights.width)
         self.convolved, self.width, self.lanes = sizes.convolved, sizes.width, sizes.lanes
-        self.cut, self.phases = Cut(sizes, plan, weights.outputs), len(sizes.width.phases)
+        self.cut, self.phases = ItemPartition(sizes, plan, weights.outputs), len(sizes.width.phases)
         compute, tile, units, slots = self.scene.compute, plan.tile, sizes.units, weights.slots
-        self.factor = Factor.of(self.scene, units, lhs=True)
+        self.factor = ConvolutionOperand.of(self.scene, units, lhs=True)
         self.in_place = reads_in_place(sizes, plan.features)
-        self.lhs = Packed(self.factor.buffer, slots, 0, 0, 0)
+        self.lhs = PackedLhs(self.factor.buffer, slots, 0, 0, 0)
         if not self.in_place:
             row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)
             buffer = alloca(plan.images * image + 2 * units.lanes(), units.type)
-            self.lhs = Packed(buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
+            self.lhs = PackedLhs(buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
         self.packed = packed if packed is not None else alloca(weights.block, units.type)
         pixels = plan.images * plan.rows * plan.rounds
         dims = [*sizes.planes, *([sizes.height] if sizes.height else []), sizes.width]
         table = table_type()
-        self.tables = Tables(alloca(pixels + tile.rows, table), alloca(2 * math.prod(d.taps for d in dims), table))
+        self.tables = OffsetTables(
+            alloca(pixels + tile.rows, table), alloca(2 * math.prod(d.taps for d in dims), table)
+        )
         # Pixels in the stage: whole tiles.
         self.pixels = -(-pixels // tile.rows) * tile.rows
         stage = self.pixels * self.phases * plan.columns if plan.staged else min(CHUNK, self.pixels) * weights.width
@@ -120,7 +122,7 @@ class Pixels:
 
     # Addresses.
 
-    def _first_round(self, place: Place) -> Index:
+    def _first_round(self, place: ItemCoordinates) -> Index:
         """Return the first round for taps of the last dimension: the item's where lhs is read in place."""
         return place.round if self.in_place else index(0)
 
@@ -140,11 +142,11 @@ class Pixels:
             plane *= dim.taps
         return pixels, [*planes, *taps]
 
-    def _fill_pixels(self, place: Place) -> None:
+    def _fill_pixels(self, place: ItemCoordinates) -> None:
         extents = [index(self.plan.images), place.rows, place.rounds]
-        fill_pixels(self.shared, self.tables.pixels, extents, self._strides()[0], self.plan.tile.rows)
+        fill_pixel_offsets(self.shared, self.tables.pixels, extents, self._strides()[0], self.plan.tile.rows)
 
-    def _nest(self, place: Place, taps: Taps) -> list[tuple[Taps, int, int]]:
+    def _nest(self, place: ItemCoordinates, taps: Taps) -> list[tuple[Taps, int, int]]:
         """Return the window's dimensions: taps, and strides in lhs and in a panel."""
         met = [*(t for _, t in place.planes), *([place.height] if place.height else []), taps]
         nest: list[tuple[Taps, int, int]] = []
@@ -158,7 +160,7 @@ class Pixels:
         """Whether the window's elements of a row are contiguous, with their features, in lhs and in a panel."""
         return self._strides()[1][-1] == self.weights.slots and (self.width.tap_step == 1 or self.width.taps == 1)
 
-    def _fill_taps(self, place: Place, taps: Taps) -> None:
+    def _fill_taps(self, place: ItemCoordinates, taps: Taps) -> None:
         nest: list[tuple[Index, int, int]] = [(t.count, a, b) for t, a, b in self._nest(place, taps)]
         if self._in_runs():
             nest[-1] = (minimum(nest[-1][0], 1), 0, 0)
@@ -168,7 +170,7 @@ class Pixels:
         def each(dims: Sequence[tuple[Index, int, int]], first: Index, a: Index, b: Index) -> None:
             if not dims:
                 sides = [(x[1], x[2]), (y[1], y[2]), (z[1], z[2]), (a, b)]
-                fill_taps(self.shared, self.tables.taps, first, [x[0], y[0], z[0]], sides)
+                fill_tap_offsets(self.shared, self.tables.taps, first, [x[0], y[0], z[0]], sides)
                 return
             (count, along_a, along_b), *rest = dims
             inner = index(1)
@@ -179,7 +181,7 @@ class Pixels:
 
         each(outer, 0, 0, 0)
 
-    def _starts(self, place: Place, part: Index, taps: Taps) -> tuple[Value, Value]:
+    def _starts(self, place: ItemCoordinates, part: Index, taps: Taps) -> tuple[Value, Value]:
         """Emit the offsets of the first pixel's window in lhs and in a panel."""
         c, w = self.convolved, self.width
         nest = self._nest(place, taps)
@@ -196,17 +198,17 @@ class Pixels:
 
     # Packing.
 
-    def _pack(self, place: Place, part: Index) -> None:
+    def _pack(self, place: ItemCoordinates, part: Index) -> None:
         c = self.convolved
         at = place.batch * c.batch.a + place.group * c.group.a + index(part) * (self.plan.features * c.inputs.a)
-        Under(self.sizes, self.factor, self.lhs, self.plan.features, c.inputs.a).pack(self.shared, place, at)
+        LhsPacking(self.sizes, self.factor, self.lhs, self.plan.features, c.inputs.a).pack(self.shared, place, at)
 
     def _pack_weights(self, place: tuple[Index, Index, Index], to: Index) -> None:
-        pack_panel(self.shared, self.scene, self.sizes.units, self.weights, place, self.packed, to)
+        pack_weight_panel(self.shared, self.scene, self.sizes.units, self.weights, place, self.packed, to)
 
     # Sums.
 
-    def _sum_panel(self, place: Place, part: Value, panel: Value, columns: int) -> None:
+    def _sum_panel(self, place: ItemCoordinates, part: Value, panel: Value, columns: int) -> None:
         """Emit all pixels of the item by one panel of weights."""
         weights = self.weights.at(place.group, panel, part)
         if self.plan.own_weights:
@@ -228,7 +230,7 @@ class Pixels:
             else:
                 self._in_chunks(place, sums, panel, columns)
 
-    def _sums(self, place: Place, part: Value, taps: Taps, weights: Value) -> Sums:
+    def _sums(self, place: ItemCoordinates, part: Value, taps: Taps, weights: Value) -> PixelSums:
         counts = [t.count for t, _, _ in self._nest(place, taps)]
         run = index(self.weights.slots)
         if self._in_runs():
@@ -239,7 +241,7 @@ class Pixels:
             entries = entries * count
         a, b = self._starts(place, part, taps)
         pixels = place.rows * place.rounds * self.plan.images
-        return Sums(
+        return PixelSums(
             lhs=self.lhs.buffer,
             lhs_at=a,
             weights=self.packed,
@@ -255,17 +257,19 @@ class Pixels:
             out_stride=self.convolved.contraction.m.c if self.straight else self.weights.width,
         )
 
-    def _sum(self, sums: Sums) -> None:
+    def _sum(self, sums: PixelSums) -> None:
         rows = self.plan.tile.rows
         more = self.weights.parts > 1
         pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
         units, products = self.sizes.units, self.convolved.taps * self.plan.features
-        in_blocks = products > LONGEST and is_float(units.sums) and units.product is None
-        sum_pixels(self.shared, self.plan.tile, units, replace(sums, pixels=pixels), more=more, in_blocks=in_blocks)
+        in_blocks = products > LONGEST_RUNNING_SUM and is_float(units.sums) and units.product is None
+        call_pixel_micro_kernel(
+            self.shared, self.plan.tile, units, replace(sums, pixels=pixels), more=more, in_blocks=in_blocks
+        )
 
     # Results.
 
-    def _in_chunks(self, place: Place, sums: Sums, panel: Value, columns: int) -> None:
+    def _in_chunks(self, place: ItemCoordinates, sums: PixelSums, panel: Value, columns: int) -> None:
         """Emit sums of a chunk of pixels at a time, followed by the epilogue and stores."""
         zero = index(0)
         with loop(0, sums.pixels, CHUNK, [zero, zero, zero]) as chunk:
@@ -281,7 +285,9 @@ class Pixels:
                 pixel.yields(select(end, image + 1, image), select(end, zero, row), select(last, zero, round_ + 1))
             chunk.yields(*pixel.results)
 
-    def _write_pixel(self, place: Place, row: Value, round_: Value, at: Value, panel: Value, columns: int) -> None:
+    def _write_pixel(
+        self, place: ItemCoordinates, row: Value, round_: Value, at: Value, panel: Value, columns: int
+    ) -> None:
         lanes = self.lanes
         to = self.scene.row(self.results.frame(place, row), place.round + round_)
         column = place.group * self.weights.outputs + panel * self.weights.width
@@ -292,6 +298,6 @@ class Pixels:
             value = load_lanes(self.stage, at + whole, lanes, columns - whole)
             self.scene.write(value, to, column + whole, columns - whole)
 
-    def _write_panel(self, place: Place, panel: Value, columns: int) -> None:
+    def _write_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
         length, first = place.rounds * (self.phases * self.plan.columns), place.image * place.rows
         self.results.write_panel(place, panel, columns, self.stage, lambda row: (first + row) * length)

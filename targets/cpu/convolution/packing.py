@@ -30,30 +30,30 @@ from stablexla.targets.codegen.emission import (
     transpose_registers,
     vector_of,
 )
-from stablexla.targets.codegen.match.contraction import Operand
-from stablexla.targets.codegen.match.epilogue import Scene
-from stablexla.targets.cpu.contraction.panels import Load
+from stablexla.targets.codegen.match.contraction import ContractionOperand
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.cpu.contraction.panels import ElementLoad
 from stablexla.targets.cpu.contraction.products import Widen
-from stablexla.targets.cpu.convolution.place import Packed, Place
-from stablexla.targets.cpu.convolution.plan import Sizes
-from stablexla.targets.cpu.convolution.units import Units
-from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.cpu.convolution.place import ItemCoordinates, PackedLhs
+from stablexla.targets.cpu.convolution.plan import ConvolutionSizes
+from stablexla.targets.cpu.convolution.units import ConvolutionUnits
+from stablexla.targets.cpu.shared import SharedFunctions
 
 
 @dataclass(frozen=True)
-class Factor:
+class ConvolutionOperand:
     """An operand in memory, and its packed form.
 
     `widen` converts elements that are multiplied in groups.
     """
 
-    operand: Operand
-    units: Units
+    operand: ContractionOperand
+    units: ConvolutionUnits
     buffer: Value
     widen: Widen | None
 
     @classmethod
-    def of(cls, scene: Scene, units: Units, *, lhs: bool) -> Factor:
+    def of(cls, scene: ContractionScene, units: ConvolutionUnits, *, lhs: bool) -> ConvolutionOperand:
         """Return lhs or rhs of a contraction."""
         operand = scene.contraction.a if lhs else scene.contraction.b
         return cls(operand, units, scene.inputs[operand.number], units.widen(lhs=lhs))
@@ -69,7 +69,7 @@ class Factor:
         steps = [f"{op.name.split('.')[-1]}_{op.results[0].type}" for op in self.operand.conversion]
         return "_".join([*steps, self.units.name])
 
-    def loads(self, buffer: Value) -> Load:
+    def loads(self, buffer: Value) -> ElementLoad:
         """Return loads of elements from `buffer`, converted to the packed type."""
 
         def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
@@ -86,7 +86,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Rows:
+class LhsRows:
     """Rows of lhs to pack: addresses, and which rows and elements lie inside of it; the others are zero padding.
 
     Attributes:
@@ -113,21 +113,21 @@ class Rows:
     width: int
     along: int
 
-    def kind(self, units: Units) -> str:
+    def kind(self, units: ConvolutionUnits) -> str:
         """Return how they are loaded: contiguous runs, in-register transposes, or single elements, perhaps padded."""
         squares = self.step == 1 and units.group == 1
         kind = "runs" if self.along == 1 or self.features == 1 else "squares" if squares else "elements"
         return kind if self.width == self.features else f"padded_{kind}"
 
 
-def inside(start: Index, count: Index, step: int, size: int) -> tuple[Value, Value]:
+def inside_range(start: Index, count: Index, step: int, size: int) -> tuple[Value, Value]:
     """Emit the range of `count` positions, `step` apart from `start` on, that lie in [0, size), end exclusive."""
     first = minimum((maximum(index(0) - start, 0) + (step - 1)) // step, count)
     end = minimum((maximum(index(size) - start, 0) + (step - 1)) // step, count)
     return first, maximum(first, end)
 
 
-def copy_rows(shared: Shared, factor: Factor, rows: Rows, buffer: Value, to: Index) -> None:
+def pack_rows(shared: SharedFunctions, factor: ConvolutionOperand, rows: LhsRows, buffer: Value, to: Index) -> None:
     """Pack rows contiguously to `to` of the buffer, with zero padding for those outside of lhs."""
     features: Index = rows.features
     elements, step, kind = rows.elements, rows.step, rows.kind(factor.units)
@@ -176,7 +176,7 @@ def _fill(buffer: Value, start: Value, end: Value, lanes: int) -> None:
         store(constant(0, vector_of(lanes, buffer.element)), buffer, at.iv)
 
 
-def _copy_run(read: Load, at: Value, buffer: Value, to: Value, count: Value, lanes: int) -> None:
+def _copy_run(read: ElementLoad, at: Value, buffer: Value, to: Value, count: Value, lanes: int) -> None:
     """Copy a contiguous run; the last vector overlaps the one before."""
     enough = branch(count.ge(lanes))
     with enough.then, loop(0, count, lanes) as i:
@@ -187,7 +187,7 @@ def _copy_run(read: Load, at: Value, buffer: Value, to: Value, count: Value, lan
 
 
 def _copy_squares(
-    read: Load,
+    read: ElementLoad,
     source: tuple[Value, Value],
     buffer: Value,
     target: tuple[Value, Value],
@@ -217,7 +217,7 @@ def _copy_squares(
 
 
 @dataclass(frozen=True)
-class Under:
+class LhsPacking:
     """Packing of the part of lhs under an item's windows.
 
     Attributes:
@@ -226,18 +226,18 @@ class Under:
         along: their stride in memory.
     """
 
-    sizes: Sizes
-    factor: Factor
-    packed: Packed
+    sizes: ConvolutionSizes
+    factor: ConvolutionOperand
+    packed: PackedLhs
     features: int
     along: int
 
-    def pack(self, shared: Shared, place: Place, at: Value, plane: Index = 0) -> None:
+    def pack(self, shared: SharedFunctions, place: ItemCoordinates, at: Value, plane: Index = 0) -> None:
         """Pack the receptive field of `place`, from address `at` in lhs on, as the plane of that number."""
 
         def planes(number: int, at: Value, to: Value, there: Value | None) -> None:
             if number == len(place.planes):
-                copy_rows(shared, self.factor, self._rows(place, at, there), self.packed.buffer, self._at(place, to))
+                pack_rows(shared, self.factor, self._rows(place, at, there), self.packed.buffer, self._at(place, to))
                 return
             taps = place.planes[number][1]
             d = taps.spatial
@@ -248,23 +248,23 @@ class Under:
 
         planes(0, at, index(plane), None)
 
-    def _at(self, place: Place, plane: Value) -> Value:
+    def _at(self, place: ItemCoordinates, plane: Value) -> Value:
         return plane * self.packed.plane + place.image * self.packed.image
 
-    def _rows(self, place: Place, at: Value, there: Value | None) -> Rows:
+    def _rows(self, place: ItemCoordinates, at: Value, there: Value | None) -> LhsRows:
         d, w = place.height, self.sizes.width
         start = place.round * w.stride + w.first
-        first, end = inside(start, self.packed.row, w.step, w.size)
+        first, end = inside_range(start, self.packed.row, w.step, w.size)
         count, low, high, stride = index(1), index(0), index(1), 0
         if d is not None:
             spatial = d.spatial
             rounds = maximum(place.rows - 1, 0) * spatial.stride
             count = (rounds + maximum(d.count - 1, 0) * spatial.tap_stride) // spatial.step + 1
-            low, high = inside(d.start, count, spatial.step, spatial.size)
+            low, high = inside_range(d.start, count, spatial.step, spatial.size)
             at, stride = at + d.start * spatial.a, spatial.step * spatial.a
         if there is not None:
             high = select(there, high, low)
-        return Rows(
+        return LhsRows(
             at=at + (start + first * w.step) * w.a,
             stride=stride,
             count=count,

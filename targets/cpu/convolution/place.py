@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from stablexla.targets.codegen.emission import Index, Value, index, known, loop, minimum, select, when
-from stablexla.targets.codegen.match.convolution import Spatial
-from stablexla.targets.cpu.convolution.plan import Plan, Sizes
+from stablexla.targets.codegen.match.convolution import WindowDimension
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
 
 
-def lookup(values: Sequence[int], at: Index) -> Value:
+def select_constant(values: Sequence[int], at: Index) -> Value:
     """Emit values[at], as selects."""
     place = known(at)
     if place is not None:
@@ -26,22 +26,22 @@ def lookup(values: Sequence[int], at: Index) -> Value:
 class Taps:
     """Window elements (taps) of an output along one dimension: count, first in the window, and start in lhs."""
 
-    spatial: Spatial
+    spatial: WindowDimension
     count: Value
     first: Value
     start: Value
 
     @classmethod
-    def of(cls, d: Spatial, round_: Index, phase: Index) -> Taps:
+    def of(cls, d: WindowDimension, round_: Index, phase: Index) -> Taps:
         """Emit the taps of output `round_` * phases + `phase`."""
         count, first, offset = (
-            lookup([getattr(p, name) for p in d.phases], phase) for name in ("count", "first", "offset")
+            select_constant([getattr(p, name) for p in d.phases], phase) for name in ("count", "first", "offset")
         )
         return cls(d, count, first, index(round_) * d.stride + offset)
 
 
 @dataclass(frozen=True)
-class Place:
+class ItemCoordinates:
     """Coordinates of a work item.
 
     Attributes:
@@ -68,7 +68,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedLhs:
     """Layout of an item's packed lhs: [features of channels][planes][rows][elements of a row][features].
 
     Attributes:
@@ -91,15 +91,15 @@ class Packed:
         return self.row * self.element
 
 
-class Cut:
+class ItemPartition:
     """Partition of the work into items: an item's coordinates, and loops over its images and panels."""
 
-    def __init__(self, sizes: Sizes, plan: Plan, outputs: int) -> None:
+    def __init__(self, sizes: ConvolutionSizes, plan: ConvolutionPlan, outputs: int) -> None:
         self.sizes, self.plan, self.outputs = sizes, plan, outputs
         self.width, self.panel = sizes.width, plan.tile.vectors * sizes.lanes
 
-    def place(self, coordinates: Sequence[Value]) -> Place:
-        """Emit the item at coordinates in the order of `Plan.items`."""
+    def place(self, coordinates: Sequence[Value]) -> ItemCoordinates:
+        """Emit the item at coordinates in the order of `ConvolutionPlan.items`."""
         batch, group, *planes, phase, row_block, round_block, column_block = coordinates
         d, plan = self.sizes.height, self.plan
         met = []
@@ -109,21 +109,23 @@ class Cut:
         row, rows, height = index(0), index(1), None
         if d is not None:
             row = row_block * plan.rows
-            last = lookup([-(-(d.outputs - p) // len(d.phases)) for p in range(len(d.phases))], phase)
+            last = select_constant([-(-(d.outputs - p) // len(d.phases)) for p in range(len(d.phases))], phase)
             rows = minimum(last - row, plan.rows) if d.rounds > plan.rows or len(d.phases) > 1 else index(plan.rows)
             height = Taps.of(d, row, phase)
         round_ = round_block * plan.rounds
         all_rounds = self.width.rounds
         rounds = minimum(index(all_rounds) - round_, plan.rounds) if all_rounds > plan.rounds else index(all_rounds)
         column = column_block * plan.columns
-        return Place(batch * plan.images, index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column)
+        return ItemCoordinates(
+            batch * plan.images, index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column
+        )
 
-    def images(self, place: Place, each: Callable[[Place], None]) -> None:
+    def images(self, place: ItemCoordinates, each: Callable[[ItemCoordinates], None]) -> None:
         """Call `each` for the images of the item, in a loop."""
         with loop(0, self.plan.images) as image:
             each(replace(place, batch=place.batch + image.iv, image=image.iv))
 
-    def panels(self, place: Place, each: Callable[[Value, int], None]) -> None:
+    def panels(self, place: ItemCoordinates, each: Callable[[Value, int], None]) -> None:
         """Call `each` with the number of a panel in its group and its columns, in loops over the item's panels."""
         width, outputs, plan = self.panel, self.outputs, self.plan
         columns = minimum(index(outputs) - place.column, plan.columns) if outputs > plan.columns else index(outputs)

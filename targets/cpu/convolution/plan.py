@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from stablexla.targets.codegen.emission import bits_of
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.match.convolution import Convolved, Spatial
-from stablexla.targets.codegen.match.epilogue import writes_vectors
-from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, Tile
-from stablexla.targets.cpu.convolution.tiles import pixel_tile
-from stablexla.targets.cpu.convolution.units import Units, units_of
+from stablexla.targets.codegen.match.convolution import MatchedConvolution, WindowDimension
+from stablexla.targets.codegen.match.epilogue import stores_vectors
+from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, RegisterTile
+from stablexla.targets.cpu.convolution.tiles import choose_pixel_tile
+from stablexla.targets.cpu.convolution.units import ConvolutionUnits, units_of
 
 # Bytes on an item's stack: packed lhs under its windows, and staged sums.
 LHS_BYTES = 160 << 10
@@ -31,7 +31,7 @@ CHANNELS = 64
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConvolutionPlan:
     """Tiling of a convolution.
 
     Attributes:
@@ -46,7 +46,7 @@ class Plan:
         channels: depthwise: groups of an item, of one output feature each; a vector then holds several of them.
     """
 
-    tile: Tile
+    tile: RegisterTile
     features: int
     rows: int
     rounds: int
@@ -61,7 +61,7 @@ class Plan:
         """Values that are packed for each element of lhs, of channels."""
         return self.columns * self.features
 
-    def items(self, sizes: Sizes) -> list[int]:
+    def items(self, sizes: ConvolutionSizes) -> list[int]:
         """Return the numbers of items along batch, groups, planes, phases and blocks of rows, of rounds, of columns."""
         c, height = sizes.convolved, sizes.height
         return [
@@ -75,14 +75,14 @@ class Plan:
         ]
 
 
-class Sizes:
+class ConvolutionSizes:
     """The cost model's figures for a plan, and the shapes of its buffers."""
 
-    def __init__(self, convolved: Convolved, target: CpuTarget, units: Units) -> None:
+    def __init__(self, convolved: MatchedConvolution, target: CpuTarget, units: ConvolutionUnits) -> None:
         self.convolved, self.target, self.units = convolved, target, units
         self.width = convolved.last
         *planes, height = convolved.outer or (None,)
-        self.height: Spatial | None = height
+        self.height: WindowDimension | None = height
         self.planes = tuple(d for d in planes if d is not None)
         self.plane_taps = math.prod(d.taps for d in self.planes)
         self.bytes, self.sum_bytes = units.bytes, bits_of(units.sums) // 8
@@ -111,7 +111,7 @@ class Sizes:
         return self.plane_taps * self.heights(rows) * self.width.reach(rounds) * self.units.slots(features)
 
 
-def reads_in_place(sizes: Sizes, features: int) -> bool:
+def reads_in_place(sizes: ConvolutionSizes, features: int) -> bool:
     """Whether lhs is read unpacked: no conversion, contiguous features, no padding."""
     convolved, units = sizes.convolved, sizes.units
     as_it_is = units.stays(convolved.contraction.a) and units.slots(features) == features
@@ -119,28 +119,30 @@ def reads_in_place(sizes: Sizes, features: int) -> bool:
     return as_it_is and beside and all(_stays(d) for d in (*convolved.outer, convolved.last))
 
 
-def _stays(d: Spatial) -> bool:
+def _stays(d: WindowDimension) -> bool:
     """Whether the windows of all rounds lie inside of lhs."""
     phases = [p for p in d.phases if p.count]
     last = max((p.offset + (p.count - 1) * d.tap_stride for p in phases), default=0)
     return all(p.offset >= 0 for p in phases) and (d.rounds - 1) * d.stride + last < d.size
 
 
-def plan_of(convolved: Convolved, target: CpuTarget) -> tuple[Sizes, Plan] | None:
+def plan_convolution(
+    convolved: MatchedConvolution, target: CpuTarget
+) -> tuple[ConvolutionSizes, ConvolutionPlan] | None:
     """Plan a convolution, with the sizes planned from; None where an item would need too much memory."""
     units = units_of(convolved.contraction, convolved.inputs.extent, target)
-    sizes = Sizes(convolved, target, replace(units, product=None))
+    sizes = ConvolutionSizes(convolved, target, replace(units, product=None))
     plan = _plan_of_channels(sizes) if convolved.outputs == 1 else None
     if plan is None:
-        sizes = Sizes(convolved, target, units)
+        sizes = ConvolutionSizes(convolved, target, units)
         plan = _plan_of_features(sizes)
     return None if plan is None else (sizes, plan)
 
 
-def _plan_of_features(sizes: Sizes) -> Plan | None:
+def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     """Plan the micro-kernel of broadcast elements of lhs by vectors of weights."""
     c, target = sizes.convolved, sizes.target
-    tile = pixel_tile(c.outputs, sizes.lanes, target.num_vector_registers)
+    tile = choose_pixel_tile(c.outputs, sizes.lanes, target.num_vector_registers)
     panel = tile.vectors * sizes.lanes
     features = _part(sizes, PANEL_BYTES // (c.taps * panel * sizes.bytes))
     rounds = _rounds(sizes, tile, features)
@@ -151,8 +153,8 @@ def _plan_of_features(sizes: Sizes) -> Plan | None:
         features = smaller
     if sizes.packed(features, 1, rounds) * sizes.bytes > MOST_LHS_BYTES:
         return None
-    staged = features < c.inputs.extent or len(c.last.phases) > 1 or not writes_vectors(c.contraction)
-    whole = Plan(tile, features, sizes.all_rows, rounds, panel, staged, own_weights=True)
+    staged = features < c.inputs.extent or len(c.last.phases) > 1 or not stores_vectors(c.contraction)
+    whole = ConvolutionPlan(tile, features, sizes.all_rows, rounds, panel, staged, own_weights=True)
     panels = -(-c.outputs // panel)
     whole = replace(whole, columns=max(1, panels // MOST_ITEMS) * panel)
     if _fits_whole(sizes, whole):
@@ -167,23 +169,25 @@ def _plan_of_features(sizes: Sizes) -> Plan | None:
         wanted = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(sizes.all_rows / rows)))
         columns = min(columns, max(2, math.ceil(panels / wanted)) * panel)
     blocks = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(c.outputs / columns)))
-    plan = Plan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
+    plan = ConvolutionPlan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
     return _with_images(sizes, plan) if rows >= sizes.all_rows and rounds >= c.last.rounds else plan
 
 
-def _plan_of_channels(sizes: Sizes) -> Plan | None:
+def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     """Plan a depthwise convolution: vectors of independent channels."""
     c = sizes.convolved
     channels = c.group.extent
     if 2 * channels < sizes.lanes or c.inputs.extent > 8:
         return None
-    tile = Tile(_rows_of_channels(sizes), 1)
+    tile = RegisterTile(_rows_of_channels(sizes), 1)
     # Equal blocks, so that the number of channels in one is a constant, a multiple of the vector width.
     blocks = [n for n in range(sizes.lanes, channels, sizes.lanes) if channels % n == 0]
     fitting = [n for n in [*blocks, channels] if n <= CHANNELS] or [channels]
     columns = _rounded_up(fitting[-1], sizes.lanes)
     rounds = _rounds(sizes, tile, columns * c.inputs.extent)
-    plan = Plan(tile, c.inputs.extent, 1, rounds, columns, _is_staged(c, c.inputs.extent), channels=fitting[-1])
+    plan = ConvolutionPlan(
+        tile, c.inputs.extent, 1, rounds, columns, _is_staged(c, c.inputs.extent), channels=fitting[-1]
+    )
     if sizes.packed(plan.elements, 1, rounds) * sizes.bytes > MOST_LHS_BYTES:
         return None
     others = sizes.others // channels * math.ceil(channels / columns)
@@ -191,7 +195,7 @@ def _plan_of_channels(sizes: Sizes) -> Plan | None:
     return replace(plan, rows=rows)
 
 
-def _rows_of_channels(sizes: Sizes) -> int:
+def _rows_of_channels(sizes: ConvolutionSizes) -> int:
     """Choose a tile's rows: accumulators, and all elements of lhs under a window's row, stay in registers.
 
     The others are spilled and reloaded for each element of the window: 14 rows took 1.4 times as long.
@@ -201,13 +205,13 @@ def _rows_of_channels(sizes: Sizes) -> int:
     return math.ceil(width.rounds / math.ceil(width.rounds / most))
 
 
-def _is_staged(convolved: Convolved, features: int) -> bool:
+def _is_staged(convolved: MatchedConvolution, features: int) -> bool:
     c = convolved.contraction
     in_parts = features < convolved.inputs.extent
     return in_parts or len(convolved.last.phases) > 1 or c.n.c != 1 or c.epilogue_size > INLINE_EPILOGUE
 
 
-def _with_images(sizes: Sizes, plan: Plan) -> Plan:
+def _with_images(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> ConvolutionPlan:
     """Batch several images in an item, if they are small beside the weights, and there are enough of them."""
     c = sizes.convolved
     if sizes.weight_bytes <= sizes.target.l2_bytes // 2 or math.prod(d.outputs for d in sizes.planes) > 1:
@@ -225,7 +229,7 @@ def _with_images(sizes: Sizes, plan: Plan) -> Plan:
     return plan
 
 
-def _fits_whole(sizes: Sizes, plan: Plan) -> bool:
+def _fits_whole(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> bool:
     """Whether items can be whole images, each with some output features: then none shares weights with another."""
     c = sizes.convolved
     one_image = c.batch.extent * math.prod(d.outputs for d in sizes.planes) == 1 and plan.rounds >= c.last.rounds
@@ -241,7 +245,7 @@ def _fits_whole(sizes: Sizes, plan: Plan) -> bool:
     return large and fits and c.group.extent * math.ceil(c.outputs / plan.columns) >= LEAST_ITEMS
 
 
-def _rounds(sizes: Sizes, tile: Tile, features: int) -> int:
+def _rounds(sizes: ConvolutionSizes, tile: RegisterTile, features: int) -> int:
     """Return the rounds of the last dimension in an item: all if a row of lhs and its sums fit, else equal blocks."""
     width = sizes.width
     whole = width.rounds if len(width.phases) == 1 else _rounded_up(width.rounds, tile.rows)
@@ -259,7 +263,7 @@ def _rounds(sizes: Sizes, tile: Tile, features: int) -> int:
     return rounds
 
 
-def _most_rows(sizes: Sizes, plan: Plan) -> int:
+def _most_rows(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> int:
     """Return how many rows fit an item's buffers."""
     rows = sizes.all_rows
     features = plan.elements if plan.channels else plan.features
@@ -272,7 +276,7 @@ def _most_rows(sizes: Sizes, plan: Plan) -> int:
     return rows
 
 
-def _wanted(sizes: Sizes) -> int:
+def _wanted(sizes: ConvolutionSizes) -> int:
     """Return the work items wanted for load balance, but no smaller than is worth the call.
 
     It follows from the shape alone: the order of additions does not depend on the number of threads.
@@ -288,7 +292,7 @@ def _in_blocks(extent: int, most: int, wanted: int) -> int:
     return math.ceil(extent / blocks)
 
 
-def _part(sizes: Sizes, most: int) -> int:
+def _part(sizes: ConvolutionSizes, most: int) -> int:
     """Return the largest divisor of the input features, at most `most`, that splits no group; else all of them."""
     extent, group = sizes.convolved.inputs.extent, sizes.units.group
     whole = (d for d in range(max(1, min(extent, most)), 0, -1) if extent % d == 0 and d % group == 0)

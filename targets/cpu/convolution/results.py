@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stablexla.targets.codegen.emission import Value, alloca, index, load, loop, minimum, store, transpose_registers
-from stablexla.targets.codegen.match.epilogue import Frame, Scene
-from stablexla.targets.cpu.convolution.place import Place
-from stablexla.targets.cpu.convolution.plan import Plan, Sizes
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
+from stablexla.targets.cpu.convolution.place import ItemCoordinates
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
 
 
-class Results:
+class ConvolutionResults:
     """Stores of a convolution's sums to the results.
 
     `scenes` are vectorized along output features, and along the pixels of a row.
     """
 
-    def __init__(self, sizes: Sizes, plan: Plan, scenes: tuple[Scene, Scene], outputs: int, width: int) -> None:
+    def __init__(
+        self,
+        sizes: ConvolutionSizes,
+        plan: ConvolutionPlan,
+        scenes: tuple[ContractionScene, ContractionScene],
+        outputs: int,
+        width: int,
+    ) -> None:
         self._sizes, self._plan, self._outputs, self._width = sizes, plan, outputs, width
         self._scene, self._across = scenes
         if plan.staged:
             self._square = alloca(sizes.lanes * sizes.lanes, self._scene.compute)
 
-    def frame(self, place: Place, row: Value) -> Frame:
+    def frame(self, place: ItemCoordinates, row: Value) -> BatchFrame:
         """Emit the offset of a row of the result."""
         coordinates = [place.batch, *(o for o, _ in place.planes)]
         if place.height is not None:
@@ -30,10 +37,10 @@ class Results:
         at = index(0)
         for axis, x in zip(self._sizes.convolved.contraction.batch, coordinates, strict=True):
             at = at + x * axis.c
-        return Frame(index(0), index(0), at, tuple(coordinates))
+        return BatchFrame(index(0), index(0), at, tuple(coordinates))
 
     def write_panel(
-        self, place: Place, panel: Value, columns: int, stage: Value, line: Callable[[Value], Value]
+        self, place: ItemCoordinates, panel: Value, columns: int, stage: Value, line: Callable[[Value], Value]
     ) -> None:
         """Store the sums of a panel from the stage, where `line(row)` is a row's offset, to the results."""
         plan, d = self._plan, self._sizes.width
@@ -51,7 +58,7 @@ class Results:
                 self._write_across(stage, frame, base, (count, columns), (first, column))
 
     def _write_across(
-        self, stage: Value, frame: Frame, base: Value, size: tuple[Value, int], at: tuple[Value, Value]
+        self, stage: Value, frame: BatchFrame, base: Value, size: tuple[Value, int], at: tuple[Value, Value]
     ) -> None:
         """Transpose squares in registers: features are far apart in the result, a row's pixels contiguous."""
         lanes, along = self._sizes.lanes, self._plan.columns

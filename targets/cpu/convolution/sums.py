@@ -6,37 +6,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stablexla.targets.codegen.emission import Value, fma, index, known, load, loop
-from stablexla.targets.codegen.match.convolution import Spatial
-from stablexla.targets.codegen.match.epilogue import Scene
-from stablexla.targets.cpu.contraction.register_tile import Tile
-from stablexla.targets.cpu.convolution.place import Packed, Place, Taps
-from stablexla.targets.cpu.convolution.plan import Plan
-from stablexla.targets.cpu.convolution.weights import Weights
+from stablexla.targets.codegen.match.convolution import WindowDimension
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile
+from stablexla.targets.cpu.convolution.place import ItemCoordinates, PackedLhs, Taps
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan
+from stablexla.targets.cpu.convolution.weights import ConvolutionWeights
 
 # The longest window row that is unrolled.
 UNROLLED = 8
 # A loop over the window: trip count, strides in the packed lhs and in the packed weights, and bound of the trip count.
-Nest = tuple[Value, int, int, int]
+WindowLoop = tuple[Value, int, int, int]
 
 
 @dataclass(frozen=True)
-class Sums:
+class DepthwiseSums:
     """Operands of the accumulation: lhs and weights, both packed."""
 
-    scene: Scene
-    plan: Plan
-    width: Spatial
-    packed: Packed
-    weights: Weights
+    scene: ContractionScene
+    plan: ConvolutionPlan
+    width: WindowDimension
+    packed: PackedLhs
+    weights: ConvolutionWeights
     weights_buffer: Value
 
     def of_tile(
         self,
-        place: Place,
+        place: ItemCoordinates,
         taps: Taps,
         at: tuple[Value, Value, Value],
         weights: Value,
-        tile: Tile,
+        tile: RegisterTile,
         inits: list[Value],
     ) -> list[Value]:
         """Emit the sums of a tile over the window and the packed features."""
@@ -57,7 +57,7 @@ class Sums:
             a = a + row * (d.stride // d.step * line)
             dims.append((place.height, d.tap_stride // d.step * line))
         dims.append((taps, w.tap_stride // w.step * self.packed.element))
-        nest: list[Nest] = []
+        nest: list[WindowLoop] = []
         b, tap = weights, self.weights.features * self.weights.width
         for met, along in reversed(dims):
             b = b + met.first * tap
@@ -66,7 +66,9 @@ class Sums:
         nest.insert(0, (index(self.plan.features), plane, self.weights.width, self.plan.features))
         return self._nest(nest, a, b, tile, inits)
 
-    def _nest(self, loops: Sequence[Nest], a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
+    def _nest(
+        self, loops: Sequence[WindowLoop], a: Value, b: Value, tile: RegisterTile, sums: list[Value]
+    ) -> list[Value]:
         (count, along_a, along_b, most), *rest = loops
         number = known(count)
         if not rest and number is not None and number <= UNROLLED:
@@ -82,7 +84,7 @@ class Sums:
             turn.yields(*out)
         return turn.results
 
-    def _of_channels(self, a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
+    def _of_channels(self, a: Value, b: Value, tile: RegisterTile, sums: list[Value]) -> list[Value]:
         """Accumulate the products with one element of the window for each channel."""
         lanes, along = self.scene.lanes, self.width.stride // self.width.step * self.packed.element
         out = []

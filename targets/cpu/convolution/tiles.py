@@ -28,10 +28,10 @@ from stablexla.targets.codegen.emission import (
     vector_of,
 )
 from stablexla.targets.codegen.sums.blocked import BLOCK
-from stablexla.targets.codegen.sums.stored import StoredSums
-from stablexla.targets.cpu.contraction.register_tile import Tile
-from stablexla.targets.cpu.convolution.units import Units
-from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.codegen.sums.stored import CompensatedSums
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile
+from stablexla.targets.cpu.convolution.units import ConvolutionUnits
+from stablexla.targets.cpu.shared import SharedFunctions
 
 # Cost model of register tiles by their vectors: (rows that then fit, relative time), by loads and FMAs a step, with
 # 0.5 cycles for an FMA that hides its latency, and measured on 256-bit vectors for tiles of one vector.
@@ -39,16 +39,16 @@ COSTS_OF_16 = {1: (8, 0.58), 2: (6, 0.5), 3: (4, 0.52)}
 COSTS_OF_32 = {1: (8, 0.7), 2: (6, 0.55), 3: (6, 0.52), 4: (6, 0.5)}
 
 
-def pixel_tile(outputs: int, lanes: int, registers: int) -> Tile:
+def choose_pixel_tile(outputs: int, lanes: int, registers: int) -> RegisterTile:
     """Choose the register tile for a number of output features; rows take address registers, so they are few."""
     vectors = -(-outputs // lanes)
     costs = COSTS_OF_32 if registers >= 32 else COSTS_OF_16
     best = min(costs, key=lambda v: (-(-vectors // v) * v * costs[v][1], -v))
-    return Tile(costs[best][0], best)
+    return RegisterTile(costs[best][0], best)
 
 
 @dataclass(frozen=True)
-class Tables:
+class OffsetTables:
     """The two offset tables of an item, in 32-bit integers.
 
     Attributes:
@@ -60,7 +60,9 @@ class Tables:
     taps: Value
 
 
-def fill_pixels(shared: Shared, table: Value, extents: Sequence[Index], strides: Sequence[Index], more: int) -> None:
+def fill_pixel_offsets(
+    shared: SharedFunctions, table: Value, extents: Sequence[Index], strides: Sequence[Index], more: int
+) -> None:
     """Fill the table of pixels from three loops (images, rows, places in a row), and append `more` zeros."""
 
     def write(buffers: list[Value], numbers: list[Value]) -> None:
@@ -78,8 +80,8 @@ def fill_pixels(shared: Shared, table: Value, extents: Sequence[Index], strides:
     shared.call("stablexla_fill_pixels", [table], [*extents, *strides, more], write)
 
 
-def fill_taps(
-    shared: Shared, table: Value, first: Index, extents: Sequence[Index], steps: Sequence[tuple[Index, Index]]
+def fill_tap_offsets(
+    shared: SharedFunctions, table: Value, first: Index, extents: Sequence[Index], steps: Sequence[tuple[Index, Index]]
 ) -> None:
     """Fill the table of taps from three loops, from entry `first` on; steps are pairs, the last one the origin."""
 
@@ -97,7 +99,7 @@ def fill_taps(
 
 
 @dataclass(frozen=True)
-class Sums:
+class PixelSums:
     """Arguments of a call of the micro-kernel.
 
     Attributes:
@@ -114,7 +116,7 @@ class Sums:
     lhs_at: Index
     weights: Value
     weights_at: Index
-    tables: Tables
+    tables: OffsetTables
     pixel: Index
     pixels: Index
     tap: Index
@@ -125,8 +127,14 @@ class Sums:
     out_stride: Index
 
 
-def sum_pixels(
-    shared: Shared, tile: Tile, units: Units, sums: Sums, *, more: bool = False, in_blocks: bool = False
+def call_pixel_micro_kernel(
+    shared: SharedFunctions,
+    tile: RegisterTile,
+    units: ConvolutionUnits,
+    sums: PixelSums,
+    *,
+    more: bool = False,
+    in_blocks: bool = False,
 ) -> None:
     """Call the micro-kernel: sums of pixels over the window, by one panel of output features.
 
@@ -150,7 +158,7 @@ def sum_pixels(
 
 
 def _write_tiles(
-    tile: Tile, units: Units, buffers: list[Value], numbers: list[Value], more: bool, in_blocks: bool
+    tile: RegisterTile, units: ConvolutionUnits, buffers: list[Value], numbers: list[Value], more: bool, in_blocks: bool
 ) -> None:
     lhs, weights, out, pixels, taps = buffers
     lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride = numbers
@@ -199,7 +207,7 @@ class _Blocks:
     def __init__(self, count: int, zero: Value) -> None:
         self.lanes, self.zero = zero.lanes, zero
         self.places = range(0, count * zero.lanes, zero.lanes)
-        self.sums = StoredSums.make(count * zero.lanes, zero.element)
+        self.sums = CompensatedSums.make(count * zero.lanes, zero.element)
 
     def clear(self) -> None:
         """Start a tile."""

@@ -11,21 +11,21 @@ import mlir.ir as ir
 
 from stablexla.targets.codegen.emission import Index, Value, bits_of, fma, lanes_of, load, splat
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.match.contraction import Contraction, Operand
-from stablexla.targets.codegen.match.epilogue import compute_type
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
+from stablexla.targets.codegen.match.epilogue import accumulator_type
 from stablexla.targets.cpu.contraction.products import (
     LANE_BITS,
-    Product,
+    MultiplyAdd,
     Widen,
-    choose_product,
+    broadcast_group,
+    choose_multiply_add,
     load_group,
-    spread_group,
 )
-from stablexla.targets.cpu.contraction.products import vector_product as without_tiles
+from stablexla.targets.cpu.contraction.products import vector_multiply_add as without_tiles
 
 
 @dataclass(frozen=True)
-class Units:
+class ConvolutionUnits:
     """Packed form of operands, and their multiply-add.
 
     Attributes:
@@ -34,7 +34,7 @@ class Units:
     """
 
     sums: ir.Type
-    product: Product | None = None
+    product: MultiplyAdd | None = None
 
     @property
     def type(self) -> ir.Type:
@@ -72,7 +72,7 @@ class Units:
             return None
         return self.product.a if lhs else self.product.b
 
-    def stays(self, operand: Operand) -> bool:
+    def stays(self, operand: ContractionOperand) -> bool:
         """Whether elements are stored as they are packed."""
         if self.product is None:
             return not operand.conversion and operand.element == self.sums
@@ -83,18 +83,18 @@ class Units:
         """Load a group of lhs and broadcast it."""
         if self.product is None:
             return splat(load(lhs, at), lanes)
-        return spread_group(load_group(self.product, lhs, at), lanes)
+        return broadcast_group(load_group(self.product, lhs, at), lanes)
 
     def multiply_add(self, a: Value, b: Value, sums: Value) -> Value:
         """Emit sums + a * b, for whole groups."""
         return fma(a, b, sums) if self.product is None else self.product.multiply_add(a, b, sums)
 
 
-def units_of(contraction: Contraction, features: int, target: CpuTarget) -> Units:
+def units_of(contraction: Contraction, features: int, target: CpuTarget) -> ConvolutionUnits:
     """Choose pairs where the integers fit them and there are several features; else single elements."""
-    sums = compute_type(contraction)
-    product = choose_product(contraction, target) if features > 1 and bits_of(sums) == LANE_BITS else None
+    sums = accumulator_type(contraction)
+    product = choose_multiply_add(contraction, target) if features > 1 and bits_of(sums) == LANE_BITS else None
     if product is not None and product.name != "pairs":
         product = without_tiles(product, contraction, target)
     usable = product is not None and product.name == "pairs"
-    return Units(sums, product if usable else None)
+    return ConvolutionUnits(sums, product if usable else None)

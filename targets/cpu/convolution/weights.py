@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stablexla.targets.codegen.emission import Index, Value, index, lanes_of, loop, minimum, store, transpose_registers
-from stablexla.targets.codegen.match.epilogue import Scene
-from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
-from stablexla.targets.cpu.contraction.units import Matrix, Place
-from stablexla.targets.cpu.contraction.units import pack_panels as pack_groups
-from stablexla.targets.cpu.convolution.packing import Factor
-from stablexla.targets.cpu.convolution.units import Units
-from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.cpu.contraction.panels import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.cpu.contraction.units import UnitLayout, UnitSource
+from stablexla.targets.cpu.contraction.units import pack_unit_panels as pack_groups
+from stablexla.targets.cpu.convolution.packing import ConvolutionOperand
+from stablexla.targets.cpu.convolution.units import ConvolutionUnits
+from stablexla.targets.cpu.shared import SharedFunctions
 
 
 @dataclass(frozen=True)
-class Weights:
+class ConvolutionWeights:
     """Layout of the weights in memory, and packed.
 
     Attributes:
@@ -68,11 +68,11 @@ class Weights:
         return ((index(group) * self.panels + panel) * self.parts + part) * self.block
 
 
-def pack_panel(
-    shared: Shared,
-    scene: Scene,
-    units: Units,
-    weights: Weights,
+def pack_weight_panel(
+    shared: SharedFunctions,
+    scene: ContractionScene,
+    units: ConvolutionUnits,
+    weights: ConvolutionWeights,
     place: tuple[Index, Index, Index],
     buffer: Value,
     to: Index,
@@ -82,12 +82,12 @@ def pack_panel(
     group, panel, part = (index(x) for x in place)
     columns = minimum(index(w.outputs) - panel * w.width, w.width) if w.outputs % w.width else index(w.width)
     start = group * w.group_stride + panel * (w.width * w.output_stride) + part * (w.features * w.input_stride)
-    made = Panel(start, columns, w.width, w.features, w.slots, w.taps, w.output_stride, w.input_stride)
-    copy_panel(shared, Factor.of(scene, units, lhs=False), made, buffer, to)
+    made = WeightPanel(start, columns, w.width, w.features, w.slots, w.taps, w.output_stride, w.input_stride)
+    copy_weight_panel(shared, ConvolutionOperand.of(scene, units, lhs=False), made, buffer, to)
 
 
 @dataclass(frozen=True)
-class Panel:
+class WeightPanel:
     """A panel of weights to pack, as [window][input features][width].
 
     Attributes:
@@ -120,7 +120,9 @@ class Panel:
         return made
 
 
-def copy_panel(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: Index) -> None:
+def copy_weight_panel(
+    shared: SharedFunctions, factor: ConvolutionOperand, panel: WeightPanel, buffer: Value, to: Index
+) -> None:
     """Pack a panel to `to` of the buffer."""
     p, nest, features, slots = panel, panel.nest, panel.features, panel.slots
     lines = features * (nest[0][0] if nest else 1)
@@ -170,17 +172,19 @@ class _Matrix:
     count: tuple[Index, Index]
 
 
-def _pack_matrix(factor: Factor, m: _Matrix, width: int, buffer: Value, to: Index, slots: Value) -> None:
+def _pack_matrix(factor: ConvolutionOperand, m: _Matrix, width: int, buffer: Value, to: Index, slots: Value) -> None:
     lanes, group = lanes_of(factor.units.sums), factor.units.group
     if factor.widen is None:
-        place = Source(factor.loads(m.buffer), m.buffer, m.at, *m.along, *m.count)
-        pack_panels(Panels(width, 0, lanes), place, buffer, to)
+        place = PackingSource(factor.loads(m.buffer), m.buffer, m.at, *m.along, *m.count)
+        pack_panels(PackedPanels(width, 0, lanes), place, buffer, to)
         return
-    matrix = Matrix(m.buffer, factor.widen, m.at, m.along[1], m.along[0], m.count[1], m.count[0])
-    pack_groups(matrix, Place(buffer, to, group, width, 1), width, 0, lanes, slots // group)
+    matrix = UnitSource(m.buffer, factor.widen, m.at, m.along[1], m.along[0], m.count[1], m.count[0])
+    pack_groups(matrix, UnitLayout(buffer, to, group, width, 1), width, 0, lanes, slots // group)
 
 
-def _copy_window_lines(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: Index) -> None:
+def _copy_window_lines(
+    shared: SharedFunctions, factor: ConvolutionOperand, panel: WeightPanel, buffer: Value, to: Index
+) -> None:
     """Pack weights contiguous for each output feature, [input features][window], as PyTorch has them.
 
     Squares are transposed in registers; the last one overlaps the one before. Lines beyond the last output feature

@@ -14,10 +14,10 @@ from math import lcm, prod
 from stablexla.lowering.math import EXPANSIONS
 from stablexla.targets.codegen.emission import Value, alloca, bits_of, emitting, load, loop, prefetch, store
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.loop_nest import Load, Nest, Store, analyse, in_place, regroup
+from stablexla.targets.codegen.loop_nest import Load, LoopNest, Store, analyze_nest, collapse_loops, in_place
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.scope import Scope, lanes_for, weight, widest_lanes
-from stablexla.targets.codegen.sweeps import Items, Part, duration, grain_of, sweep, unrolled
+from stablexla.targets.codegen.scope import LoopScope, body_cost, lanes_for, widest_lanes
+from stablexla.targets.codegen.sweeps import LoopPart, WorkItems, estimate_ns, grain_of, unroll_factor, vector_loop
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long innermost loop; a multiple of every vector width and unroll factor.
@@ -36,7 +36,7 @@ WAITING = frozenset(("math.cos", "math.exp", "math.sin", "math.tanh"))
 
 
 @dataclass(frozen=True)
-class Cycle:
+class OperandCycle:
     """Operands that repeat every `extent` elements, such as a few channels: `period` is that times whole vectors."""
 
     extent: int
@@ -48,14 +48,14 @@ class Cycle:
 class _Plan:
     """The schedule of an elementwise loop nest."""
 
-    nest: Nest
+    nest: LoopNest
     lanes: int
     unroll: int
-    items: Items
+    items: WorkItems
     nontemporal: frozenset[int]
     prefetched: tuple[Load, ...]
     block: int = BLOCK
-    cycle: Cycle | None = None
+    cycle: OperandCycle | None = None
 
     @property
     def extent(self) -> int:
@@ -71,7 +71,7 @@ class _Plan:
 @emitter("loop", "row", "reduce", "general", priority=20)
 def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit kernels whose operations are all elementwise over one loop nest."""
-    nest = analyse(kernel)
+    nest = analyze_nest(kernel)
     if nest is None or not _is_elementwise(nest):
         return None
     plan = _plan(nest, target)
@@ -80,53 +80,53 @@ def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         if plan.items.count and plan.extent:
             _write(plan, arguments, target)
     items = plan.items.count if plan.extent else 0
-    cost = duration(_cost(nest), plan.extent, _bytes(nest) * plan.extent, target) / plan.items.blocks
+    cost = estimate_ns(_cost(nest), plan.extent, _bytes(nest) * plan.extent, target) / plan.items.blocks
     return Emitted(items=items, grain=grain_of(cost, items), in_place=in_place(kernel, nest))
 
 
-def _is_elementwise(nest: Nest) -> bool:
+def _is_elementwise(nest: LoopNest) -> bool:
     everything = frozenset(range(len(nest.extents)))
     return not nest.folds and all(place.domain == everything for place in nest.stores)
 
 
-def _cost(nest: Nest) -> int:
-    return sum(weight(node.block) for node in nest.maps)
+def _cost(nest: LoopNest) -> int:
+    return sum(body_cost(node.block) for node in nest.maps)
 
 
-def _bytes(nest: Nest) -> int:
+def _bytes(nest: LoopNest) -> int:
     """Return the bytes loaded and stored in each iteration of the innermost loop."""
     inner = len(nest.extents) - 1
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
     return sum(bits_of(place.element) // 8 for place in places if place.strides[inner])
 
 
-def _plan(nest: Nest, target: CpuTarget) -> _Plan:
+def _plan(nest: LoopNest, target: CpuTarget) -> _Plan:
     cycle = _cycle(nest, target)
     lanes = lanes_for(nest, target) if cycle is None else widest_lanes(nest, target)
     *outer, extent = nest.extents
     one = lanes == widest_lanes(nest, target)
     if cycle is None and one and extent % (2 * lanes) == 0 and (_is_long(nest) or _waits(nest, target)):
         lanes *= 2
-    unroll = unrolled(_cost(nest), extent // lanes if lanes else 1)
+    unroll = unroll_factor(_cost(nest), extent // lanes if lanes else 1)
     # The hardware prefetcher keeps ahead of short bodies; behind long ones it falls back.
     heavy = _cost(nest) >= HEAVY
     block = BLOCK
     if cycle is not None:
         unroll, block = cycle.period // lanes, max(1, BLOCK // cycle.period) * cycle.period
     blocks = -(-extent // block) if extent >= 2 * block else 1
-    items = Items(tuple(range(len(outer))), tuple(outer), blocks)
+    items = WorkItems(tuple(range(len(outer))), tuple(outer), blocks)
     nontemporal = frozenset(p.result for p in nest.stores if lanes and _past_the_caches(p, nest, lanes, target))
     prefetched = tuple(node for node in nest.loads if _is_stream(node, nest)) if lanes and heavy else ()
     return _Plan(nest, lanes, unroll, items, nontemporal, prefetched, block, cycle)
 
 
-def _is_long(nest: Nest) -> bool:
+def _is_long(nest: LoopNest) -> bool:
     """Return whether 16-bit numbers go through a long dependency chain."""
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
     return _cost(nest) >= LONG and all(bits_of(place.element) == 16 for place in places)
 
 
-def _waits(nest: Nest, target: CpuTarget) -> bool:
+def _waits(nest: LoopNest, target: CpuTarget) -> bool:
     """Return whether 32-bit numbers go through a latency-bound function, better unrolled by two registers."""
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
     functions = {op.operation.name for node in nest.maps for op in node.block.operations} & EXPANSIONS.keys()
@@ -134,7 +134,7 @@ def _waits(nest: Nest, target: CpuTarget) -> bool:
     return narrow and len(functions) == 1 and functions <= WAITING
 
 
-def _cycle(nest: Nest, target: CpuTarget) -> Cycle | None:
+def _cycle(nest: LoopNest, target: CpuTarget) -> OperandCycle | None:
     """Merge the two innermost loops if the inner one is short and operands at most repeat along the other."""
     if len(nest.extents) < 2 or nest.extents[-1] < 2:
         return None
@@ -147,17 +147,17 @@ def _cycle(nest: Nest, target: CpuTarget) -> Cycle | None:
     counted = any(d in (outer, inner) for node in nest.maps for d in node.indices.values())
     lanes = widest_lanes(nest, target)
     vectors = lcm(extent, lanes) // lanes
-    vectors *= max(1, unrolled(_cost(nest), 4) // vectors)
+    vectors *= max(1, unroll_factor(_cost(nest), 4) // vectors)
     period = vectors * lanes
     if not in_line or counted or extent > 16 * lanes or total < 4 * period:
         return None
     if vectors > MOST_CYCLE or vectors * _cost(nest) > MOST_INSTRUCTIONS:
         return None
-    regroup(nest, [[d] for d in range(outer)] + [[outer, inner]])
-    return Cycle(extent, period, tuple(repeated))
+    collapse_loops(nest, [[d] for d in range(outer)] + [[outer, inner]])
+    return OperandCycle(extent, period, tuple(repeated))
 
 
-def _past_the_caches(place: Store, nest: Nest, lanes: int, target: CpuTarget) -> bool:
+def _past_the_caches(place: Store, nest: LoopNest, lanes: int, target: CpuTarget) -> bool:
     """Return whether a result takes non-temporal stores: large, its vectors aligned and as wide as a register."""
     size = bits_of(place.element) // 8
     register = target.vector_bits // 8
@@ -167,7 +167,7 @@ def _past_the_caches(place: Store, nest: Nest, lanes: int, target: CpuTarget) ->
     return aligned and whole and prod(nest.extents) * size >= target.nontemporal_bytes
 
 
-def _is_stream(node: Load, nest: Nest) -> bool:
+def _is_stream(node: Load, nest: LoopNest) -> bool:
     size = bits_of(node.element) // 8
     return node.strides[-1] == 1 and prod(nest.extents[d] for d in node.deps) * size >= STREAM_BYTES
 
@@ -176,12 +176,12 @@ def _is_stream(node: Load, nest: Nest) -> bool:
 
 
 def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
-    top = Scope(arguments)
+    top = LoopScope(arguments)
     lo, hi = Value(arguments.lo), Value(arguments.hi)
     tables = _tables(plan, top)
     if not plan.items.dims and plan.items.blocks > 1:
         # One long loop: a call's work items are one piece of it.
-        piece = Part(lo * plan.block, hi * plan.block, hi.eq(plan.items.blocks))
+        piece = LoopPart(lo * plan.block, hi * plan.block, hi.eq(plan.items.blocks))
         _write_row(plan, top, target, tables, piece)
         return
     with loop(lo, hi) as item:
@@ -189,11 +189,11 @@ def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
         part = None
         if plan.items.blocks > 1:
             start = block * plan.block
-            part = Part(start, start + plan.block, block.eq(plan.items.blocks - 1))
+            part = LoopPart(start, start + plan.block, block.eq(plan.items.blocks - 1))
         _write_row(plan, top.inside(at), target, tables, part)
 
 
-def _tables(plan: _Plan, top: Scope) -> dict[Load, Value]:
+def _tables(plan: _Plan, top: LoopScope) -> dict[Load, Value]:
     """Tabulate one whole cycle of each repeating operand on the stack."""
     if plan.cycle is None:
         return {}
@@ -205,7 +205,9 @@ def _tables(plan: _Plan, top: Scope) -> dict[Load, Value]:
     return tables
 
 
-def _write_row(plan: _Plan, row: Scope, target: CpuTarget, tables: dict[Load, Value], part: Part | None) -> None:
+def _write_row(
+    plan: _Plan, row: LoopScope, target: CpuTarget, tables: dict[Load, Value], part: LoopPart | None
+) -> None:
     """Emit the innermost loop."""
     nest, inner = plan.nest, plan.inner
     row.prepare([place.ref for place in nest.stores], frozenset((inner,)), plan.lanes)
@@ -225,10 +227,10 @@ def _write_row(plan: _Plan, row: Scope, target: CpuTarget, tables: dict[Load, Va
             here.store(place, value, place.result in plan.nontemporal)
         return []
 
-    sweep(plan.extent, plan.lanes, step, [[]] * plan.unroll, part)
+    vector_loop(plan.extent, plan.lanes, step, [[]] * plan.unroll, part)
 
 
-def _prefetch(plan: _Plan, here: Scope, target: CpuTarget) -> None:
+def _prefetch(plan: _Plan, here: LoopScope, target: CpuTarget) -> None:
     for node in plan.prefetched:
         size = bits_of(node.element) // 8
         prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + target.prefetch_bytes // size)

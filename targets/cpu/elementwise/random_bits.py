@@ -13,10 +13,10 @@ from stablexla.targets.codegen.emission import (
     branch,
     emitting,
     index,
+    iota_vector,
     loop,
     minimum,
     splat,
-    steps,
     store,
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -63,7 +63,7 @@ class _Writer:
         self._result = Value(arguments.results[0])
         self._state = [splat(Value(number), lanes).ssa for number in arguments.inputs]
         self._i64 = ir.VectorType.get([lanes], ir.IntegerType.get_signless(64))
-        self._counts = Value(arith.index_cast(self._i64, steps(lanes).ssa))
+        self._counts = Value(arith.index_cast(self._i64, iota_vector(lanes).ssa))
 
     def write(self, row: Value, at: Value, across: int) -> None:
         """Store the blocks from place `at` of a row on, which has `across` of them."""

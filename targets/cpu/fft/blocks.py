@@ -10,16 +10,16 @@ from stablexla.lowering.kernels.fft.plan import Axis, Bluestein, Direct, RealLin
 from stablexla.targets.codegen.emission import Value, branch, extract, index, loop, minimum, transpose_registers
 from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.cpu.fft import sweeps as fft_sweeps
-from stablexla.targets.cpu.fft.columns import Columns
-from stablexla.targets.cpu.fft.numbers import Array, Cells, Complex, collected
-from stablexla.targets.cpu.fft.work import Phase, Program, Scene
+from stablexla.targets.cpu.fft.columns import FftColumns
+from stablexla.targets.cpu.fft.numbers import CellArray, Complex, ComplexArray, vector_of_numbers
+from stablexla.targets.cpu.fft.work import FftFunction, FftPhase, FftProgram
 
 # Makes an array of a scene that starts at an offset, counted in elements of the array.
-ArrayAt = Callable[[Scene, Value], Array]
+ArrayAt = Callable[[FftFunction, Value], ComplexArray]
 
 
 @dataclass(frozen=True)
-class Rows:
+class FftRows:
     """Short contiguous lines of an array, of `length` elements each."""
 
     at: ArrayAt
@@ -30,7 +30,7 @@ class Rows:
 
 
 def add_short_lines(
-    program: Program, plan: Direct | RealLine, kind: str, count: int, source: Rows, target: Rows
+    program: FftProgram, plan: Direct | RealLine, kind: str, count: int, source: FftRows, target: FftRows
 ) -> None:
     """Add the transform of `count` short lines to the program, one line per lane."""
     lanes = program.lanes
@@ -40,28 +40,30 @@ def add_short_lines(
     passes = 2 * lanes * inner.n
     blocks = -(-count // lanes)
 
-    def write(scene: Scene, memory: list[Value], block: Value) -> None:
+    def write(scene: FftFunction, memory: list[Value], block: Value) -> None:
         rows = [minimum(block * lanes + lane, count - 1) for lane in range(lanes)]
-        a, b, p, q = (Cells(m, index(0), lanes) for m in memory)
+        a, b, p, q = (CellArray(m, index(0), lanes) for m in memory)
         _gather([source.at(scene, row * source.length) for row in rows], source.length, a)
         each = fft_sweeps.across(scene.tables, scene.part, lanes)
         one = fft_sweeps.AcrossLines(scene.tables, scene.part, lanes)
         if kind == "IRFFT":
             assert isinstance(plan, RealLine)
-            (fft_sweeps.mirror if plan.fine is None else fft_sweeps.part_halves)(each, plan, a, b, one)
+            (fft_sweeps.expand_half_spectrum if plan.fine is None else fft_sweeps.half_spectrum_to_pairs)(
+                each, plan, a, b, one
+            )
             a, b = b, a
-        columns = Columns(inner, lanes, 1, (p, q), scene.tables, scene.part, scene.sign)
+        columns = FftColumns(inner, lanes, 1, (p, q), scene.tables, scene.part, scene.sign)
         columns.run(lambda row, _: a.load(row), lambda row, _, value: b.store(value, row))
         if isinstance(plan, RealLine) and kind == "RFFT" and plan.fine is not None:
-            fft_sweeps.join_halves(each, plan, b, a, one)
+            fft_sweeps.pairs_to_half_spectrum(each, plan, b, a, one)
             a, b = b, a
         _scatter(b, [target.at(scene, row * target.length) for row in rows], target.length)
 
     time = lanes * inner.n * (4 + log2(inner.n)) * element_bytes(program.part) / program.target.vector_bits * 4
-    program.phases.append(Phase(blocks, (cells, cells, passes, passes), write, time))
+    program.phases.append(FftPhase(blocks, (cells, cells, passes, passes), write, time))
 
 
-def _gather(rows: Sequence[Array], length: int, cells: Cells) -> None:
+def _gather(rows: Sequence[ComplexArray], length: int, cells: CellArray) -> None:
     """Load one line into each lane, by in-register transposes."""
     lanes = len(rows)
     whole = length // lanes * lanes
@@ -71,10 +73,10 @@ def _gather(rows: Sequence[Array], length: int, cells: Cells) -> None:
         for i, (re, im) in enumerate(zip(res, ims, strict=True)):
             cells.store(Complex(re, im), turn.iv + i)
     with loop(whole, length) as turn:
-        cells.store(collected([row.load(turn.iv, 0) for row in rows]), turn.iv)
+        cells.store(vector_of_numbers([row.load(turn.iv, 0) for row in rows]), turn.iv)
 
 
-def _scatter(cells: Cells, rows: Sequence[Array], length: int) -> None:
+def _scatter(cells: CellArray, rows: Sequence[ComplexArray], length: int) -> None:
     """Store the line of each lane: the inverse of `_gather`."""
     lanes = len(rows)
     whole = length // lanes * lanes
@@ -92,7 +94,7 @@ def _scatter(cells: Cells, rows: Sequence[Array], length: int) -> None:
 # ---- strided dimensions ----------------------------------------------------------------------------------------------
 
 
-def add_columns(program: Program, axis: Axis, source: ArrayAt, target: ArrayAt) -> None:
+def add_columns(program: FftProgram, axis: Axis, source: ArrayAt, target: ArrayAt) -> None:
     """Add the transform along a strided (not the last) dimension to the program; source and target may alias."""
     _Dimension(program, axis, source, target).add()
 
@@ -101,7 +103,7 @@ def add_columns(program: Program, axis: Axis, source: ArrayAt, target: ArrayAt) 
 class _Dimension:
     """A transform along a strided dimension: tiles of columns, one line per lane."""
 
-    program: Program
+    program: FftProgram
     axis: Axis
     source: ArrayAt
     target: ArrayAt
@@ -122,7 +124,7 @@ class _Dimension:
         length = step * inner.n * (4 + log2(inner.n))
         time = length * element_bytes(self.program.part) / self.program.target.vector_bits * 2
 
-        def write(scene: Scene, memory: list[Value], unit: Value) -> None:
+        def write(scene: FftFunction, memory: list[Value], unit: Value) -> None:
             outer, block = unit // blocks, unit % blocks
             first = outer * (plan.n * self.axis.inner)
             if self.axis.inner % step == 0:
@@ -136,9 +138,9 @@ class _Dimension:
                 with sides.otherwise:
                     self._rest(scene, memory, first)
 
-        self.program.phases.append(Phase(self.axis.outer * blocks, memory, write, time))
+        self.program.phases.append(FftPhase(self.axis.outer * blocks, memory, write, time))
 
-    def _whole_tile(self, scene: Scene, memory: list[Value], first: Value, column: Value) -> None:
+    def _whole_tile(self, scene: FftFunction, memory: list[Value], first: Value, column: Value) -> None:
         lanes, inner = self.program.lanes, self.axis.inner
         given, made = (array(scene, first + column) for array in (self.source, self.target))
         self._transform(
@@ -149,7 +151,7 @@ class _Dimension:
             lambda row, v, value: made.store(value, row * inner + v * lanes),
         )
 
-    def _rest(self, scene: Scene, memory: list[Value], first: Value) -> None:
+    def _rest(self, scene: FftFunction, memory: list[Value], first: Value) -> None:
         """Transform the remainder columns after the last whole tile; the surplus lanes repeat the last column."""
         lanes, inner = self.program.lanes, self.axis.inner
         start = inner // (self.vectors * lanes) * (self.vectors * lanes)
@@ -161,7 +163,7 @@ class _Dimension:
         def read(row: Value, v: int) -> Complex:
             places = columns(v)
             values = {place: given.load(row * inner + place, 0) for place in dict.fromkeys(places)}
-            return collected([values[place] for place in places])
+            return vector_of_numbers([values[place] for place in places])
 
         def store(row: Value, v: int, value: Complex) -> None:
             for place, lane in {place: lane for lane, place in enumerate(columns(v))}.items():
@@ -171,21 +173,21 @@ class _Dimension:
 
     def _transform(
         self,
-        scene: Scene,
+        scene: FftFunction,
         memory: list[Value],
         vectors: int,
         read: Callable[[Value, int], Complex],
         store: Callable[[Value, int, Complex], None],
     ) -> None:
         plan, lanes = self.axis.plan, self.program.lanes
-        a, b, *rest = (Cells(m, index(0), lanes) for m in memory)
+        a, b, *rest = (CellArray(m, index(0), lanes) for m in memory)
         if isinstance(plan, Direct):
-            Columns(plan, lanes, vectors, (a, b), scene.tables, scene.part, scene.sign).run(read, store)
+            FftColumns(plan, lanes, vectors, (a, b), scene.tables, scene.part, scene.sign).run(read, store)
             return
         assert isinstance(plan, Bluestein)
         assert isinstance(plan.inner, Direct)
         c, d = rest
-        columns = Columns(plan.inner, lanes, 1, (a, b), scene.tables, scene.part, scene.sign)
+        columns = FftColumns(plan.inner, lanes, 1, (a, b), scene.tables, scene.part, scene.sign)
         each = fft_sweeps.across(scene.tables, scene.part, lanes)
         fft_sweeps.chirp(each, plan, _Rows(read, store), c)
         columns.run(lambda row, _: c.load(row), lambda row, _, value: d.store(value, row))

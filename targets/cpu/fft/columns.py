@@ -14,17 +14,17 @@ from stablexla.lowering.kernels.fft.plan import Direct, Pass
 from stablexla.lowering.kernels.fft.tables import Table
 from stablexla.targets.codegen.emission import Value, alloca, index, loop, select
 from stablexla.targets.cpu.fft.butterflies import LARGEST_UNROLLED, butterfly
-from stablexla.targets.cpu.fft.numbers import Cells, Complex, Planes, broadcast, zeros
+from stablexla.targets.cpu.fft.numbers import CellArray, Complex, PlanarArray, broadcast, zeros
 
 Load = Callable[[Value, int], Complex]
 Store = Callable[[Value, int, Complex], None]
-Tables = Mapping[Table, Planes]
+Tables = Mapping[Table, PlanarArray]
 Read = Callable[[int | Value], Complex]
 Write = Callable[[int | Value, Complex], None]
 
 
 @dataclass(frozen=True)
-class Columns:
+class FftColumns:
     """Transforms of `lanes` times `vectors` columns.
 
     Attributes:
@@ -35,7 +35,7 @@ class Columns:
     plan: Direct
     lanes: int
     vectors: int
-    buffers: tuple[Cells, Cells]
+    buffers: tuple[CellArray, CellArray]
     tables: Tables
     part: ir.Type
     sign: int
@@ -54,10 +54,10 @@ class Columns:
             else:
                 self._outer(step, self._reader(source) or read, self._writer(target) or write)
 
-    def _reader(self, cells: Cells | None) -> Load | None:
+    def _reader(self, cells: CellArray | None) -> Load | None:
         return None if cells is None else lambda row, v: cells.load(row * self.vectors + v)
 
-    def _writer(self, cells: Cells | None) -> Store | None:
+    def _writer(self, cells: CellArray | None) -> Store | None:
         return None if cells is None else lambda row, v, value: cells.store(value, row * self.vectors + v)
 
     def _outer(self, step: Pass, read: Load, write: Store) -> None:
@@ -70,7 +70,7 @@ class Columns:
                 for v in range(self.vectors):
                     self._one(step, k, factors, *_at(step, k, q, v, read, write))
 
-    def _inner(self, step: Pass, source: Cells, target: Cells) -> None:
+    def _inner(self, step: Pass, source: CellArray, target: CellArray) -> None:
         """Emit a pass from one ping-pong buffer to the other: cell by cell."""
         width = step.rest * self.vectors
         with loop(0, step.done) as turn:
@@ -109,7 +109,7 @@ class Columns:
         """Emit the butterfly of a large prime radix as loops, with sums and differences of the inputs in memory."""
         n, half = step.radix, step.radix // 2
         memory = alloca(4 * half * self.lanes, self.part)
-        sums, differences = (Cells(memory, index(i * half), self.lanes) for i in (0, 1))
+        sums, differences = (CellArray(memory, index(i * half), self.lanes) for i in (0, 1))
 
         def factored(t: Value) -> Complex:
             if step.twiddles is None:

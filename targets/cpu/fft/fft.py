@@ -9,10 +9,10 @@ from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.cpu.fft.blocks import ArrayAt, Rows, add_columns, add_short_lines
-from stablexla.targets.cpu.fft.lines import Lines, Place
-from stablexla.targets.cpu.fft.numbers import Array, Interleaved, Reals
-from stablexla.targets.cpu.fft.work import Program, Scene
+from stablexla.targets.cpu.fft.blocks import ArrayAt, FftRows, add_columns, add_short_lines
+from stablexla.targets.cpu.fft.lines import FftLines, FftStageContext
+from stablexla.targets.cpu.fft.numbers import ComplexArray, InterleavedArray, RealArray
+from stablexla.targets.cpu.fft.work import FftFunction, FftProgram
 
 
 @emitter("fft")
@@ -24,7 +24,7 @@ def emit_fft(kernel: Kernel, target: CpuTarget) -> Emitted:
     tables = kernel.inputs[1:]
     with kernel.func.context:
         part = tables[0].type.element_type if tables else ir.F64Type.get()
-        program = Program(target, part)
+        program = FftProgram(target, part)
         _Writer(program, plan, config["shape"]).add_axes()
         return program.emit(kernel, plan)
 
@@ -32,7 +32,7 @@ def emit_fft(kernel: Kernel, target: CpuTarget) -> Emitted:
 class _Writer:
     """Add the dimensions of a multi-dimensional transform to the program, one after the other."""
 
-    def __init__(self, program: Program, plan: Transform, shape: tuple[int, ...]) -> None:
+    def __init__(self, program: FftProgram, plan: Transform, shape: tuple[int, ...]) -> None:
         self.program, self.plan = program, plan
         several = plan.kind == "IRFFT" and len(plan.axes) > 1
         size = 2
@@ -54,16 +54,16 @@ class _Writer:
     # ---- arrays of complex numbers -----------------------------------------------------------------------------------
 
     @staticmethod
-    def _source(scene: Scene, at: Value) -> Array:
-        return Interleaved(scene.source, at, scene.part)
+    def _source(scene: FftFunction, at: Value) -> ComplexArray:
+        return InterleavedArray(scene.source, at, scene.part)
 
-    def _middle(self, scene: Scene, at: Value) -> Array:
+    def _middle(self, scene: FftFunction, at: Value) -> ComplexArray:
         """Return the intermediate array between two dimensions."""
-        return Interleaved(scene.result if self.between is None else scene.scratch[self.between], at, scene.part)
+        return InterleavedArray(scene.result if self.between is None else scene.scratch[self.between], at, scene.part)
 
     @staticmethod
     def _result(scale: float) -> ArrayAt:
-        return lambda scene, at: Interleaved(scene.result, at, scene.part, scale)
+        return lambda scene, at: InterleavedArray(scene.result, at, scene.part, scale)
 
     # ---- lines -------------------------------------------------------------------------------------------------------
 
@@ -83,16 +83,16 @@ class _Writer:
         if isinstance(inner, Direct):
             assert isinstance(plan, Direct | RealLine)
             kind = kind if isinstance(plan, RealLine) else "FFT"
-            add_short_lines(self.program, plan, kind, axis.outer, Rows(source, before), Rows(target, after))
+            add_short_lines(self.program, plan, kind, axis.outer, FftRows(source, before), FftRows(target, after))
             return
 
-        def given(place: Place) -> Array:
+        def given(place: FftStageContext) -> ComplexArray:
             return source(place.scene, place.row * before)
 
-        def made(place: Place) -> Array:
+        def made(place: FftStageContext) -> ComplexArray:
             return target(place.scene, place.row * after)
 
-        lines = Lines(self.program, axis.outer, given, made)
+        lines = FftLines(self.program, axis.outer, given, made)
         if not isinstance(plan, RealLine):
             stages = lines.complex_line(plan, given, made)
         elif kind == "RFFT":
@@ -102,9 +102,9 @@ class _Writer:
         lines.add(stages, inner.n)
 
 
-def _reals_of_source(scene: Scene, at: Value) -> Array:
-    return Reals(scene.source, at, scene.part)
+def _reals_of_source(scene: FftFunction, at: Value) -> ComplexArray:
+    return RealArray(scene.source, at, scene.part)
 
 
 def _reals_of_result(scale: float) -> ArrayAt:
-    return lambda scene, at: Reals(scene.result, at, scene.part, scale)
+    return lambda scene, at: RealArray(scene.result, at, scene.part, scale)

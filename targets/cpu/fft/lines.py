@@ -14,9 +14,16 @@ from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Rader, 
 from stablexla.targets.codegen.emission import Value, index, loop, minimum, prefetch, transpose_registers
 from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.cpu.fft import sweeps as fft_sweeps
-from stablexla.targets.cpu.fft.columns import Columns
-from stablexla.targets.cpu.fft.numbers import Array, Cells, Complex, ConjugateProduct, Interleaved, Planes
-from stablexla.targets.cpu.fft.work import Phase, Program, Scene
+from stablexla.targets.cpu.fft.columns import FftColumns
+from stablexla.targets.cpu.fft.numbers import (
+    CellArray,
+    Complex,
+    ComplexArray,
+    ConjugateProduct,
+    InterleavedArray,
+    PlanarArray,
+)
+from stablexla.targets.cpu.fft.work import FftFunction, FftPhase, FftProgram
 
 # Elements in a work item of a sweep.
 SWEEP = 8192
@@ -25,31 +32,31 @@ WORTH_SHARING = 40e3
 
 
 @dataclass(frozen=True)
-class Place:
+class FftStageContext:
     """Context of a stage: the function being emitted, the line, and the line's buffers kept between stages."""
 
-    scene: Scene
+    scene: FftFunction
     row: Value
-    spaces: list[Planes]
+    spaces: list[PlanarArray]
 
 
-Where = Callable[[Place], Array]
+Where = Callable[[FftStageContext], ComplexArray]
 
 
 @dataclass(frozen=True)
-class Stage:
+class FftStage:
     """One step of a line's transform: independent work items, each with some memory of its own."""
 
     count: int
     memory: tuple[int, ...]
-    write: Callable[[Place, list[Value], Value], None]
+    write: Callable[[FftStageContext, list[Value], Value], None]
 
 
 @dataclass
-class Lines:
+class FftLines:
     """The stages of a transform of `rows` lines, from their source to their target."""
 
-    program: Program
+    program: FftProgram
     rows: int
     source: Where
     target: Where
@@ -63,7 +70,7 @@ class Lines:
 
     # ---- stages ------------------------------------------------------------------------------------------------------
 
-    def complex_line(self, plan: Line, source: Where, target: Where) -> list[Stage]:
+    def complex_line(self, plan: Line, source: Where, target: Where) -> list[FftStage]:
         """Return the stages of a complex-to-complex transform: Split (four-step), Rader or Bluestein."""
         if isinstance(plan, Split):
             return self._split(plan, source, target, self.space(plan.n))
@@ -74,7 +81,7 @@ class Lines:
         assert isinstance(inner, Split)
         a, turned = self.space(inner.n), self.space(inner.n)
 
-        def product(place: Place) -> Array:
+        def product(place: FftStageContext) -> ComplexArray:
             return ConjugateProduct(a(place), place.scene.tables[plan.spectrum])
 
         return [
@@ -84,27 +91,27 @@ class Lines:
             self._sweep(plan.n, lambda each, s, t, _: fft_sweeps.unchirp(each, plan, s, t), a, target),
         ]
 
-    def _prime(self, plan: Rader, source: Where, target: Where) -> list[Stage]:
+    def _prime(self, plan: Rader, source: Where, target: Where) -> list[FftStage]:
         """Return Rader's stages: convolve all numbers but the first, which is reloaded before the target is written."""
         inner = plan.inner
         a, turned = self.space(inner.n), self.space(inner.n)
 
-        def product(place: Place) -> Array:
+        def product(place: FftStageContext) -> ComplexArray:
             return ConjugateProduct(a(place), place.scene.tables[plan.spectrum])
 
-        def first(place: Place, _: list[Value], __: Value) -> None:
+        def first(place: FftStageContext, _: list[Value], __: Value) -> None:
             one = fft_sweeps.AlongLine(place.scene.tables, place.scene.part, 0)
             fft_sweeps.add_first(plan, source(place), a(place), target(place), one)
 
         return [
-            self._sweep(inner.n, lambda each, s, t, _: fft_sweeps.reorder(each, plan, s, t), source, a),
+            self._sweep(inner.n, lambda each, s, t, _: fft_sweeps.rader_permute(each, plan, s, t), source, a),
             *self._split(inner, a, product, turned),
-            Stage(1, (), first),
+            FftStage(1, (), first),
             *self._split(inner, a, a, turned),
-            self._sweep(inner.n, lambda each, s, t, _: fft_sweeps.reorder_back(each, plan, s, t), a, target),
+            self._sweep(inner.n, lambda each, s, t, _: fft_sweeps.rader_unpermute(each, plan, s, t), a, target),
         ]
 
-    def from_real(self, plan: RealLine, source: Where, target: Where) -> list[Stage]:
+    def from_real(self, plan: RealLine, source: Where, target: Where) -> list[FftStage]:
         """Return the stages of a real-input transform to a half spectrum; an even length is packed as complex pairs."""
         kept = plan.n // 2 + 1
         if plan.fine is None:
@@ -112,32 +119,34 @@ class Lines:
             copy = self._sweep(kept, lambda each, s, t, _: fft_sweeps.copy(each, kept, s, t), z, target)
             return [*self.complex_line(plan.inner, source, z), copy]
         z = self.space(kept)
-        join = self._sweep(kept, lambda each, s, t, one: fft_sweeps.join_halves(each, plan, s, t, one), z, target)
+        join = self._sweep(
+            kept, lambda each, s, t, one: fft_sweeps.pairs_to_half_spectrum(each, plan, s, t, one), z, target
+        )
         return [*self.complex_line(plan.inner, source, z), join]
 
-    def to_real(self, plan: RealLine, source: Where, target: Where) -> list[Stage]:
+    def to_real(self, plan: RealLine, source: Where, target: Where) -> list[FftStage]:
         """Return the stages of the inverse transform from a half spectrum to real numbers."""
         z = self.space(plan.n if plan.fine is None else plan.n // 2)
-        sweep = fft_sweeps.mirror if plan.fine is None else fft_sweeps.part_halves
+        sweep = fft_sweeps.expand_half_spectrum if plan.fine is None else fft_sweeps.half_spectrum_to_pairs
         first = self._sweep(plan.n, lambda each, s, t, one: sweep(each, plan, s, t, one), source, z)
         return [first, *self.complex_line(plan.inner, z, target)]
 
     def _sweep(
         self,
         length: int,
-        write: Callable[[fft_sweeps.Each, Array, Array, fft_sweeps.Access], None],
+        write: Callable[[fft_sweeps.Each, ComplexArray, ComplexArray, fft_sweeps.SweepAccess], None],
         source: Where,
         target: Where,
-    ) -> Stage:
-        def piece(place: Place, _: list[Value], number: Value) -> None:
+    ) -> FftStage:
+        def piece(place: FftStageContext, _: list[Value], number: Value) -> None:
             scene = place.scene
             whole = fft_sweeps.along(scene.tables, scene.part, scene.lanes)
             one = fft_sweeps.AlongLine(scene.tables, scene.part, 0)
             write(fft_sweeps.within(whole, number * SWEEP, SWEEP), source(place), target(place), one)
 
-        return Stage(-(-length // SWEEP), (), piece)
+        return FftStage(-(-length // SWEEP), (), piece)
 
-    def _split(self, plan: Split, source: Where, target: Where, turned: Where) -> list[Stage]:
+    def _split(self, plan: Split, source: Where, target: Where, turned: Where) -> list[FftStage]:
         """Return both stages of a four-step split; the source is read before anything is written to the target."""
         lanes = self.program.lanes
         while lanes > min(plan.columns.n, plan.rows.n):
@@ -145,28 +154,28 @@ class Lines:
         first = _Tiles(self.program, plan.columns.n, plan.rows.n, lanes)
         second = _Tiles(self.program, plan.rows.n, plan.columns.n, lanes)
 
-        def columns(place: Place, memory: list[Value], tile: Value) -> None:
+        def columns(place: FftStageContext, memory: list[Value], tile: Value) -> None:
             start, given = first.start(tile), source(place)
             # The last pass stores to the ping-pong buffer that it does not load from.
-            work = Cells(memory[(len(plan.columns.passes) - 1) % 2], index(0), lanes)
+            work = CellArray(memory[(len(plan.columns.passes) - 1) % 2], index(0), lanes)
             first.columns(plan.columns, place.scene, memory).run(
                 lambda row, v: given.load(row * plan.rows.n + start + v * lanes, lanes),
                 lambda row, v, value: work.store(value, row * first.vectors + v),
             )
             _turn(plan, place, first, work, turned(place), start)
 
-        def rows(place: Place, memory: list[Value], tile: Value) -> None:
+        def rows(place: FftStageContext, memory: list[Value], tile: Value) -> None:
             start, given, made = second.start(tile), turned(place), target(place)
             second.columns(plan.rows, place.scene, memory).run(
                 lambda row, v: given.load(row * plan.columns.n + start + v * lanes, lanes),
                 lambda row, v, value: made.store(value, row * plan.columns.n + start + v * lanes),
             )
 
-        return [Stage(first.count, first.memory, columns), Stage(second.count, second.memory, rows)]
+        return [FftStage(first.count, first.memory, columns), FftStage(second.count, second.memory, rows)]
 
     # ---- phases ------------------------------------------------------------------------------------------------------
 
-    def add(self, stages: list[Stage], length: int) -> None:
+    def add(self, stages: list[FftStage], length: int) -> None:
         """Add the stages of lines of `length` numbers to the program, as phases or nested in one."""
         line = length * log2(length + 1) * element_bytes(self.program.part) / self.program.target.vector_bits * 2
         if self.rows < 2 * self.program.target.num_threads and line > WORTH_SHARING:
@@ -174,44 +183,44 @@ class Lines:
         else:
             self._add_nested(stages, line, length)
 
-    def _add_phases(self, stages: list[Stage], nanoseconds: float) -> None:
+    def _add_phases(self, stages: list[FftStage], nanoseconds: float) -> None:
         buffers = [self.program.buffer(2 * size * self.rows) for size in self.spaces]
         for stage in stages:
 
-            def write(scene: Scene, memory: list[Value], unit: Value, stage: Stage = stage) -> None:
+            def write(scene: FftFunction, memory: list[Value], unit: Value, stage: FftStage = stage) -> None:
                 row, piece = unit // stage.count, unit % stage.count
                 pairs = zip(buffers, self.spaces, strict=True)
-                spaces = [Planes(scene.scratch[b], row * (2 * size), size) for b, size in pairs]
-                stage.write(Place(scene, row, spaces), memory, piece)
+                spaces = [PlanarArray(scene.scratch[b], row * (2 * size), size) for b, size in pairs]
+                stage.write(FftStageContext(scene, row, spaces), memory, piece)
 
             share = nanoseconds / len(stages) / stage.count
-            self.program.phases.append(Phase(self.rows * stage.count, stage.memory, write, share))
+            self.program.phases.append(FftPhase(self.rows * stage.count, stage.memory, write, share))
 
-    def _add_nested(self, stages: list[Stage], nanoseconds: float, length: int) -> None:
+    def _add_nested(self, stages: list[FftStage], nanoseconds: float, length: int) -> None:
         busiest = max(range(len(stages)), key=lambda number: stages[number].count)
         kept = tuple(2 * size for size in self.spaces)
         longest = max(len(stage.memory) for stage in stages)
         most = tuple(max((s.memory[i] for s in stages if i < len(s.memory)), default=0) for i in range(longest))
 
-        def write(scene: Scene, memory: list[Value], row: Value) -> None:
-            spaces = [Planes(m, index(0), size) for m, size in zip(memory, self.spaces, strict=False)]
-            place, ahead = Place(scene, row, spaces), Place(scene, row + 1, spaces)
+        def write(scene: FftFunction, memory: list[Value], row: Value) -> None:
+            spaces = [PlanarArray(m, index(0), size) for m, size in zip(memory, self.spaces, strict=False)]
+            place, ahead = FftStageContext(scene, row, spaces), FftStageContext(scene, row + 1, spaces)
             for number, stage in enumerate(stages):
                 with loop(0, stage.count) as turn:
                     if number == busiest:
                         _fetch(self.source(ahead), self.target(ahead), turn.iv, -(-length // stage.count))
                     stage.write(place, memory[len(kept) :], turn.iv)
 
-        self.program.phases.append(Phase(self.rows, (*kept, *most), write, nanoseconds))
+        self.program.phases.append(FftPhase(self.rows, (*kept, *most), write, nanoseconds))
 
 
-def _fetch(source: Array, target: Array, turn: Value, numbers: int) -> None:
+def _fetch(source: ComplexArray, target: ComplexArray, turn: Value, numbers: int) -> None:
     """Prefetch one iteration's share of the next line, whose access order no hardware prefetcher predicts.
 
     Without it 1000 lines of 1000 take 2.06 ms and of 1024 2.37, and with it 1.36 and 1.55.
     """
     for array in (source, target):
-        if isinstance(array, Interleaved):
+        if isinstance(array, InterleavedArray):
             parts = 2 * numbers
             step = 64 // element_bytes(array.parts.element)
             for place in range(0, parts, step):
@@ -222,7 +231,7 @@ def _fetch(source: Array, target: Array, turn: Value, numbers: int) -> None:
 class _Tiles:
     """Column tiles, a few vectors wide, of an array [n, width]; the last tile may overlap the one before it."""
 
-    program: Program
+    program: FftProgram
     n: int
     width: int
     lanes: int
@@ -245,12 +254,14 @@ class _Tiles:
         step = self.vectors * self.lanes
         return tile * step if self.width % step == 0 else minimum(tile * step, self.width - step)
 
-    def columns(self, plan: Direct, scene: Scene, memory: list[Value]) -> Columns:
-        a, b = (Cells(m, index(0), self.lanes) for m in memory)
-        return Columns(plan, self.lanes, self.vectors, (a, b), scene.tables, scene.part, scene.sign)
+    def columns(self, plan: Direct, scene: FftFunction, memory: list[Value]) -> FftColumns:
+        a, b = (CellArray(m, index(0), self.lanes) for m in memory)
+        return FftColumns(plan, self.lanes, self.vectors, (a, b), scene.tables, scene.part, scene.sign)
 
 
-def _turn(plan: Split, place: Place, tiles: _Tiles, work: Cells, target: Array, start: Value) -> None:
+def _turn(
+    plan: Split, place: FftStageContext, tiles: _Tiles, work: CellArray, target: ComplexArray, start: Value
+) -> None:
     """Multiply a tile by its twiddle factors and store it transposed."""
     lanes, n = tiles.lanes, plan.columns.n
     with loop(0, -(-n // lanes)) as turn:
@@ -267,7 +278,7 @@ def _turn(plan: Split, place: Place, tiles: _Tiles, work: Cells, target: Array, 
                 target.store(Complex(re, im), (column + i) * n + first)
 
 
-def _factor(plan: Split, scene: Scene, row: Value, column: Value, lanes: int) -> Complex:
+def _factor(plan: Split, scene: FftFunction, row: Value, column: Value, lanes: int) -> Complex:
     width = plan.fine.columns
     if plan.coarse is None:
         return scene.tables[plan.fine].load(row * width + column, lanes)

@@ -67,7 +67,7 @@ class Complex:
         return Complex(shuffle(self.re, self.re, order), shuffle(self.im, self.im, order))
 
 
-class Array(Protocol):
+class ComplexArray(Protocol):
     """A line of complex numbers in some layout, to load from or store to."""
 
     def load(self, at: Index, lanes: int) -> Complex:
@@ -78,7 +78,7 @@ class Array(Protocol):
 
 
 @dataclass(frozen=True)
-class Interleaved:
+class InterleavedArray:
     """Interleaved layout (re, im, re, im ...), as in the program's arrays, from number `base` of a buffer on.
 
     Attributes:
@@ -94,15 +94,15 @@ class Interleaved:
     def load(self, at: Index, lanes: int) -> Complex:
         place = (self.base + index(at)) * 2
         if not lanes:
-            return Complex(*(widened(load(self.parts, place + i), self.part) for i in (0, 1)))
+            return Complex(*(to_compute_type(load(self.parts, place + i), self.part) for i in (0, 1)))
         low, high = load(self.parts, place, lanes), load(self.parts, place + lanes, lanes)
         even = list(range(0, 2 * lanes, 2))
         parts = (shuffle(low, high, even), shuffle(low, high, [lane + 1 for lane in even]))
-        return Complex(*(widened(v, self.part) for v in parts))
+        return Complex(*(to_compute_type(v, self.part) for v in parts))
 
     def store(self, value: Complex, at: Index) -> None:
         place, value = (self.base + index(at)) * 2, value.scaled(self.scale)
-        value = Complex(*(narrowed(v, self.parts.element) for v in (value.re, value.im)))
+        value = Complex(*(to_storage_type(v, self.parts.element) for v in (value.re, value.im)))
         lanes = value.re.lanes
         if not lanes:
             store(value.re, self.parts, place)
@@ -114,7 +114,7 @@ class Interleaved:
 
 
 @dataclass(frozen=True)
-class Planes:
+class PlanarArray:
     """Planar layout: real parts from `base` of a buffer on, imaginary parts `apart` elements later."""
 
     buffer: Value
@@ -132,7 +132,7 @@ class Planes:
 
 
 @dataclass(frozen=True)
-class Reals:
+class RealArray:
     """Real layout: imaginary parts are loaded as zero and not stored."""
 
     buffer: Value
@@ -141,20 +141,20 @@ class Reals:
     scale: float = 1.0
 
     def load(self, at: Index, lanes: int) -> Complex:
-        re = widened(load(self.buffer, self.base + index(at), lanes), self.part)
+        re = to_compute_type(load(self.buffer, self.base + index(at), lanes), self.part)
         return Complex(re, constant(0.0, re.type))
 
     def store(self, value: Complex, at: Index) -> None:
         re = value.re if self.scale == 1.0 else value.re * self.scale
-        store(narrowed(re, self.buffer.element), self.buffer, self.base + index(at))
+        store(to_storage_type(re, self.buffer.element), self.buffer, self.base + index(at))
 
 
 @dataclass(frozen=True)
 class ConjugateProduct:
     """Fuse a table product into the store: stores the conjugate of each number times the table's."""
 
-    array: Array
-    table: Planes
+    array: ComplexArray
+    table: PlanarArray
 
     def load(self, at: Index, lanes: int) -> Complex:
         return self.array.load(at, lanes)
@@ -164,7 +164,7 @@ class ConjugateProduct:
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellArray:
     """Cell layout: one number for each lane at each place, from cell `base` of a buffer on."""
 
     buffer: Value
@@ -181,13 +181,13 @@ class Cells:
         store(value.im, self.buffer, place + self.width)
 
 
-def broadcast(array: Array, at: Index, lanes: int) -> Complex:
+def broadcast(array: ComplexArray, at: Index, lanes: int) -> Complex:
     """Load one number and broadcast it to all lanes."""
     value = array.load(at, 0)
     return Complex(splat(value.re, lanes), splat(value.im, lanes))
 
 
-def collected(values: Sequence[Complex]) -> Complex:
+def vector_of_numbers(values: Sequence[Complex]) -> Complex:
     """Build a vector from single numbers, one per lane."""
     made = zeros(values[0].re.type, len(values))
     for lane, value in enumerate(values):
@@ -201,14 +201,14 @@ def zeros(part: ir.Type, lanes: int) -> Complex:
     return Complex(zero, zero)
 
 
-def widened(value: Value, part: ir.Type) -> Value:
+def to_compute_type(value: Value, part: ir.Type) -> Value:
     """Extend the value, or each of its lanes, to the compute type."""
     if value.element == part:
         return value
     return Value(arith.extf(vector_of(value.lanes, part), value.ssa))
 
 
-def narrowed(value: Value, part: ir.Type) -> Value:
+def to_storage_type(value: Value, part: ir.Type) -> Value:
     """Truncate to the storage type: the inverse of `widened`."""
     if value.element == part:
         return value

@@ -27,16 +27,16 @@ from stablexla.targets.codegen.emission import (
     vector_of,
 )
 from stablexla.targets.cpu.fft.columns import Tables
-from stablexla.targets.cpu.fft.numbers import Array, Complex, broadcast, collected, zeros
+from stablexla.targets.cpu.fft.numbers import Complex, ComplexArray, broadcast, vector_of_numbers, zeros
 
 
-class Access(Protocol):
+class SweepAccess(Protocol):
     """How a sweep loads numbers and table entries: along one line or across lines."""
 
-    def load(self, array: Array, k: Value) -> Complex:
+    def load(self, array: ComplexArray, k: Value) -> Complex:
         """Load the numbers from k on."""
 
-    def mirrored(self, array: Array, k: Value) -> Complex:
+    def mirrored(self, array: ComplexArray, k: Value) -> Complex:
         """Load the numbers from k downwards, in this order."""
 
     def root(self, table: Table, k: Value) -> Complex:
@@ -45,7 +45,7 @@ class Access(Protocol):
     def same_root(self, table: Table, k: Value) -> Complex:
         """Broadcast the root of unity at k of a table."""
 
-    def picked(self, array: Array, places: Value) -> Complex:
+    def picked(self, array: ComplexArray, places: Value) -> Complex:
         """Gather the numbers at `places`, which are integers stored as a table's floats."""
 
     def zero(self) -> Complex:
@@ -60,10 +60,10 @@ class AlongLine:
     part: ir.Type
     lanes: int
 
-    def load(self, array: Array, k: Value) -> Complex:
+    def load(self, array: ComplexArray, k: Value) -> Complex:
         return array.load(k, self.lanes)
 
-    def mirrored(self, array: Array, k: Value) -> Complex:
+    def mirrored(self, array: ComplexArray, k: Value) -> Complex:
         return array.load(k - max(0, self.lanes - 1), self.lanes).reversed()
 
     def root(self, table: Table, k: Value) -> Complex:
@@ -72,11 +72,11 @@ class AlongLine:
     def same_root(self, table: Table, k: Value) -> Complex:
         return broadcast(self.tables[table], k, self.lanes)
 
-    def picked(self, array: Array, places: Value) -> Complex:
+    def picked(self, array: ComplexArray, places: Value) -> Complex:
         words = _words(places)
         if not self.lanes:
             return array.load(words[0], 0)
-        return collected([array.load(word, 0) for word in words])
+        return vector_of_numbers([array.load(word, 0) for word in words])
 
     def zero(self) -> Complex:
         return zeros(self.part, self.lanes)
@@ -90,10 +90,10 @@ class AcrossLines:
     part: ir.Type
     lanes: int
 
-    def load(self, array: Array, k: Value) -> Complex:
+    def load(self, array: ComplexArray, k: Value) -> Complex:
         return array.load(k, self.lanes)
 
-    def mirrored(self, array: Array, k: Value) -> Complex:
+    def mirrored(self, array: ComplexArray, k: Value) -> Complex:
         return array.load(k, self.lanes)
 
     def root(self, table: Table, k: Value) -> Complex:
@@ -102,7 +102,7 @@ class AcrossLines:
     def same_root(self, table: Table, k: Value) -> Complex:
         return self.root(table, k)
 
-    def picked(self, array: Array, places: Value) -> Complex:
+    def picked(self, array: ComplexArray, places: Value) -> Complex:
         return array.load(_words(places)[0], self.lanes)
 
     def zero(self) -> Complex:
@@ -116,7 +116,7 @@ def _words(places: Value) -> list[Value]:
     return [cast_index(word, ir.IndexType.get()) for word in each]
 
 
-Step = Callable[[Access, Value], None]
+Step = Callable[[SweepAccess, Value], None]
 # Applies a step to the indices of a half-open range.
 Each = Callable[[Index, Index, Step], None]
 
@@ -158,40 +158,40 @@ def across(tables: Tables, part: ir.Type, lanes: int) -> Each:
 # ---- convolutions ----------------------------------------------------------------------------------------------------
 
 
-def chirp(each: Each, plan: Bluestein, source: Array, target: Array) -> None:
+def chirp(each: Each, plan: Bluestein, source: ComplexArray, target: ComplexArray) -> None:
     """Multiply the line by the chirp and pad with zeros to the length of the convolution (Bluestein)."""
     each(0, plan.n, lambda access, k: target.store(access.load(source, k) * access.root(plan.chirp, k), k))
     each(plan.n, plan.inner.n, lambda access, k: target.store(access.zero(), k))
 
 
-def convolve(each: Each, plan: Bluestein, source: Array, target: Array) -> None:
+def convolve(each: Each, plan: Bluestein, source: ComplexArray, target: ComplexArray) -> None:
     """Multiply by the chirp's spectrum and conjugate (Bluestein)."""
 
-    def step(access: Access, k: Value) -> None:
+    def step(access: SweepAccess, k: Value) -> None:
         target.store((access.load(source, k) * access.root(plan.spectrum, k)).conjugate(), k)
 
     each(0, plan.inner.n, step)
 
 
-def unchirp(each: Each, plan: Bluestein, source: Array, target: Array) -> None:
+def unchirp(each: Each, plan: Bluestein, source: ComplexArray, target: ComplexArray) -> None:
     """Multiply the conjugate by the chirp (Bluestein)."""
 
-    def step(access: Access, k: Value) -> None:
+    def step(access: SweepAccess, k: Value) -> None:
         target.store(access.load(source, k).conjugate() * access.root(plan.chirp, k), k)
 
     each(0, plan.n, step)
 
 
-def reorder(each: Each, plan: Rader, source: Array, target: Array) -> None:
+def rader_permute(each: Each, plan: Rader, source: ComplexArray, target: ComplexArray) -> None:
     """Permute all numbers of the line but the first into the order of Rader's convolution."""
 
-    def step(access: Access, k: Value) -> None:
+    def step(access: SweepAccess, k: Value) -> None:
         target.store(access.picked(source, access.root(plan.places, k).re), k)
 
     each(0, plan.n - 1, step)
 
 
-def add_first(plan: Rader, source: Array, product: Array, target: Array, one: Access) -> None:
+def add_first(plan: Rader, source: ComplexArray, product: ComplexArray, target: ComplexArray, one: SweepAccess) -> None:
     """Add the line's first number to each sum, and store the sum of all numbers as the first result (Rader).
 
     `product` holds the conjugates of a spectrum's products, whose first number was multiplied by -1 / (n - 1).
@@ -202,10 +202,10 @@ def add_first(plan: Rader, source: Array, product: Array, target: Array, one: Ac
     target.store(first + sums.conjugate().scaled(-(plan.n - 1.0)), zero)
 
 
-def reorder_back(each: Each, plan: Rader, source: Array, target: Array) -> None:
+def rader_unpermute(each: Each, plan: Rader, source: ComplexArray, target: ComplexArray) -> None:
     """Permute the conjugates into the order of the result, whose first number is already stored (Rader)."""
 
-    def step(access: Access, k: Value) -> None:
+    def step(access: SweepAccess, k: Value) -> None:
         target.store(access.picked(source, access.root(plan.places, k).im).conjugate(), k + 1)
 
     each(0, plan.n - 1, step)
@@ -214,12 +214,12 @@ def reorder_back(each: Each, plan: Rader, source: Array, target: Array) -> None:
 # ---- real-input transforms -------------------------------------------------------------------------------------------
 
 
-def copy(each: Each, count: int, source: Array, target: Array) -> None:
+def copy(each: Each, count: int, source: ComplexArray, target: ComplexArray) -> None:
     """Copy the first `count` numbers."""
     each(0, count, lambda access, k: target.store(access.load(source, k), k))
 
 
-def _unit(access: Access, plan: RealLine, k: Value) -> Complex:
+def _unit(access: SweepAccess, plan: RealLine, k: Value) -> Complex:
     assert plan.fine is not None
     if plan.coarse is None:
         return access.root(plan.fine, k)
@@ -227,7 +227,9 @@ def _unit(access: Access, plan: RealLine, k: Value) -> Complex:
     return access.root(plan.fine, k % columns) * access.same_root(plan.coarse, k // columns)
 
 
-def join_halves(each: Each, plan: RealLine, source: Array, target: Array, one: Access) -> None:
+def pairs_to_half_spectrum(
+    each: Each, plan: RealLine, source: ComplexArray, target: ComplexArray, one: SweepAccess
+) -> None:
     """Compute a real-input half spectrum from the transform of adjacent pairs taken as complex numbers.
 
     `source` has room for one number more than that transform, which is set to the first.
@@ -235,7 +237,7 @@ def join_halves(each: Each, plan: RealLine, source: Array, target: Array, one: A
     half = plan.n // 2
     source.store(one.load(source, index(0)), index(half))
 
-    def step(access: Access, k: Value) -> None:
+    def step(access: SweepAccess, k: Value) -> None:
         a, b = access.load(source, k), access.mirrored(source, half - k).conjugate()
         both = a + b + ((a - b) * _unit(access, plan, k)).times_i(-1)
         target.store(both.scaled(0.5), k)
@@ -243,11 +245,13 @@ def join_halves(each: Each, plan: RealLine, source: Array, target: Array, one: A
     each(0, half + 1, step)
 
 
-def part_halves(each: Each, plan: RealLine, source: Array, target: Array, one: Access) -> None:
-    """Invert `join_halves`, times 2; the first and the last number of `source` are taken to be real."""
+def half_spectrum_to_pairs(
+    each: Each, plan: RealLine, source: ComplexArray, target: ComplexArray, one: SweepAccess
+) -> None:
+    """Invert `pairs_to_half_spectrum`, times 2; the first and the last number of `source` are taken to be real."""
     half = plan.n // 2
 
-    def step(access: Access, k: Value) -> None:
+    def step(access: SweepAccess, k: Value) -> None:
         a, b = access.load(source, k), access.mirrored(source, half - k).conjugate()
         target.store(a + b + ((a - b) * _unit(access, plan, k)).times_i(1), k)
 
@@ -256,7 +260,9 @@ def part_halves(each: Each, plan: RealLine, source: Array, target: Array, one: A
     target.store(Complex(first + last, first - last), index(0))
 
 
-def mirror(each: Each, plan: RealLine, source: Array, target: Array, one: Access) -> None:
+def expand_half_spectrum(
+    each: Each, plan: RealLine, source: ComplexArray, target: ComplexArray, one: SweepAccess
+) -> None:
     """Expand the half spectrum of an odd number of real numbers by symmetry; its first number is taken to be real."""
     n, kept = plan.n, plan.n // 2 + 1
     copy(each, kept, source, target)

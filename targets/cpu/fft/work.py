@@ -16,14 +16,14 @@ from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.codegen.sweeps import grain_of
 from stablexla.targets.codegen.views import as_parts
 from stablexla.targets.cpu.fft.columns import Tables
-from stablexla.targets.cpu.fft.numbers import Planes
+from stablexla.targets.cpu.fft.numbers import PlanarArray
 
 # Workspace of a work item up to this size is on the thread's stack; larger ones share slabs of the arena.
 STACK_BYTES = 1 << 19
 
 
 @dataclass(frozen=True)
-class Scene:
+class FftFunction:
     """The function being emitted: its buffers, as arrays of real and imaginary parts, and its twiddle tables."""
 
     source: Value
@@ -36,7 +36,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Phase:
+class FftPhase:
     """Independent work items, run by one parallel-for.
 
     Attributes:
@@ -47,17 +47,17 @@ class Phase:
 
     units: int
     memory: tuple[int, ...]
-    write: Callable[[Scene, list[Value], Value], None]
+    write: Callable[[FftFunction, list[Value], Value], None]
     nanoseconds: float
 
 
 @dataclass
-class Program:
+class FftProgram:
     """The phases of a transform in order, and the scratch buffers shared between them."""
 
     target: CpuTarget
     part: ir.Type
-    phases: list[Phase] = field(default_factory=list)
+    phases: list[FftPhase] = field(default_factory=list)
     scratch: list[int] = field(default_factory=list)
 
     @property
@@ -92,11 +92,11 @@ class Program:
         in_place = ((0, 0),) if plan.kind in ("FFT", "IFFT") else ()
         return Emitted(rows[-1][1], rows[-1][2], scratch, in_place=in_place, phases=tuple(rows))
 
-    def _groups(self, phase: Phase) -> int:
+    def _groups(self, phase: FftPhase) -> int:
         """Return the number of groups of work items, each with a slab of the arena; 0 when the stack is enough."""
         return 0 if self.fits_stack(sum(phase.memory)) else min(phase.units, 2 * self.target.num_threads)
 
-    def _write(self, phase: Phase, groups: int, arguments: KernelArguments, plan: Transform) -> None:
+    def _write(self, phase: FftPhase, groups: int, arguments: KernelArguments, plan: Transform) -> None:
         scene = self._scene(arguments, plan)
         lo, hi = Value(arguments.lo), Value(arguments.hi)
         if not groups:
@@ -114,14 +114,14 @@ class Program:
             with loop(first, last) as unit:
                 phase.write(scene, memory, unit.iv)
 
-    def _scene(self, arguments: KernelArguments, plan: Transform) -> Scene:
-        tables: dict[Table, Planes] = {}
+    def _scene(self, arguments: KernelArguments, plan: Transform) -> FftFunction:
+        tables: dict[Table, PlanarArray] = {}
         for table, buffer in zip(plan.tables, arguments.inputs[1:], strict=True):
-            tables[table] = Planes(Value(buffer), index(0), table.size)
+            tables[table] = PlanarArray(Value(buffer), index(0), table.size)
         scratch = [Value(b) for b in arguments.scratch[: len(self.scratch)]]
         source, result = as_parts(arguments.inputs[0]), as_parts(arguments.results[0])
         sign = 1 if plan.kind in ("IFFT", "IRFFT") else -1
-        return Scene(source, result, scratch, tables, self.part, self.lanes, sign)
+        return FftFunction(source, result, scratch, tables, self.part, self.lanes, sign)
 
 
 def _part_of(buffer: Value, at: Value, size: int) -> Value:

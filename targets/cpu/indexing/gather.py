@@ -29,9 +29,9 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.match.gather import Axis
+from stablexla.targets.codegen.match.gather import GatherAxis
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
-from stablexla.targets.codegen.sweeps import duration, grain_of, sweep, unrolled
+from stablexla.targets.codegen.sweeps import estimate_ns, grain_of, unroll_factor, vector_loop
 from stablexla.targets.cpu.emitters import emitter
 
 LINE = 64
@@ -54,8 +54,8 @@ class _Plan:
         lines: cache lines of a row to prefetch.
     """
 
-    vectors: list[Axis]
-    slices: list[Axis]
+    vectors: list[GatherAxis]
+    slices: list[GatherAxis]
     starts: list[tuple[int, int, int]]
     index_type: ElementType
     size: int
@@ -75,12 +75,12 @@ def emit_gather(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         _write(plan, arguments)
     items = prod(axis.extent for axis in plan.vectors)
     elements = prod(axis.extent for axis in plan.slices)
-    return Emitted(items=items, grain=grain_of(duration(1, elements, 2 * elements * plan.size, target), items))
+    return Emitted(items=items, grain=grain_of(estimate_ns(1, elements, 2 * elements * plan.size, target), items))
 
 
 def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     operand, indices = (v.type for v in kernel.inputs)
-    axes = [Axis(*row) for row in kernel.config["axes"]]
+    axes = [GatherAxis(*row) for row in kernel.config["axes"]]
     count = max((i + 1 for i, axis in enumerate(axes) if axis.index_step), default=0)
     vectors, slices = axes[:count], axes[count:]
     is_array = isinstance(indices, ir.RankedTensorType) and not isinstance(operand.element_type, ir.ComplexType)
@@ -142,7 +142,7 @@ def _first_element(plan: _Plan, indices: Value, vector: Value) -> Value:
     return found
 
 
-def _copy(plan: _Plan, axes: Sequence[Axis], operand: Value, read: Value, result: Value, written: Value) -> None:
+def _copy(plan: _Plan, axes: Sequence[GatherAxis], operand: Value, read: Value, result: Value, written: Value) -> None:
     """Emit the loop nest over a slice."""
     axis, *rest = axes
     if rest:
@@ -158,4 +158,4 @@ def _copy(plan: _Plan, axes: Sequence[Axis], operand: Value, read: Value, result
             store_lanes(load_lanes(operand, read + at, plan.lanes, count), result, written + at, count)
         return []
 
-    sweep(axis.extent, plan.lanes, step, [[]] * unrolled(1, axis.extent // plan.lanes))
+    vector_loop(axis.extent, plan.lanes, step, [[]] * unroll_factor(1, axis.extent // plan.lanes))

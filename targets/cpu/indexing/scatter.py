@@ -39,7 +39,7 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
-from stablexla.targets.codegen.sweeps import WORTHWHILE_NS, sweep, unrolled
+from stablexla.targets.codegen.sweeps import WORTHWHILE_NS, unroll_factor, vector_loop
 from stablexla.targets.cpu.emitters import emitter
 
 LINE = 64
@@ -54,7 +54,7 @@ LOOK_NS, ELEMENT_NS = 0.5, 1.5
 
 
 @dataclass(frozen=True)
-class Axis:
+class ScatterAxis:
     """A loop over a window: its trip count, and its strides in the operand and the updates, in elements."""
 
     extent: int
@@ -91,7 +91,7 @@ class _Plan:
     unit: int
     places: int
     unique: bool
-    window: list[Axis]
+    window: list[ScatterAxis]
     lanes: int
     lines: tuple[int, int]
     ahead: int
@@ -128,7 +128,7 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     if any(number >= 0 for number in config["moved"]):
         return None
     operand = kernel.inputs[0].type
-    window, starts = [Axis(*row) for row in config["window"]], [tuple(row) for row in config["starts"]]
+    window, starts = [ScatterAxis(*row) for row in config["window"]], [tuple(row) for row in config["starts"]]
     (count, index_step, operand_step, update_step), *others = config["outer"] or ((1, 0, 0, 0),)
     if others or count >= 1 << 31 or not starts:
         return None
@@ -194,7 +194,7 @@ def _widest(value: ir.Value) -> int:
 HALF = 4
 
 
-class Listing:
+class WindowList:
     """A list of the windows that begin at [low, low + size)."""
 
     def __init__(self, listed: Value, low: Value, size: Value) -> None:
@@ -281,7 +281,7 @@ class _Writer:
         first, last = (lo, hi) if plan.unique else (index(0), index(plan.count))
         low, size = (index(0), index(plan.places)) if plan.unique else (lo, hi - lo)
         listed = alloca(min(BLOCK, plan.count) + HALF, ir.IntegerType.get_signless(32))
-        listing = Listing(listed, low, size)
+        listing = WindowList(listed, low, size)
         one = (plan.index_step, len(plan.starts), plan.operand_step) == (1, 1, 0)
         in_vectors = one and plan.places < 1 << 31 and plan.count >= MANY
         with loop(first, last, BLOCK) as block:
@@ -340,7 +340,7 @@ class _Writer:
             if self._plan.across:
                 self._combine(at, given, 0)
             else:
-                *outer, row = self._plan.window or [Axis(1, 1, 1)]
+                *outer, row = self._plan.window or [ScatterAxis(1, 1, 1)]
                 self._over_window(outer, at, given, lambda at, given: self._row(row, at, given))
 
     def _ask_for(self, window: Value) -> None:
@@ -353,7 +353,9 @@ class _Writer:
             step = LINE * 8 // bits_of(self._updates.element)
             prefetch(self._updates, window * self._plan.update_step + line * step)
 
-    def _over_window(self, axes: Sequence[Axis], at: Value, given: Value, turn: Callable[[Value, Value], None]) -> None:
+    def _over_window(
+        self, axes: Sequence[ScatterAxis], at: Value, given: Value, turn: Callable[[Value, Value], None]
+    ) -> None:
         if not axes:
             turn(at, given)
             return
@@ -362,7 +364,7 @@ class _Writer:
             there, here = at + each.iv * axis.operand_step, given + each.iv * axis.update_step
             self._over_window(rest, there, here, turn)
 
-    def _row(self, axis: Axis, at: Value, given: Value) -> None:
+    def _row(self, axis: ScatterAxis, at: Value, given: Value) -> None:
         """Emit the last loop of a window; the remainder of whole vectors in halves, quarters ... of one."""
         lanes = self._plan.lanes
         whole = axis.extent // lanes * lanes if lanes else axis.extent
@@ -371,7 +373,7 @@ class _Writer:
             self._combine(at + turn * axis.operand_step, given + turn * axis.update_step, lanes)
             return totals
 
-        sweep(whole, lanes, step, [[]] * unrolled(1, whole // lanes if lanes else 1))
+        vector_loop(whole, lanes, step, [[]] * unroll_factor(1, whole // lanes if lanes else 1))
         while whole < axis.extent:
             lanes //= 2
             if axis.extent - whole >= lanes:

@@ -40,13 +40,13 @@ from stablexla.targets.codegen.views import as_parts
 LARGEST = 64
 ROOM = 1 << 18
 # Independent accumulators in flight.
-ABREAST = 4
+ACCUMULATORS = 4
 
 Number = tuple[Value, ...]
 
 
 @dataclass(frozen=True)
-class Field:
+class LaneField:
     """Arithmetic on real or complex numbers in lanes: one vector of real parts, or one each of both parts."""
 
     part: ir.Type
@@ -54,7 +54,7 @@ class Field:
     parts: int
 
     @classmethod
-    def of(cls, element: ir.Type, target: CpuTarget) -> Field:
+    def of(cls, element: ir.Type, target: CpuTarget) -> LaneField:
         part = element.element_type if isinstance(element, ir.ComplexType) else element
         lanes = max(2, target.vector_bits // (8 * element_bytes(part)))
         return cls(part, lanes, 2 if isinstance(element, ir.ComplexType) else 1)
@@ -91,10 +91,10 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Side:
+class InterleavedMatrices:
     """Interleaved matrices, one per lane: element number k of all of them at k."""
 
-    field: Field
+    field: LaneField
     buffer: Value
 
     def get(self, at: Index) -> Number:
@@ -136,17 +136,17 @@ class Side:
                 store(extract(row, lane), parts, start + turn.iv)
 
 
-def several(low: Index, high: Index, write: Callable[[Value, int], None]) -> None:
+def unrolled_loop(low: Index, high: Index, write: Callable[[Value, int], None]) -> None:
     """Emit `write(i, count)` for i from low to high, unrolled by ABREAST, with a remainder loop one by one."""
     first, last = index(low), index(high)
-    middle = first + (last - first) // ABREAST * ABREAST
-    with loop(first, middle, ABREAST) as turn:
-        write(turn.iv, ABREAST)
+    middle = first + (last - first) // ACCUMULATORS * ACCUMULATORS
+    with loop(first, middle, ACCUMULATORS) as turn:
+        write(turn.iv, ACCUMULATORS)
     with loop(middle, last) as turn:
         write(turn.iv, 1)
 
 
-def sums(
+def accumulate_numbers(
     low: Index, high: Index, starts: Sequence[Number], step: Callable[[Value, list[Number]], list[Number]]
 ) -> list[Number]:
     """Emit a loop that carries accumulators, real or complex."""
@@ -158,7 +158,7 @@ def sums(
     return [tuple(flat[i : i + kinds]) for i in range(0, len(flat), kinds)]
 
 
-def _fits(field: Field, batch: int, n: int, elements: int) -> bool:
+def _fits(field: LaneField, batch: int, n: int, elements: int) -> bool:
     room = elements * field.parts * field.lanes * element_bytes(field.part) <= ROOM
     return n <= LARGEST and room and 2 * batch >= field.lanes
 
@@ -170,13 +170,13 @@ def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit Cholesky factorizations vectorized across the batch, one matrix per lane."""
     batch, n, _ = kernel.results[0].type.shape
     with kernel.func.context:
-        field = Field.of(kernel.results[0].type.element_type, target)
+        field = LaneField.of(kernel.results[0].type.element_type, target)
     if not _fits(field, batch, n, n * n):
         return None
     function, arguments = kernel.declare()
     with emitting(function, target):
         given, made = as_parts(arguments.inputs[0]), as_parts(arguments.results[0])
-        side = Side(field, alloca(n * n * field.parts * field.lanes, field.part))
+        side = InterleavedMatrices(field, alloca(n * n * field.parts * field.lanes, field.part))
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             starts = _starts(item.iv, field, batch, n * n)
             side.gather(given, starts, n * n)
@@ -186,7 +186,7 @@ def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     return Emitted(items, grain_of(n * n * (n + 6) * 0.3 * field.parts**2, items), in_place=((0, 0),))
 
 
-def _starts(block: Value, field: Field, batch: int, size: int) -> list[Value]:
+def _starts(block: Value, field: LaneField, batch: int, size: int) -> list[Value]:
     """Return the offset of each lane's matrix; the surplus lanes of the last block repeat the last matrix."""
     places = [minimum(block * field.lanes + lane, batch - 1) for lane in range(field.lanes)]
     return [place * (size * field.parts) for place in places]
@@ -196,8 +196,8 @@ def _starts(block: Value, field: Field, batch: int, size: int) -> list[Value]:
 class _Factor:
     """In-place Cholesky: x_ij = (a_ij - sum over k < j of x_ik * conj(x_jk)) / x_jj, with x_ij for l_ij or u_ji."""
 
-    field: Field
-    side: Side
+    field: LaneField
+    side: InterleavedMatrices
     n: int
     lower: bool
 
@@ -211,7 +211,7 @@ class _Factor:
             (rest,) = self._rests(j, j, 1)
             diagonal = Value(math.sqrt(rest[0].ssa))
             self.side.put((diagonal, self.field.constant(0.0)[0])[: self.field.parts], self.at(j, j))
-            several(j + 1, self.n, lambda i, count: self._divided(i, j, count, diagonal))
+            unrolled_loop(j + 1, self.n, lambda i, count: self._divided(i, j, count, diagonal))
             with loop(0, j) as above:
                 self.side.put(self.field.constant(0.0), self.at(above.iv, j))
             columns.yields(columns.args[0] & rest[0].gt(0.0))
@@ -232,7 +232,7 @@ class _Factor:
             rows = [self.side.get(self.at(i + row, k)) for row in range(count)]
             return [self.field.subtract_product(s, x, y) for s, x in zip(totals, rows, strict=True)]
 
-        return sums(0, j, [self.side.get(self.at(i + row, j)) for row in range(count)], step)
+        return accumulate_numbers(0, j, [self.side.get(self.at(i + row, j)) for row in range(count)], step)
 
 
 # ---- triangular systems ----------------------------------------------------------------------------------------------
@@ -243,14 +243,14 @@ def emit_solve_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     batch, rows, columns = kernel.results[0].type.shape
     n, size = kernel.inputs[0].type.shape[-1], rows * columns
     with kernel.func.context:
-        field = Field.of(kernel.results[0].type.element_type, target)
+        field = LaneField.of(kernel.results[0].type.element_type, target)
     if not _fits(field, batch, n, n * n + size):
         return None
     function, arguments = kernel.declare()
     with emitting(function, target):
         a, b, made = (as_parts(v) for v in (*arguments.inputs, *arguments.results))
-        matrix = Side(field, alloca(n * n * field.parts * field.lanes, field.part))
-        right = Side(field, alloca(size * field.parts * field.lanes, field.part))
+        matrix = InterleavedMatrices(field, alloca(n * n * field.parts * field.lanes, field.part))
+        right = InterleavedMatrices(field, alloca(size * field.parts * field.lanes, field.part))
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             matrix.gather(a, _starts(item.iv, field, batch, n * n), n * n)
             starts = _starts(item.iv, field, batch, size)
@@ -264,7 +264,15 @@ def emit_solve_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 class _System:
     """Forward or backward substitution: x_i = (b_i - sum over k of m_ik * x_k) / m_ii, in place of b."""
 
-    def __init__(self, field: Field, matrix: Side, right: Side, n: int, others: int, config: dict[str, object]) -> None:
+    def __init__(
+        self,
+        field: LaneField,
+        matrix: InterleavedMatrices,
+        right: InterleavedMatrices,
+        n: int,
+        others: int,
+        config: dict[str, object],
+    ) -> None:
         self.field, self.given, self.right, self.n, self.others = field, matrix, right, n, others
         self.left, self.unit = bool(config["left_side"]), bool(config["unit_diagonal"])
         self.conjugated = config["transpose_a"] == "ADJOINT"
@@ -281,7 +289,7 @@ class _System:
     def write(self) -> None:
         with loop(0, self.n) as turn:
             i = turn.iv if self.forward else index(self.n - 1) - turn.iv
-            several(0, self.others, lambda other, count: self._elements(turn.iv, i, other, count))
+            unrolled_loop(0, self.others, lambda other, count: self._elements(turn.iv, i, other, count))
 
     def _elements(self, turn: Value, i: Value, other: Value, count: int) -> None:
         places = [other + c for c in range(count)]
@@ -292,7 +300,7 @@ class _System:
             xs = [self.right.get(self.at(k, place)) for place in places]
             return [self.field.subtract_product(s, m, x) for s, x in zip(totals, xs, strict=True)]
 
-        rests = sums(0, turn, [self.right.get(self.at(i, place)) for place in places], step)
+        rests = accumulate_numbers(0, turn, [self.right.get(self.at(i, place)) for place in places], step)
         for place, rest in zip(places, rests, strict=True):
             x = rest if self.unit else self.field.divide(rest, self.matrix(i, i))
             self.right.put(x, self.at(i, place))

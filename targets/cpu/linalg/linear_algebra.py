@@ -20,10 +20,10 @@ from stablexla.targets.cpu.linalg.lanes import emit_cholesky_in_lanes, emit_solv
 from stablexla.targets.host.fortran import (
     FortranFunction,
     address_at,
-    address_of_letter,
+    address_of_character,
     address_of_number,
     address_of_one,
-    one_thread_each,
+    single_threaded_blas,
 )
 from stablexla.targets.host.lapack import LETTERS
 
@@ -49,8 +49,8 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         given, made = Value(arguments.inputs[0]), Value(arguments.results[0])
         triangle = _Triangle(n, kernel.config["lower"])
         info = alloca(1, ir.IntegerType.get_signless(32))
-        size, letter = address_of_number(n), address_of_letter("U" if triangle.lower else "L")
-        with one_thread_each(kernel, batch > 1), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        size, letter = address_of_number(n), address_of_character("U" if triangle.lower else "L")
+        with single_threaded_blas(kernel, batch > 1), loop(Value(arguments.lo), Value(arguments.hi)) as item:
             first = item.iv * (n * n)
             triangle.copy(given, made, first)
             potrf.call([letter, size, address_at(made, first), size, address_at(info)])
@@ -78,11 +78,11 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             "transposed": {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}[config["transpose_a"]],
             "diagonal": "U" if config["unit_diagonal"] else "N",
         }
-        letters = [address_of_letter(word) for word in words.values()]
+        letters = [address_of_character(word) for word in words.values()]
         one = address_of_one(kernel.results[0].type.element_type)
         numbers = [address_of_number(columns), address_of_number(rows), one]
         sizes = [address_of_number(n), address_of_number(columns)]
-        with one_thread_each(kernel, batch > 1), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with single_threaded_blas(kernel, batch > 1), loop(Value(arguments.lo), Value(arguments.hi)) as item:
             matrix, made = _solve_in_result(arguments, item.iv, n, rows * columns)
             trsm.call([*letters, *numbers, matrix, sizes[0], made, sizes[1]])
     return Emitted(batch, grain_of(CALL_NS + work / RATE, batch), in_place=((0, 1),))

@@ -29,10 +29,10 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Ref
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.scope import Scope, weight, widest_lanes
-from stablexla.targets.codegen.sweeps import duration, grain_of
+from stablexla.targets.codegen.scope import LoopScope, body_cost, widest_lanes
+from stablexla.targets.codegen.sweeps import estimate_ns, grain_of
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.cpu.movement.boxes import Assembly, Box, assembly_of
+from stablexla.targets.cpu.movement.boxes import Assembly, Box, match_assembly
 
 # Bytes of a block of lines; elements of a part of a longer line.
 BLOCK_BYTES, PART = 32 << 10, 16 << 10
@@ -43,7 +43,7 @@ HEAVY = 24
 @emitter("general", priority=30)
 def emit_assembly(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit insertions into an uninitialized array or a splat, or an update of one block of an array."""
-    whole = assembly_of(kernel)
+    whole = match_assembly(kernel)
     if whole is None or any(_segments(whole, band) is None for band in _bands(whole)):
         return None
     writer = _Writer(whole, target)
@@ -51,9 +51,9 @@ def emit_assembly(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     with emitting(function, target):
         writer.write(arguments)
     items = prod(writer.extents)
-    cost = 1 + sum(weight(node.block) for box in whole.boxes for node in box.nest.maps)
+    cost = 1 + sum(body_cost(node.block) for box in whole.boxes for node in box.nest.maps)
     elements = max(1, writer.elements // max(1, items))
-    time = duration(cost, elements, 2 * elements * writer.size, target)
+    time = estimate_ns(cost, elements, 2 * elements * writer.size, target)
     updates = ((0, whole.base),) if whole.base is not None else ()
     return Emitted(items, grain_of(time, items), updates=updates)
 
@@ -76,7 +76,7 @@ class _Segment:
     @property
     def weight(self) -> int:
         """Approximate instructions for each vector."""
-        return sum(weight(node.block) for box in self.boxes if box is not None for node in box.nest.maps)
+        return sum(body_cost(node.block) for box in self.boxes if box is not None for node in box.nest.maps)
 
 
 def _bands(whole: Assembly) -> list[list[Box]]:
@@ -170,7 +170,7 @@ class _Writer:
     def write(self, arguments: KernelArguments) -> None:
         """Emit the loop over work items."""
         self.result = Value(arguments.results[0])
-        top = Scope(arguments)
+        top = LoopScope(arguments)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             *outer, block, part = split_index(item.iv, self.extents)
             low, high = index(0), index(self.line)
@@ -182,14 +182,14 @@ class _Writer:
                 at = [*outer, row.iv] if self.has_rows else []
                 self._row(top, at, low, high)
 
-    def _row(self, top: Scope, at: list[Value], low: Value, high: Value) -> None:
+    def _row(self, top: LoopScope, at: list[Value], low: Value, high: Value) -> None:
         """Emit the part [low, high) of the line at `at`."""
         if self.whole.base is not None:
             self._line(top, at, self.bands[0], low, high)
             return
         self._choose(top, at, list(self.bands), low, high)
 
-    def _choose(self, top: Scope, at: list[Value], bands: list[_Band], low: Value, high: Value) -> None:
+    def _choose(self, top: LoopScope, at: list[Value], bands: list[_Band], low: Value, high: Value) -> None:
         if not bands:
             if self.whole.background is not None:
                 self._line(top, at, ([], [_Segment(0, self.line, ())]), low, high)
@@ -224,7 +224,7 @@ class _Writer:
                 found = each if found is None else found & each
         return found
 
-    def _line(self, top: Scope, at: list[Value], band: _Band, low: Value, high: Value) -> None:
+    def _line(self, top: LoopScope, at: list[Value], band: _Band, low: Value, high: Value) -> None:
         boxes, segments = band
         rows = {id(box): top.inside(self._inside(box, at)) for box in boxes}
         start = index(0)
@@ -237,7 +237,7 @@ class _Writer:
         for segment in segments:
             self._segment(top, rows, segment, start, low, high)
 
-    def _start(self, top: Scope, box: Box, d: int) -> Value:
+    def _start(self, top: LoopScope, box: Box, d: int) -> Value:
         start = box.starts[d]
         return index(start) if isinstance(start, int) else top.argument(start.arg_number)
 
@@ -253,7 +253,7 @@ class _Writer:
         return places
 
     def _segment(
-        self, top: Scope, rows: dict[int, Scope], segment: _Segment, line: Value, low: Value, high: Value
+        self, top: LoopScope, rows: dict[int, LoopScope], segment: _Segment, line: Value, low: Value, high: Value
     ) -> None:
         """Emit the intersection of a segment with [low, high) of its line."""
         apart = max(1, len(segment.boxes))
@@ -268,7 +268,7 @@ class _Writer:
         while lanes > count:
             lanes //= 2
         inner = len(self.whole.shape) - 1
-        sources: list[tuple[Scope, Ref]] = []
+        sources: list[tuple[LoopScope, Ref]] = []
         for box in segment.boxes or (None,):
             if box is None:
                 assert self.whole.background is not None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.targets.codegen.kernel import Kernel
-from stablexla.targets.codegen.loop_nest import Load, Map, Nest, Ref, analyse, regroup, row_major
+from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Ref, analyze_nest, collapse_loops, row_major
 
 # The most parts that are interleaved, such as pairs of numbers.
 MOST_WOVEN = 4
@@ -29,7 +29,7 @@ class Box:
         steps: stride in each dimension, in elements of the result.
     """
 
-    nest: Nest
+    nest: LoopNest
     starts: list[int | ir.Value]
     steps: list[int]
 
@@ -70,7 +70,7 @@ class Assembly:
     base: int | None
 
 
-def assembly_of(kernel: Kernel) -> Assembly | None:
+def match_assembly(kernel: Kernel) -> Assembly | None:
     """Match a kernel as an assembly, or return None."""
     if len(kernel.results) != 1 or not isinstance(kernel.results[0].type, ir.RankedTensorType):
         return None
@@ -104,7 +104,7 @@ class _PartOfKernel:
     results: list[ir.Value]
 
 
-def _nest_of(kernel: Kernel, value: ir.Value) -> Nest | None:
+def _nest_of(kernel: Kernel, value: ir.Value) -> LoopNest | None:
     """Return the loop nest that computes a value of the kernel."""
     needed, waiting = set(), [value]
     while waiting:
@@ -113,7 +113,7 @@ def _nest_of(kernel: Kernel, value: ir.Value) -> Nest | None:
             needed.add(maker)
             waiting += list(maker.operands)
     part = _PartOfKernel([op for op in kernel.ops if op in needed], [value])
-    nest = analyse(part, merge=False)
+    nest = analyze_nest(part, merge=False)
     everything = frozenset(range(len(nest.extents))) if nest is not None else frozenset()
     if nest is None or nest.folds or nest.stores[0].domain != everything:
         return None
@@ -151,7 +151,7 @@ def _box(kernel: Kernel, op: ir.Operation) -> Box | None:
     return Box(nest, starts, [1 if n == 1 else step for n, step in zip(shape, steps, strict=True)])
 
 
-def _spread(nest: Nest, shape: list[int]) -> bool:
+def _spread(nest: LoopNest, shape: list[int]) -> bool:
     """Give the nest a loop for each dimension of `shape`, including those of extent 1."""
     wide = [d for d, n in enumerate(shape) if n != 1]
     if [shape[d] for d in wide] != (nest.extents if wide else []):
@@ -260,7 +260,7 @@ def _weave_last(whole: Assembly) -> None:
         outer, step = box.starts[-2], box.steps[-2]
         assert isinstance(last, int)
         assert isinstance(outer, int)
-        regroup(box.nest, [*([d] for d in range(len(box.sizes) - 2)), [len(box.sizes) - 1, len(box.sizes) - 2]])
+        collapse_loops(box.nest, [*([d] for d in range(len(box.sizes) - 2)), [len(box.sizes) - 1, len(box.sizes) - 2]])
         box.starts[-2:] = [outer * apart + last]
         box.steps[-2:] = [step * apart]
     whole.shape[-2:] = [whole.shape[-2] * apart]
@@ -307,7 +307,7 @@ def _regroup(whole: Assembly, groups: Sequence[Sequence[int]]) -> None:
             starts.append(start)
         box.starts = starts
         box.steps = [max(box.steps[d] for d in group) for group in groups]
-        regroup(box.nest, [_widest_last(box, group) for group in groups])
+        collapse_loops(box.nest, [_widest_last(box, group) for group in groups])
     whole.shape = [_count([shape[d] for d in group]) for group in groups]
 
 

@@ -56,7 +56,7 @@ LINE = 64
 
 
 @dataclass(frozen=True)
-class Axis:
+class TransposeAxis:
     """A loop: its trip count, and its strides in the operand and in the result, in elements."""
 
     extent: int
@@ -65,11 +65,11 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Move:
+class Permutation:
     """A permutation: elements of input `number` go along `axes` (in the result's order) through `body`."""
 
     number: int
-    axes: tuple[Axis, ...]
+    axes: tuple[TransposeAxis, ...]
     operation: ir.Operation
 
     @property
@@ -85,7 +85,7 @@ class Move:
 def emit_transpose(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit permutations of dimensions of one array; return None for anything else."""
     with kernel.func.context, ir.Location.unknown():
-        move = match_move(kernel)
+        move = match_permutation(kernel)
         if move is None:
             return None
         if any(axis.extent == 0 for axis in move.axes):
@@ -98,7 +98,7 @@ def emit_transpose(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 # --- matching ------------------------------------------------------------------------------------------------
 
 
-def match_move(kernel: Kernel) -> Move | None:
+def match_permutation(kernel: Kernel) -> Permutation | None:
     """Match `kernel` as a permutation, or return None."""
     ops = [op for op in kernel.ops if op.name not in ("arith.constant", "tensor.empty")]
     if len(ops) != 1 or list(ops[0].results) != kernel.results or len(kernel.results) != 1:
@@ -111,7 +111,7 @@ def match_move(kernel: Kernel) -> Move | None:
     if strides is None:
         return None
     shape = list(kernel.results[0].type.shape)
-    return Move(kernel.inputs.index(arrays[0]), _merged(shape, strides), op)
+    return Permutation(kernel.inputs.index(arrays[0]), _merged(shape, strides), op)
 
 
 def _source_strides(op: ir.Operation, position: int, shape: list[int]) -> list[int] | None:
@@ -144,17 +144,17 @@ def _row_major(shape: list[int]) -> list[int]:
     return [math.prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
-def _merged(shape: list[int], strides: list[int]) -> tuple[Axis, ...]:
+def _merged(shape: list[int], strides: list[int]) -> tuple[TransposeAxis, ...]:
     """Return the loops of trip count above 1, collapsing those that are adjacent in both arrays."""
-    axes: list[Axis] = []
+    axes: list[TransposeAxis] = []
     for extent, source, target in zip(shape, strides, _row_major(shape), strict=True):
         if extent == 1:
             continue
         if axes and axes[-1].source == source * extent:
-            axes[-1] = Axis(axes[-1].extent * extent, source, target)
+            axes[-1] = TransposeAxis(axes[-1].extent * extent, source, target)
         else:
-            axes.append(Axis(extent, source, target))
-    return tuple(axes) or (Axis(1, 1, 1),)
+            axes.append(TransposeAxis(extent, source, target))
+    return tuple(axes) or (TransposeAxis(1, 1, 1),)
 
 
 # --- code ----------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def _merged(shape: list[int], strides: list[int]) -> tuple[Axis, ...]:
 class _Mover:
     """Loads, the body, and stores, inside the function being emitted."""
 
-    def __init__(self, kernel: Kernel, move: Move, arguments: KernelArguments, nontemporal: bool) -> None:
+    def __init__(self, kernel: Kernel, move: Permutation, arguments: KernelArguments, nontemporal: bool) -> None:
         # Complex numbers without a body are copied as integers.
         self.source, self.result = (
             (Value if move.body else as_words)(buffer)
@@ -200,7 +200,7 @@ def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
     return Emitted(items=1, grain=1)
 
 
-def _lanes(kernel: Kernel, move: Move, target: CpuTarget) -> int:
+def _lanes(kernel: Kernel, move: Permutation, target: CpuTarget) -> int:
     """Return the vector width at which a square tile fits the registers; 0 for elements without vectors."""
     types = [kernel.inputs[move.number].type.element_type, kernel.results[0].type.element_type]
     scalar_body = move.body is not None and not can_clone(move.body)
@@ -219,7 +219,7 @@ def _goes_past_caches(kernel: Kernel, line: int, lanes: int, target: CpuTarget) 
     return large and line * width % LINE == 0 and lanes * width >= 16
 
 
-def _emit_lines(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
+def _emit_lines(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitted:
     """Emit copies of whole lines; a work item is a block of the innermost loop over lines."""
     lanes = _lanes(kernel, move, target)
     *outer, line = move.axes
@@ -242,7 +242,7 @@ def _emit_lines(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
     return Emitted(math.prod(extents), _grain(block * line.extent * width))
 
 
-def _emit_copy(kernel: Kernel, move: Move, lanes: int, target: CpuTarget) -> Emitted:
+def _emit_copy(kernel: Kernel, move: Permutation, lanes: int, target: CpuTarget) -> Emitted:
     width = bits_of(kernel.results[0].type.element_type) // 8
     size = move.axes[-1].extent
     block = min(size, ITEM_BYTES // width)
@@ -256,7 +256,7 @@ def _emit_copy(kernel: Kernel, move: Move, lanes: int, target: CpuTarget) -> Emi
     return Emitted(math.ceil(size / block), _grain(block * width))
 
 
-def _start(axes: list[Axis], places: list[Value]) -> tuple[Value, Value]:
+def _start(axes: list[TransposeAxis], places: list[Value]) -> tuple[Value, Value]:
     """Return the offsets in the operand and in the result of one iteration of the outer loops."""
     source, target = index(0), index(0)
     for axis, place in zip(axes, places, strict=True):
@@ -284,7 +284,7 @@ def _grain(bytes_of_item: int) -> int:
 # --- square tiles --------------------------------------------------------------------------------------------
 
 
-def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
+def _emit_squares(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitted:
     """Emit tiled transposes: lines of the operand become columns of the result; a work item is a block of both."""
     lanes = _lanes(kernel, move, target)
     *others, across = move.axes
@@ -338,7 +338,13 @@ class _Squares:
     """Transpose a cache block of (rows, columns): lines of the operand, and elements of each."""
 
     def __init__(
-        self, mover: _Mover, along: Axis, across: Axis, block: tuple[int, int], lanes: int, buffered: bool
+        self,
+        mover: _Mover,
+        along: TransposeAxis,
+        across: TransposeAxis,
+        block: tuple[int, int],
+        lanes: int,
+        buffered: bool,
     ) -> None:
         self.mover, self.along, self.across = mover, along, across
         self.rows, self.columns = block

@@ -34,17 +34,17 @@ from stablexla.targets.codegen.emission import (
     vector_of,
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.loop_nest import Load, Map, Ref, analyse, reachable
+from stablexla.targets.codegen.loop_nest import Load, Map, Ref, analyze_nest, reachable
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.reductions import ArgBest
-from stablexla.targets.codegen.row_passes import Chain, chain_of
-from stablexla.targets.codegen.scope import Scope
-from stablexla.targets.codegen.sweeps import Items, duration, grain_of
+from stablexla.targets.codegen.reductions import ArgReduction
+from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
+from stablexla.targets.codegen.scope import LoopScope
+from stablexla.targets.codegen.sweeps import WorkItems, estimate_ns, grain_of
 from stablexla.targets.cpu.emitters import emitter
 
 # Vectors of a block and of one iteration (unroll factor), and the prefetch distance. 4096 rows of 4096 floats take
 # 2.34 ms with blocks of 256 vectors, 2.18 ms with these, and 1.95 ms with prefetch; their sum reduction takes 1.88 ms.
-BLOCK, ABREAST, AHEAD_BYTES = 64, 4, 8 << 10
+BLOCK, UNROLL, AHEAD_BYTES = 64, 4, 8 << 10
 # Blocks of a part of a long row, and the number of rows from which on rows alone occupy all threads.
 BLOCKS_OF_PART, ENOUGH_ROWS = 64, 16
 
@@ -54,30 +54,30 @@ Best = list[Value]
 @emitter("row", "reduce", "general", priority=40)
 def emit_arg_search(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit one argmax or argmin over the innermost loop, for rows of at least two iterations of vectors."""
-    nest = analyse(kernel)
-    chain = chain_of(nest) if nest is not None else None
+    nest = analyze_nest(kernel)
+    chain = schedule_rows(nest) if nest is not None else None
     if nest is None or chain is None or len(chain.passes) != 1 or chain.passes[0].stores or 0 in nest.extents:
         return None
     (folding, *others) = chain.passes[0].foldings
-    if others or not isinstance(folding, ArgBest) or chain.columns != {chain.inner}:
+    if others or not isinstance(folding, ArgReduction) or chain.columns != {chain.inner}:
         return None
     lanes = _lanes(folding, target)
-    if bits_of(folding.selection.type) < 32 or nest.extents[-1] < 2 * ABREAST * lanes:
+    if bits_of(folding.selection.type) < 32 or nest.extents[-1] < 2 * UNROLL * lanes:
         return None
     search = _Search(chain, folding, lanes, target)
-    items = Items(chain.rows, tuple(nest.extents[d] for d in chain.rows))
-    time = duration(chain.cost, search.extent, search.extent * bits_of(folding.selection.stored) // 8, target) + 20
+    items = WorkItems(chain.rows, tuple(nest.extents[d] for d in chain.rows))
+    time = estimate_ns(chain.cost, search.extent, search.extent * bits_of(folding.selection.stored) // 8, target) + 20
     if items.count < ENOUGH_ROWS and search.parts > 1:
         return _emit_parts(kernel, search, items, time)
     function, arguments = kernel.declare()
     with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        row = Scope(arguments).inside(items.split(item.iv)[0])
+        row = LoopScope(arguments).inside(items.split(item.iv)[0])
         search.prepare(row)
         search.finish(row, search.best_block(row, index(0), index(search.blocks)))
     return Emitted(items.count, grain_of(time, items.count))
 
 
-def _lanes(folding: ArgBest, target: CpuTarget) -> int:
+def _lanes(folding: ArgReduction, target: CpuTarget) -> int:
     """Return the vector width of the widest type that the compared values are computed in; indices are scalars."""
     nodes = list(reachable([folding.fold.operands[folding.selection.value]]))
     bits = [bits_of(folding.selection.type)]
@@ -86,15 +86,15 @@ def _lanes(folding: ArgBest, target: CpuTarget) -> int:
     return max(2, target.vector_bits // max(bits))
 
 
-def _emit_parts(kernel: Kernel, search: _Search, rows: Items, time: float) -> Emitted:
+def _emit_parts(kernel: Kernel, search: _Search, rows: WorkItems, time: float) -> Emitted:
     """Emit two phases: the best block of each part of a row, then the reduction over the parts and the search."""
     scratch = tuple((str(t), rows.count * search.parts) for t in search.types)
     names = (kernel.impl_name + "_parts", kernel.impl_name)
     function, arguments = kernel.declare(scratch, names[0])
-    items = Items(rows.dims, rows.extents, search.parts)
+    items = WorkItems(rows.dims, rows.extents, search.parts)
     with emitting(function, search.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, part = items.split(item.iv)
-        row = Scope(arguments).inside(at)
+        row = LoopScope(arguments).inside(at)
         search.prepare(row)
         first = part * BLOCKS_OF_PART
         best = search.best_block(row, first, minimum(first + BLOCKS_OF_PART, search.blocks))
@@ -102,7 +102,7 @@ def _emit_parts(kernel: Kernel, search: _Search, rows: Items, time: float) -> Em
             store(value, Value(buffer), item.iv)
     function, arguments = kernel.declare(scratch, names[1])
     with emitting(function, search.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        row = Scope(arguments).inside(rows.split(item.iv)[0])
+        row = LoopScope(arguments).inside(rows.split(item.iv)[0])
         search.prepare(row)
         search.finish(row, search.best_part(arguments, item.iv * search.parts))
     grain = grain_of(time / search.parts, items.count)
@@ -114,8 +114,8 @@ def _emit_parts(kernel: Kernel, search: _Search, rows: Items, time: float) -> Em
 class _Search:
     """Code of the search in one row: its best value, and the first index that holds it."""
 
-    chain: Chain
-    folding: ArgBest
+    chain: RowPasses
+    folding: ArgReduction
     lanes: int
     target: CpuTarget
 
@@ -149,14 +149,14 @@ class _Search:
         """The compared value."""
         return self.folding.fold.operands[self.folding.selection.value]
 
-    def prepare(self, row: Scope) -> None:
+    def prepare(self, row: LoopScope) -> None:
         """Hoist the values that are invariant along the row."""
         row.prepare([self.ref], frozenset((self.chain.inner,)), self.lanes)
 
-    def value(self, row: Scope, number: Value) -> Value:
+    def value(self, row: LoopScope, number: Value) -> Value:
         """Load vector number `number` of a row; numbers beyond the end give the last vector."""
         at = number * self.lanes
-        if self.extent % (self.lanes * ABREAST):
+        if self.extent % (self.lanes * UNROLL):
             at = minimum(at, self.extent - self.lanes)
         here = row.inside({self.chain.inner: at}, lane=self.chain.inner, lanes=self.lanes)
         return self.folding.selection.widened(splat(here.value(self.ref), self.lanes))
@@ -170,7 +170,7 @@ class _Search:
         size = math.prod(self.chain.nest.extents)
         return [node for node in nodes if size * bits_of(node.element) // 8 > self.target.l2_bytes]
 
-    def prefetch(self, row: Scope, number: Value) -> None:
+    def prefetch(self, row: LoopScope, number: Value) -> None:
         """Prefetch the streams some vectors ahead of this one."""
         here = row.inside({self.chain.inner: number * self.lanes})
         for node in self.streams:
@@ -184,7 +184,7 @@ class _Search:
 
     # --- the best value ---------------------------------------------------------------------------------------
 
-    def best_block(self, row: Scope, first: Value, last: Value) -> Best:
+    def best_block(self, row: LoopScope, first: Value, last: Value) -> Best:
         """Reduce some blocks to the best value and the first block that holds it."""
         worst = constant(self.folding.selection.worst(), self.types[0])
         with loop(first, last, 1, [worst, cast_index(first, self.types[1])]) as block:
@@ -192,25 +192,25 @@ class _Search:
             block.yields(*self.better(found, block.args))
         return block.results
 
-    def _best_of(self, row: Scope, block: Value) -> Value:
+    def _best_of(self, row: LoopScope, block: Value) -> Value:
         """Reduce a block to its best value, in ABREAST accumulators; NaN if the block holds one."""
         worst = constant(self.folding.selection.worst(), vector_of(self.lanes, self.types[0]))
         floats = is_float(worst.type)
         flags = vector_of(self.lanes, ir.IntegerType.get_signless(bits_of(worst.type)))
-        starts = [worst] * ABREAST + [constant(0, flags)] * (ABREAST // 2 if floats else 0)
+        starts = [worst] * UNROLL + [constant(0, flags)] * (UNROLL // 2 if floats else 0)
         last = minimum((block + 1) * BLOCK, self.vectors)
-        with loop(block * BLOCK, last, ABREAST, starts) as turn:
-            for u in range(ABREAST):
+        with loop(block * BLOCK, last, UNROLL, starts) as turn:
+            for u in range(UNROLL):
                 self.prefetch(row, turn.iv + u)
-            values = [self.value(row, turn.iv + u) for u in range(ABREAST)]
+            values = [self.value(row, turn.iv + u) for u in range(UNROLL)]
             best = [self._extreme(v, b) for v, b in zip(values, turn.args, strict=False)]
             nans = []
-            for pair, before in enumerate(turn.args[ABREAST:]):
+            for pair, before in enumerate(turn.args[UNROLL:]):
                 a, b = values[2 * pair : 2 * pair + 2]  # one comparison tells whether either is a NaN
                 unordered = arith.cmpf(arith.CmpFPredicate.UNO, a.ssa, b.ssa)
                 nans.append(before | Value(arith.extsi(flags, unordered)))
             turn.yields(*best, *nans)
-        totals, nans = turn.results[:ABREAST], turn.results[ABREAST:]
+        totals, nans = turn.results[:UNROLL], turn.results[UNROLL:]
         while len(totals) > 1:
             totals = [self._extreme(a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)]
         extreme = self._across(totals[0])
@@ -244,7 +244,7 @@ class _Search:
 
     # --- its index --------------------------------------------------------------------------------------------
 
-    def finish(self, row: Scope, best: Best) -> None:
+    def finish(self, row: LoopScope, best: Best) -> None:
         """Find the best value's index in its block, and store the results."""
         place = self._place(row, best)
         here = row.inside({self.chain.inner: place})
@@ -254,7 +254,7 @@ class _Search:
         for s, value in zip(self.chain.row_stores, values, strict=True):
             row.store(s, value)
 
-    def _place(self, row: Scope, best: Best) -> Value:
+    def _place(self, row: LoopScope, best: Best) -> Value:
         """Search a block for the first index that holds the value."""
         index_type = ir.IndexType.get()
         first = cast_index(best[1], index_type) * BLOCK
@@ -273,21 +273,21 @@ class _Search:
             none = Value(vector.reduction(wide.element, vector.CombiningKind.OR, wide.ssa)).eq(0)
             scf.ConditionOp(none.ssa, [at.ssa])
         with ir.InsertionPoint(after):
-            scf.YieldOp([(Value(after.arguments[0]) + ABREAST).ssa])
+            scf.YieldOp([(Value(after.arguments[0]) + UNROLL).ssa])
         group = Value(search.results[0])
         found: Value | None = None
         for u, hit in reversed(list(enumerate(self._hits(row, group, wanted)))):
             lane = self._first_lane(hit)
             at = (group + u) * self.lanes
-            if self.extent % (self.lanes * ABREAST):
+            if self.extent % (self.lanes * UNROLL):
                 at = minimum(at, self.extent - self.lanes)
             here = at + cast_index(lane, index_type)
             found = here if found is None else select(lane.lt(self.lanes), here, found)
         assert found is not None
         return found
 
-    def _hits(self, row: Scope, group: Value, wanted: Value) -> list[Value]:
-        return [self.folding.selection.equal(self.value(row, group + u), wanted) for u in range(ABREAST)]
+    def _hits(self, row: LoopScope, group: Value, wanted: Value) -> list[Value]:
+        return [self.folding.selection.equal(self.value(row, group + u), wanted) for u in range(UNROLL)]
 
     def _first_lane(self, hit: Value) -> Value:
         """Count trailing zeros of a mask: the first true lane, or the lane count or more when there is none."""

@@ -25,24 +25,24 @@ from stablexla.targets.codegen.emission import (
     vector_of,
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.loop_nest import Ref, analyse
+from stablexla.targets.codegen.loop_nest import Ref, analyze_nest
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.reductions import ArgBest, Folding, OneByOne
-from stablexla.targets.codegen.row_passes import Chain, chain_of
-from stablexla.targets.codegen.scope import Scope, lanes_for
-from stablexla.targets.codegen.sums.blocked import LONGEST
-from stablexla.targets.codegen.sums.stored import StoredSums
+from stablexla.targets.codegen.reductions import ArgReduction, IndependentReductions, VectorReduction
+from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
+from stablexla.targets.codegen.scope import LoopScope, lanes_for
+from stablexla.targets.codegen.sums.blocked import LONGEST_RUNNING_SUM
+from stablexla.targets.codegen.sums.stored import CompensatedSums
 from stablexla.targets.codegen.sweeps import (
-    Items,
-    Part,
+    LoopPart,
     Totals,
-    duration,
+    WorkItems,
+    carried_loop,
+    estimate_ns,
     flat,
     grain_of,
-    joined,
-    sweep,
-    turns,
-    unrolled,
+    reduction_tree,
+    unroll_factor,
+    vector_loop,
 )
 from stablexla.targets.cpu.emitters import emitter
 
@@ -57,17 +57,17 @@ PANEL_BYTES = 16 << 10
 @emitter("row", "reduce", "general", priority=10)
 def emit_reduction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit kernels of a single pass whose accumulators can be combined."""
-    nest = analyse(kernel)
-    chain = chain_of(nest) if nest is not None else None
+    nest = analyze_nest(kernel)
+    chain = schedule_rows(nest) if nest is not None else None
     if nest is None or chain is None or len(chain.passes) != 1 or chain.passes[0].stores or 0 in nest.extents:
         return None
     lanes = lanes_for(nest, target)
     foldings = chain.passes[0].foldings
     if chain.inner in chain.columns:
-        if not all(isinstance(f, OneByOne | ArgBest) for f in foldings) or not lanes:
+        if not all(isinstance(f, IndependentReductions | ArgReduction) for f in foldings) or not lanes:
             return None
         return _emit_long(kernel, _Long(chain, lanes, target))
-    totals = [f for f in foldings if isinstance(f, OneByOne)]
+    totals = [f for f in foldings if isinstance(f, IndependentReductions)]
     if len(totals) != len(foldings):
         return None
     return _emit_deep(kernel, _Deep(chain, totals, lanes, target), target)
@@ -76,7 +76,7 @@ def emit_reduction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 class _Reduction:
     """State shared by row reductions (_Long) and column reductions (_Deep)."""
 
-    def __init__(self, chain: Chain, foldings: Sequence[Folding], lanes: int, target: CpuTarget) -> None:
+    def __init__(self, chain: RowPasses, foldings: Sequence[VectorReduction], lanes: int, target: CpuTarget) -> None:
         self.chain, self.foldings, self.lanes, self.target = chain, foldings, lanes, target
         self.types = [t for f in foldings for t in f.types]
         self.extents = chain.nest.extents
@@ -107,7 +107,7 @@ class _Reduction:
             first += len(folding.types)
         return out
 
-    def finish(self, scope: Scope, totals: Totals) -> None:
+    def finish(self, scope: LoopScope, totals: Totals) -> None:
         """Emit the epilogue: store the results computed from the accumulators at `scope`."""
         for folding, part in zip(self.foldings, self.split(totals), strict=True):
             scope.put(folding.fold, folding.finish(scope, part))
@@ -125,42 +125,42 @@ Span = tuple[Value, Value]
 class _Long(_Reduction):
     """Row reductions along the innermost loop, split into blocks or iterations of an outer reduced loop."""
 
-    def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
-        foldings = [f.streaming() if isinstance(f, OneByOne) else f for f in chain.passes[0].foldings]
+    def __init__(self, chain: RowPasses, lanes: int, target: CpuTarget) -> None:
+        foldings = [f.streaming() if isinstance(f, IndependentReductions) else f for f in chain.passes[0].foldings]
         super().__init__(chain, foldings, lanes, target)
         self.columns = sorted(chain.columns)
         rows = chain.rows
         extents = tuple(self.extents[d] for d in rows)
-        self.rows = Items(rows, extents)
+        self.rows = WorkItems(rows, extents)
         # A part is a block of the only reduced loop, or some iterations of the outermost one.
         outermost = self.extents[self.columns[0]]
         self.part_turns = -(-LONG_BLOCK * outermost // chain.length)
         self.parts = -(-outermost // self.part_turns)
-        self.items = Items(rows, extents, self.parts)
+        self.items = WorkItems(rows, extents, self.parts)
 
     @property
     def pays(self) -> bool:
         """Whether the cost model favors splitting rows."""
         return self.rows.count < FEW_ITEMS and self.chain.length >= 2 * LONG_BLOCK and self.parts > 1
 
-    def part(self, row: Scope, part: Value) -> Totals:
+    def part(self, row: LoopScope, part: Value) -> Totals:
         """Return the partial sums of one part of a row."""
         vectors = min(LONG_BLOCK, self.extents[self.inner]) // self.lanes
-        unroll = unrolled(self.chain.cost, vectors)
+        unroll = unroll_factor(self.chain.cost, vectors)
         sets = [flat([f.start(row, self.lanes, u * self.lanes) for f in self.foldings]) for u in range(unroll)]
         row.prepare(self.refs, self.chain.columns, self.lanes)
         start = part * self.part_turns
         if len(self.columns) == 1:
-            sets = self._sweep(row, sets, Part(start, start + LONG_BLOCK, part.eq(self.parts - 1)))
+            sets = self._sweep(row, sets, LoopPart(start, start + LONG_BLOCK, part.eq(self.parts - 1)))
         else:
             stop = minimum(start + self.part_turns, self.extents[self.columns[0]])
             sets = self._walk(row, self.columns, sets, (start, stop))
-        return self._across(row, joined(sets, self.join))
+        return self._across(row, reduction_tree(sets, self.join))
 
-    def _across(self, row: Scope, totals: Totals) -> Totals:
+    def _across(self, row: LoopScope, totals: Totals) -> Totals:
         return flat([f.across(row, part) for f, part in zip(self.foldings, self.split(totals), strict=True)])
 
-    def _walk(self, scope: Scope, dims: Sequence[int], sets: list[Totals], span: Span) -> list[Totals]:
+    def _walk(self, scope: LoopScope, dims: Sequence[int], sets: list[Totals], span: Span) -> list[Totals]:
         def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
             here = scope.inside({dims[0]: at})
             here.prepare(self.refs, frozenset(dims[1:]), self.lanes)
@@ -168,14 +168,14 @@ class _Long(_Reduction):
                 return self._sweep(here, sets, None)
             return self._walk(here, dims[1:], sets, (index(0), index(self.extents[dims[1]])))
 
-        return turns(*span, 1, sets, deeper)
+        return carried_loop(*span, 1, sets, deeper)
 
-    def _sweep(self, scope: Scope, sets: list[Totals], part: Part | None) -> list[Totals]:
+    def _sweep(self, scope: LoopScope, sets: list[Totals], part: LoopPart | None) -> list[Totals]:
         def step(at: Value, count: int | None, totals: Totals) -> Totals:
             here = scope.inside({self.inner: at}, lane=self.inner, lanes=self.lanes, count=count)
             return flat([f.step(here, t) for f, t in zip(self.foldings, self.split(totals), strict=True)])
 
-        return sweep(self.extents[self.inner], self.lanes, step, sets, part)
+        return vector_loop(self.extents[self.inner], self.lanes, step, sets, part)
 
 
 def _emit_long(kernel: Kernel, plan: _Long) -> Emitted | None:
@@ -186,16 +186,16 @@ def _emit_long(kernel: Kernel, plan: _Long) -> Emitted | None:
     function, arguments = kernel.declare(scratch, names[0])
     with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, part = plan.items.split(item.iv)
-        for total, buffer in zip(plan.part(Scope(arguments).inside(at), part), arguments.scratch, strict=True):
+        for total, buffer in zip(plan.part(LoopScope(arguments).inside(at), part), arguments.scratch, strict=True):
             store(total, Value(buffer), item.iv)
     function, arguments = kernel.declare(scratch, names[1])
     with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, _ = plan.rows.split(item.iv)
-        row = Scope(arguments).inside(at)
+        row = LoopScope(arguments).inside(at)
         first = item.iv * plan.parts
         plan.finish(row, _joined_parts(plan, arguments, first, 1, 0))
     length = plan.chain.length // plan.parts
-    time = duration(plan.chain.cost, length, plan.bytes() * length, plan.target)
+    time = estimate_ns(plan.chain.cost, length, plan.bytes() * length, plan.target)
     return _two_phases(names, plan.items.count, grain_of(time, plan.items.count), plan.rows.count, scratch)
 
 
@@ -235,7 +235,9 @@ class _Place:
 class _Deep(_Reduction):
     """Column reductions: the reduced loops lie outside the innermost one, and rows are added up, several at a time."""
 
-    def __init__(self, chain: Chain, foldings: Sequence[OneByOne], lanes: int, target: CpuTarget) -> None:
+    def __init__(
+        self, chain: RowPasses, foldings: Sequence[IndependentReductions], lanes: int, target: CpuTarget
+    ) -> None:
         super().__init__(chain, foldings, lanes, target)
         self.totals = list(foldings)
         self.columns = sorted(chain.columns)
@@ -247,9 +249,9 @@ class _Deep(_Reduction):
         self.panel = max(256, room // 256 * 256)
         panels = -(-width // self.panel)
         outer = [d for d in chain.rows if d != self.inner]
-        self.outer = Items(tuple(outer), tuple(self.extents[d] for d in outer), panels)
+        self.outer = WorkItems(tuple(outer), tuple(self.extents[d] for d in outer), panels)
         self.parts, self.rows_of_part = self._cut()
-        self.items = Items(self.outer.dims, (*self.outer.extents, panels), self.parts)
+        self.items = WorkItems(self.outer.dims, (*self.outer.extents, panels), self.parts)
 
     def _cut(self) -> tuple[int, int]:
         """Return the number of parts that the outermost reduced loop is split into, and the trip count of each."""
@@ -274,46 +276,46 @@ class _Deep(_Reduction):
         vectors = self.padded // max(1, self.lanes) * len(self.types)
         return vectors <= self.target.num_vector_registers // 2
 
-    def panel_part(self, panel: Value) -> Part | None:
+    def panel_part(self, panel: Value) -> LoopPart | None:
         """Return the columns of a panel."""
         panels = self.outer.blocks
         if panels == 1:
             return None
         start = panel * self.panel
-        return Part(start, start + self.panel, panel.eq(panels - 1))
+        return LoopPart(start, start + self.panel, panel.eq(panels - 1))
 
-    def columns_do(self, step: Callable[[Value, int | None], None], part: Part | None) -> None:
+    def columns_do(self, step: Callable[[Value, int | None], None], part: LoopPart | None) -> None:
         """Emit the loop `step(column, count)` over all vectors of a panel."""
 
         def one(at: Value, count: int | None, _: Totals) -> Totals:
             step(at, count)
             return []
 
-        sweep(self.extents[self.inner], self.lanes, one, [[]], part)
+        vector_loop(self.extents[self.inner], self.lanes, one, [[]], part)
 
-    def at_column(self, scope: Scope, at: Value, count: int | None) -> Scope:
+    def at_column(self, scope: LoopScope, at: Value, count: int | None) -> LoopScope:
         """Return the scope of a vector of columns."""
         return scope.inside({self.inner: at}, lane=self.inner, lanes=self.lanes, count=count)
 
     # --- accumulation -------------------------------------------------------------------------------------
 
-    def prepare(self, scope: Scope) -> None:
+    def prepare(self, scope: LoopScope) -> None:
         """Hoist the values that are invariant over rows and columns."""
         scope.prepare(self.refs, self.chain.columns | {self.inner}, self.lanes)
 
-    def rows_at(self, scope: Scope, first: Value, count: int) -> list[Scope]:
+    def rows_at(self, scope: LoopScope, first: Value, count: int) -> list[LoopScope]:
         """Return the scopes of adjacent rows, with their addresses computed."""
         rows = [scope.inside({self.columns[-1]: first + i}) for i in range(count)]
         for row in rows:
             row.prepare(self.refs, frozenset((self.inner,)), self.lanes)
         return rows
 
-    def sum_of_rows(self, rows: Sequence[Scope], at: Value, count: int | None) -> Totals:
+    def sum_of_rows(self, rows: Sequence[LoopScope], at: Value, count: int | None) -> Totals:
         """Reduce a vector of columns over some rows."""
         sets = [flat([f.values(self.at_column(row, at, count), self.lanes) for f in self.totals]) for row in rows]
-        return joined(sets, self.join)
+        return reduction_tree(sets, self.join)
 
-    def add_up(self, scope: Scope, place: _Place, part: Part | None, span: Span) -> None:
+    def add_up(self, scope: LoopScope, place: _Place, part: LoopPart | None, span: Span) -> None:
         """Accumulate the rows of `span` of the outermost reduced loop, from the identity."""
         self.prepare(scope)
         starts = flat([f.start(scope, self.lanes) for f in self.totals])
@@ -328,10 +330,10 @@ class _Deep(_Reduction):
         self._add_blocks(scope, self.columns, panel, span)
         panel.finish()
 
-    def _add_blocks(self, scope: Scope, dims: Sequence[int], panel: _Panel, span: Span) -> None:
+    def _add_blocks(self, scope: LoopScope, dims: Sequence[int], panel: _Panel, span: Span) -> None:
         """Accumulate rows in blocks short enough for running sums, whose partial sums are added to the panel's."""
         additions = -(-prod(self.extents[d] for d in dims[1:]) // self.abreast) if len(dims) > 1 else 1
-        length = LONGEST // additions if len(dims) > 1 else LONGEST * self.abreast
+        length = LONGEST_RUNNING_SUM // additions if len(dims) > 1 else LONGEST_RUNNING_SUM * self.abreast
         turns_here = self.rows_of_part if dims[0] == self.columns[0] else self.extents[dims[0]]
         if not panel.sums:
             self._add_rows(scope, dims, panel.place, panel.part, span)
@@ -348,7 +350,9 @@ class _Deep(_Reduction):
                 inner = (index(0), index(self.extents[dims[1]]))
                 self._add_blocks(scope.inside({dims[0]: turn.iv}), dims[1:], panel, inner)
 
-    def _add_rows(self, scope: Scope, dims: Sequence[int], place: _Place, part: Part | None, span: Span) -> None:
+    def _add_rows(
+        self, scope: LoopScope, dims: Sequence[int], place: _Place, part: LoopPart | None, span: Span
+    ) -> None:
         lo, hi = span
         if len(dims) > 1:
             with loop(lo, hi) as turn:
@@ -362,7 +366,7 @@ class _Deep(_Reduction):
             with loop(main, hi) as turn:
                 self._add(self.rows_at(scope, turn.iv, 1), place, part)
 
-    def _add(self, rows: Sequence[Scope], place: _Place, part: Part | None) -> None:
+    def _add(self, rows: Sequence[LoopScope], place: _Place, part: LoopPart | None) -> None:
         def step(at: Value, count: int | None) -> None:
             where = place.at(at)
             before = [load(b, where, self.lanes) for b in place.buffers]
@@ -372,7 +376,7 @@ class _Deep(_Reduction):
 
         self.columns_do(step, part)
 
-    def finish_panel(self, scope: Scope, place: _Place, part: Part | None) -> None:
+    def finish_panel(self, scope: LoopScope, place: _Place, part: LoopPart | None) -> None:
         """Store the results of a panel."""
         scope.prepare([s.ref for s in self.chain.row_stores], frozenset((self.inner,)), self.lanes)
         for s in self.chain.row_stores:
@@ -386,7 +390,7 @@ class _Deep(_Reduction):
 
     # --- strategies -----------------------------------------------------------------------------------------
 
-    def write_shallow(self, scope: Scope, part: Part | None) -> None:
+    def write_shallow(self, scope: LoopScope, part: LoopPart | None) -> None:
         """Emit the case of few rows: one iteration sums and finishes them."""
         self.prepare(scope)
         rows = self.rows_at(scope, index(0), self.extents[self.columns[0]])
@@ -401,13 +405,13 @@ class _Deep(_Reduction):
         width, step = self.extents[self.inner], max(1, self.lanes)
         return [(index(at), None if at + step <= width else width - at) for at in range(0, width, step)]
 
-    def totals_in_registers(self, scope: Scope, span: Span) -> list[Totals]:
+    def totals_in_registers(self, scope: LoopScope, span: Span) -> list[Totals]:
         """Accumulate each vector of columns over the rows of `span`, in registers."""
         self.prepare(scope)
         starts = flat([f.start(scope, self.lanes) for f in self.totals])
         return self._walk(scope, self.columns, [starts] * len(self.vectors()), span)
 
-    def _walk(self, scope: Scope, dims: Sequence[int], sets: list[Totals], span: Span) -> list[Totals]:
+    def _walk(self, scope: LoopScope, dims: Sequence[int], sets: list[Totals], span: Span) -> list[Totals]:
         lo, hi = span
         if len(dims) > 1:
             inner = (index(0), index(self.extents[dims[1]]))
@@ -415,7 +419,7 @@ class _Deep(_Reduction):
             def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
                 return self._walk(scope.inside({dims[0]: at}), dims[1:], sets, inner)
 
-            return turns(lo, hi, 1, sets, deeper)
+            return carried_loop(lo, hi, 1, sets, deeper)
 
         def add(at: Value, sets: list[Totals], count: int) -> list[Totals]:
             rows = self.rows_at(scope, at, count)
@@ -423,18 +427,18 @@ class _Deep(_Reduction):
             return [self.join(totals, more) for totals, more in zip(sets, sums, strict=True)]
 
         main = lo + (hi - lo) // self.abreast * self.abreast
-        sets = turns(lo, main, self.abreast, sets, lambda at, sets: add(at, sets, self.abreast))
+        sets = carried_loop(lo, main, self.abreast, sets, lambda at, sets: add(at, sets, self.abreast))
         if self.extents[dims[0]] % self.abreast:
-            sets = turns(main, hi, 1, sets, lambda at, sets: add(at, sets, 1))
+            sets = carried_loop(main, hi, 1, sets, lambda at, sets: add(at, sets, 1))
         return sets
 
-    def write_in_registers(self, scope: Scope) -> None:
+    def write_in_registers(self, scope: LoopScope) -> None:
         """Emit the case of few columns: the accumulators stay in registers."""
         sets = self.totals_in_registers(scope, (index(0), index(self.extents[self.columns[0]])))
         for (at, count), totals in zip(self.vectors(), sets, strict=True):
             self.finish(self.at_column(scope, at, count), totals)
 
-    def write_part(self, scope: Scope, place: _Place, part: Part | None, span: Span) -> None:
+    def write_part(self, scope: LoopScope, place: _Place, part: LoopPart | None, span: Span) -> None:
         """Store the partial sums of some rows to `place`."""
         if not self.in_registers:
             self.add_up(scope, place, part, span)
@@ -444,7 +448,7 @@ class _Deep(_Reduction):
             for buffer, total in zip(place.buffers, totals, strict=True):
                 store(total, buffer, place.at(at))
 
-    def write_panel(self, scope: Scope, part: Part | None) -> None:
+    def write_panel(self, scope: LoopScope, part: LoopPart | None) -> None:
         """Emit the case of many columns: a panel's accumulators lie on the thread's stack."""
         origin = part.start if part is not None else index(0)
         buffers = [alloca(min(self.panel, self.padded), t) for t in self.types]
@@ -456,16 +460,16 @@ class _Deep(_Reduction):
 class _Panel:
     """A panel's accumulators, and for long sums the compensated sums of whole blocks of rows."""
 
-    def __init__(self, plan: _Deep, place: _Place, part: Part | None) -> None:
+    def __init__(self, plan: _Deep, place: _Place, part: LoopPart | None) -> None:
         self.plan, self.place, self.part = plan, place, part
         self.origin = part.start if part is not None else index(0)
-        long = prod(plan.extents[d] for d in plan.columns) > LONGEST * plan.abreast
-        self.sums: dict[Value, StoredSums] = {}
+        long = prod(plan.extents[d] for d in plan.columns) > LONGEST_RUNNING_SUM * plan.abreast
+        self.sums: dict[Value, CompensatedSums] = {}
         if long:
             operations = [p.operation for f in plan.totals for p in f.parts for _ in p.types]
             for operation, buffer in zip(operations, place.buffers, strict=True):
                 if operation == "arith.addf":
-                    self.sums[buffer] = StoredSums.make(min(plan.panel, plan.padded), buffer.element)
+                    self.sums[buffer] = CompensatedSums.make(min(plan.panel, plan.padded), buffer.element)
 
     def clear(self) -> None:
         """Initialize the sums to the identity."""
@@ -474,7 +478,7 @@ class _Panel:
     def take(self) -> None:
         """Add the partial sums of a block of rows to those of the blocks before it."""
 
-        def one(sums: StoredSums, buffer: Value, at: Value, lanes: int) -> None:
+        def one(sums: CompensatedSums, buffer: Value, at: Value, lanes: int) -> None:
             sums.add(load(buffer, self.place.at(at), lanes), at - self.origin)
             store(constant(-0.0, vector_of(lanes, buffer.element)), buffer, self.place.at(at))
 
@@ -484,7 +488,7 @@ class _Panel:
         """Store the sums of all blocks back to the accumulators."""
         self._each(lambda sums, b, at, lanes: store(sums.result(at - self.origin, lanes), b, self.place.at(at)))
 
-    def _each(self, do: Callable[[StoredSums, Value, Value, int], None]) -> None:
+    def _each(self, do: Callable[[CompensatedSums, Value, Value, int], None]) -> None:
         def step(at: Value, _: int | None) -> None:
             for buffer, sums in self.sums.items():
                 do(sums, buffer, at, self.plan.lanes)
@@ -494,13 +498,13 @@ class _Panel:
 
 
 def _emit_deep(kernel: Kernel, plan: _Deep, target: CpuTarget) -> Emitted:
-    time = duration(plan.chain.cost, 1, plan.bytes(), target) * prod(plan.extents)
+    time = estimate_ns(plan.chain.cost, 1, plan.bytes(), target) * prod(plan.extents)
     if plan.parts > 1:
         return _emit_deep_parts(kernel, plan, time)
     function, arguments = kernel.declare()
     with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, panel = plan.outer.split(item.iv)
-        scope, part = Scope(arguments).inside(at), plan.panel_part(panel)
+        scope, part = LoopScope(arguments).inside(at), plan.panel_part(panel)
         if plan.shallow:
             plan.write_shallow(scope, part)
         elif plan.in_registers:
@@ -523,11 +527,11 @@ def _emit_deep_parts(kernel: Kernel, plan: _Deep, time: float) -> Emitted:
         place = _Place([Value(b) for b in arguments.scratch], base, index(0))
         first = number * plan.rows_of_part
         last = minimum(first + plan.rows_of_part, plan.extents[plan.columns[0]])
-        plan.write_part(Scope(arguments).inside(at), place, part, (first, last))
+        plan.write_part(LoopScope(arguments).inside(at), place, part, (first, last))
     function, arguments = kernel.declare(scratch, names[1])
     with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, panel = plan.outer.split(item.iv)
-        scope, part = Scope(arguments).inside(at), plan.panel_part(panel)
+        scope, part = LoopScope(arguments).inside(at), plan.panel_part(panel)
         base = (item.iv // plan.outer.blocks) * (plan.parts * plan.padded)
 
         def step(column: Value, count: int | None) -> None:

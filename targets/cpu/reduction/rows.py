@@ -23,12 +23,22 @@ from stablexla.targets.codegen.emission import (
     store,
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.loop_nest import Load, Ref, Store, analyse
+from stablexla.targets.codegen.loop_nest import Load, Ref, Store, analyze_nest
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.reductions import Folding, InOrder, OneByOne
-from stablexla.targets.codegen.row_passes import Chain, Pass, chain_of, in_place, keep_nothing
-from stablexla.targets.codegen.scope import Scope, lanes_for
-from stablexla.targets.codegen.sweeps import Items, Totals, duration, flat, grain_of, joined, sweep, turns, unrolled
+from stablexla.targets.codegen.reductions import IndependentReductions, SequentialReduction, VectorReduction
+from stablexla.targets.codegen.row_passes import RowPass, RowPasses, in_place_pairs, rematerialize_all, schedule_rows
+from stablexla.targets.codegen.scope import LoopScope, lanes_for
+from stablexla.targets.codegen.sweeps import (
+    Totals,
+    WorkItems,
+    carried_loop,
+    estimate_ns,
+    flat,
+    grain_of,
+    reduction_tree,
+    unroll_factor,
+    vector_loop,
+)
 from stablexla.targets.cpu.emitters import emitter
 
 # Most bytes of a thread's stack for values that later passes reload.
@@ -45,8 +55,8 @@ SHORT_ROW = 4
 @emitter("row", "reduce", "general")
 def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit kernels whose reductions are all over the same loops."""
-    nest = analyse(kernel)
-    chain = chain_of(nest) if nest is not None else None
+    nest = analyze_nest(kernel)
+    chain = schedule_rows(nest) if nest is not None else None
     if nest is None or chain is None:
         return None
     lanes = lanes_for(nest, target)
@@ -54,17 +64,17 @@ def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if along and _are_16_bit(chain) and chain.nest.extents[chain.inner] % (2 * lanes) == 0:
         # Whole registers of results allow non-temporal stores, and two dependency chains of roundings overlap.
         lanes *= 2
-    writer: AlongRows | _AcrossRows
-    writer = AlongRows(chain, lanes, target) if along else _AcrossRows(chain, lanes, target)
+    writer: AlongRowPasses | _AcrossRows
+    writer = AlongRowPasses(chain, lanes, target) if along else _AcrossRows(chain, lanes, target)
     function, arguments = kernel.declare()
     with emitting(function, target):
         if writer.items.count:
             writer.write(arguments)
     count = writer.items.count
-    return Emitted(count, grain_of(writer.duration(), count), in_place=in_place(kernel, chain))
+    return Emitted(count, grain_of(writer.duration(), count), in_place=in_place_pairs(kernel, chain))
 
 
-def _are_16_bit(chain: Chain) -> bool:
+def _are_16_bit(chain: RowPasses) -> bool:
     """Return whether rows of 16-bit numbers become such rows."""
     stores = [s for p in chain.passes for s in p.stores]
     places: list[Load | Store] = [*chain.nest.loads, *stores]
@@ -74,7 +84,7 @@ def _are_16_bit(chain: Chain) -> bool:
 class _Rows:
     """State shared by both vectorizations, along and across rows: one step of a pass."""
 
-    def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
+    def __init__(self, chain: RowPasses, lanes: int, target: CpuTarget) -> None:
         self.chain, self.lanes, self.target = chain, lanes, target
         self._scratch: dict[Ref, Value] = {}
         self._nontemporal = {s.result for p in chain.passes for s in p.stores if self._past_the_caches(s)}
@@ -89,12 +99,12 @@ class _Rows:
         """Allocate `elements` of each value that is kept; rematerialize them all if that is too much."""
         kept = [(node, number) for p in self.chain.passes for node in p.saved for number in range(len(node.types))]
         if sum(bits_of(node.types[number]) // 8 * elements for node, number in kept) > SCRATCH_BYTES:
-            keep_nothing(self.chain)
+            rematerialize_all(self.chain)
             return
         for node, number in kept:
             self._scratch[node, number] = alloca(elements, node.types[number])
 
-    def _step(self, now: Pass, here: Scope, place: Index, totals: Totals) -> Totals:
+    def _step(self, now: RowPass, here: LoopScope, place: Index, totals: Totals) -> Totals:
         """Emit one vector of a pass; `place` is the index of the values kept for this vector."""
         for node in now.reused:
             lanes = self.lanes if here.lane in node.deps else 0
@@ -111,10 +121,10 @@ class _Rows:
             here.store(s, value, s.result in self._nontemporal)
         return made
 
-    def _starts(self, now: Pass, scope: Scope, lanes: int, offset: int = 0) -> Totals:
+    def _starts(self, now: RowPass, scope: LoopScope, lanes: int, offset: int = 0) -> Totals:
         return flat([f.start(scope, lanes, offset) for f in now.foldings])
 
-    def _parts(self, now: Pass, totals: Totals) -> list[tuple[Folding, Totals]]:
+    def _parts(self, now: RowPass, totals: Totals) -> list[tuple[VectorReduction, Totals]]:
         """Split the accumulators by reduction."""
         out, first = [], 0
         for folding in now.foldings:
@@ -122,19 +132,19 @@ class _Rows:
             first += len(folding.types)
         return out
 
-    def _join(self, now: Pass, sets: list[Totals]) -> Totals:
+    def _join(self, now: RowPass, sets: list[Totals]) -> Totals:
         if not now.foldings:
             return []
         split = [[t for _, t in self._parts(now, totals)] for totals in sets]
-        each = [joined([s[i] for s in split], f.join) for i, f in enumerate(now.foldings)]
+        each = [reduction_tree([s[i] for s in split], f.join) for i, f in enumerate(now.foldings)]
         return flat(each)
 
-    def _prepare(self, scope: Scope, now: Pass, varying: frozenset[int]) -> None:
+    def _prepare(self, scope: LoopScope, now: RowPass, varying: frozenset[int]) -> None:
         scope.prepare(now.refs, varying, self.lanes)
         for s in now.stores:
             scope.address(s)
 
-    def _store_rows(self, scope: Scope) -> None:
+    def _store_rows(self, scope: LoopScope) -> None:
         # All are computed before the first is stored: it may alias what another one is computed from.
         values = [scope.value(s.ref) for s in self.chain.row_stores]
         for s, value in zip(self.chain.row_stores, values, strict=True):
@@ -144,7 +154,7 @@ class _Rows:
 # --- vectors along the rows ---------------------------------------------------------------------------------------
 
 
-class AlongRows(_Rows):
+class AlongRowPasses(_Rows):
     """Vectorize along rows: the innermost loop is reduced, and lanes are reduced horizontally at its end.
 
     Args:
@@ -154,13 +164,13 @@ class AlongRows(_Rows):
         cached: rows are and stay in a cache: no prefetch, no non-temporal stores.
     """
 
-    def __init__(self, chain: Chain, lanes: int, target: CpuTarget, *, cached: bool = False) -> None:
-        in_order = any(isinstance(f, InOrder) for p in chain.passes for f in p.foldings)
+    def __init__(self, chain: RowPasses, lanes: int, target: CpuTarget, *, cached: bool = False) -> None:
+        in_order = any(isinstance(f, SequentialReduction) for p in chain.passes for f in p.foldings)
         if in_order:
             lanes = 0
         super().__init__(chain, lanes, target)
         rows = chain.rows
-        self.items = Items(rows, tuple(chain.nest.extents[d] for d in rows))
+        self.items = WorkItems(rows, tuple(chain.nest.extents[d] for d in rows))
         self._columns = sorted(chain.columns)
         extent = chain.nest.extents[chain.inner]
         self._vectors = -(-extent // lanes) if lanes else extent
@@ -172,16 +182,16 @@ class AlongRows(_Rows):
             self._nontemporal = set()
         if lanes and not self._short:
             for now in chain.passes:
-                now.foldings = [f.streaming() if isinstance(f, OneByOne) else f for f in now.foldings]
+                now.foldings = [f.streaming() if isinstance(f, IndependentReductions) else f for f in now.foldings]
 
-    def _pass_to_prefetch_in(self) -> Pass | None:
+    def _pass_to_prefetch_in(self) -> RowPass | None:
         """Return the pass that computes most and finds its operands in cache: there the next row is prefetched."""
         size = self.chain.length * prod(n for d, n in enumerate(self.chain.nest.extents) if d in self.chain.rows)
         if self._short or not self.lanes or len(self.chain.passes) < 2 or size * 4 < STREAM_BYTES:
             return None
         return max(self.chain.passes[1:], key=lambda p: p.cost)
 
-    def _step(self, now: Pass, here: Scope, place: Index, totals: Totals) -> Totals:
+    def _step(self, now: RowPass, here: LoopScope, place: Index, totals: Totals) -> Totals:
         if now is self._busiest and here.count is None:
             next_row = self.chain.rows[-1]
             for node in self.chain.passes[0].loads:
@@ -196,12 +206,12 @@ class AlongRows(_Rows):
         moved = [node.element for node in chain.nest.loads if node.strides[chain.inner]]
         moved += [s.element for p in chain.passes for s in p.stores if s.strides[chain.inner]]
         size = sum(bits_of(element) // 8 for element in moved)
-        return duration(chain.cost, chain.length, size * chain.length, self.target) + 10
+        return estimate_ns(chain.cost, chain.length, size * chain.length, self.target) + 10
 
     def write(self, arguments: KernelArguments) -> None:
         """Emit all work items."""
         self.reserve()
-        top = Scope(arguments)
+        top = LoopScope(arguments)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             at, _ = self.items.split(item.iv)
             self.row(top.inside(at))
@@ -209,12 +219,12 @@ class AlongRows(_Rows):
     def reserve(self) -> None:
         """Allocate the values that later passes over a row reload; to be called before the first row."""
         if self._short:
-            keep_nothing(self.chain)
+            rematerialize_all(self.chain)
         else:
             outer = prod(self.chain.nest.extents[d] for d in self._columns[:-1])
             self._allocate(outer * self._padded)
 
-    def row(self, row: Scope) -> None:
+    def row(self, row: LoopScope) -> None:
         """Emit all passes over the row of the scope."""
         vectors = self._vectors_of(row) if self._short else None
         for now in self.chain.passes:
@@ -230,21 +240,23 @@ class AlongRows(_Rows):
                 row.put(folding.fold, folding.finish(row, folding.across(row, totals)))
         self._store_rows(row)
 
-    def _vectors_of(self, row: Scope) -> list[tuple[Scope, Index]]:
+    def _vectors_of(self, row: LoopScope) -> list[tuple[LoopScope, Index]]:
         """Return the vectors of a short row, whose values stay in registers from pass to pass."""
         inner, width = self.chain.inner, max(1, self.lanes)
         extent = self.chain.nest.extents[inner]
-        out: list[tuple[Scope, Index]] = []
+        out: list[tuple[LoopScope, Index]] = []
         for at in range(0, extent, width):
             count = extent - at if extent - at < width else None
             out.append((row.inside({inner: at}, lane=inner, lanes=self.lanes, count=count), at))
         return out
 
-    def _sets(self, now: Pass, row: Scope) -> list[Totals]:
-        unroll = unrolled(now.cost, self._vectors) if self.lanes else 1
+    def _sets(self, now: RowPass, row: LoopScope) -> list[Totals]:
+        unroll = unroll_factor(now.cost, self._vectors) if self.lanes else 1
         return [self._starts(now, row, self.lanes, u * self.lanes) for u in range(unroll)]
 
-    def _walk(self, now: Pass, scope: Scope, dims: Sequence[int], sets: list[Totals], place: Index) -> list[Totals]:
+    def _walk(
+        self, now: RowPass, scope: LoopScope, dims: Sequence[int], sets: list[Totals], place: Index
+    ) -> list[Totals]:
         """Emit the loops `dims` of a pass; `place` counts the elements of the row before them."""
         extent = self.chain.nest.extents[dims[0]]
         if len(dims) == 1:
@@ -253,7 +265,7 @@ class AlongRows(_Rows):
                 here = scope.inside({dims[0]: at}, lane=dims[0], lanes=self.lanes, count=count)
                 return self._step(now, here, at + place, totals)
 
-            return sweep(extent, self.lanes, step, sets)
+            return vector_loop(extent, self.lanes, step, sets)
         width = prod(self.chain.nest.extents[d] for d in dims[1:-1]) * self._padded
 
         def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
@@ -261,7 +273,7 @@ class AlongRows(_Rows):
             self._prepare(here, now, frozenset(dims[1:]))
             return self._walk(now, here, dims[1:], sets, index(place) + at * width)
 
-        return turns(index(0), index(extent), 1, sets, deeper)
+        return carried_loop(index(0), index(extent), 1, sets, deeper)
 
 
 # --- vectors across rows --------------------------------------------------------------------------------------------
@@ -270,29 +282,29 @@ class AlongRows(_Rows):
 class _AcrossRows(_Rows):
     """Vectorize across rows: the innermost loop is over rows, and each lane reduces a row of its own, in order."""
 
-    def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
+    def __init__(self, chain: RowPasses, lanes: int, target: CpuTarget) -> None:
         super().__init__(chain, lanes, target)
         extent, width = chain.nest.extents[chain.inner], max(1, lanes)
         whole = extent // width
-        self._abreast = unrolled(max(p.cost for p in chain.passes), whole)
+        self._abreast = unroll_factor(max(p.cost for p in chain.passes), whole)
         self._panels = whole // self._abreast
         rest = range(self._panels * self._abreast * width, extent, width)
         # First index and number of lanes of each remainder vector after the last whole panel.
         self._rest = [(at, extent - at if extent - at < width else None) for at in rest]
         outer = [d for d in chain.rows if d != chain.inner]
         blocks = self._panels + bool(self._rest)
-        self.items = Items(tuple(outer), tuple(chain.nest.extents[d] for d in outer), blocks)
+        self.items = WorkItems(tuple(outer), tuple(chain.nest.extents[d] for d in outer), blocks)
 
     def duration(self) -> float:
         """Return the estimated nanoseconds for one panel."""
         chain, elements = self.chain, self.chain.length * self._abreast * max(1, self.lanes)
         size = sum(bits_of(node.element) // 8 for node in chain.nest.loads)
-        return duration(chain.cost, elements, size * elements, self.target) + 10
+        return estimate_ns(chain.cost, elements, size * elements, self.target) + 10
 
     def write(self, arguments: KernelArguments) -> None:
         """Emit all work items."""
         self._allocate(self.chain.length * max(self._abreast, len(self._rest)) * max(1, self.lanes))
-        top, inner, width = Scope(arguments), self.chain.inner, max(1, self.lanes)
+        top, inner, width = LoopScope(arguments), self.chain.inner, max(1, self.lanes)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             at, panel = self.items.split(item.iv)
             outer = top.inside(at)
@@ -308,9 +320,9 @@ class _AcrossRows(_Rows):
             with side.otherwise:
                 self._panel(outer, inner, rest)
 
-    def _panel(self, outer: Scope, inner: int, vectors: Sequence[tuple[Value, int | None]]) -> None:
+    def _panel(self, outer: LoopScope, inner: int, vectors: Sequence[tuple[Value, int | None]]) -> None:
         columns = self.chain.columns
-        across = Scope(outer.arguments, {}, outer)
+        across = LoopScope(outer.arguments, {}, outer)
         rows = [across.inside({inner: at}, lane=inner, lanes=self.lanes, count=count) for at, count in vectors]
         for now in self.chain.passes:
             self._prepare(across, now, columns | {inner})
@@ -325,7 +337,7 @@ class _AcrossRows(_Rows):
             self._store_rows(row)
 
     def _walk(
-        self, now: Pass, rows: Sequence[Scope], dims: Sequence[int], sets: list[Totals], place: Value
+        self, now: RowPass, rows: Sequence[LoopScope], dims: Sequence[int], sets: list[Totals], place: Value
     ) -> list[Totals]:
         """Emit the loops `dims` of a pass, for adjacent vectors; `place` counts the elements before them."""
         if not dims:
@@ -341,4 +353,4 @@ class _AcrossRows(_Rows):
             here = [row.inside({dims[0]: at}) for row in rows]
             return self._walk(now, here, dims[1:], sets, place + at * size)
 
-        return turns(index(0), index(self.chain.nest.extents[dims[0]]), 1, sets, deeper)
+        return carried_loop(index(0), index(self.chain.nest.extents[dims[0]]), 1, sets, deeper)

@@ -9,16 +9,16 @@ from __future__ import annotations
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.cpu.scan.lines import emit_lines
-from stablexla.targets.cpu.scan.rows import emit_rows
-from stablexla.targets.cpu.scan.work import Plan, combination_of
+from stablexla.targets.cpu.scan.lines import emit_line_scan
+from stablexla.targets.cpu.scan.rows import emit_row_scan
+from stablexla.targets.cpu.scan.work import ScanPlan, match_combiner
 
 
 @emitter("scan")
 def emit_general_scan(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit scans whose combiner can be vectorized; the kernel's function must carry the accumulators as stored."""
-    combination = combination_of(kernel) if "returned" in kernel.config else None
+    combination = match_combiner(kernel) if "returned" in kernel.config else None
     if combination is None:
         return None
-    plan = Plan.of(kernel, combination, target)
-    return emit_lines(plan) if plan.inner == 1 else emit_rows(plan)
+    plan = ScanPlan.of(kernel, combination, target)
+    return emit_line_scan(plan) if plan.inner == 1 else emit_row_scan(plan)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.combiners import identity, join
+from stablexla.targets.codegen.combiners import combine_values, identity
 from stablexla.targets.codegen.emission import (
     Value,
     alloca,
@@ -39,9 +39,9 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.sums.blocked import LONGEST, compensated, two_sum
-from stablexla.targets.codegen.sums.stored import StoredSums
-from stablexla.targets.codegen.sweeps import Items, Part, duration, grain_of, sweep
+from stablexla.targets.codegen.sums.blocked import LONGEST_RUNNING_SUM, add_compensation, two_sum
+from stablexla.targets.codegen.sums.stored import CompensatedSums
+from stablexla.targets.codegen.sweeps import LoopPart, WorkItems, estimate_ns, grain_of, vector_loop
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long scan, and the number of independent scans from which on blocks are needless.
@@ -107,7 +107,7 @@ class _Plan:
     @property
     def is_long(self) -> bool:
         """Whether these are sums that are too long for one running sum without compensation."""
-        return self.name == "add" and is_float(self.element) and self.extent > LONGEST
+        return self.name == "add" and is_float(self.element) and self.extent > LONGEST_RUNNING_SUM
 
     def read(self, source: Value, at: Value, count: int | None = None) -> Value:
         """Load a vector of elements, of which the first `count` are active."""
@@ -139,11 +139,11 @@ class _Plan:
 
     def exact(self, total: Value, error: Value) -> Value:
         """Return the value of a loop-carried total, compensated if it is long."""
-        return Value(compensated(total.ssa, error.ssa)) if self.is_long else total
+        return Value(add_compensation(total.ssa, error.ssa)) if self.is_long else total
 
     def join(self, a: Value, b: Value) -> Value:
         """Combine two scalars or vectors."""
-        return join(self.name, a, b, unsigned=self.unsigned)
+        return combine_values(self.name, a, b, unsigned=self.unsigned)
 
     def nothing(self, lanes: int) -> Value:
         """Return the identity, in all lanes."""
@@ -206,7 +206,7 @@ class _Lines:
             return first + at
         return first + (index(self.plan.extent) - at - (self.plan.lanes if count is None else count))
 
-    def total(self, arguments: KernelArguments, line: Value, part: Part) -> list[Value]:
+    def total(self, arguments: KernelArguments, line: Value, part: LoopPart) -> list[Value]:
         """Reduce the elements of a block."""
         plan, source = self.plan, Value(arguments.inputs[0])
 
@@ -214,13 +214,13 @@ class _Lines:
             return [plan.join(totals[0], plan.read(source, self.place(line, at, count), count))]
 
         unroll = 4
-        sets = sweep(plan.extent, plan.lanes, step, [[plan.nothing(plan.lanes)] for _ in range(unroll)], part)
+        sets = vector_loop(plan.extent, plan.lanes, step, [[plan.nothing(plan.lanes)] for _ in range(unroll)], part)
         (first, *rest) = [values[0] for values in sets]
         for other in rest:
             first = plan.join(first, other)
         return [_across(plan, first)]
 
-    def scan(self, arguments: KernelArguments, line: Value, part: Part | None, before: Sequence[Value]) -> None:
+    def scan(self, arguments: KernelArguments, line: Value, part: LoopPart | None, before: Sequence[Value]) -> None:
         """Scan a block; `before` is the exclusive prefix: the total of all blocks before it."""
         plan = self.plan
         source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
@@ -237,15 +237,15 @@ class _Lines:
         totals = [splat(before[0], plan.lanes), plan.nothing(plan.lanes)]
         group = plan.lanes * plan.lanes
         if plan.lanes < 4 or plan.extent < group:
-            sweep(plan.extent, plan.lanes, step, [totals], part)
+            vector_loop(plan.extent, plan.lanes, step, [totals], part)
             return
         start, stop = (index(0), index(plan.extent)) if part is None else (part.start, minimum(part.stop, plan.extent))
         groups = (stop - start) // group
         with loop(0, groups, 1, totals) as turn:
             turn.yields(*self._scan_group(source, result, line, start + turn.iv * group, turn.args))
         final = constant(1, ir.IntegerType.get_signless(1)) if part is None else part.last
-        rest = Part(start + groups * group, stop, final)
-        sweep(plan.extent, plan.lanes, step, [turn.results], rest)
+        rest = LoopPart(start + groups * group, stop, final)
+        vector_loop(plan.extent, plan.lanes, step, [turn.results], rest)
 
     def _scan_group(self, source: Value, result: Value, line: Value, at: Value, totals: Sequence[Value]) -> list[Value]:
         """Scan as many vectors as there are lanes, transposed so that each lane scans contiguous elements."""
@@ -303,7 +303,7 @@ class _Rows:
         self.carried = -(-plan.inner // plan.lanes)
         self.cost = 4
 
-    def total(self, arguments: KernelArguments, line: Value, part: Part) -> list[Value]:
+    def total(self, arguments: KernelArguments, line: Value, part: LoopPart) -> list[Value]:
         """Reduce the rows of a block, in vectors along a row."""
 
         def turn(row: Value, totals: list[Value]) -> list[Value]:
@@ -312,24 +312,28 @@ class _Rows:
         start = [self.plan.nothing(self.plan.lanes)] * self.carried
         return self._over(part, start, turn)
 
-    def scan(self, arguments: KernelArguments, line: Value, part: Part | None, before: Sequence[Value]) -> None:
+    def scan(self, arguments: KernelArguments, line: Value, part: LoopPart | None, before: Sequence[Value]) -> None:
         """Scan a block of rows, after the prefix `before`."""
         result, plan = Value(arguments.results[0]), self.plan
         low, high = (index(0), index(plan.extent)) if part is None else (part.start, part.stop)
         totals = [splat(v, plan.lanes) for v in before]
         if not plan.is_long:
-            self._over(Part(low, high, index(0)), totals, lambda row, t: self._write(arguments, result, line, row, t))
+            self._over(
+                LoopPart(low, high, index(0)), totals, lambda row, t: self._write(arguments, result, line, row, t)
+            )
             return
         # Each block of rows is scanned from the identity, and the prefix before it is added to all of it.
         nothing = [plan.nothing(plan.lanes)] * self.carried
-        with loop(low, minimum(high, plan.extent), LONGEST, [*totals, *nothing]) as block:
+        with loop(low, minimum(high, plan.extent), LONGEST_RUNNING_SUM, [*totals, *nothing]) as block:
             pairs = list(zip(block.args[: self.carried], block.args[self.carried :], strict=True))
             base = [plan.exact(*pair) for pair in pairs]
 
             def turn(row: Value, totals: list[Value]) -> list[Value]:
                 return self._write(arguments, result, line, row, totals, base)
 
-            made = self._over(Part(block.iv, minimum(block.iv + LONGEST, high), index(0)), nothing, turn)
+            made = self._over(
+                LoopPart(block.iv, minimum(block.iv + LONGEST_RUNNING_SUM, high), index(0)), nothing, turn
+            )
             carried = [plan.carry(pair, more) for pair, more in zip(pairs, made, strict=True)]
             block.yields(*(total for total, _ in carried), *(error for _, error in carried))
 
@@ -352,7 +356,7 @@ class _Rows:
         return totals
 
     def _over(
-        self, part: Part | None, start: list[Value], turn: Callable[[Value, list[Value]], list[Value]]
+        self, part: LoopPart | None, start: list[Value], turn: Callable[[Value, list[Value]], list[Value]]
     ) -> list[Value]:
         low, high = (index(0), index(self.plan.extent)) if part is None else (part.start, part.stop)
         high = minimum(high, self.plan.extent)
@@ -378,21 +382,21 @@ def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
     """Emit one scan per work item; or, where there are few and long ones, one block of a scan."""
     plan = scans.plan
     rows_of_block = max(1, BLOCK // plan.inner)
-    time = duration(scans.cost, plan.extent * plan.inner, 2 * plan.bytes // plan.outer, target)
+    time = estimate_ns(scans.cost, plan.extent * plan.inner, 2 * plan.bytes // plan.outer, target)
     if plan.outer >= MANY or plan.extent < 2 * rows_of_block:
         function, arguments = kernel.declare()
         with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as line:
             scans.scan(arguments, line.iv, None, [plan.begin(arguments, plan.lanes)] * scans.carried)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=IN_PLACE)
     blocks = -(-plan.extent // rows_of_block)
-    items = Items((0,), (plan.outer,), blocks)
+    items = WorkItems((0,), (plan.outer,), blocks)
     lanes = 0 if plan.inner == 1 else plan.lanes
     width = scans.carried * max(1, lanes)
     scratch = ((str(plan.element), items.count * width),)
     names = [kernel.impl_name + suffix for suffix in ("_totals", "_before", "")]
 
-    def part_of(block: Value) -> Part:
-        return Part(block * rows_of_block, block * rows_of_block + rows_of_block, block.eq(blocks - 1))
+    def part_of(block: Value) -> LoopPart:
+        return LoopPart(block * rows_of_block, block * rows_of_block + rows_of_block, block.eq(blocks - 1))
 
     function, arguments = kernel.declare(scratch, names[0])
     with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
@@ -429,17 +433,17 @@ def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
     wanted = PANEL if plan.outer >= MANY else max(MOST_CARRIED * plan.lanes, min(PANEL, plan.inner // 4))
     width = wanted // (4 * plan.lanes) * 4 * plan.lanes
     panels = -(-plan.inner // width)
-    items = Items((0,), (plan.outer,), panels)
+    items = WorkItems((0,), (plan.outer,), panels)
     function, arguments = kernel.declare()
     with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, panel = items.split(item.iv)
-        part = None if panels == 1 else Part(panel * width, panel * width + width, panel.eq(panels - 1))
+        part = None if panels == 1 else LoopPart(panel * width, panel * width + width, panel.eq(panels - 1))
         _write_panel(plan, arguments, at[0], part, width)
-    time = duration(4, plan.extent * width, 2 * plan.bytes // items.count, target)
+    time = estimate_ns(4, plan.extent * width, 2 * plan.bytes // items.count, target)
     return Emitted(items.count, grain_of(time, items.count), in_place=IN_PLACE)
 
 
-def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Part | None, width: int) -> None:
+def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: LoopPart | None, width: int) -> None:
     source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
     begin = plan.begin(arguments, plan.lanes)
     if plan.is_long or plan.stored != plan.element:
@@ -458,7 +462,7 @@ def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Par
             store_lanes(plan.finished(plan.join(before(at, count), value)), result, first + at, lanes)
             return []
 
-        sweep(plan.inner, plan.lanes, step, [[]] * 4, part)
+        vector_loop(plan.inner, plan.lanes, step, [[]] * 4, part)
 
     write_row(index(0), lambda at, count: begin)
     with loop(1, plan.extent) as row:
@@ -469,10 +473,10 @@ def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Par
         )
 
 
-def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Part | None, width: int) -> None:
+def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: LoopPart | None, width: int) -> None:
     """Emit sums in blocks of rows: each is scanned from the identity, then the prefix before it is added."""
     source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
-    sums, room = StoredSums.make(width, plan.element), alloca(width, plan.element)
+    sums, room = CompensatedSums.make(width, plan.element), alloca(width, plan.element)
     origin = part.start if part is not None else index(0)
 
     def columns(do: Callable[[Value, Value, int | None], None]) -> None:
@@ -480,16 +484,16 @@ def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part
             do(at, at - origin, count)
             return []
 
-        sweep(plan.inner, plan.lanes, step, [[]] * 4, part)
+        vector_loop(plan.inner, plan.lanes, step, [[]] * 4, part)
 
     def begin(_: Value, place: Value, __: int | None) -> None:
         sums.clear(place, plan.lanes)
         store(plan.begin(arguments, plan.lanes), sums.totals, place)
 
     columns(begin)
-    with loop(0, plan.extent, LONGEST) as block:
+    with loop(0, plan.extent, LONGEST_RUNNING_SUM) as block:
         columns(lambda _, place, __: store(plan.nothing(plan.lanes), room, place))
-        with loop(block.iv, minimum(block.iv + LONGEST, plan.extent)) as turn:
+        with loop(block.iv, minimum(block.iv + LONGEST_RUNNING_SUM, plan.extent)) as turn:
             row = index(plan.extent - 1) - turn.iv if plan.backwards else turn.iv
             first = (line * plan.extent + row) * plan.inner
 

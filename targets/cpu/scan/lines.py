@@ -16,6 +16,7 @@ from stablexla.targets.codegen.emission import (
     emitting,
     extract,
     index,
+    iota_vector,
     load,
     loop,
     minimum,
@@ -23,16 +24,15 @@ from stablexla.targets.codegen.emission import (
     select,
     shuffle,
     splat,
-    steps,
     store,
     transpose_registers,
     vector_of,
 )
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
-from stablexla.targets.codegen.sums.cascade import scanned
-from stablexla.targets.codegen.sweeps import duration, grain_of
+from stablexla.targets.codegen.sums.cascade import blocked_scan
+from stablexla.targets.codegen.sweeps import estimate_ns, grain_of
 from stablexla.targets.cpu.scan.known import BLOCK, MANY
-from stablexla.targets.cpu.scan.work import Plan, Values, Writer, emit_blocks
+from stablexla.targets.cpu.scan.work import ScanPlan, ScanWriter, Values, emit_three_phase_scan
 
 # (start of a group, accumulators before it) -> accumulators of the group.
 _Turn = Callable[[Value, Values], Values]
@@ -41,8 +41,8 @@ _Turn = Callable[[Value, Values], Values]
 class _Lines:
     """Scans along contiguous lines; the accumulators are broadcast to all lanes."""
 
-    def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
-        self.plan, self.writer = plan, Writer(plan, arguments)
+    def __init__(self, plan: ScanPlan, arguments: KernelArguments) -> None:
+        self.plan, self.writer = plan, ScanWriter(plan, arguments)
         # LLVM must not see that lanes without a predecessor are dead: it leaves in them whatever is there, and
         # arithmetic on denormal numbers takes a hundred cycles.
         self._zero = opaque(constant(0, ir.IntegerType.get_signless(32)))
@@ -108,7 +108,7 @@ class _Lines:
             return start, totals
         groups = (stop - start) // group
         combine, most = self.writer.combine, self.plan.extent // group
-        totals = scanned(0, groups, 1, most, totals, combine, lambda turn, here: body(start + turn * group, here))
+        totals = blocked_scan(0, groups, 1, most, totals, combine, lambda turn, here: body(start + turn * group, here))
         return start + groups * group, totals
 
     def _scan_group(self, line: Value, at: Value, before: Values) -> Values:
@@ -164,7 +164,9 @@ class _Lines:
         type_ = ir.IntegerType.get_signless(bits)
         zero = Value(arith.trunci(type_, self._zero.ssa) if bits < 32 else self._zero.ssa)
         zero = Value(arith.extui(type_, zero.ssa)) if bits > 32 else zero
-        lane = cast_index(steps(self.plan.lanes), vector_of(self.plan.lanes, type_)) + splat(zero, self.plan.lanes)
+        lane = cast_index(iota_vector(self.plan.lanes), vector_of(self.plan.lanes, type_)) + splat(
+            zero, self.plan.lanes
+        )
         return lane.lt(count - by) if backwards else lane.ge(by)
 
     def total(self, line: Value, start: Value, stop: Value) -> Values:
@@ -196,9 +198,9 @@ class _Lines:
         return [extract(v, 0) for v in values]
 
 
-def emit_lines(plan: Plan) -> Emitted:
+def emit_line_scan(plan: ScanPlan) -> Emitted:
     """Emit scans with a line per work item; or, where there are few and long ones, with blocks of them."""
-    time = duration(plan.cost * 6, plan.extent, plan.bytes // plan.outer, plan.target)
+    time = estimate_ns(plan.cost * 6, plan.extent, plan.bytes // plan.outer, plan.target)
     if plan.outer >= MANY or plan.extent < 2 * BLOCK:
         function, arguments = plan.kernel.declare()
         with emitting(function, plan.target):
@@ -219,4 +221,4 @@ def emit_lines(plan: Plan) -> Emitted:
         stop = select(last, index(plan.extent), block * BLOCK + BLOCK)
         _Lines(plan, arguments).scan(line, block * BLOCK, stop, last, before, block.eq(0))
 
-    return emit_blocks(plan, plan.extent // BLOCK, plan.outer, 1, time, total, scan)
+    return emit_three_phase_scan(plan, plan.extent // BLOCK, plan.outer, 1, time, total, scan)

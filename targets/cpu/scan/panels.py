@@ -13,14 +13,14 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.targets.codegen.emission import Value, alloca, constant, index, load_lanes, loop, minimum, store_lanes
-from stablexla.targets.codegen.sums.cascade import BLOCK, levels_of
-from stablexla.targets.codegen.sweeps import Part, sweep
+from stablexla.targets.codegen.sums.cascade import BLOCK, block_levels
+from stablexla.targets.codegen.sweeps import LoopPart, vector_loop
 
 Values = list[Value]
 
 
 @dataclass(frozen=True)
-class Totals:
+class PanelAccumulators:
     """A panel's accumulators: a buffer for each array, with the panel's first element at `at`."""
 
     buffers: Values
@@ -42,16 +42,16 @@ class PanelScan:
 
     inner: int
     lanes: int
-    part: Part | None
+    part: LoopPart | None
     width: int
     elements: tuple[ir.Type, ...]
     combine: Callable[[Values, Values], Values]
     read: Callable[[Value, Value, int], Values]
     write: Callable[[Values, Value, Value, int], None]
 
-    def room(self) -> Totals:
+    def room(self) -> PanelAccumulators:
         """Allocate accumulators on the stack."""
-        return Totals([alloca(self.width, element) for element in self.elements], index(0))
+        return PanelAccumulators([alloca(self.width, element) for element in self.elements], index(0))
 
     def each(self, step: Callable[[Value, int], None]) -> None:
         """Emit a step at each vector of the panel, given its column and its number of active lanes."""
@@ -60,9 +60,11 @@ class PanelScan:
             step(column, count or self.lanes)
             return []
 
-        sweep(self.inner, self.lanes, one, [[]] * 4, self.part)
+        vector_loop(self.inner, self.lanes, one, [[]] * 4, self.part)
 
-    def scan(self, start: Value, stop: Value, turns: int, before: Totals, exists: Value, own: Totals) -> None:
+    def scan(
+        self, start: Value, stop: Value, turns: int, before: PanelAccumulators, exists: Value, own: PanelAccumulators
+    ) -> None:
         """Scan rows [start, stop).
 
         Args:
@@ -70,9 +72,11 @@ class PanelScan:
             before: the total before them, if something `exists` there.
             own: where to store their total.
         """
-        self._blocks(levels_of(turns), start, stop, before, exists, own)
+        self._blocks(block_levels(turns), start, stop, before, exists, own)
 
-    def _blocks(self, level: int, start: Value, stop: Value, before: Totals, exists: Value, own: Totals) -> None:
+    def _blocks(
+        self, level: int, start: Value, stop: Value, before: PanelAccumulators, exists: Value, own: PanelAccumulators
+    ) -> None:
         if not level:
             with loop(start, stop) as rows:
                 self._row(rows.iv, rows.iv.eq(start), before, exists, own)
@@ -84,7 +88,7 @@ class PanelScan:
             self._blocks(level - 1, blocks.iv, minimum(blocks.iv + size, stop), here, exists | later, child)
             self._merge(own, own, child, later, _truth())
 
-    def _row(self, row: Value, first: Value, before: Totals, exists: Value, own: Totals) -> None:
+    def _row(self, row: Value, first: Value, before: PanelAccumulators, exists: Value, own: PanelAccumulators) -> None:
         def step(column: Value, count: int) -> None:
             values = self.read(row, column, count)
             totals = _either(first, values, self.combine(self._load(own, column, count), values))
@@ -94,7 +98,9 @@ class PanelScan:
 
         self.each(step)
 
-    def _merge(self, to: Totals, a: Totals, b: Totals, has_a: Value, has_b: Value) -> None:
+    def _merge(
+        self, to: PanelAccumulators, a: PanelAccumulators, b: PanelAccumulators, has_a: Value, has_b: Value
+    ) -> None:
         """Combine two accumulators, either of which may be absent; of two absent ones the result is arbitrary."""
 
         def step(column: Value, count: int) -> None:
@@ -104,15 +110,15 @@ class PanelScan:
 
         self.each(step)
 
-    def _load(self, totals: Totals, column: Value, count: int) -> Values:
+    def _load(self, totals: PanelAccumulators, column: Value, count: int) -> Values:
         return [load_lanes(b, self._place(totals, column), self.lanes, count) for b in totals.buffers]
 
-    def keep(self, values: Values, totals: Totals, column: Value, count: int) -> None:
+    def keep(self, values: Values, totals: PanelAccumulators, column: Value, count: int) -> None:
         """Store values into accumulators."""
         for value, buffer in zip(values, totals.buffers, strict=True):
             store_lanes(value, buffer, self._place(totals, column), count)
 
-    def _place(self, totals: Totals, column: Value) -> Value:
+    def _place(self, totals: PanelAccumulators, column: Value) -> Value:
         return totals.at + (column if self.part is None else column - self.part.start)
 
 

@@ -28,14 +28,14 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.sums.cascade import scanned
+from stablexla.targets.codegen.sums.cascade import blocked_scan
 from stablexla.targets.codegen.sweeps import grain_of
 
 Values = list[Value]
 
 
 @dataclass(frozen=True)
-class Combination:
+class ScanCombiner:
     """The combiner of two elements, taken from the body of the innermost loop.
 
     Attributes:
@@ -50,7 +50,7 @@ class Combination:
     operations: list[ir.Operation]
 
 
-def combination_of(kernel: Kernel) -> Combination | None:
+def match_combiner(kernel: Kernel) -> ScanCombiner | None:
     """Match the loop that carries the accumulators; None if anything in it is unexpected."""
     loops = [op for op in walk(kernel.func.operation) if op.name == "scf.for"]
     body = loops[-1].regions[0].blocks[0] if loops else None
@@ -65,7 +65,7 @@ def combination_of(kernel: Kernel) -> Combination | None:
     if operations is None:
         return None
     # An array whose own elements have no use in the combiner is not loaded either: any value stands for it.
-    return Combination(
+    return ScanCombiner(
         before, [v if v is not None else b for v, b in zip(arrays, before, strict=True)], results, operations
     )
 
@@ -97,7 +97,7 @@ def _fits_lanes(type_: ir.Type) -> bool:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ScanPlan:
     """The schedule of a scan of `outer` times `extent` rows of `inner` elements, of several arrays.
 
     Attributes:
@@ -106,7 +106,7 @@ class Plan:
     """
 
     kernel: Kernel
-    combination: Combination
+    combination: ScanCombiner
     target: CpuTarget
     outer: int
     extent: int
@@ -118,7 +118,7 @@ class Plan:
     lanes: int
 
     @staticmethod
-    def of(kernel: Kernel, combination: Combination, target: CpuTarget) -> Plan:
+    def of(kernel: Kernel, combination: ScanCombiner, target: CpuTarget) -> ScanPlan:
         """Return the schedule of a kernel."""
         config = kernel.config
         outer, extent, inner = config["extents"]
@@ -128,7 +128,7 @@ class Plan:
         while lanes > 2 and lanes // 2 >= width:
             lanes //= 2
         backwards, returned, zeros = config["backwards"], tuple(config["returned"]), config["positive_zeros"]
-        return Plan(kernel, combination, target, outer, extent, inner, backwards, returned, zeros, elements, lanes)
+        return ScanPlan(kernel, combination, target, outer, extent, inner, backwards, returned, zeros, elements, lanes)
 
     @property
     def bytes(self) -> int:
@@ -152,10 +152,10 @@ class Plan:
         return tuple(enumerate(self.returned))
 
 
-class Writer:
+class ScanWriter:
     """Emits the combiner, the loads and the stores inside one function."""
 
-    def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
+    def __init__(self, plan: ScanPlan, arguments: KernelArguments) -> None:
         self.plan = plan
         self.arrays = [Value(v) for v in arguments.inputs[: len(plan.elements)]]
         self.results = [Value(v) for v in arguments.results]
@@ -204,7 +204,9 @@ Total = Callable[[KernelArguments, Value, Value, Value], None]
 Scan = Callable[[KernelArguments, Value, Value, Value, Value], None]
 
 
-def emit_blocks(plan: Plan, blocks: int, lines: int, width: int, time: float, total: Total, scan: Scan) -> Emitted:
+def emit_three_phase_scan(
+    plan: ScanPlan, blocks: int, lines: int, width: int, time: float, total: Total, scan: Scan
+) -> Emitted:
     """Emit a three-phase parallel scan: totals of all blocks but the last, their exclusive scan, then the blocks.
 
     Args:
@@ -234,9 +236,9 @@ def emit_blocks(plan: Plan, blocks: int, lines: int, width: int, time: float, to
     return Emitted(lines * blocks, grain, scratch, in_place=plan.in_place, phases=phases)
 
 
-def _combine_totals(plan: Plan, arguments: KernelArguments, first: Value, blocks: int, width: int) -> None:
+def _combine_totals(plan: ScanPlan, arguments: KernelArguments, first: Value, blocks: int, width: int) -> None:
     """Replace the blocks' totals by their exclusive scan: the total before each block of a line but the first."""
-    writer, buffers = Writer(plan, arguments), [Value(buffer) for buffer in arguments.scratch]
+    writer, buffers = ScanWriter(plan, arguments), [Value(buffer) for buffer in arguments.scratch]
     with loop(0, width) as column:
         start = first + column.iv
         totals = [load(buffer, start) for buffer in buffers]
@@ -248,6 +250,6 @@ def _combine_totals(plan: Plan, arguments: KernelArguments, first: Value, blocks
                 store(before, buffer, place)
             return own
 
-        totals = scanned(1, blocks - 1, 1, blocks, totals, writer.combine, turn)
+        totals = blocked_scan(1, blocks - 1, 1, blocks, totals, writer.combine, turn)
         for before, buffer in zip(totals, buffers, strict=True):
             store(before, buffer, start + (blocks - 1) * width)

@@ -17,7 +17,7 @@ from stablexla.targets.codegen.emission import Value, bitcast, bits_of, constant
 
 
 @dataclass(frozen=True)
-class Keys:
+class SortKeys:
     """A total order of one array's elements, whose keys are integers of the same width.
 
     Attributes:
@@ -39,7 +39,7 @@ class Keys:
     native: bool = False
 
     @classmethod
-    def of(cls, element: ir.Type, config: dict[str, Any]) -> Keys:
+    def of(cls, element: ir.Type, config: dict[str, Any]) -> SortKeys:
         """Return the keys of a kernel's element type and configuration."""
         flags = {name: bool(config[name]) for name in ("unsigned", "descending", "zeros_alike", "nans_alike")}
         native = isinstance(element, ir.F64Type) and flags["zeros_alike"] and flags["nans_alike"]
@@ -75,7 +75,7 @@ class Keys:
         return -(1 << (self.bits - 1))
 
     @property
-    def integers(self) -> Keys:
+    def integers(self) -> SortKeys:
         """The same order with integer keys."""
         return replace(self, native=False)
 
@@ -134,20 +134,20 @@ class Keys:
         return bitcast(bits, self.element) if is_float(self.element) else bits
 
 
-def smaller(a: Value, b: Value) -> Value:
+def min_keys(a: Value, b: Value) -> Value:
     """Return the smaller of two keys in each lane; of two that compare equal, the one that `larger` leaves."""
     if is_float(a.type):
         return select(a.lt(b), a, b)
     return Value(arith.minsi(a.ssa, b.ssa))
 
 
-def larger(a: Value, b: Value) -> Value:
+def max_keys(a: Value, b: Value) -> Value:
     """Return the larger of two keys in each lane."""
     if is_float(a.type):
         return select(a.lt(b), b, a)
     return Value(arith.maxsi(a.ssa, b.ssa))
 
 
-def highest_of(keys: Keys, lanes: int) -> Value:
+def highest_of(keys: SortKeys, lanes: int) -> Value:
     """Return the last key in each lane."""
     return constant(keys.highest, vector_of(lanes, keys.type))

@@ -16,6 +16,7 @@ from stablexla.targets.codegen.emission import (
     cast_index,
     constant,
     index,
+    iota_vector,
     load,
     loop,
     maximum,
@@ -24,12 +25,11 @@ from stablexla.targets.codegen.emission import (
     select,
     shuffle,
     splat,
-    steps,
     store,
     vector_of,
 )
-from stablexla.targets.cpu.shared import Shared
-from stablexla.targets.cpu.sort.keys import Keys, highest_of, larger, smaller
+from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.sort.keys import SortKeys, highest_of, max_keys, min_keys
 
 # Vectors of a run per iteration: an iteration depends on the one before it, and takes hardly longer for two (a million
 # f64: 10.7 to 9.1 ms).
@@ -37,14 +37,14 @@ ABREAST = 2
 
 
 @dataclass(frozen=True)
-class Merging:
+class RunMerger:
     """Merge two runs of a buffer into another place of it, by a shared function for all buffers of such keys.
 
     It may load one vector beyond the end of a run.
     """
 
-    shared: Shared
-    keys: Keys
+    shared: SharedFunctions
+    keys: SortKeys
     lanes: int
 
     def call(
@@ -63,7 +63,7 @@ class Merging:
 class _Merge:
     """The bitonic merge of two runs of a buffer, being emitted."""
 
-    keys: Keys
+    keys: SortKeys
     lanes: int
     buffer: Value
     left: Value
@@ -79,7 +79,9 @@ class _Merge:
         step = ABREAST * self.lanes
         half = (count // step + 1) // 2 * step
         before = count - half
-        taken = cut(self.keys, self.buffer, (self.left, self.left_end), (self.right, self.right_end), before)
+        taken = merge_path_split(
+            self.keys, self.buffer, (self.left, self.left_end), (self.right, self.right_end), before
+        )
         begins = (self.left, self.right), (self.left + taken, self.right + (before - taken))
         streams = [self._next([*places, *self._heads(*places)]) for places in begins]
         size = len(streams[0][0]) + ABREAST
@@ -90,9 +92,9 @@ class _Merge:
                 state, other = self._next(carried[:-ABREAST])
                 turned = [shuffle(v, v, list(range(self.lanes))[::-1]) for v in other[::-1]]
                 pairs = list(zip(carried[-ABREAST:], turned, strict=True))
-                for v, keys in enumerate(self._ordered([smaller(a, b) for a, b in pairs])):
+                for v, keys in enumerate(self._ordered([min_keys(a, b) for a, b in pairs])):
                     store(keys, self.buffer, target + turn.iv + v * self.lanes)
-                yielded += [*state, *self._ordered([larger(a, b) for a, b in pairs])]
+                yielded += [*state, *self._ordered([max_keys(a, b) for a, b in pairs])]
             turn.yields(*yielded)
 
     def _next(self, state: list[Value]) -> tuple[list[Value], list[Value]]:
@@ -117,7 +119,7 @@ class _Merge:
         """Load a vector of a run, padded with the highest key behind its end."""
         found = load(self.buffer, minimum(at, end), self.lanes)
         inside = splat(cast_index(maximum(end - at, 0), self.keys.word), self.lanes)
-        lane = cast_index(steps(self.lanes), vector_of(self.lanes, self.keys.word))
+        lane = cast_index(iota_vector(self.lanes), vector_of(self.lanes, self.keys.word))
         return select(lane.lt(inside), found, highest_of(self.keys, self.lanes))
 
     def _heads(self, i: Value, j: Value) -> list[Value]:
@@ -134,7 +136,7 @@ class _Merge:
         while apart:
             for low in (v for v in range(len(keys)) if not v & apart):
                 high = low | apart
-                keys[low], keys[high] = smaller(keys[low], keys[high]), larger(keys[low], keys[high])
+                keys[low], keys[high] = min_keys(keys[low], keys[high]), max_keys(keys[low], keys[high])
             apart //= 2
         return [self._ordered_lanes(v) for v in keys]
 
@@ -143,7 +145,7 @@ class _Merge:
         apart, lanes = self.lanes // 2, range(self.lanes)
         while apart:
             other = shuffle(keys, keys, [lane ^ apart for lane in lanes])
-            low, high = smaller(keys, other), larger(keys, other)
+            low, high = min_keys(keys, other), max_keys(keys, other)
             keys = shuffle(low, high, [lane + self.lanes if lane & apart else lane for lane in lanes])
             apart //= 2
         return keys
@@ -159,7 +161,9 @@ def _either(mask: Value, yes: Value, no: Value) -> Value:
     return ((yes ^ no) & mask) ^ no
 
 
-def cut(keys: Keys, buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], before: Value) -> Value:
+def merge_path_split(
+    keys: SortKeys, buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], before: Value
+) -> Value:
     """Find the merge path's split by binary search: how many keys of the left run are among the first `before` of both.
 
     Of equal keys the left one comes first.

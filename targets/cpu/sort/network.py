@@ -12,8 +12,8 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.targets.codegen.emission import Value, constant, index, load, loop, store
-from stablexla.targets.cpu.shared import Shared
-from stablexla.targets.cpu.sort.keys import larger, smaller
+from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.sort.keys import max_keys, min_keys
 
 GROUP = 8
 # Up to so many cells the loops of the network have so small trip counts that LLVM unrolls them fully.
@@ -42,7 +42,7 @@ def network_ns(count: int, bits: int) -> float:
     return count * depth * (depth + 1) / 4 * CELL_NS * bits / 32
 
 
-def sort_columns(shared: Shared, cells: Value, lanes: int, count: int) -> None:
+def sort_columns(shared: SharedFunctions, cells: Value, lanes: int, count: int) -> None:
     """Sort the first `count` cells of a buffer; those up to `cells_for(count)` must hold the highest key.
 
     A few cells are sorted inline, more of them by a shared function for columns of all lengths.
@@ -123,7 +123,7 @@ class _Network:
 
 
 def _order(keys: list[Value], low: int, high: int) -> None:
-    keys[low], keys[high] = smaller(keys[low], keys[high]), larger(keys[low], keys[high])
+    keys[low], keys[high] = min_keys(keys[low], keys[high]), max_keys(keys[low], keys[high])
 
 
 def _blocks(count: Value, size: Value) -> Value:

@@ -23,14 +23,14 @@ from stablexla.targets.codegen.emission import (
     vector_of,
     when,
 )
-from stablexla.targets.cpu.sort.keys import Keys, highest_of
+from stablexla.targets.cpu.sort.keys import SortKeys, highest_of
 
 
 @dataclass(frozen=True)
-class Rows:
+class SortRows:
     """The rows of one array to be sorted."""
 
-    keys: Keys
+    keys: SortKeys
     lanes: int
     rows: int
     length: int
@@ -84,13 +84,13 @@ def any_bit(bits: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class Mending:
+class RestoreAlike:
     """Restore zeros and NaNs in a sorted row, whose keys kept one form of each only.
 
     The keys are integers: NaNs have one of their own.
     """
 
-    keys: Keys
+    keys: SortKeys
     source: Value
     result: Value
     first: Value

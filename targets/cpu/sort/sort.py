@@ -21,11 +21,11 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sweeps import grain_of
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.cpu.shared import Shared
-from stablexla.targets.cpu.sort.keys import Keys
+from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.sort.keys import SortKeys
 from stablexla.targets.cpu.sort.network import cells_for, fill, network_ns, sort_columns
-from stablexla.targets.cpu.sort.rows import Mending, Rows, any_bit
-from stablexla.targets.cpu.sort.tiles import Plan, emit_phases, emit_tiles
+from stablexla.targets.cpu.sort.rows import RestoreAlike, SortRows, any_bit
+from stablexla.targets.cpu.sort.tiles import SortPlan, emit_phases, emit_tiles
 
 # Threshold: rows up to this length are sorted in lanes; above, the network's n log^2 n costs more than merging.
 LONGEST_COLUMN = 2048
@@ -37,16 +37,16 @@ def emit_sort(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     config = kernel.config
     rows, length = int(config["rows"]), int(config["length"])
     with kernel.func.context:
-        keys = Keys.of(kernel.inputs[0].type.element_type, config)
+        keys = SortKeys.of(kernel.inputs[0].type.element_type, config)
         lanes = max(2, target.vector_bits // keys.bits)
-        given = Rows(keys, lanes, rows, length)
+        given = SortRows(keys, lanes, rows, length)
         if length <= LONGEST_COLUMN and 2 * rows >= lanes:
             return _emit_columns(kernel, target, given)
-        plan = Plan.of(given, target)
+        plan = SortPlan.of(given, target)
         return (emit_tiles if plan.tiles == 1 else emit_phases)(kernel, target, plan)
 
 
-def _emit_columns(kernel: Kernel, target: CpuTarget, given: Rows) -> Emitted:
+def _emit_columns(kernel: Kernel, target: CpuTarget, given: SortRows) -> Emitted:
     """Emit the sort of short rows; a work item is as many rows as there are lanes."""
     lanes, length = given.lanes, given.length
     size = cells_for(length)
@@ -73,11 +73,11 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: Rows) -> Emitted:
                 return given.nothing()
 
             differing = given.along(length, bring)
-            sort_columns(Shared(kernel, target), cells, lanes, length)
+            sort_columns(SharedFunctions(kernel, target), cells, lanes, length)
             given.along(length, take)
             if given.keys.has_alike:
                 with when(any_bit(differing)), loop(0, lanes) as lane:
                     first = minimum(item.iv * lanes + lane.iv, given.rows - 1) * length
-                    Mending(given.keys.integers, source, result, first, length).write()
+                    RestoreAlike(given.keys.integers, source, result, first, length).write()
     items = -(-given.rows // lanes)
     return Emitted(items, grain_of(network_ns(size, given.keys.bits), items), in_place=given.in_place)

@@ -27,11 +27,11 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sweeps import grain_of
-from stablexla.targets.cpu.shared import Shared
-from stablexla.targets.cpu.sort.merge import ABREAST, Merging, cut
+from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.sort.merge import ABREAST, RunMerger, merge_path_split
 from stablexla.targets.cpu.sort.network import network_ns, sort_columns
-from stablexla.targets.cpu.sort.rows import Mending, Rows, any_bit
-from stablexla.targets.llvm.rolled import keep_rolled
+from stablexla.targets.cpu.sort.rows import RestoreAlike, SortRows, any_bit
+from stablexla.targets.llvm.rolled import mark_no_unroll
 
 # Columns that a row is cut into: at most of this length, and so that at most an eighth is padding.
 COLUMN, FILLING = 512, 8
@@ -42,7 +42,7 @@ MERGE_NS = 5.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class SortPlan:
     """The tiling of rows.
 
     Attributes:
@@ -51,13 +51,13 @@ class Plan:
         tile: blocks of a tile, a power of two.
     """
 
-    given: Rows
+    given: SortRows
     column: int
     blocks: int
     tile: int
 
     @classmethod
-    def of(cls, given: Rows, target: CpuTarget) -> Plan:
+    def of(cls, given: SortRows, target: CpuTarget) -> SortPlan:
         column = COLUMN
         least = max(8, ABREAST * given.lanes)
         while column > least and -given.length % (column * given.lanes) * FILLING > given.length:
@@ -107,7 +107,9 @@ class _Writer:
         other: where the second half begins.
     """
 
-    def __init__(self, plan: Plan, arguments: KernelArguments, buffer: Value, other: int, merging: Merging) -> None:
+    def __init__(
+        self, plan: SortPlan, arguments: KernelArguments, buffer: Value, other: int, merging: RunMerger
+    ) -> None:
         self.plan, self.given, self.buffer, self.other, self.merging = plan, plan.given, buffer, other, merging
         self.source, self.result = Value(arguments.inputs[0]), Value(arguments.results[0])
         lanes = self.given.lanes
@@ -182,19 +184,19 @@ class _Writer:
                 self.given.store(key, self.result, first + last, length % lanes)
 
 
-def _tile_ns(plan: Plan) -> float:
+def _tile_ns(plan: SortPlan) -> float:
     given = plan.given
     vectors = plan.keys_of_tile / given.lanes
     return plan.tile * network_ns(plan.column, given.keys.bits) + vectors * plan.levels * MERGE_NS
 
 
-def emit_tiles(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
+def emit_tiles(kernel: Kernel, target: CpuTarget, plan: SortPlan) -> Emitted:
     """Emit the sort of rows of one tile; a work item is a row."""
     given = plan.given
     size = 2 * plan.padded + given.lanes
-    merging = Merging(Shared(kernel, target), given.keys, given.lanes)
+    merging = RunMerger(SharedFunctions(kernel, target), given.keys, given.lanes)
     function, arguments = kernel.declare()
-    keep_rolled(function)
+    mark_no_unroll(function)
     with emitting(function, target):
         writer = _Writer(plan, arguments, alloca(size, given.keys.type), plan.padded, merging)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
@@ -204,11 +206,11 @@ def emit_tiles(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
             writer.finish(index(plan.padded * (plan.levels % 2)), first, index(0), all_)
             if given.keys.has_alike:
                 with when(any_bit(differing)):
-                    Mending(given.keys.integers, writer.source, writer.result, first, given.length).write()
+                    RestoreAlike(given.keys.integers, writer.source, writer.result, first, given.length).write()
     return Emitted(given.rows, grain_of(_tile_ns(plan), given.rows), in_place=given.in_place)
 
 
-def emit_phases(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
+def emit_phases(kernel: Kernel, target: CpuTarget, plan: SortPlan) -> Emitted:
     """Emit the sort of rows of several tiles: see `_Phases`."""
     given = plan.given
     phases = _Phases(kernel, target, plan)
@@ -230,20 +232,20 @@ class _Phases:
     tile whether it has elements that their keys do not show.
     """
 
-    def __init__(self, kernel: Kernel, target: CpuTarget, plan: Plan) -> None:
+    def __init__(self, kernel: Kernel, target: CpuTarget, plan: SortPlan) -> None:
         self.kernel, self.target, self.plan, self.keys = kernel, target, plan, plan.given.keys
         self.total = plan.given.rows * plan.padded
         self.tiles = plan.given.rows * plan.tiles
         self.size = 2 * self.total + plan.given.lanes
         self.scratch = ((str(self.keys.type), self.size), (str(self.keys.word), self.tiles + 1))
-        self.merging = Merging(Shared(kernel, target), plan.given.keys, plan.given.lanes)
+        self.merging = RunMerger(SharedFunctions(kernel, target), plan.given.keys, plan.given.lanes)
 
     def write(self, name: str, piece: Callable[[_Writer, Value, Value, Value], None], nanoseconds: float) -> Row:
         """Emit a phase whose work items are the tiles: `piece(writer, row, low, count)`, in keys of a row."""
         plan = self.plan
         name = "_".join([self.kernel.impl_name, *([name] if name else [])])
         function, arguments = self.kernel.declare(self.scratch, name)
-        keep_rolled(function)
+        mark_no_unroll(function)
         with emitting(function, self.target):
             writer = _Writer(plan, arguments, Value(arguments.scratch[0]), self.total, self.merging)
             writer.notes = Value(arguments.scratch[1])
@@ -284,7 +286,7 @@ class _Phases:
         middle, end = minimum(first + width, plan.padded), minimum(first + width * 2, plan.padded)
         left, right = (here + first, here + middle), (here + middle, here + end)
         before = low - first
-        taken = cut(self.keys, writer.buffer, left, right, before)
+        taken = merge_path_split(self.keys, writer.buffer, left, right, before)
         rest = (left[0] + taken, left[1]), (right[0] + (before - taken), right[1])
         writer.merging.call(writer.buffer, *rest, there + low, count)
 
@@ -304,5 +306,5 @@ class _Phases:
                 turn.yields(turn.args[0] | load(notes, item.iv * tiles + turn.iv))
             with when(turn.results[0].ne(0)):
                 source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
-                Mending(given.keys.integers, source, result, item.iv * given.length, given.length).write()
+                RestoreAlike(given.keys.integers, source, result, item.iv * given.length, given.length).write()
         return name, given.rows, 1

@@ -14,7 +14,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.window.axes import Axis
-from stablexla.targets.codegen.combiners import compare, identity, join
+from stablexla.targets.codegen.combiners import combine_values, compare, identity
 from stablexla.targets.codegen.emission import (
     Value,
     bits_of,
@@ -34,7 +34,7 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.sweeps import Items, duration, grain_of
+from stablexla.targets.codegen.sweeps import WorkItems, estimate_ns, grain_of
 from stablexla.targets.cpu.emitters import emitter
 
 # Vectors unrolled side by side: accumulators of pooling, and selected elements of select_and_scatter.
@@ -153,17 +153,17 @@ def emit_pool(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if windows is None or not exact or identity(name, wide, unsigned=unsigned) is None:
         return None
     given = min(2, len(windows.outer))
-    items = Items(tuple(range(given)), tuple(axis.positions for axis in windows.outer[:given]))
+    items = WorkItems(tuple(range(given)), tuple(axis.positions for axis in windows.outer[:given]))
     function, arguments = kernel.declare()
 
     def write(places: list[Value]) -> None:
-        _write_pool(windows, arguments, places, lambda a, b: join(name, a, b, unsigned=unsigned))
+        _write_pool(windows, arguments, places, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
 
     with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, _ = items.split(item.iv)
         windows.all_from(given, list(at.values()), write)
     elements = prod(axis.positions for axis in windows.axes) // max(1, items.count)
-    time = duration(2 * windows.elements, elements, elements * windows.elements * bits_of(element) // 32, target)
+    time = estimate_ns(2 * windows.elements, elements, elements * windows.elements * bits_of(element) // 32, target)
     return Emitted(items.count, grain_of(time, items.count))
 
 
@@ -216,7 +216,7 @@ def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None
     # Windows may overlap, except along an outer axis of single elements, and along the last.
     alone = [axis.positions for axis in windows.outer[:1] if axis.alone]
     whole, length, left = windows.blocks(MOST_SELECTED)
-    items = Items(tuple(range(len(alone))), tuple(alone), whole + bool(left))
+    items = WorkItems(tuple(range(len(alone))), tuple(alone), whole + bool(left))
     function, arguments = kernel.declare()
     vectors = [(offset, windows.lanes) for offset in range(0, length, windows.lanes)]
     with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
@@ -233,7 +233,7 @@ def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None
             with side.otherwise:
                 writer.write(list(at.values()), index(0), left)
     elements = prod(axis.positions for axis in windows.axes) // max(1, items.count)
-    time = duration(8 * windows.elements, elements, 0, target)
+    time = estimate_ns(8 * windows.elements, elements, 0, target)
     return Emitted(items.count, grain_of(time, items.count), updates=((0, 2),))
 
 
@@ -261,7 +261,7 @@ class _Selecting:
             here = self._place(at)
             for place, value, (offset, lanes) in zip(chosen, added, vectors, strict=True):
                 old = load_lanes(result, at + first + offset, self.windows.lanes, lanes)
-                new = join(self.scatter, old, value, unsigned=self.unsigned)
+                new = combine_values(self.scatter, old, value, unsigned=self.unsigned)
                 store_lanes(select(place.eq(here), new, old), result, at + first + offset, lanes)
             return []
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.match.attention_find import find
-from stablexla.targets.gpu.attention.tiles import takes
+from stablexla.targets.codegen.match.attention_find import outline_attentions
+from stablexla.targets.gpu.attention.tiles import takes_attention
 from stablexla.targets.gpu.chips import DEFAULT
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -17,4 +17,4 @@ def find_gpu_attention(module: ir.Module, *, chip: str = DEFAULT) -> None:
     Args:
         chip: the chip whose kernel has to take it.
     """
-    find(module, lambda attention: takes(attention, chip))
+    outline_attentions(module, lambda attention: takes_attention(attention, chip))

@@ -26,30 +26,36 @@ from stablexla.targets.codegen.emission import (
     when,
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.match.attention import Factor, reading
-from stablexla.targets.gpu.attention.online_softmax import Online, Part, Softmax, Step, match_softmax
-from stablexla.targets.gpu.attention.places import Places
-from stablexla.targets.gpu.attention.places import address as place_of
-from stablexla.targets.gpu.attention.plan import KEYS, Plan, fits, format_of, plan_of
-from stablexla.targets.gpu.attention.tiles import takes
-from stablexla.targets.gpu.chips import GpuName, generation
-from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW
-from stablexla.targets.gpu.contraction.mma_fragments import Reader
+from stablexla.targets.codegen.match.attention import AttentionOperand, matched_attention
+from stablexla.targets.gpu.attention.online_softmax import (
+    OnlineSoftmax,
+    ScoreTile,
+    SoftmaxMatch,
+    SoftmaxStep,
+    match_softmax,
+)
+from stablexla.targets.gpu.attention.places import AttentionTile
+from stablexla.targets.gpu.attention.places import linear_offset as place_of
+from stablexla.targets.gpu.attention.plan import KEYS, AttentionMmaPlan, format_of, plan_attention_mma, rows_are_aligned
+from stablexla.targets.gpu.attention.tiles import takes_attention
+from stablexla.targets.gpu.chips import GpuName, compute_capability
+from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES
+from stablexla.targets.gpu.contraction.mma_fragments import FragmentReader
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
-from stablexla.targets.gpu.contraction.mma_plan import UNIT, Side
+from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS, MmaOperand
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.ptx.instructions import (
     commit_copies,
     copy_async,
+    extend_to_i64,
     i32,
     shared_base,
+    truncate_to_i32,
     wait_for_copies,
-    wide,
-    word,
 )
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import WARP, block, thread
+from stablexla.targets.gpu.threads.warps import WARP, block_index, thread_index
 
 Rows = Callable[[Value], tuple[Value, Value | None]]
 
@@ -57,17 +63,17 @@ Rows = Callable[[Value], tuple[Value, Value | None]]
 @gpu_emitter("attention", priority=10)
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit softmax attention with 16-bit factors, whose powers are rounded to the same type."""
-    with reading(kernel) as attention:
-        if attention is None or generation(chip.chip) < 80 or not takes(attention, chip.chip):
+    with matched_attention(kernel) as attention:
+        if attention is None or compute_capability(chip.chip) < 80 or not takes_attention(attention, chip.chip):
             return None
         format_, softmax = format_of(attention), match_softmax(attention)
-        if format_ is None or softmax is None or not fits(attention, format_):
+        if format_ is None or softmax is None or not rows_are_aligned(attention, format_):
             return None
-        plan = plan_of(attention, format_, chip.chip)
+        plan = plan_attention_mma(attention, format_, chip.chip)
         if plan is None:
             return None
         blocks = attention.extent(attention.batch) * -(-attention.extent(attention.queries) // plan.queries)
-        with thread_of(kernel, Launch(blocks, plan.threads, plan.shared)) as arguments:
+        with kernel_function(kernel, Launch(blocks, plan.threads, plan.shared)) as arguments:
             _Block(plan, softmax, arguments, chip).write()
         return Emitted(blocks, 1)
 
@@ -75,14 +81,14 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
 class _Copier:
     """One thread's share of the asynchronous copies of a tile into swizzled panels of 128-byte rows."""
 
-    def __init__(self, plan: Plan, factor: Factor, extent: int, buffer: Value) -> None:
+    def __init__(self, plan: AttentionMmaPlan, factor: AttentionOperand, extent: int, buffer: Value) -> None:
         self.plan, self.factor, self.extent = plan, factor, extent
-        me = thread()
+        me = thread_index()
         self.place, self.chunk = me // CHUNKS, me % CHUNKS
         self.source = address(buffer)
         # XOR swizzle: chunk c of row r is stored at c ^ (r % 8); with 32 threads a step covers four rows: two offsets.
         self.to = {
-            first: word(self.place * ROW + (self.chunk ^ (self.place + first) % CHUNKS) * CHUNK)
+            first: truncate_to_i32(self.place * ROW_BYTES + (self.chunk ^ (self.place + first) % CHUNKS) * CHUNK_BYTES)
             for first in range(0, CHUNKS, min(CHUNKS, plan.threads // CHUNKS))
         }
 
@@ -101,33 +107,37 @@ class _Copier:
                 place, size = start + column, None
                 if inside is not None:
                     place = select(inside, place, index(0))
-                    size = select(inside, constant(CHUNK, i32()), constant(0, i32()))
-                from_ = wide(self.source + place * format_.bytes)
-                copy_async(to + self.to[first % CHUNKS], offset + panel * rows * ROW + first * ROW, from_, 0, size)
+                    size = select(inside, constant(CHUNK_BYTES, i32()), constant(0, i32()))
+                from_ = extend_to_i64(self.source + place * format_.bytes)
+                copy_async(
+                    to + self.to[first % CHUNKS], offset + panel * rows * ROW_BYTES + first * ROW_BYTES, from_, 0, size
+                )
 
 
 class _Block:
     """One thread's part of its warp's 16 queries."""
 
-    def __init__(self, plan: Plan, softmax: Softmax, arguments: KernelArguments, chip: GpuName) -> None:
-        self.plan, self.attention, self.chip = plan, plan.attention, generation(chip.chip)
+    def __init__(
+        self, plan: AttentionMmaPlan, softmax: SoftmaxMatch, arguments: KernelArguments, chip: GpuName
+    ) -> None:
+        self.plan, self.attention, self.chip = plan, plan.attention, compute_capability(chip.chip)
         a, f = plan.attention, plan.format
         lanes = 2 if a.keys % 2 == 0 else 0
-        self.online = Online(a, softmax, arguments, 4, lanes, quick=not chip.emulated)
-        self.places = Places.of(a, block(), plan.queries)
+        self.online = OnlineSoftmax(a, softmax, arguments, 4, lanes, quick=not chip.emulated)
+        self.places = AttentionTile.of(a, block_index(), plan.queries)
         self.result = Value(arguments.results[0])
         inputs = [Value(arguments.inputs[x.operand.number]) for x in (a.q, a.k, a.v)]
         extents = (a.depth, a.depth, a.width)
         self.q, self.k, self.v = (
             _Copier(plan, x, extent, buffer) for x, extent, buffer in zip((a.q, a.k, a.v), extents, inputs, strict=True)
         )
-        self.warp, lane = thread() // WARP, thread() % WARP
+        self.warp, lane = thread_index() // WARP, thread_index() % WARP
         self.group, self.four = lane // 4, lane % 4
-        along, turned = Side(0, 0, 0, 1, True, False), Side(0, 0, 1, 0, False, False)
-        units = -(-a.width // UNIT)
-        self.left = Reader(along, f, self.warp * UNIT, 1, is_left=True)
-        self.keys = Reader(along, f, index(0), KEYS // UNIT, is_left=False)
-        self.values = Reader(turned, f, index(0), units, is_left=False)
+        along, turned = MmaOperand(0, 0, 0, 1, True, False), MmaOperand(0, 0, 1, 0, False, False)
+        units = -(-a.width // FRAGMENT_ROWS)
+        self.left = FragmentReader(along, f, self.warp * FRAGMENT_ROWS, 1, is_left=True)
+        self.keys = FragmentReader(along, f, index(0), KEYS // FRAGMENT_ROWS, is_left=False)
+        self.values = FragmentReader(turned, f, index(0), units, is_left=False)
         self.columns = -(-a.width // 8)
 
     def write(self) -> None:
@@ -138,7 +148,7 @@ class _Block:
         first = base + plan.first_stage
         self._issue(first, index(0))
         commit_copies()
-        rows = [self.places.row(self.warp * UNIT + self.group + 8 * half) for half in range(2)]
+        rows = [self.places.row(self.warp * FRAGMENT_ROWS + self.group + 8 * half) for half in range(2)]
         states = [v for _ in rows for v in self.online.start()]
         sums = [constant(0.0, a.element)] * (4 * self.columns)
         count = len(states)
@@ -167,7 +177,7 @@ class _Block:
         """Issue the asynchronous copies of the tile of keys and values that begins at key `first`."""
         a, plan = self.attention, self.plan
         key = a.rows.chain.inner
-        for copier, offset in ((self.k, 0), (self.v, plan.panels[0] * KEYS * ROW)):
+        for copier, offset in ((self.k, 0), (self.v, plan.panels[0] * KEYS * ROW_BYTES)):
             strides = copier.factor.strides
             rows = _keys(place_of(strides, self.places.batch) + first * strides[key], strides[key], first, a.keys)
             copier.issue(to, offset, KEYS, rows)
@@ -176,17 +186,19 @@ class _Block:
         """Compute the tile's scores: of every 8 keys two neighbours, of the thread's first query, then its second."""
         plan, f = self.plan, self.plan.format
         scores = [constant(0.0, self.attention.element)] * (4 * KEYS // 8)
-        for step in range(-(-self.attention.depth // UNIT)):
+        for step in range(-(-self.attention.depth // FRAGMENT_ROWS)):
             panel, within = step // 4, step % 4
-            (query,) = self.left.read(base, panel * plan.queries * ROW, within)
+            (query,) = self.left.read(base, panel * plan.queries * ROW_BYTES, within)
             made = list[Value]()
-            for unit in self.keys.read(here, panel * KEYS * ROW, within):
+            for unit in self.keys.read(here, panel * KEYS * ROW_BYTES, within):
                 for column in self.keys.columns(unit):
                     made += f.multiply(query, column, scores[len(made) : len(made) + 4], self.chip)
             scores = made
         return scores
 
-    def _row(self, first: Value, at: dict[int, Index], half: int, scores: list[Value], states: list[Value]) -> Step:
+    def _row(
+        self, first: Value, at: dict[int, Index], half: int, scores: list[Value], states: list[Value]
+    ) -> SoftmaxStep:
         a, lanes = self.attention, self.online.lanes
         parts = []
         for number in range(KEYS // 8):
@@ -196,7 +208,7 @@ class _Block:
                 if a.keys % KEYS:
                     inside = key.lt(a.keys)
                     key = minimum(key, a.keys - max(1, lanes))
-                parts.append(Part(key, part, inside))
+                parts.append(ScoreTile(key, part, inside))
         return self.online.step(at, states[2 * half : 2 * half + 2], parts)
 
     def _words(self, powers: list[Value]) -> list[Value]:
@@ -212,8 +224,8 @@ class _Block:
 
     def _add_values(self, here: Value, powers: list[list[Value]], sums: list[Value]) -> list[Value]:
         plan, f = self.plan, self.plan.format
-        offset = plan.panels[0] * KEYS * ROW
-        for step in range(KEYS // UNIT):
+        offset = plan.panels[0] * KEYS * ROW_BYTES
+        for step in range(KEYS // FRAGMENT_ROWS):
             left = [powers[half][2 * step + deep] for deep in range(2) for half in range(2)]
             made = list[Value]()
             for unit in self.values.read(here, offset, step):
@@ -227,7 +239,7 @@ class _Block:
         a = self.attention
         for half, at in enumerate(rows):
             factor = constant(1.0, a.element) / self.online.finish(at, states[2 * half : 2 * half + 2])
-            with when(self.places.inside(self.warp * UNIT + self.group + 8 * half)):
+            with when(self.places.inside(self.warp * FRAGMENT_ROWS + self.group + 8 * half)):
                 for number in range(self.columns):
                     pair = _pair(sums[4 * number + 2 * half : 4 * number + 2 * half + 2])
                     self.places.write(self.result, at, self.four * 2 + 8 * number, pair * splat(factor, 2))

@@ -15,20 +15,20 @@ from mlir.dialects import math, vector
 
 from stablexla.targets.codegen.emission import Index, Value, constant, extract, select, splat
 from stablexla.targets.codegen.kernel import KernelArguments
-from stablexla.targets.codegen.loop_nest import Fold, Map, Node, Ref, Scalar, reachable
+from stablexla.targets.codegen.loop_nest import Map, Node, Reduction, Ref, Scalar, reachable
 from stablexla.targets.codegen.match.attention import Attention
-from stablexla.targets.codegen.reductions import Folding, OneByOne
-from stablexla.targets.codegen.scope import Scope
+from stablexla.targets.codegen.reductions import IndependentReductions, VectorReduction
+from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.sweeps import Totals
-from stablexla.targets.gpu.ptx.instructions import instruction
-from stablexla.targets.gpu.threads.warps import over_warp
+from stablexla.targets.gpu.ptx.instructions import inline_ptx
+from stablexla.targets.gpu.threads.warps import reduce_warp
 
 LOG2_E = 1.4426950408889634
 _CONVERSIONS = frozenset(["arith.truncf", "arith.extf"])
 
 
 @dataclass(frozen=True)
-class Softmax:
+class SoftmaxMatch:
     """A row function matched as a softmax.
 
     Attributes:
@@ -38,14 +38,14 @@ class Softmax:
         power: the node of the exponential itself.
     """
 
-    largest: OneByOne
-    total: OneByOne
+    largest: IndependentReductions
+    total: IndependentReductions
     below: Ref
     above: Ref
     power: Map
 
 
-def match_softmax(attention: Attention) -> Softmax | None:
+def match_softmax(attention: Attention) -> SoftmaxMatch | None:
     """Match the rows' function as a softmax; None where partial rows cannot be combined online."""
     rows = attention.rows
     passes = rows.chain.passes
@@ -54,8 +54,8 @@ def match_softmax(attention: Attention) -> Softmax | None:
     (largest,), (total,) = passes[0].foldings, passes[1].foldings
     if not _is(largest, "arith.maximumf") or not _is(total, "arith.addf"):
         return None
-    assert isinstance(largest, OneByOne)
-    assert isinstance(total, OneByOne)
+    assert isinstance(largest, IndependentReductions)
+    assert isinstance(total, IndependentReductions)
     inner = rows.chain.inner
     found = [
         (node, ref)
@@ -73,11 +73,11 @@ def match_softmax(attention: Attention) -> Softmax | None:
         return None
     powers = [n for n in reachable([rows.weights.ref]) if isinstance(n, Map) and "math.exp" in _names(n)[-1:]]
     power = next(n for n in powers if n is node or (node, 0) in n.operands)
-    return Softmax(largest, total, below, above, power)
+    return SoftmaxMatch(largest, total, below, above, power)
 
 
-def _is(folding: Folding, operation: str) -> bool:
-    return isinstance(folding, OneByOne) and [p.operation for p in folding.parts] == [operation]
+def _is(folding: VectorReduction, operation: str) -> bool:
+    return isinstance(folding, IndependentReductions) and [p.operation for p in folding.parts] == [operation]
 
 
 def _names(node: Map) -> list[str]:
@@ -97,7 +97,7 @@ def _minuend(node: Map, below: Ref) -> Ref | None:
 def _is_power(ref: Ref, subtraction: Map) -> bool:
     """Return whether a value is the exponential of the difference, possibly rounded or masked to 0."""
     node = ref[0]
-    if not isinstance(node, Map) or isinstance(node, Fold):
+    if not isinstance(node, Map) or isinstance(node, Reduction):
         return False
     names = _names(node)
     if node is subtraction:
@@ -135,7 +135,7 @@ def body_of_block(block: ir.Block) -> list[ir.Operation]:
 
 
 @dataclass(frozen=True)
-class Part:
+class ScoreTile:
     """Scores of a row in one vector: the first one's key, the scores, and the mask of keys that exist."""
 
     key: Index
@@ -144,7 +144,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Step:
+class SoftmaxStep:
     """Effect of a tile on a row: new running maximum and sum, the factor that rescales accumulators, and the powers."""
 
     largest: Totals
@@ -153,7 +153,7 @@ class Step:
     powers: list[Value]
 
 
-class Online:
+class OnlineSoftmax:
     """Online softmax over the rows of which a thread has parts.
 
     Args:
@@ -165,7 +165,7 @@ class Online:
     def __init__(
         self,
         attention: Attention,
-        softmax: Softmax,
+        softmax: SoftmaxMatch,
         arguments: KernelArguments,
         threads: int,
         lanes: int,
@@ -177,13 +177,13 @@ class Online:
         self._is_quick = quick
         rows = attention.rows
         inputs = [arguments.inputs[0 if n is None else n] for n in rows.inputs]
-        self.top = Scope(KernelArguments(inputs, list(arguments.results) * 2, [], arguments.lo, arguments.hi))
+        self.top = LoopScope(KernelArguments(inputs, list(arguments.results) * 2, [], arguments.lo, arguments.hi))
 
     def start(self) -> list[Value]:
         """Return the identities: running maximum and sum of no scores."""
         return [*self.softmax.largest.start(self.top, 0), *self.softmax.total.start(self.top, self.lanes)]
 
-    def step(self, at: dict[int, Index], before: Sequence[Value], parts: Sequence[Part]) -> Step:
+    def step(self, at: dict[int, Index], before: Sequence[Value], parts: Sequence[ScoreTile]) -> SoftmaxStep:
         """Update the row at `at` by a tile's scores."""
         largest, total, inner = self.softmax.largest, self.softmax.total, self.attention.rows.chain.inner
         row, old = self.top.inside(at), self.top.inside(at)
@@ -192,7 +192,7 @@ class Online:
         for here, part in zip(places, parts, strict=True):
             here.put(self.attention.rows.scores, [part.scores])
             found = _where(part.inside, largest.step(here, found), found)
-        found = over_warp(largest.across(row, found), largest.join, self.threads)
+        found = reduce_warp(largest.across(row, found), largest.join, self.threads)
         now = largest.join([before[0]], found)
         below, nothing = self._below(old, [before[0]]), self._is_lowest(old, [before[0]])
         most = self._below(row, now)
@@ -205,22 +205,22 @@ class Online:
             sums = _where(part.inside, total.step(here, sums), sums)
             power = here.value(self.attention.rows.weights.ref)
             powers.append(_where(part.inside, [power], [constant(0.0, power.type)])[0])
-        return Step(now, sums, factor, powers)
+        return SoftmaxStep(now, sums, factor, powers)
 
     def finish(self, at: dict[int, Index], before: Sequence[Value]) -> Value:
         """Return the softmax denominator of a row."""
         row, total, rows = self.top.inside(at), self.softmax.total, self.attention.rows
         assert rows.total is not None
         self._below(row, [before[0]])
-        parts = over_warp(total.across(row, [before[1]]), total.join, self.threads)
+        parts = reduce_warp(total.across(row, [before[1]]), total.join, self.threads)
         row.put(total.fold, total.finish(row, parts))
         return row.value(rows.total.ref)
 
-    def _is_lowest(self, row: Scope, totals: Totals) -> Value:
+    def _is_lowest(self, row: LoopScope, totals: Totals) -> Value:
         (value,) = self.softmax.largest.finish(row, totals)
         return value.eq(-inf)
 
-    def _below(self, row: Scope, totals: Totals) -> Value:
+    def _below(self, row: LoopScope, totals: Totals) -> Value:
         """Define the running maximum in a row's scope. While all scores are -inf it counts as 0, so powers are 0."""
         (value,) = self.softmax.largest.finish(row, totals)
         row.put(self.softmax.largest.fold, [select(value.eq(-inf), constant(0.0, value.type), value)])
@@ -237,7 +237,7 @@ def _quick_power(x: Value) -> Value:
     scaled = x * LOG2_E
     text, f32 = "ex2.approx.ftz.f32 $0, $1;", [ir.F32Type.get()]
     lanes = [extract(scaled, i) for i in range(scaled.lanes)] or [scaled]
-    made = [instruction("exp2", text, f32, [v], pure=True)[0] for v in lanes]
+    made = [inline_ptx("exp2", text, f32, [v], pure=True)[0] for v in lanes]
     return Value(vector.from_elements(x.type, [v.ssa for v in made])) if x.lanes else made[0]
 
 

@@ -23,14 +23,14 @@ from stablexla.targets.codegen.emission import (
     store,
     vector_of,
 )
-from stablexla.targets.codegen.match.attention import Attention, Factor
-from stablexla.targets.codegen.match.contraction import Operand
+from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
+from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.epilogue import load_converted
-from stablexla.targets.gpu.threads.threads import taken_apart
+from stablexla.targets.gpu.threads.threads import delinearize
 
 
 @dataclass(frozen=True)
-class Places:
+class AttentionTile:
     """A block's position: `queries` queries of a batch, from number `first` on."""
 
     attention: Attention
@@ -38,11 +38,11 @@ class Places:
     first: Value
 
     @classmethod
-    def of(cls, attention: Attention, number: Value, queries: int) -> Places:
+    def of(cls, attention: Attention, number: Value, queries: int) -> AttentionTile:
         """Decode a block's number into its position."""
         extents = [attention.rows.chain.nest.extents[d] for d in attention.batch]
         blocks = -(-attention.extent(attention.queries) // queries)
-        *places, block = (Value(v) for v in taken_apart(number.ssa, [*extents, blocks]))
+        *places, block = (Value(v) for v in delinearize(number.ssa, [*extents, blocks]))
         return cls(attention, dict(zip(attention.batch, places, strict=True)), block * queries)
 
     def row(self, number: Index) -> dict[int, Index]:
@@ -52,7 +52,7 @@ class Places:
             return dict(self.batch)
         extents = [self.attention.rows.chain.nest.extents[d] for d in loops]
         query = minimum(self.first + index(number), prod(extents) - 1)
-        places = (Value(v) for v in taken_apart(query.ssa, extents))
+        places = (Value(v) for v in delinearize(query.ssa, extents))
         return {**self.batch, **dict(zip(loops, places, strict=True))}
 
     def inside(self, number: Index) -> Value:
@@ -65,7 +65,7 @@ class Places:
         for body in a.after:
             unread = splat(constant(0, body.arguments[1].type), lanes)
             (sums,) = clone_body(body, [sums, unread], lanes)
-        to = address(a.out, at) + index(column) * a.out_inner
+        to = linear_offset(a.out, at) + index(column) * a.out_inner
         if a.out_inner == 1 or not lanes:
             store(sums, buffer, to)
             return
@@ -73,7 +73,7 @@ class Places:
             store(extract(sums, lane), buffer, to + lane * a.out_inner)
 
 
-def address(strides: Sequence[int], at: dict[int, Index]) -> Value:
+def linear_offset(strides: Sequence[int], at: dict[int, Index]) -> Value:
     """Return the linear offset of loop indices under strides."""
     total = index(0)
     for loop, place in at.items():
@@ -82,7 +82,7 @@ def address(strides: Sequence[int], at: dict[int, Index]) -> Value:
     return total
 
 
-def load_aligned(buffer: Value, operand: Operand, compute: ir.Type, at: Value, lanes: int) -> Value:
+def load_aligned(buffer: Value, operand: ContractionOperand, compute: ir.Type, at: Value, lanes: int) -> Value:
     """Load elements of a factor, converted to the compute type; marks vector alignment that LLVM cannot infer."""
     if lanes <= 1:
         return load_converted(buffer, operand.conversion, compute, at)
@@ -93,6 +93,6 @@ def load_aligned(buffer: Value, operand: Operand, compute: ir.Type, at: Value, l
     return value
 
 
-def steps_of(factor: Factor) -> list[int]:
+def outer_strides(factor: AttentionOperand) -> list[int]:
     """Return the nonzero strides of a factor's array along all loops but its own innermost one."""
     return [stride for stride in factor.strides if stride]

@@ -8,10 +8,10 @@ import mlir.ir as ir
 
 from stablexla.targets.codegen.loop_nest import Map, terminator_of
 from stablexla.targets.codegen.match.attention import Attention
-from stablexla.targets.gpu.attention.places import steps_of
+from stablexla.targets.gpu.attention.places import outer_strides
 from stablexla.targets.gpu.chips import shared_limit
-from stablexla.targets.gpu.contraction.mma_formats import FORMATS, ROW, Format
-from stablexla.targets.gpu.contraction.mma_plan import UNIT
+from stablexla.targets.gpu.contraction.mma_formats import FORMATS, ROW_BYTES, MmaFormat
+from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS
 from stablexla.targets.gpu.threads.warps import WARP
 
 KEYS = 64
@@ -22,7 +22,7 @@ MOST_EXTENT = 256
 
 
 @dataclass(frozen=True)
-class Plan:
+class AttentionMmaPlan:
     """Tiling of one block: warps of 16 queries each, and their shared memory.
 
     Attributes:
@@ -32,13 +32,13 @@ class Plan:
     """
 
     attention: Attention
-    format: Format
+    format: MmaFormat
     warps: int
 
     @property
     def queries(self) -> int:
         """Queries of a block."""
-        return self.warps * UNIT
+        return self.warps * FRAGMENT_ROWS
 
     @property
     def threads(self) -> int:
@@ -54,12 +54,12 @@ class Plan:
     @property
     def stage(self) -> int:
         """Bytes of a pipeline stage: one tile of keys and of values."""
-        return sum(self.panels) * KEYS * ROW
+        return sum(self.panels) * KEYS * ROW_BYTES
 
     @property
     def first_stage(self) -> int:
         """Offset of the first stage: the bytes of the queries."""
-        return self.panels[0] * self.queries * ROW
+        return self.panels[0] * self.queries * ROW_BYTES
 
     @property
     def shared(self) -> int:
@@ -67,15 +67,15 @@ class Plan:
         return self.first_stage + STAGES * self.stage
 
 
-def plan_of(attention: Attention, format_: Format, chip: str) -> Plan | None:
+def plan_attention_mma(attention: Attention, format_: MmaFormat, chip: str) -> AttentionMmaPlan | None:
     """Choose the plan with the most queries that fits into shared memory and fills all its warps, or None."""
     queries = attention.extent(attention.queries)
-    plans = [Plan(attention, format_, warps) for warps in (8, 4, 2, 1)]
+    plans = [AttentionMmaPlan(attention, format_, warps) for warps in (8, 4, 2, 1)]
     fitting = [p for p in plans if p.shared <= shared_limit(chip) and (p.warps == 1 or p.queries < 2 * queries)]
     return fitting[0] if fitting else None
 
 
-def format_of(attention: Attention) -> Format | None:
+def format_of(attention: Attention) -> MmaFormat | None:
     """Return the 16-bit MMA format of both products, where powers are rounded to it; else None."""
     factors = (attention.q, attention.k, attention.v)
     names = {str(f.operand.element) for f in factors}
@@ -98,11 +98,11 @@ def _rounded_to(attention: Attention) -> str:
     return str(result.owner.operands[0].type)
 
 
-def fits(attention: Attention, format_: Format) -> bool:
+def rows_are_aligned(attention: Attention, format_: MmaFormat) -> bool:
     """Return whether all rows are whole copies of 16 bytes."""
     chunk = format_.chunk
     depth, width = attention.depth, attention.width
     for factor, extent in ((attention.q, depth), (attention.k, depth), (attention.v, width)):
-        if factor.inner != 1 or extent % chunk or extent > MOST_EXTENT or any(s % chunk for s in steps_of(factor)):
+        if factor.inner != 1 or extent % chunk or extent > MOST_EXTENT or any(s % chunk for s in outer_strides(factor)):
             return False
     return True

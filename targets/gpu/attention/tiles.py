@@ -28,14 +28,14 @@ from stablexla.targets.codegen.emission import (
     when,
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.match.attention import Attention, Factor, reading
-from stablexla.targets.gpu.attention.online_softmax import Online, Part, Softmax, match_softmax
-from stablexla.targets.gpu.attention.places import Places, address, load_aligned, steps_of
+from stablexla.targets.codegen.match.attention import Attention, AttentionOperand, matched_attention
+from stablexla.targets.gpu.attention.online_softmax import OnlineSoftmax, ScoreTile, SoftmaxMatch, match_softmax
+from stablexla.targets.gpu.attention.places import AttentionTile, linear_offset, load_aligned, outer_strides
 from stablexla.targets.gpu.chips import GpuName, shared_limit
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block, shared_buffer, thread
+from stablexla.targets.gpu.threads.warps import block_index, shared_buffer, thread_index
 
 SIDE, ROWS, LANES = 16, 4, 4
 """Threads along each side of the score tile, queries of a thread, and vector width of loads."""
@@ -44,7 +44,7 @@ MOST_SHARED = 99 << 10
 
 
 @dataclass(frozen=True)
-class Plan:
+class AttentionTilesPlan:
     """Tiling: keys of a tile, and the padded extents in shared memory.
 
     Attributes:
@@ -82,32 +82,32 @@ class Plan:
         return sum(self.sizes) * (bits_of(self.attention.element) // 8)
 
 
-def plan_of(attention: Attention, chip: str) -> Plan | None:
+def plan_attention_tiles(attention: Attention, chip: str) -> AttentionTilesPlan | None:
     """Choose the plan with the most keys that fits into a block's shared memory on a chip, or None."""
     most = min(MOST_SHARED, shared_limit(chip))
-    plans = (Plan(attention, keys) for keys in (64, 32, 16))
+    plans = (AttentionTilesPlan(attention, keys) for keys in (64, 32, 16))
     return next((plan for plan in plans if plan.bytes <= most), None)
 
 
-def takes(attention: Attention, chip: str) -> bool:
+def takes_attention(attention: Attention, chip: str) -> bool:
     """Return whether a chip has a kernel for an attention."""
     extents = attention.rows.chain.nest.extents
     return bool(all(extents) and attention.depth and attention.width) and (
-        match_softmax(attention) is not None and plan_of(attention, chip) is not None
+        match_softmax(attention) is not None and plan_attention_tiles(attention, chip) is not None
     )
 
 
 @gpu_emitter("attention")
 def emit_attention(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit softmax attention whose tiles fit into shared memory."""
-    with reading(kernel) as attention:
-        if attention is None or not takes(attention, chip.chip):
+    with matched_attention(kernel) as attention:
+        if attention is None or not takes_attention(attention, chip.chip):
             return None
-        plan, softmax = plan_of(attention, chip.chip), match_softmax(attention)
+        plan, softmax = plan_attention_tiles(attention, chip.chip), match_softmax(attention)
         assert plan is not None
         assert softmax is not None
         blocks = attention.extent(attention.batch) * -(-attention.extent(attention.queries) // QUERIES)
-        with thread_of(kernel, Launch(blocks, THREADS, plan.bytes)) as arguments:
+        with kernel_function(kernel, Launch(blocks, THREADS, plan.bytes)) as arguments:
             _Block(plan, softmax, arguments).write()
         return Emitted(blocks, 1)
 
@@ -115,16 +115,16 @@ def emit_attention(kernel: Kernel, chip: GpuName) -> Emitted | None:
 class _Block:
     """One thread's part of its block's queries."""
 
-    def __init__(self, plan: Plan, softmax: Softmax, arguments: KernelArguments) -> None:
+    def __init__(self, plan: AttentionTilesPlan, softmax: SoftmaxMatch, arguments: KernelArguments) -> None:
         self.plan, self.attention, self.arguments = plan, plan.attention, arguments
-        self.online = Online(plan.attention, softmax, arguments, SIDE, 0)
+        self.online = OnlineSoftmax(plan.attention, softmax, arguments, SIDE, 0)
         element, first, buffers = plan.attention.element, 0, []
         for size in plan.sizes:
             buffers.append(shared_buffer(element, size, first))
             first += size * (bits_of(element) // 8)
         self.q, self.k, self.v, self.p = buffers
-        self.places = Places.of(plan.attention, block(), QUERIES)
-        self.y, self.x = thread() // SIDE, thread() % SIDE
+        self.places = AttentionTile.of(plan.attention, block_index(), QUERIES)
+        self.y, self.x = thread_index() // SIDE, thread_index() % SIDE
 
     def write(self) -> None:
         """Emit all of the block's rows of the result."""
@@ -155,14 +155,14 @@ class _Block:
         states, sums = turn.results[: len(states)], turn.results[len(states) :]
         self._put(rows, states, sums)
 
-    def _parts(self, first: Value, scores: list[Value]) -> list[Part]:
+    def _parts(self, first: Value, scores: list[Value]) -> list[ScoreTile]:
         a, parts = self.attention, []
         for c, score in enumerate(scores):
             key, inside = first + self.x + c * SIDE, None
             if a.keys % self.plan.keys:
                 inside = key.lt(a.keys)
                 key = minimum(key, a.keys - 1)
-            parts.append(Part(key, score, inside))
+            parts.append(ScoreTile(key, score, inside))
         return parts
 
     # --- into shared memory ---------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class _Block:
 
         _deal_out(QUERIES * pieces, one)
 
-    def _bring(self, factor: Factor, to: Value, first: Value, extent: int, padded: int, pitch: int) -> None:
+    def _bring(self, factor: AttentionOperand, to: Value, first: Value, extent: int, padded: int, pitch: int) -> None:
         """Load a tile of keys or values into shared memory, zero-padded."""
         a, plan, key = self.attention, self.plan, self.attention.rows.chain.inner
         lanes = _lanes(factor, extent)
@@ -197,7 +197,7 @@ class _Block:
 
     def _copy(
         self,
-        factor: Factor,
+        factor: AttentionOperand,
         at: dict[int, Index],
         piece: Value,
         extents: tuple[int, int],
@@ -212,7 +212,9 @@ class _Block:
             inside = within if inside is None else inside & within
             piece = minimum(piece, extent - lanes)
         buffer = Value(self.arguments.inputs[factor.operand.number])
-        value = load_aligned(buffer, factor.operand, element, address(factor.strides, at) + piece * factor.inner, lanes)
+        value = load_aligned(
+            buffer, factor.operand, element, linear_offset(factor.strides, at) + piece * factor.inner, lanes
+        )
         if inside is not None:
             value = select(inside, value, constant(0.0, value.type))
         store(value, to, place)
@@ -263,16 +265,16 @@ class _Block:
                         self.places.write(buffer, at, own, value if lane is None else extract(value, lane))
 
 
-def _lanes(factor: Factor, extent: int) -> int:
+def _lanes(factor: AttentionOperand, extent: int) -> int:
     """Return the vector width of copies: four, where vectors are aligned."""
-    whole = factor.inner == 1 and extent % LANES == 0 and all(step % LANES == 0 for step in steps_of(factor))
+    whole = factor.inner == 1 and extent % LANES == 0 and all(step % LANES == 0 for step in outer_strides(factor))
     return LANES if whole else 1
 
 
 def _deal_out(items: int, one: Callable[[Value], None]) -> None:
     """Emit a block-stride loop over items."""
     for first in range(0, items, THREADS):
-        item = thread() + first
+        item = thread_index() + first
         if first + THREADS <= items:
             one(item)
             continue

@@ -11,18 +11,18 @@ import mlir.ir as ir
 
 from stablexla.lowering.support.dot_algorithm import IN_TF32
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.codegen.match.contraction import Contraction, Operand
-from stablexla.targets.gpu.ptx.instructions import i32, instruction
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
+from stablexla.targets.gpu.ptx.instructions import i32, inline_ptx
 
-STEP = 32
+INSTRUCTION_DEPTH_BYTES = 32
 """Bytes along k of one MMA instruction."""
-CHUNK = 16
-ROW = 128
+CHUNK_BYTES = 16
+ROW_BYTES = 128
 """Bytes of a row in shared memory, and of both factors along k in one pipeline stage."""
 
 
 @dataclass(frozen=True)
-class Format:
+class MmaFormat:
     """An MMA format: types, instruction and fragments of one kind of product.
 
     Attributes:
@@ -42,12 +42,12 @@ class Format:
     @property
     def chunk(self) -> int:
         """Elements of 16 bytes."""
-        return CHUNK // self.bytes
+        return CHUNK_BYTES // self.bytes
 
     @property
     def depth(self) -> int:
         """Elements along k of one pipeline stage."""
-        return ROW // self.bytes
+        return ROW_BYTES // self.bytes
 
     @property
     def sum_type(self) -> ir.Type:
@@ -85,7 +85,7 @@ class Format:
         text = f"mma.sync.aligned.{shape}.row.col.{kinds}.{last} {made}, {left}, {right}, {before};"
         number = list(FORMATS).index(self.name)
         types = [self.sum_type] * n
-        return instruction("multiply_warps", text, types, [*sums, *a, *b], [number, n], tied=n, pure=True)
+        return inline_ptx("multiply_warps", text, types, [*sums, *a, *b], [number, n], tied=n, pure=True)
 
     def register_type(self) -> ir.Type:
         """The type of a factor's fragment registers."""
@@ -95,13 +95,13 @@ class Format:
 FORMATS = {
     f.name: f
     for f in (
-        Format("bf16", 2, "f32", "m16n8k16"),
-        Format("f16", 2, "f32", "m16n8k16"),
-        Format("tf32", 4, "f32", "m16n8k8"),
-        Format("s8", 1, "i32", "m16n8k32"),
-        Format("u8", 1, "i32", "m16n8k32"),
-        Format("f64", 8, "f64", "m16n8k4"),
-        Format("f32", 4, "f32", ""),
+        MmaFormat("bf16", 2, "f32", "m16n8k16"),
+        MmaFormat("f16", 2, "f32", "m16n8k16"),
+        MmaFormat("tf32", 4, "f32", "m16n8k8"),
+        MmaFormat("s8", 1, "i32", "m16n8k32"),
+        MmaFormat("u8", 1, "i32", "m16n8k32"),
+        MmaFormat("f64", 8, "f64", "m16n8k4"),
+        MmaFormat("f32", 4, "f32", ""),
     )
 }
 _WIDENED = {
@@ -114,7 +114,7 @@ _WIDENED = {
 }
 
 
-def format_of(c: Contraction) -> Format | None:
+def mma_format_of(c: Contraction) -> MmaFormat | None:
     """Return the format for a product's factor and accumulator types, if there is one."""
     names = {_name(operand) for operand in (c.a, c.b)}
     if len(names) != 1:
@@ -126,5 +126,5 @@ def format_of(c: Contraction) -> Format | None:
     return found if found is not None and str(c.sum_type) == found.sums else None
 
 
-def _name(operand: Operand) -> str:
+def _name(operand: ContractionOperand) -> str:
     return _WIDENED.get((str(operand.element), ".".join(op.name for op in operand.conversion)), "")

@@ -10,17 +10,17 @@ import mlir.ir as ir
 from mlir.dialects import vector
 
 from stablexla.targets.codegen.emission import Index, Value, constant, extract, index, load, select, vector_of
-from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW
-from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, Loader, is_doubled
-from stablexla.targets.gpu.ptx.instructions import i32, store_shared, word
-from stablexla.targets.gpu.threads.warps import thread
+from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES
+from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, TileLoader, swizzles_pairs
+from stablexla.targets.gpu.ptx.instructions import i32, store_shared, truncate_to_i32
+from stablexla.targets.gpu.threads.warps import thread_index
 
 
-class Gatherer(Loader):
+class ElementTileLoader(TileLoader):
     """One thread's share of one factor's tiles; sources are element offsets, not addresses."""
 
     def start(self, base: Index, first: Value, k: Index) -> None:
-        """Compute the thread's first source, as `Loader.start`."""
+        """Compute the thread's first source, as `TileLoader.start`."""
         self._first = first
         self.source = index(base) + index(k) * self.side.stride_k
 
@@ -37,10 +37,10 @@ class Gatherer(Loader):
     def issue(self, to: Value, to_offset: int, source: Value, k: Index) -> None:
         """Load and store the stage that begins at `k`."""
         for number in range(self.size * CHUNKS // self.threads):
-            place, chunk = self._place(thread() + number * self.threads)
-            swapped = (place * 2 if is_doubled(self.side, self.format) else place) % CHUNKS
+            place, chunk = self._place(thread_index() + number * self.threads)
+            swapped = (place * 2 if swizzles_pairs(self.side, self.format) else place) % CHUNKS
             words = self._words(self._elements(place, chunk, source, k))
-            store_shared(words, to + word(place * ROW + (chunk ^ swapped) * CHUNK) + to_offset)
+            store_shared(words, to + truncate_to_i32(place * ROW_BYTES + (chunk ^ swapped) * CHUNK_BYTES) + to_offset)
 
     def _place(self, piece: Value) -> tuple[Value, Value]:
         """Return a chunk's row in shared memory and its number there, such that loads are coalesced."""

@@ -10,22 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stablexla.targets.codegen.emission import Index, Value, address, constant, index, select
-from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW, Format
-from stablexla.targets.gpu.contraction.mma_plan import Side
-from stablexla.targets.gpu.ptx.instructions import copy_async, i32, wide, word
-from stablexla.targets.gpu.threads.warps import thread
+from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES, MmaFormat
+from stablexla.targets.gpu.contraction.mma_plan import MmaOperand
+from stablexla.targets.gpu.ptx.instructions import copy_async, extend_to_i64, i32, truncate_to_i32
+from stablexla.targets.gpu.threads.warps import thread_index
 
-CHUNKS = ROW // CHUNK
+CHUNKS = ROW_BYTES // CHUNK_BYTES
 _FARTHEST = 1 << 30
 
 
-def is_doubled(side: Side, format_: Format) -> bool:
+def swizzles_pairs(side: MmaOperand, format_: MmaFormat) -> bool:
     """Return whether chunks are swizzled in pairs, for registers that are loaded one by one."""
     return format_.bytes == 8 or (format_.bytes == 4 and not side.along_k)
 
 
 @dataclass
-class Loader:
+class TileLoader:
     """One thread's share of the copies of one factor's tiles.
 
     Attributes:
@@ -36,8 +36,8 @@ class Loader:
         whole: no tile has a remainder along k.
     """
 
-    side: Side
-    format: Format
+    side: MmaOperand
+    format: MmaFormat
     buffer: Value
     size: int
     threads: int
@@ -49,10 +49,10 @@ class Loader:
 
         `base`: where the product's factor begins in the buffer.
         """
-        f, me = self.format, thread()
+        f, me = self.format, thread_index()
         place, chunk = me // CHUNKS, me % CHUNKS
-        swapped = (place * 2 if is_doubled(self.side, f) else place) % CHUNKS
-        self._to = word(place * ROW + (chunk ^ swapped) * CHUNK)
+        swapped = (place * 2 if swizzles_pairs(self.side, f) else place) % CHUNKS
+        self._to = truncate_to_i32(place * ROW_BYTES + (chunk ^ swapped) * CHUNK_BYTES)
         if self.side.along_k:
             row, self._k = first + place, chunk * f.chunk
             at = row * self.side.stride + self._k
@@ -64,7 +64,7 @@ class Loader:
             insides = [row + step for step, _ in self._steps()]
         self.source = address(self.buffer) + (at + index(base) + index(k) * self.side.stride_k) * f.bytes
         even = self.side.extent % self.size == 0
-        full, none = constant(CHUNK, i32()), constant(0, i32())
+        full, none = constant(CHUNK_BYTES, i32()), constant(0, i32())
         self._sizes = [None if even else select(r.lt(self.side.extent), full, none) for r in insides]
 
     def _steps(self) -> list[tuple[int, int]]:
@@ -90,14 +90,14 @@ class Loader:
         """Issue the copies of the stage that begins at `k` to address `to`; `source`: of the first chunk."""
         side, f = self.side, self.format
         place = to + self._to
-        from_ = wide(source)
+        from_ = extend_to_i64(source)
         rows = self.threads // CHUNKS
         for i, (row, deep) in enumerate(self._steps()):
             offset = (row * side.stride + deep * side.stride_k) * f.bytes
             size = self._sizes[i]
             if not self.whole:
                 inside = (index(k) + self._k + deep).lt(self.depth)
-                full = constant(CHUNK, i32()) if size is None else size
+                full = constant(CHUNK_BYTES, i32()) if size is None else size
                 size = select(inside, full, constant(0, i32()))
-            here, rest = (wide(source + offset), 0) if offset >= _FARTHEST else (from_, offset)
-            copy_async(place, to_offset + i * rows * ROW, here, rest, size)
+            here, rest = (extend_to_i64(source + offset), 0) if offset >= _FARTHEST else (from_, offset)
+            copy_async(place, to_offset + i * rows * ROW_BYTES, here, rest, size)

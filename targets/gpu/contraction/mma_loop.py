@@ -9,23 +9,23 @@ from math import prod
 from mlir.dialects import gpu
 
 from stablexla.targets.codegen.emission import Index, Value, constant, index, select, split_index, when
-from stablexla.targets.codegen.match.contraction import Axis
-from stablexla.targets.codegen.sums.cascade import summed
-from stablexla.targets.gpu.contraction.mma_formats import ROW, STEP, Format
-from stablexla.targets.gpu.contraction.mma_fragments import Reader, Registers, pieces
-from stablexla.targets.gpu.contraction.mma_loads import Loader
-from stablexla.targets.gpu.contraction.mma_plan import UNIT, Side, Tiling
-from stablexla.targets.gpu.contraction.register_tile import added
+from stablexla.targets.codegen.match.contraction import ContractionAxis
+from stablexla.targets.codegen.sums.cascade import blocked_reduction
+from stablexla.targets.gpu.contraction.mma_formats import INSTRUCTION_DEPTH_BYTES, ROW_BYTES, MmaFormat
+from stablexla.targets.gpu.contraction.mma_fragments import FragmentReader, Registers, accumulator_pairs
+from stablexla.targets.gpu.contraction.mma_loads import TileLoader
+from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS, BlockTiling, MmaOperand
+from stablexla.targets.gpu.contraction.register_tile import add_accumulators
 from stablexla.targets.gpu.ptx.instructions import commit_copies, shared_base, wait_for_copies
-from stablexla.targets.gpu.threads.warps import WARP, thread
+from stablexla.targets.gpu.threads.warps import WARP, thread_index
 
-STEPS = ROW // STEP
-LONG = 256
+STEPS = ROW_BYTES // INSTRUCTION_DEPTH_BYTES
+MAX_CHAIN = 256
 """Longest chain of MMA instructions on one accumulator, each of which adds several terms; beyond, sums are blocked."""
 
 
 @dataclass
-class Stages:
+class PipelineStages:
     """Pipeline stages in shared memory, a circular buffer.
 
     Attributes:
@@ -37,12 +37,12 @@ class Stages:
         outer: reduction loops outside of k.
     """
 
-    loaders: tuple[Loader, Loader]
+    loaders: tuple[TileLoader, TileLoader]
     offsets: tuple[int, int]
     count: int
     size: int
     turns: int
-    outer: tuple[Axis, ...] = ()
+    outer: tuple[ContractionAxis, ...] = ()
 
     def sources(self) -> list[Value]:
         """Return the sources of the first stage."""
@@ -95,19 +95,21 @@ class Stages:
         return self.loaders[0].format.depth
 
 
-class WarpLoop:
+class MmaLoop:
     """One thread's part of its warp's accumulator tile."""
 
-    def __init__(self, tiling: Tiling, format_: Format, sides: tuple[Side, Side], chip: int) -> None:
+    def __init__(
+        self, tiling: BlockTiling, format_: MmaFormat, sides: tuple[MmaOperand, MmaOperand], chip: int
+    ) -> None:
         self.tiling, self.format, self.chip = tiling, format_, chip
-        warp = thread() // WARP
+        warp = thread_index() // WARP
         y, x = warp // tiling.warps[1], warp % tiling.warps[1]
         self.first = y * tiling.warp_rows, x * tiling.warp_columns
-        self.units = tiling.warp_rows // UNIT, tiling.warp_columns // UNIT
-        self._left = Reader(sides[0], format_, self.first[0], self.units[0], is_left=True)
-        self._right = Reader(sides[1], format_, self.first[1], self.units[1], is_left=False)
+        self.units = tiling.warp_rows // FRAGMENT_ROWS, tiling.warp_columns // FRAGMENT_ROWS
+        self._left = FragmentReader(sides[0], format_, self.first[0], self.units[0], is_left=True)
+        self._right = FragmentReader(sides[1], format_, self.first[1], self.units[1], is_left=False)
 
-    def run(self, stages: Stages, first: Index) -> list[Value]:
+    def run(self, stages: PipelineStages, first: Index) -> list[Value]:
         """Emit the loop; returns accumulators: per 16 rows and 8 columns, two neighbours and two 8 rows after."""
         zeros = [constant(0, self.format.sum_type)] * (8 * self.units[0] * self.units[1])
         base, ahead = shared_base(), stages.count - 1
@@ -134,16 +136,18 @@ class WarpLoop:
             return sums, [*loaded, *stages.after(sources), at, stages.next(to, base)]
 
         rest = [*loaded, *sources, *words]
-        sums, _ = summed(0, stages.turns, 1, stages.turns, zeros, added, turn, rest, block=LONG // STEPS)
+        sums, _ = blocked_reduction(
+            0, stages.turns, 1, stages.turns, zeros, add_accumulators, turn, rest, block=MAX_CHAIN // STEPS
+        )
         wait_for_copies(0)
         gpu.barrier()
         return sums
 
     def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
         """Yield the accumulators with their positions in the block's tile."""
-        return pieces(sums, self.first, self.units, self.tiling.pitch)
+        return accumulator_pairs(sums, self.first, self.units, self.tiling.pitch)
 
-    def _load(self, at: Value, stages: Stages, step: int) -> list[Value]:
+    def _load(self, at: Value, stages: PipelineStages, step: int) -> list[Value]:
         parts = (self._left.read(at, stages.offsets[0], step), self._right.read(at, stages.offsets[1], step))
         return [v for part in parts for unit in part for v in unit]
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from stablexla.targets.codegen.match.contraction import Axis, Contraction
-from stablexla.targets.gpu.chips import generation, shared_limit
-from stablexla.targets.gpu.contraction.mma_formats import ROW, Format
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
+from stablexla.targets.gpu.chips import compute_capability, shared_limit
+from stablexla.targets.gpu.contraction.mma_formats import ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.threads.warps import WARP
 
-UNIT = 16
+FRAGMENT_ROWS = 16
 """Rows, or columns, of one fragment."""
-PROCESSORS = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
+MULTIPROCESSORS = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
 """Multiprocessors of the largest chip of a generation; the cost model uses it, and its choice is correct on any."""
 ALIGNED = 1024
 """Alignment in bytes of stages that `wgmma` reads."""
 MOST_PARTS = 16
 FEW = 64
-LEAST_TURNS = 8
+MIN_ITERATIONS = 8
 """Fewest iterations of the main loop that are worth a part of k."""
 
 
 @dataclass(frozen=True)
-class Side:
+class MmaOperand:
     """One factor as a block reads it.
 
     Attributes:
@@ -42,22 +42,22 @@ class Side:
     gathered: bool
 
 
-def sides_of(c: Contraction, format_: Format) -> tuple[Side, Side]:
+def mma_operands(c: Contraction, format_: MmaFormat) -> tuple[MmaOperand, MmaOperand]:
     """Return both factors."""
 
-    def side(number: int, axis: Axis, name: str) -> Side:
+    def side(number: int, axis: ContractionAxis, name: str) -> MmaOperand:
         stride, stride_k = getattr(axis, name), getattr(c.k, name)
         along_k = stride_k == 1 or format_.bytes == 1
         inner, outer = (c.k.extent, stride) if along_k else (axis.extent, stride_k)
         steps = [inner, outer, *(getattr(b, name) for b in (*c.batch, *c.k_outer))]
         whole = 1 in (stride_k, stride if format_.bytes > 1 else stride_k) and not any(s % format_.chunk for s in steps)
-        return Side(number, axis.extent, stride, stride_k, along_k, not whole)
+        return MmaOperand(number, axis.extent, stride, stride_k, along_k, not whole)
 
     return side(c.a.number, c.m, "a"), side(c.b.number, c.n, "b")
 
 
 @dataclass(frozen=True)
-class Tiling:
+class BlockTiling:
     """A block's tile.
 
     Attributes:
@@ -82,7 +82,7 @@ class Tiling:
     @property
     def stage(self) -> int:
         """Bytes of one stage."""
-        return (self.rows + self.columns) * ROW
+        return (self.rows + self.columns) * ROW_BYTES
 
     @property
     def warp_rows(self) -> int:
@@ -97,32 +97,32 @@ class Tiling:
         """Leading dimension of accumulators in shared memory, padded by 8, so that four rows are in different banks."""
         return self.columns + 8
 
-    def shared(self, format_: Format) -> int:
+    def shared(self, format_: MmaFormat) -> int:
         """Return a block's shared memory in bytes: stages, and later the accumulators."""
         margin = ALIGNED if self.way == "groups" else 0
         return margin + max(self.stages * self.stage, self.rows * self.pitch * format_.sum_bytes)
 
 
 WARPS = (
-    Tiling(128, 256, (2, 4), 3, 1.0),
-    Tiling(128, 128, (2, 4), 3, 0.85),
-    Tiling(128, 64, (4, 2), 3, 0.65),
-    Tiling(64, 128, (2, 4), 3, 0.65),
-    Tiling(64, 64, (2, 2), 4, 0.5),
+    BlockTiling(128, 256, (2, 4), 3, 1.0),
+    BlockTiling(128, 128, (2, 4), 3, 0.85),
+    BlockTiling(128, 64, (4, 2), 3, 0.65),
+    BlockTiling(64, 128, (2, 4), 3, 0.65),
+    BlockTiling(64, 64, (2, 2), 4, 0.5),
 )
 GROUPS = (
-    Tiling(128, 256, (8, 1), 4, 1.9, "groups"),
-    Tiling(128, 128, (8, 1), 4, 1.6, "groups"),
+    BlockTiling(128, 256, (8, 1), 4, 1.9, "groups"),
+    BlockTiling(128, 128, (8, 1), 4, 1.6, "groups"),
 )
 THREADS = (
-    Tiling(128, 128, (4, 2), 3, 1.0, "threads"),
-    Tiling(64, 128, (2, 2), 3, 0.8, "threads"),
-    Tiling(64, 64, (2, 1), 4, 0.6, "threads"),
+    BlockTiling(128, 128, (4, 2), 3, 1.0, "threads"),
+    BlockTiling(64, 128, (2, 2), 3, 0.8, "threads"),
+    BlockTiling(64, 64, (2, 1), 4, 0.6, "threads"),
 )
 
 
 @dataclass(frozen=True)
-class Plan:
+class GemmPlan:
     """Tiling and split-K of one product.
 
     Attributes:
@@ -130,8 +130,8 @@ class Plan:
         turns: trip count of the main loop in a part.
     """
 
-    tiling: Tiling
-    format: Format
+    tiling: BlockTiling
+    format: MmaFormat
     batches: int
     rows: int
     columns: int
@@ -143,7 +143,7 @@ class Plan:
         return self.batches * self.rows * self.columns * self.parts
 
 
-def plan_of(c: Contraction, format_: Format, chip: str, only: Tiling | None = None) -> Plan | None:
+def plan_gemm(c: Contraction, format_: MmaFormat, chip: str, only: BlockTiling | None = None) -> GemmPlan | None:
     """Choose the plan of least modelled time, or None; `only`: of this tiling."""
     found = [
         _plan(c, format_, tiling, chip)
@@ -153,34 +153,36 @@ def plan_of(c: Contraction, format_: Format, chip: str, only: Tiling | None = No
     return min(found, key=lambda p: _time(p, chip), default=None)
 
 
-def _takes(tiling: Tiling, format_: Format, c: Contraction, chip: str) -> bool:
+def _takes(tiling: BlockTiling, format_: MmaFormat, c: Contraction, chip: str) -> bool:
     if (tiling.way == "threads") != (format_.name == "f32"):
         return False
-    if tiling.columns > 128 and any(side.gathered for side in sides_of(c, format_)):
+    if tiling.columns > 128 and any(side.gathered for side in mma_operands(c, format_)):
         return False
     if tiling.way == "threads":
         return True
     if tiling.way == "warps":
         return format_.bytes < 8 or tiling.rows * tiling.columns <= 64 * 128
-    along_k = all(side.along_k for side in sides_of(c, format_))
+    along_k = all(side.along_k for side in mma_operands(c, format_))
     return chip == "sm_90a" and (format_.bytes == 2 or (along_k and format_.bytes < 8))
 
 
-def _plan(c: Contraction, format_: Format, tiling: Tiling, chip: str) -> Plan:
+def _plan(c: Contraction, format_: MmaFormat, tiling: BlockTiling, chip: str) -> GemmPlan:
     rows, columns = -(-c.m.extent // tiling.rows), -(-c.n.extent // tiling.columns)
     blocks, turns = c.batches * rows * columns, -(-c.k.extent // format_.depth)
     # Products of few rows are bandwidth-bound: two blocks a multiprocessor have more loads in flight.
     room = 2 if c.m.extent <= FEW and 2 * tiling.shared(format_) <= shared_limit(chip) else 1
-    wanted = min(MOST_PARTS, room * PROCESSORS.get(generation(chip), 128) // blocks, turns // LEAST_TURNS)
+    wanted = min(
+        MOST_PARTS, room * MULTIPROCESSORS.get(compute_capability(chip), 128) // blocks, turns // MIN_ITERATIONS
+    )
     if c.k_outer:
         wanted, turns = 1, turns * prod(axis.extent for axis in c.k_outer)
     each = -(-turns // max(1, wanted))
-    return Plan(tiling, format_, c.batches, rows, columns, -(-turns // each), each)
+    return GemmPlan(tiling, format_, c.batches, rows, columns, -(-turns // each), each)
 
 
-def _time(plan: Plan, chip: str) -> float:
+def _time(plan: GemmPlan, chip: str) -> float:
     """Estimate the time of the busiest multiprocessor, in arbitrary units."""
-    waves = -(-plan.blocks // PROCESSORS.get(generation(chip), 128))
+    waves = -(-plan.blocks // MULTIPROCESSORS.get(compute_capability(chip), 128))
     work = plan.tiling.rows * plan.tiling.columns * plan.turns / plan.tiling.speed
     sums = plan.parts * plan.batches * plan.rows * plan.columns * plan.tiling.rows * plan.tiling.columns
     return waves * (work + plan.tiling.rows * 64) + (sums / 256 if plan.parts > 1 else 0)

@@ -25,13 +25,13 @@ TERMS, SEVERAL = 64, 128
 """Blocked summation: terms of a chain, and chains of the next level: few, as each level's sums take up registers."""
 
 
-def added(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+def add_accumulators(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
     """Add two sets of accumulators."""
     return [x + y for x, y in zip(a, b, strict=True)]
 
 
 @dataclass(frozen=True)
-class Tile:
+class RegisterTile:
     """Tile of one block: `groups` times LANES rows, and as many columns, for each of its threads."""
 
     groups: int

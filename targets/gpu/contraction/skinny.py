@@ -15,15 +15,15 @@ from mlir.dialects import gpu
 from stablexla.targets.codegen.emission import Index, Value, bits_of, index, load, loop, minimum, split_index, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
-from stablexla.targets.codegen.match.epilogue import Frame, Scene, compute_type
-from stablexla.targets.gpu.chips import GpuName, generation
-from stablexla.targets.gpu.contraction.mma_formats import format_of
-from stablexla.targets.gpu.contraction.skinny_loops import Columns, Rows, Work
-from stablexla.targets.gpu.contraction.split_k import launches
-from stablexla.targets.gpu.contraction.store import keeper, writer
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type
+from stablexla.targets.gpu.chips import GpuName, compute_capability
+from stablexla.targets.gpu.contraction.mma_formats import mma_format_of
+from stablexla.targets.gpu.contraction.skinny_loops import SkinnyAlongK, SkinnyAlongN, SkinnyWork
+from stablexla.targets.gpu.contraction.split_k import emit_split_k
+from stablexla.targets.gpu.contraction.store import epilogue_store, partial_sum_store
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import WARP, block, shared_buffer, thread
+from stablexla.targets.gpu.threads.warps import WARP, block_index, shared_buffer, thread_index
 
 MOST_ROWS = 15
 MOST_ROWS_OF_NARROW = 4
@@ -37,7 +37,7 @@ LEAST_TERMS = 256
 
 
 @dataclass(frozen=True)
-class Skinny:
+class SkinnyPlan:
     """Work distribution of a product of few rows.
 
     Attributes:
@@ -47,7 +47,7 @@ class Skinny:
         length: terms in a part.
     """
 
-    work: Work
+    work: SkinnyWork
     groups: int
     parts: int
     length: int
@@ -57,7 +57,12 @@ class Skinny:
 def emit_skinny(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit products of at most 15 rows or columns, of narrow types 4, of real numbers."""
     c = match_contraction(kernel)
-    if c is None or min(c.m.extent, c.n.extent) > most_rows(c, chip) or c.k_outer or not (c.k.extent and c.batches):
+    if (
+        c is None
+        or min(c.m.extent, c.n.extent) > max_skinny_rows(c, chip)
+        or c.k_outer
+        or not (c.k.extent and c.batches)
+    ):
         return None
     if not isinstance(c.sum_type, ir.FloatType | ir.IntegerType) or not (c.m.extent and c.n.extent):
         return None
@@ -65,50 +70,50 @@ def emit_skinny(kernel: Kernel, chip: GpuName) -> Emitted | None:
         return None
     if c.m.extent > c.n.extent:
         c = c.swapped()
-    plan = plan_of(c)
-    shared = plan.work.sums * (bits_of(compute_type(c)) // 8)
+    plan = plan_skinny(c)
+    shared = plan.work.sums * (bits_of(accumulator_type(c)) // 8)
     launch = Launch(c.batches * plan.groups * plan.parts, plan.work.warps * WARP, shared)
 
     def body(arguments: KernelArguments, partial: Value | None) -> None:
-        _Block(c, plan, Scene(c, arguments), partial).write()
+        _Block(c, plan, ContractionScene(c, arguments), partial).write()
 
-    return launches(kernel, c, launch, plan.parts, str(compute_type(c)), body)
+    return emit_split_k(kernel, c, launch, plan.parts, str(accumulator_type(c)), body)
 
 
-def most_rows(c: Contraction, chip: GpuName) -> int:
+def max_skinny_rows(c: Contraction, chip: GpuName) -> int:
     """Return the most rows or columns of a skinny product."""
-    format_ = format_of(c)
-    narrow = format_ is not None and format_.bytes <= 2 and generation(chip.chip) >= format_.oldest
+    format_ = mma_format_of(c)
+    narrow = format_ is not None and format_.bytes <= 2 and compute_capability(chip.chip) >= format_.oldest
     return MOST_ROWS_OF_NARROW if narrow and c.n.c == 1 else MOST_ROWS
 
 
-def plan_of(c: Contraction) -> Skinny:
+def plan_skinny(c: Contraction) -> SkinnyPlan:
     """Choose the plan from the product alone, so that results do not depend on the chip."""
     work = _along_k(c) if c.k.b == 1 and c.k.extent > 1 else _along_n(c)
     groups = -(-c.n.extent // work.columns)
     wanted = min(MOST_PARTS, BUSY // (groups * c.batches), c.k.extent // LEAST_TERMS)
     step = work.step
     length = -(-c.k.extent // (max(1, wanted) * step)) * step
-    return Skinny(work, groups, -(-c.k.extent // length), length)
+    return SkinnyPlan(work, groups, -(-c.k.extent // length), length)
 
 
-def _along_k(c: Contraction) -> Work:
+def _along_k(c: Contraction) -> SkinnyWork:
     lanes = _lanes(c, c.k.extent, [c.n.b if c.n.extent > 1 else 0, *([c.m.a] if c.k.a == 1 and c.m.extent > 1 else [])])
     width = WARP
     while width > 1 and width // 2 * lanes >= c.k.extent:
         width //= 2
     each = max(1, min(4, 32 // c.m.extent, c.n.extent))
-    return Rows(c.m.extent, lanes, 8, width, each)
+    return SkinnyAlongK(c.m.extent, lanes, 8, width, each)
 
 
-def _along_n(c: Contraction) -> Work:
+def _along_n(c: Contraction) -> SkinnyWork:
     lanes = _lanes(c, c.n.extent, [c.k.b]) if c.n.b == 1 else 1
     if c.m.extent > 4:
         lanes = min(lanes, 4)
     warps = 8
-    while warps > 1 and c.m.extent * WARP * lanes * warps * (bits_of(compute_type(c)) // 8) > 48 << 10:
+    while warps > 1 and c.m.extent * WARP * lanes * warps * (bits_of(accumulator_type(c)) // 8) > 48 << 10:
         warps //= 2
-    return Columns(c.m.extent, lanes, warps)
+    return SkinnyAlongN(c.m.extent, lanes, warps)
 
 
 def _lanes(c: Contraction, extent: int, strides: list[int]) -> int:
@@ -124,13 +129,13 @@ def _lanes(c: Contraction, extent: int, strides: list[int]) -> int:
 class _Block:
     """One thread's part of a block."""
 
-    def __init__(self, c: Contraction, plan: Skinny, scene: Scene, partial: Value | None) -> None:
+    def __init__(self, c: Contraction, plan: SkinnyPlan, scene: ContractionScene, partial: Value | None) -> None:
         self.c, self.plan, self.scene, self.partial = c, plan, scene, partial
 
     def write(self) -> None:
         """Emit this block's columns, of all rows."""
         c, plan, work = self.c, self.plan, self.plan.work
-        batch, part, group = split_index(block(), [c.batches, plan.parts, plan.groups])
+        batch, part, group = split_index(block_index(), [c.batches, plan.parts, plan.groups])
         frame, first = self.scene.frame(batch), group * work.columns
         low = part * plan.length
         high = index(c.k.extent) if plan.parts == 1 else minimum(low + plan.length, index(c.k.extent))
@@ -139,12 +144,12 @@ class _Block:
         gpu.barrier()
         self._put(frame, batch, part, first, buffer)
 
-    def _put(self, frame: Frame, batch: Value, part: Index, first: Value, buffer: Value) -> None:
+    def _put(self, frame: BatchFrame, batch: Value, part: Index, first: Value, buffer: Value) -> None:
         c, work = self.c, self.plan.work
-        put = writer(self.scene, frame, 1)
+        put = epilogue_store(self.scene, frame, 1)
         if self.partial is not None:
-            put = keeper(c, self.partial, index(part) * c.batches + batch)
-        with loop(thread(), index(c.m.extent * work.columns), work.warps * WARP) as turn:
+            put = partial_sum_store(c, self.partial, index(part) * c.batches + batch)
+        with loop(thread_index(), index(c.m.extent * work.columns), work.warps * WARP) as turn:
             row, column = turn.iv // work.columns, turn.iv % work.columns
             with when((first + column).lt(c.n.extent)):
                 total = load(buffer, turn.iv)

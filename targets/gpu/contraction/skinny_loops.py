@@ -19,17 +19,17 @@ from stablexla.targets.codegen.emission import (
     vector_of,
     when,
 )
-from stablexla.targets.codegen.match.epilogue import Frame, Scene
-from stablexla.targets.codegen.sums.cascade import BLOCK, summed
-from stablexla.targets.gpu.contraction.register_tile import added
-from stablexla.targets.gpu.threads.warps import WARP, exchanged, thread
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
+from stablexla.targets.codegen.sums.cascade import BLOCK, blocked_reduction
+from stablexla.targets.gpu.contraction.register_tile import add_accumulators
+from stablexla.targets.gpu.threads.warps import WARP, shuffle_xor, thread_index
 
 Range = tuple[Index, Index]
 UNROLLED = 4
 
 
 @dataclass(frozen=True)
-class Work(ABC):
+class SkinnyWork(ABC):
     """Work distribution within a block.
 
     Attributes:
@@ -63,12 +63,12 @@ class Work(ABC):
         return self.copies * self.rows * self.columns
 
     @abstractmethod
-    def run(self, scene: Scene, frame: Frame, first: Value, terms: Range, buffer: Value) -> None:
+    def run(self, scene: ContractionScene, frame: BatchFrame, first: Value, terms: Range, buffer: Value) -> None:
         """Store the partial sums over `terms` of columns `first`, ... into `buffer`: copies, rows, columns."""
 
 
 @dataclass(frozen=True)
-class Rows(Work):
+class SkinnyAlongK(SkinnyWork):
     """Larger factor contiguous along k: `width` threads interleave a column's terms, of `each` columns together."""
 
     width: int
@@ -82,12 +82,12 @@ class Rows(Work):
     def step(self) -> int:
         return self.width * self.lanes
 
-    def run(self, scene: Scene, frame: Frame, first: Value, terms: Range, buffer: Value) -> None:
-        c, place = scene.contraction, thread() // self.width * self.each
+    def run(self, scene: ContractionScene, frame: BatchFrame, first: Value, terms: Range, buffer: Value) -> None:
+        c, place = scene.contraction, thread_index() // self.width * self.each
         last = index(c.n.extent - 1)
         starts = [minimum(first + place + j, last) * c.n.b + frame.b for j in range(self.each)]
         zeros = [constant(0, scene.compute)] * (self.rows * self.each)
-        low = thread() % self.width * self.lanes + terms[0]
+        low = thread_index() % self.width * self.lanes + terms[0]
 
         def turn(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
             b = [self._lanes_of(scene.load_b(at + k, self._wide)) for at in starts]
@@ -102,12 +102,12 @@ class Rows(Work):
             return made, []
 
         turns, block = -(-c.k.extent // self.step), max(1, BLOCK // self.lanes)
-        sums, _ = summed(low, terms[1], self.step, turns, zeros, added, turn, block=block)
+        sums, _ = blocked_reduction(low, terms[1], self.step, turns, zeros, add_accumulators, turn, block=block)
         offset = self.width // 2
         while offset:
-            sums = [v + exchanged(v, offset) for v in sums]
+            sums = [v + shuffle_xor(v, offset) for v in sums]
             offset //= 2
-        with when((thread() % self.width).eq(0)):
+        with when((thread_index() % self.width).eq(0)):
             for number, total in enumerate(sums):
                 row, j = divmod(number, self.each)
                 store(total, buffer, place + (row * self.columns + j))
@@ -116,7 +116,7 @@ class Rows(Work):
     def _wide(self) -> int:
         return 0 if self.lanes == 1 else self.lanes
 
-    def _row(self, scene: Scene, frame: Frame, number: int, k: Value) -> list[Value]:
+    def _row(self, scene: ContractionScene, frame: BatchFrame, number: int, k: Value) -> list[Value]:
         c = scene.contraction
         at = k * c.k.a + (index(frame.a) + number * c.m.a)
         if c.k.a == 1:
@@ -128,7 +128,7 @@ class Rows(Work):
 
 
 @dataclass(frozen=True)
-class Columns(Work):
+class SkinnyAlongN(SkinnyWork):
     """Larger factor contiguous along n, or along nothing: a thread has `lanes` columns, and warps interleave terms."""
 
     @property
@@ -143,9 +143,9 @@ class Columns(Work):
     def copies(self) -> int:
         return self.warps
 
-    def run(self, scene: Scene, frame: Frame, first: Value, terms: Range, buffer: Value) -> None:
+    def run(self, scene: ContractionScene, frame: BatchFrame, first: Value, terms: Range, buffer: Value) -> None:
         c, lanes = scene.contraction, 0 if self.lanes == 1 else self.lanes
-        place, warp = thread() % WARP * self.lanes, thread() // WARP
+        place, warp = thread_index() % WARP * self.lanes, thread_index() // WARP
         start = minimum(first + place, index(c.n.extent - self.lanes)) * c.n.b + frame.b
         sums = [constant(0, vector_of(lanes, scene.compute))] * self.rows
 
@@ -162,7 +162,9 @@ class Columns(Work):
             return made, []
 
         first, turns = index(terms[0]) + warp, c.k.extent // self.step
-        sums, _ = summed(first, whole, self.step, turns, sums, added, several, block=BLOCK // UNROLLED)
+        sums, _ = blocked_reduction(
+            first, whole, self.step, turns, sums, add_accumulators, several, block=BLOCK // UNROLLED
+        )
         with loop(whole + warp, terms[1], self.warps, sums) as turn:
             turn.yields(*add(turn.iv, turn.args))
         for row, total in enumerate(turn.results):

@@ -11,19 +11,19 @@ from math import prod
 from stablexla.targets.codegen.emission import Value, load, loop
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction
-from stablexla.targets.codegen.match.epilogue import Scene
+from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.gpu.contraction.store import lanes_for
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 
-def scratch_of(parts: int, sums: str, c: Contraction) -> tuple[tuple[str, int], ...]:
+def split_k_workspace(parts: int, sums: str, c: Contraction) -> tuple[tuple[str, int], ...]:
     """Return the workspace for the partial sums; `sums`: their type."""
     return ((sums, parts * c.batches * c.m.extent * c.n.extent),) if parts > 1 else ()
 
 
-def launches(
+def emit_split_k(
     kernel: Kernel,
     c: Contraction,
     first: Launch,
@@ -36,26 +36,26 @@ def launches(
     `write` emits a thread's code of the first one; its argument is the array for partial sums, if there is one.
     """
     if parts == 1:
-        with thread_of(kernel, first) as arguments:
+        with kernel_function(kernel, first) as arguments:
             write(arguments, None)
         return Emitted(first.blocks, 1)
-    scratch, lanes = scratch_of(parts, sums, c), lanes_for(c)
+    scratch, lanes = split_k_workspace(parts, sums, c), lanes_for(c)
     names = f"{kernel.impl_name}_parts", f"{kernel.impl_name}_whole"
-    with thread_of(kernel, first, names[0], scratch) as arguments:
+    with kernel_function(kernel, first, names[0], scratch) as arguments:
         write(arguments, Value(arguments.scratch[0]))
     second = Launch.for_items(c.batches * c.m.extent * c.n.extent // lanes)
-    with thread_of(kernel, second, names[1], scratch) as arguments:
+    with kernel_function(kernel, second, names[1], scratch) as arguments:
         _add_parts(parts, c, arguments, lanes)
     return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
 
 
 def _add_parts(parts: int, c: Contraction, arguments: KernelArguments, lanes: int) -> None:
     """Emit one thread of the reducing launch."""
-    scene, partial = Scene(c, arguments), Value(arguments.scratch[0])
+    scene, partial = ContractionScene(c, arguments), Value(arguments.scratch[0])
     extents = [c.batches, c.m.extent, c.n.extent // lanes]
     items, width = prod(extents), 0 if lanes == 1 else lanes
-    with loop(Value(global_thread()), items, Value(total_threads())) as item:
-        batch, row, column = (Value(v) for v in taken_apart(item.iv.ssa, extents))
+    with loop(Value(global_thread()), items, Value(grid_threads())) as item:
+        batch, row, column = (Value(v) for v in delinearize(item.iv.ssa, extents))
         at = item.iv * lanes
         total = load(partial, at, width)
         for part in range(1, parts):

@@ -13,18 +13,18 @@ from mlir.dialects import gpu
 
 from stablexla.targets.codegen.emission import Index, Value, bits_of, load, loop, store, when
 from stablexla.targets.codegen.match.contraction import Contraction
-from stablexla.targets.codegen.match.epilogue import Frame, Scene, writes_vectors
-from stablexla.targets.gpu.contraction.mma_plan import Plan
-from stablexla.targets.gpu.threads.warps import shared_buffer, thread
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, stores_vectors
+from stablexla.targets.gpu.contraction.mma_plan import GemmPlan
+from stablexla.targets.gpu.threads.warps import shared_buffer, thread_index
 
-Put = Callable[[Value, Value, Value], None]
+StoreSums = Callable[[Value, Value, Value], None]
 """Stores some neighbouring sums, given their row and the column of the first."""
 _ACCESS = 128
 
 
 def lanes_for(c: Contraction) -> int:
     """Return the vector width of stores: at most 16 bytes of the widest array."""
-    if not writes_vectors(c):
+    if not stores_vectors(c):
         return 1
     arrays = [result.type for result in c.kernel.results]
     arrays += [i.value.type for op in c.epilogue for i in op.inputs if i.kind == "array"]
@@ -35,7 +35,7 @@ def lanes_for(c: Contraction) -> int:
     return lanes
 
 
-def keep_sums(plan: Plan, pieces: Iterable[tuple[Value, Value]]) -> Value:
+def stage_accumulators(plan: GemmPlan, pieces: Iterable[tuple[Value, Value]]) -> Value:
     """Store all threads' accumulators into shared memory. `pieces`: values and their positions there."""
     buffer = shared_buffer(plan.format.sum_type, plan.tiling.rows * plan.tiling.pitch, 0)
     for at, value in pieces:
@@ -44,12 +44,14 @@ def keep_sums(plan: Plan, pieces: Iterable[tuple[Value, Value]]) -> Value:
     return buffer
 
 
-def put_tile(plan: Plan, c: Contraction, buffer: Value, first: tuple[Value, Value], lanes: int, put: Put) -> None:
+def store_tile(
+    plan: GemmPlan, c: Contraction, buffer: Value, first: tuple[Value, Value], lanes: int, put: StoreSums
+) -> None:
     """Store the tile that begins at `first`, masked by the bounds of the product."""
     tiling = plan.tiling
     across = tiling.columns // lanes
     with loop(0, tiling.rows * across, tiling.threads) as turn:
-        piece = turn.iv + thread()
+        piece = turn.iv + thread_index()
         y, x = piece // across, piece % across * lanes
         value = load(buffer, y * tiling.pitch + x, 0 if lanes == 1 else lanes)
         row, column = first[0] + y, first[1] + x
@@ -58,7 +60,7 @@ def put_tile(plan: Plan, c: Contraction, buffer: Value, first: tuple[Value, Valu
             put(value, row, column)
 
 
-def writer(scene: Scene, frame: Frame, lanes: int) -> Put:
+def epilogue_store(scene: ContractionScene, frame: BatchFrame, lanes: int) -> StoreSums:
     """Return a store of sums into the results, through the epilogue."""
 
     def put(value: Value, row: Value, column: Value) -> None:
@@ -67,7 +69,7 @@ def writer(scene: Scene, frame: Frame, lanes: int) -> Put:
     return put
 
 
-def keeper(c: Contraction, partial: Value, product: Index) -> Put:
+def partial_sum_store(c: Contraction, partial: Value, product: Index) -> StoreSums:
     """Return a store of split-K partial sums for the reducing launch; `product`: number of the part's array."""
 
     def put(value: Value, row: Value, column: Value) -> None:

@@ -10,29 +10,35 @@ from __future__ import annotations
 from stablexla.targets.codegen.emission import Value, index, minimum
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
-from stablexla.targets.codegen.match.epilogue import Scene
-from stablexla.targets.gpu.chips import GpuName, generation
-from stablexla.targets.gpu.contraction.mma_formats import ROW, format_of
-from stablexla.targets.gpu.contraction.mma_gather import Gatherer
-from stablexla.targets.gpu.contraction.mma_loads import Loader
-from stablexla.targets.gpu.contraction.mma_loop import Stages, WarpLoop
-from stablexla.targets.gpu.contraction.mma_plan import Plan, plan_of, sides_of
-from stablexla.targets.gpu.contraction.skinny import most_rows
-from stablexla.targets.gpu.contraction.split_k import launches
-from stablexla.targets.gpu.contraction.store import keep_sums, keeper, lanes_for, put_tile, writer
-from stablexla.targets.gpu.contraction.thread_loop import ThreadLoop
-from stablexla.targets.gpu.contraction.wgmma_loop import GroupLoop
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.gpu.chips import GpuName, compute_capability
+from stablexla.targets.gpu.contraction.mma_formats import ROW_BYTES, mma_format_of
+from stablexla.targets.gpu.contraction.mma_gather import ElementTileLoader
+from stablexla.targets.gpu.contraction.mma_loads import TileLoader
+from stablexla.targets.gpu.contraction.mma_loop import MmaLoop, PipelineStages
+from stablexla.targets.gpu.contraction.mma_plan import GemmPlan, mma_operands, plan_gemm
+from stablexla.targets.gpu.contraction.skinny import max_skinny_rows
+from stablexla.targets.gpu.contraction.split_k import emit_split_k
+from stablexla.targets.gpu.contraction.store import (
+    epilogue_store,
+    lanes_for,
+    partial_sum_store,
+    stage_accumulators,
+    store_tile,
+)
+from stablexla.targets.gpu.contraction.thread_loop import FmaLoop
+from stablexla.targets.gpu.contraction.wgmma_loop import WgmmaLoop
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block
+from stablexla.targets.gpu.threads.warps import block_index
 
 TOGETHER = 8
 """Rows of tiles whose blocks run side by side (rasterization), so that they share factors in L2."""
 
-WAYS: dict[str, type[WarpLoop | GroupLoop | ThreadLoop]] = {
-    "warps": WarpLoop,
-    "groups": GroupLoop,
-    "threads": ThreadLoop,
+WAYS: dict[str, type[MmaLoop | WgmmaLoop | FmaLoop]] = {
+    "warps": MmaLoop,
+    "groups": WgmmaLoop,
+    "threads": FmaLoop,
 }
 
 
@@ -40,22 +46,24 @@ WAYS: dict[str, type[WarpLoop | GroupLoop | ThreadLoop]] = {
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit products of bf16, f16, f32, f64, s8 or u8, both factors of one type, from sm_80 on."""
     contraction = match_contraction(kernel)
-    format_ = format_of(contraction) if contraction is not None else None
-    if contraction is None or format_ is None or generation(chip.chip) < format_.oldest:
+    format_ = mma_format_of(contraction) if contraction is not None else None
+    if contraction is None or format_ is None or compute_capability(chip.chip) < format_.oldest:
         return None
-    few = not contraction.k_outer and min(contraction.m.extent, contraction.n.extent) <= most_rows(contraction, chip)
-    plan = None if few or not _is_for_them(contraction) else plan_of(contraction, format_, chip.chip)
-    return None if plan is None else write(kernel, contraction, plan, chip)
+    few = not contraction.k_outer and min(contraction.m.extent, contraction.n.extent) <= max_skinny_rows(
+        contraction, chip
+    )
+    plan = None if few or not _is_for_them(contraction) else plan_gemm(contraction, format_, chip.chip)
+    return None if plan is None else emit_gemm(kernel, contraction, plan, chip)
 
 
-def write(kernel: Kernel, c: Contraction, plan: Plan, chip: GpuName) -> Emitted:
+def emit_gemm(kernel: Kernel, c: Contraction, plan: GemmPlan, chip: GpuName) -> Emitted:
     """Emit the kernel, in one launch or two (split-K)."""
     launch = Launch(plan.blocks, plan.tiling.threads, plan.tiling.shared(plan.format))
 
     def body(arguments: KernelArguments, partial: Value | None) -> None:
         _Block(c, plan, arguments, chip, partial).write()
 
-    return launches(kernel, c, launch, plan.parts, plan.format.sums, body)
+    return emit_split_k(kernel, c, launch, plan.parts, plan.format.sums, body)
 
 
 def _is_for_them(c: Contraction) -> bool:
@@ -66,10 +74,10 @@ class _Block:
     """One thread's part of its block's tile."""
 
     def __init__(
-        self, c: Contraction, plan: Plan, arguments: KernelArguments, chip: GpuName, partial: Value | None
+        self, c: Contraction, plan: GemmPlan, arguments: KernelArguments, chip: GpuName, partial: Value | None
     ) -> None:
         self.c, self.plan, self.chip = c, plan, chip
-        self.scene, self.partial = Scene(c, arguments), partial
+        self.scene, self.partial = ContractionScene(c, arguments), partial
 
     def write(self) -> None:
         """Emit the tile of this block's number."""
@@ -77,9 +85,9 @@ class _Block:
         batch, part, first = self._place()
         frame = self.scene.frame(batch)
         start = part * (plan.turns * plan.format.depth)
-        sides = sides_of(self.c, plan.format)
+        sides = mma_operands(self.c, plan.format)
         loaders = tuple(
-            (Gatherer if side.gathered else Loader)(
+            (ElementTileLoader if side.gathered else TileLoader)(
                 side, plan.format, self.scene.inputs[side.number], size, tiling.threads, self.c.k.extent, self._whole
             )
             for side, size in zip(sides, (tiling.rows, tiling.columns), strict=True)
@@ -87,15 +95,15 @@ class _Block:
         for loader, base, row in zip(loaders, (frame.a, frame.b), first, strict=True):
             loader.start(base, row, start)
         count = min(tiling.stages, max(2, plan.turns))
-        offsets = 0, tiling.rows * ROW
-        stages = Stages((loaders[0], loaders[1]), offsets, count, tiling.stage, plan.turns, self.c.k_outer)
-        work = WAYS[tiling.way](tiling, plan.format, sides, generation(self.chip.chip))
-        buffer = keep_sums(plan, work.pieces(work.run(stages, start)))
+        offsets = 0, tiling.rows * ROW_BYTES
+        stages = PipelineStages((loaders[0], loaders[1]), offsets, count, tiling.stage, plan.turns, self.c.k_outer)
+        work = WAYS[tiling.way](tiling, plan.format, sides, compute_capability(self.chip.chip))
+        buffer = stage_accumulators(plan, work.pieces(work.run(stages, start)))
         lanes = lanes_for(self.c)
-        put = writer(self.scene, frame, lanes)
+        put = epilogue_store(self.scene, frame, lanes)
         if self.partial is not None:
-            put = keeper(self.c, self.partial, part * plan.batches + batch)
-        put_tile(plan, self.c, buffer, first, lanes, put)
+            put = partial_sum_store(self.c, self.partial, part * plan.batches + batch)
+        store_tile(plan, self.c, buffer, first, lanes, put)
 
     @property
     def _whole(self) -> bool:
@@ -107,7 +115,7 @@ class _Block:
 
     def _place(self) -> tuple[Value, Value, tuple[Value, Value]]:
         """Return the number of the product, the part of k, and the tile's first row and column."""
-        plan, number = self.plan, block()
+        plan, number = self.plan, block_index()
         tiles = plan.rows * plan.columns
         tile, rest = number % tiles, number // tiles
         wide = TOGETHER * plan.columns

@@ -13,14 +13,14 @@ import mlir.ir as ir
 from mlir.dialects import gpu, vector
 
 from stablexla.targets.codegen.emission import Index, Value, constant, extract, fma, loop, splat
-from stablexla.targets.codegen.sums.cascade import summed
-from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW, Format
+from stablexla.targets.codegen.sums.cascade import blocked_reduction
+from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
-from stablexla.targets.gpu.contraction.mma_loop import Stages
-from stablexla.targets.gpu.contraction.mma_plan import Side, Tiling
-from stablexla.targets.gpu.contraction.register_tile import SEVERAL, TERMS, added
-from stablexla.targets.gpu.ptx.instructions import load_shared, shared_base, wait_for_copies, word
-from stablexla.targets.gpu.threads.warps import WARP, thread
+from stablexla.targets.gpu.contraction.mma_loop import PipelineStages
+from stablexla.targets.gpu.contraction.mma_plan import BlockTiling, MmaOperand
+from stablexla.targets.gpu.contraction.register_tile import SEVERAL, TERMS, add_accumulators
+from stablexla.targets.gpu.ptx.instructions import load_shared, shared_base, truncate_to_i32, wait_for_copies
+from stablexla.targets.gpu.threads.warps import WARP, thread_index
 
 FOUR = 4
 OWN = 8
@@ -35,16 +35,16 @@ class _Own:
         place, places: the thread's position among those of the warp along this factor.
     """
 
-    def __init__(self, side: Side, format_: Format, first: Value, place: Value, places: int) -> None:
+    def __init__(self, side: MmaOperand, format_: MmaFormat, first: Value, place: Value, places: int) -> None:
         self.along_k, self.places = side.along_k, places
-        self._panel = format_.depth * ROW
+        self._panel = format_.depth * ROW_BYTES
         if side.along_k:
             self.start = first + place
-            self._at = [word(self.start * ROW + place * CHUNK)]
+            self._at = [truncate_to_i32(self.start * ROW_BYTES + place * CHUNK_BYTES)]
             return
         self.start = first + place * FOUR
         across, chunk = first // (CHUNKS * FOUR) * self._panel, first % (CHUNKS * FOUR) // FOUR + place
-        self._at = [word(across + (chunk ^ (2 * k)) * CHUNK) for k in range(FOUR)]
+        self._at = [truncate_to_i32(across + (chunk ^ (2 * k)) * CHUNK_BYTES) for k in range(FOUR)]
 
     def offset(self, number: int) -> int:
         """Return a row's distance from the first."""
@@ -56,36 +56,38 @@ class _Own:
         """Load for each row four terms, those of chunk `step` along k."""
         f32 = ir.F32Type.get()
         if self.along_k:
-            even = base + (self._at[0] ^ (step * CHUNK))
-            odd = base + (self._at[0] ^ (step * CHUNK) ^ (FOUR * CHUNK))
+            even = base + (self._at[0] ^ (step * CHUNK_BYTES))
+            odd = base + (self._at[0] ^ (step * CHUNK_BYTES) ^ (FOUR * CHUNK_BYTES))
             turns = self.places % CHUNKS != 0
             return [
-                load_shared(f32, odd if turns and i % 2 else even, offset + i * self.places * ROW, FOUR)
+                load_shared(f32, odd if turns and i % 2 else even, offset + i * self.places * ROW_BYTES, FOUR)
                 for i in range(OWN)
             ]
-        found, here = [], base + step * (FOUR * ROW)
+        found, here = [], base + step * (FOUR * ROW_BYTES)
         for k in range(FOUR):
             row: list[Value] = []
             for i in range(OWN // FOUR):
                 across, rest = divmod(i * self.places, CHUNKS)
-                at = here + (self._at[k] ^ (rest * CHUNK) if rest else self._at[k])
-                row += load_shared(f32, at, offset + k * ROW + across * self._panel, FOUR)
+                at = here + (self._at[k] ^ (rest * CHUNK_BYTES) if rest else self._at[k])
+                row += load_shared(f32, at, offset + k * ROW_BYTES + across * self._panel, FOUR)
             found.append(row)
         return [[found[k][i] for k in range(FOUR)] for i in range(OWN)]
 
 
-class ThreadLoop:
+class FmaLoop:
     """One thread's part of its warp's accumulator tile."""
 
-    def __init__(self, tiling: Tiling, format_: Format, sides: tuple[Side, Side], chip: int) -> None:
+    def __init__(
+        self, tiling: BlockTiling, format_: MmaFormat, sides: tuple[MmaOperand, MmaOperand], chip: int
+    ) -> None:
         del chip
         self.tiling, self.format = tiling, format_
-        warp, lane = thread() // WARP, thread() % WARP
+        warp, lane = thread_index() // WARP, thread_index() % WARP
         y, x = warp // tiling.warps[1], warp % tiling.warps[1]
         self._left = _Own(sides[0], format_, y * tiling.warp_rows, lane // OWN, WARP // OWN)
         self._right = _Own(sides[1], format_, x * tiling.warp_columns, lane % OWN, OWN)
 
-    def run(self, stages: Stages, first: Index) -> list[Value]:
+    def run(self, stages: PipelineStages, first: Index) -> list[Value]:
         """Emit the loop; returns accumulators: of every row, fours of columns."""
         four = ir.VectorType.get([FOUR], self.format.sum_type)
         zeros = [constant(0, four)] * (OWN * OWN // FOUR)
@@ -98,7 +100,7 @@ class ThreadLoop:
             gpu.barrier()
             stages.go_on(to, sources, number + ahead, first)
             with loop(0, CHUNKS, 1, sums) as steps:
-                step = word(steps.iv)
+                step = truncate_to_i32(steps.iv)
                 left = self._left.read(at, stages.offsets[0], step)
                 right = self._right.read(at, stages.offsets[1], step)
                 steps.yields(*_multiply(left, right, steps.args))
@@ -106,7 +108,7 @@ class ThreadLoop:
 
         rest = [*sources, base, base + ahead * stages.size]
         turns, block = stages.turns, TERMS // (CHUNKS * FOUR)
-        sums, _ = summed(0, turns, 1, turns, zeros, added, turn, rest, block, SEVERAL)
+        sums, _ = blocked_reduction(0, turns, 1, turns, zeros, add_accumulators, turn, rest, block, SEVERAL)
         wait_for_copies(0)
         gpu.barrier()
         return sums

@@ -25,15 +25,24 @@ from stablexla.targets.codegen.emission import (
     when,
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.codegen.match.contraction import Axis, Contraction, match_contraction
-from stablexla.targets.codegen.match.epilogue import Frame, Scene, compute_type, writes_vectors
-from stablexla.targets.codegen.sums.cascade import summed
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, match_contraction
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type, stores_vectors
+from stablexla.targets.codegen.sums.cascade import blocked_reduction
 from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.contraction.register_tile import DEPTH, LANES, SEVERAL, SIDE, TERMS, THREADS, Tile, added
+from stablexla.targets.gpu.contraction.register_tile import (
+    DEPTH,
+    LANES,
+    SEVERAL,
+    SIDE,
+    TERMS,
+    THREADS,
+    RegisterTile,
+    add_accumulators,
+)
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block, thread
+from stablexla.targets.gpu.threads.warps import block_index, thread_index
 
 MOST_SHARED = 48 << 10
 
@@ -48,37 +57,37 @@ def emit_contraction(kernel: Kernel, chip: GpuName) -> Emitted | None:
         return None
     if not prod(a.extent for a in (*contraction.batch, *contraction.k_outer)):
         return None
-    compute = compute_type(contraction)
+    compute = accumulator_type(contraction)
     big = min(contraction.m.extent, contraction.n.extent) >= 512 and bits_of(compute) <= 32
-    tile = Tile(2 if big else 1, compute)
+    tile = RegisterTile(2 if big else 1, compute)
     blocks = [contraction.batches, *(-(-axis.extent // tile.side) for axis in (contraction.m, contraction.n))]
     launch = Launch(prod(blocks), THREADS, tile.shared)
     if launch.shared > MOST_SHARED:
         return None
-    with thread_of(kernel, launch) as arguments:
-        _Block(Scene(contraction, arguments), tile).write(blocks)
+    with kernel_function(kernel, launch) as arguments:
+        _Block(ContractionScene(contraction, arguments), tile).write(blocks)
     return Emitted(prod(blocks), 1)
 
 
 class _Block:
     """One thread's part of its block's tile."""
 
-    def __init__(self, scene: Scene, tile: Tile) -> None:
+    def __init__(self, scene: ContractionScene, tile: RegisterTile) -> None:
         self.scene, self.tile = scene, tile
         self.contraction: Contraction = scene.contraction
 
     def write(self, blocks: list[int]) -> None:
         """Emit the tile of this block's number."""
-        batch, row, column = split_index(block(), blocks)
+        batch, row, column = split_index(block_index(), blocks)
         frame = self.scene.frame(batch)
         first = (row * self.tile.side, column * self.tile.side)
-        self._buffers, self._own = self.tile.buffers(), (thread() // SIDE, thread() % SIDE)
+        self._buffers, self._own = self.tile.buffers(), (thread_index() // SIDE, thread_index() % SIDE)
         start = index(frame.a), index(frame.b)
         sums = self._outer(list(self.contraction.k_outer), start, first, self.tile.zeros())
         self._put(frame, first, sums)
 
     def _outer(
-        self, axes: list[Axis], at: tuple[Value, Value], first: tuple[Value, Value], sums: list[Value]
+        self, axes: list[ContractionAxis], at: tuple[Value, Value], first: tuple[Value, Value], sums: list[Value]
     ) -> list[Value]:
         """Accumulate over the reduction loops outside of k, and over k."""
         if not axes:
@@ -87,9 +96,9 @@ class _Block:
 
         def turn(place: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
             here = at[0] + place * axis.a, at[1] + place * axis.b
-            return added(sums, self._outer(rest, here, first, self.tile.zeros())), []
+            return add_accumulators(sums, self._outer(rest, here, first, self.tile.zeros())), []
 
-        return summed(0, axis.extent, 1, axis.extent, sums, added, turn)[0]
+        return blocked_reduction(0, axis.extent, 1, axis.extent, sums, add_accumulators, turn)[0]
 
     def _inner(self, at: tuple[Value, Value], first: tuple[Value, Value], sums: list[Value]) -> list[Value]:
         c = self.contraction
@@ -104,7 +113,9 @@ class _Block:
             return depth.results, []
 
         turns, block = -(-c.k.extent // DEPTH), TERMS // DEPTH
-        return summed(0, c.k.extent, DEPTH, turns, sums, added, turn, block=block, several=SEVERAL)[0]
+        return blocked_reduction(
+            0, c.k.extent, DEPTH, turns, sums, add_accumulators, turn, block=block, several=SEVERAL
+        )[0]
 
     def _bring(
         self,
@@ -118,7 +129,7 @@ class _Block:
         stride_k: int,
     ) -> None:
         """Load a tile of a factor into shared memory, k-major and zero-padded."""
-        side, k_extent, me = self.tile.side, self.contraction.k.extent, thread()
+        side, k_extent, me = self.tile.side, self.contraction.k.extent, thread_index()
         along_k = stride_k == 1
         for number in range(side * DEPTH // THREADS):
             element = me + number * THREADS
@@ -132,10 +143,10 @@ class _Block:
                 found.yields(constant(0, self.tile.compute))
             store(found.results[0], to, k * self.tile.pitch + place)
 
-    def _put(self, frame: Frame, first: tuple[Value, Value], sums: list[Value]) -> None:
+    def _put(self, frame: BatchFrame, first: tuple[Value, Value], sums: list[Value]) -> None:
         """Store the accumulators through the epilogue."""
         c, (y, x), waiting = self.contraction, self._own, iter(sums)
-        whole = c.n.extent % LANES == 0 and writes_vectors(c)
+        whole = c.n.extent % LANES == 0 and stores_vectors(c)
         for g in range(self.tile.groups):
             for i in range(LANES):
                 number = first[0] + (y + g * SIDE) * LANES + i

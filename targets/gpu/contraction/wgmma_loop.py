@@ -13,33 +13,35 @@ import mlir.ir as ir
 from mlir.dialects import arith, gpu
 
 from stablexla.targets.codegen.emission import Index, Value, constant
-from stablexla.targets.codegen.sums.cascade import summed
-from stablexla.targets.gpu.contraction.mma_formats import FORMATS, ROW, STEP, Format
-from stablexla.targets.gpu.contraction.mma_fragments import pieces
-from stablexla.targets.gpu.contraction.mma_loop import LONG, STEPS, Stages
-from stablexla.targets.gpu.contraction.mma_plan import ALIGNED, UNIT, Side, Tiling
-from stablexla.targets.gpu.contraction.register_tile import added
-from stablexla.targets.gpu.ptx.instructions import instruction, shared_base, wait_for_copies
-from stablexla.targets.gpu.threads.warps import WARP, thread
+from stablexla.targets.codegen.sums.cascade import blocked_reduction
+from stablexla.targets.gpu.contraction.mma_formats import FORMATS, INSTRUCTION_DEPTH_BYTES, ROW_BYTES, MmaFormat
+from stablexla.targets.gpu.contraction.mma_fragments import accumulator_pairs
+from stablexla.targets.gpu.contraction.mma_loop import MAX_CHAIN, STEPS, PipelineStages
+from stablexla.targets.gpu.contraction.mma_plan import ALIGNED, FRAGMENT_ROWS, BlockTiling, MmaOperand
+from stablexla.targets.gpu.contraction.register_tile import add_accumulators
+from stablexla.targets.gpu.ptx.instructions import inline_ptx, shared_base, wait_for_copies
+from stablexla.targets.gpu.threads.warps import WARP, thread_index
 
 ROWS = 64
 SWIZZLED = 1 << 62
 """Bits of a descriptor: 128-byte swizzle."""
-EIGHT_ROWS = 8 * ROW
+EIGHT_ROWS = 8 * ROW_BYTES
 FENCE = "fence.proxy.async.shared::cta;"
 """Fence that makes stores to shared memory before it visible to `wgmma` after it."""
 
 
-class GroupLoop:
+class WgmmaLoop:
     """One thread's part of its warpgroup's accumulator tile."""
 
-    def __init__(self, tiling: Tiling, format_: Format, sides: tuple[Side, Side], chip: int) -> None:
+    def __init__(
+        self, tiling: BlockTiling, format_: MmaFormat, sides: tuple[MmaOperand, MmaOperand], chip: int
+    ) -> None:
         del chip
         self.tiling, self.format, self.sides = tiling, format_, sides
-        self.first = thread() // WARP * UNIT, constant(0, ir.IndexType.get())
-        self.units = 1, tiling.columns // UNIT
+        self.first = thread_index() // WARP * FRAGMENT_ROWS, constant(0, ir.IndexType.get())
+        self.units = 1, tiling.columns // FRAGMENT_ROWS
 
-    def run(self, stages: Stages, first: Index) -> list[Value]:
+    def run(self, stages: PipelineStages, first: Index) -> list[Value]:
         """Emit the loop; returns accumulators as `mma_loop.WarpLoop.run`, for 16 rows and all columns."""
         stages = replace(stages, count=self.tiling.stages)
         sums = [constant(0, self.format.sum_type)] * (self.tiling.columns // 2)
@@ -51,24 +53,24 @@ class GroupLoop:
 
         def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
             sources, (at, to) = rest[:-2], rest[-2:]
-            instruction("nothing", "wgmma.fence.sync.aligned;")
+            inline_ptx("nothing", "wgmma.fence.sync.aligned;")
             starts = [self._start(at, stages.offsets[0], 0), self._start(at, stages.offsets[1], 1)]
             for step in range(STEPS):
                 sums = self._multiply(starts, step, sums)
-            instruction("nothing", "wgmma.commit_group.sync.aligned;")
+            inline_ptx("nothing", "wgmma.commit_group.sync.aligned;")
             # The fence may wait for all copies, so it comes before new ones are issued, and while MMAs are in flight.
             wait_for_copies(ahead - 2)
-            instruction("nothing", FENCE)
+            inline_ptx("nothing", FENCE)
             stages.go_on(to, sources, number + ahead, first)
-            instruction("nothing", "wgmma.wait_group.sync.aligned 1;")
+            inline_ptx("nothing", "wgmma.wait_group.sync.aligned 1;")
             gpu.barrier()
             return sums, [*stages.after(sources), stages.next(at, base), stages.next(to, base)]
 
         def join(totals: list[Value], block: list[Value]) -> list[Value]:
-            return added(totals, self._finish(block))
+            return add_accumulators(totals, self._finish(block))
 
-        turns, block = stages.turns, LONG // STEPS
-        sums, _ = summed(0, turns, 1, turns, sums, join, turn, [*sources, *words], block)
+        turns, block = stages.turns, MAX_CHAIN // STEPS
+        sums, _ = blocked_reduction(0, turns, 1, turns, sums, join, turn, [*sources, *words], block)
         if turns <= block:
             sums = self._finish(sums)
         wait_for_copies(0)
@@ -77,16 +79,16 @@ class GroupLoop:
 
     def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
         """Yield the accumulators with their positions in the block's tile."""
-        return pieces(sums, self.first, self.units, self.tiling.pitch)
+        return accumulator_pairs(sums, self.first, self.units, self.tiling.pitch)
 
     def _start(self, at: Value, offset: int, number: int) -> Value:
         """Return the descriptor of a factor's tile at the first step: of lhs, the warpgroup's 64 rows."""
         side, f = self.sides[number], self.format
-        panel = f.depth * ROW
+        panel = f.depth * ROW_BYTES
         place = at + offset
         if number == 0:
-            group = Value(arith.index_cast(at.type, (thread() // (4 * WARP)).ssa))
-            each = ROWS * ROW if side.along_k else panel * (ROWS * f.bytes // ROW)
+            group = Value(arith.index_cast(at.type, (thread_index() // (4 * WARP)).ssa))
+            each = ROWS * ROW_BYTES if side.along_k else panel * (ROWS * f.bytes // ROW_BYTES)
             place = place + group * each
         low = Value(arith.extui(ir.IntegerType.get_signless(64), (place & 0x3FFFF).ssa))
         low = Value(arith.shrui(low.ssa, constant(4, low.type).ssa))
@@ -96,12 +98,15 @@ class GroupLoop:
     def _multiply(self, starts: list[Value], step: int, sums: list[Value]) -> list[Value]:
         """Emit one instruction; further along k is further in the row, or some rows on."""
         f, n = self.format, len(sums)
-        far = [STEP if side.along_k else STEP // f.bytes * ROW for side in self.sides]
+        far = [
+            INSTRUCTION_DEPTH_BYTES if side.along_k else INSTRUCTION_DEPTH_BYTES // f.bytes * ROW_BYTES
+            for side in self.sides
+        ]
         a, b = (start + step * by // 16 for start, by in zip(starts, far, strict=True))
         turned = [int(not side.along_k) for side in self.sides]
         registers = ", ".join(f"${i}" for i in range(n))
         kinds = f"{'s32' if f.sums == 'i32' else f.sums}.{f.name}.{f.name}"
-        shape = f"m{ROWS}n{2 * n}k{STEP // f.bytes}"
+        shape = f"m{ROWS}n{2 * n}k{INSTRUCTION_DEPTH_BYTES // f.bytes}"
         options = (
             ", p" + ("" if f.sums == "i32" else ", 1, 1") + (f", {turned[0]}, {turned[1]}" if f.bytes == 2 else "")
         )
@@ -110,16 +115,16 @@ class GroupLoop:
             f"wgmma.mma_async.sync.aligned.{shape}.{kinds} {{{registers}}}, ${2 * n}, ${2 * n + 1}{options}; }}"
         )
         numbers = [list(FORMATS).index(f.name), 2 * n, *turned]
-        return instruction("multiply_groups", text, [f.sum_type] * n, [*sums, a, b], numbers, tied=n)
+        return inline_ptx("multiply_groups", text, [f.sum_type] * n, [*sums, a, b], numbers, tied=n)
 
     def _finish(self, sums: list[Value]) -> list[Value]:
         """Wait for all instructions, and return the accumulators."""
         text = "wgmma.wait_group.sync.aligned 0;"
-        return instruction("same", text, [self.format.sum_type] * len(sums), sums, [len(sums)], tied=len(sums))
+        return inline_ptx("same", text, [self.format.sum_type] * len(sums), sums, [len(sums)], tied=len(sums))
 
 
 def _share(left: int) -> None:
     """Wait for the copies of all threads, but for the last `left` groups, and make them visible to all."""
     wait_for_copies(left)
-    instruction("nothing", FENCE)
+    inline_ptx("nothing", FENCE)
     gpu.barrier()

@@ -12,15 +12,21 @@ from mlir.dialects import arith, vector
 
 from stablexla.targets.codegen.emission import Value, bits_of, constant, fma, index, loop, replay, select, vector_of
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.match.contraction import Operand
+from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.convolution import match_convolution
-from stablexla.targets.codegen.match.epilogue import Scene, compute_type, load_converted, writes_vectors
+from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, load_converted, stores_vectors
 from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.convolution.implicit_gemm import Pixel, Windows, apart, is_empty, windows_of
+from stablexla.targets.gpu.convolution.implicit_gemm import (
+    ImplicitGemm,
+    OutputPixel,
+    convolution_is_empty,
+    delinearized,
+    implicit_gemms,
+)
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import global_thread, total_threads
+from stablexla.targets.gpu.threads.threads import global_thread, grid_threads
 
 MOST_TAPS = 49
 """Windows of up to so many elements are unrolled."""
@@ -33,19 +39,19 @@ def emit_channels(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit convolutions with one input feature in each group and windows small enough to unroll."""
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
-    if convolved is None or is_empty(convolved, kernel.inputs) or convolved.inputs.extent != 1:
+    if convolved is None or convolution_is_empty(convolved, kernel.inputs) or convolved.inputs.extent != 1:
         return None
-    parts = windows_of(convolved)
+    parts = implicit_gemms(convolved)
     if convolved.taps > MOST_TAPS or len(parts) > MOST_LAUNCHES or convolved.group.extent == 1:
         return None
     with kernel.func.context:
-        if not isinstance(compute_type(convolved.contraction), ir.FloatType | ir.IntegerType):
+        if not isinstance(accumulator_type(convolved.contraction), ir.FloatType | ir.IntegerType):
             return None
     names = []
     for number, windows in enumerate(parts):
         names.append(f"{kernel.impl_name}_{number}" if len(parts) > 1 else kernel.impl_name)
         channels = _Channels(windows)
-        with thread_of(kernel, Launch.for_items(channels.items), names[-1]) as arguments:
+        with kernel_function(kernel, Launch.for_items(channels.items), names[-1]) as arguments:
             channels.write(arguments)
     return Emitted(1, 1, phases=tuple((name, 1, 1) for name in names))
 
@@ -53,11 +59,11 @@ def emit_channels(kernel: Kernel, chip: GpuName) -> Emitted | None:
 class _Channels:
     """The outputs of one phase."""
 
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: ImplicitGemm) -> None:
         self.windows, self.convolved = windows, windows.convolved
         c = self.convolved
         self.lanes = 1
-        if c.outputs == 1 and c.group.a == c.group.b == 1 and writes_vectors(c.contraction):
+        if c.outputs == 1 and c.group.a == c.group.b == 1 and stores_vectors(c.contraction):
             self.lanes = max(1, min(MOST_LANES, BITS // max(8, bits_of(c.contraction.a.element))))
             while c.group.extent % self.lanes:
                 self.lanes //= 2
@@ -71,16 +77,16 @@ class _Channels:
         """Emit the grid-stride loop over items, with coalesced stores."""
         c, rows = self.convolved, self.windows.rows
         pieces = c.contraction.n.extent // self.lanes
-        with loop(Value(global_thread()), self.items, Value(total_threads())) as item:
+        with loop(Value(global_thread()), self.items, Value(grid_threads())) as item:
             if c.contraction.n.c == 1:
-                number, piece = apart(item.iv, [rows, pieces])
+                number, piece = delinearized(item.iv, [rows, pieces])
             else:
                 plane = prod(self.windows.counts)
-                image, piece, place = apart(item.iv, [rows // plane, pieces, plane])
+                image, piece, place = delinearized(item.iv, [rows // plane, pieces, plane])
                 number = image * plane + place
-            self._one(Scene(c.contraction, arguments), self.windows.pixel(number), piece * self.lanes)
+            self._one(ContractionScene(c.contraction, arguments), self.windows.pixel(number), piece * self.lanes)
 
-    def _one(self, scene: Scene, pixel: Pixel, feature: Value) -> None:
+    def _one(self, scene: ContractionScene, pixel: OutputPixel, feature: Value) -> None:
         c, width = self.convolved, 0 if self.lanes == 1 else self.lanes
         group, output = (feature // c.outputs, feature % c.outputs) if c.outputs > 1 else (feature, index(0))
         found = []
@@ -98,7 +104,7 @@ class _Channels:
             total = made if inside is None else select(inside, made, total)
         scene.write(total, self.windows.row(scene, pixel), feature, self.lanes)
 
-    def _load(self, scene: Scene, operand: Operand, at: Value) -> Value:
+    def _load(self, scene: ContractionScene, operand: ContractionOperand, at: Value) -> Value:
         """Load elements of a factor as the accumulator's type; marks vector alignment that LLVM cannot infer."""
         buffer = scene.inputs[operand.number]
         if self.lanes == 1:

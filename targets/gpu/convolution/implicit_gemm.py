@@ -14,13 +14,13 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.targets.codegen.emission import Index, Value, index, minimum
-from stablexla.targets.codegen.match.convolution import Convolved, Phase, Spatial
-from stablexla.targets.codegen.match.epilogue import Frame, Row, Scene
-from stablexla.targets.gpu.threads.threads import taken_apart
+from stablexla.targets.codegen.match.convolution import DilationPhase, MatchedConvolution, WindowDimension
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, ResultRow
+from stablexla.targets.gpu.threads.threads import delinearize
 
 
 @dataclass(frozen=True)
-class Pixel:
+class OutputPixel:
     """An output pixel, of all features, with the origin of its window.
 
     Attributes:
@@ -36,19 +36,19 @@ class Pixel:
 
 
 @dataclass(frozen=True)
-class Windows:
+class ImplicitGemm:
     """The outputs of one phase along each spatial dimension."""
 
-    convolved: Convolved
+    convolved: MatchedConvolution
     numbers: tuple[int, ...]
 
     @property
-    def dims(self) -> tuple[Spatial, ...]:
+    def dims(self) -> tuple[WindowDimension, ...]:
         """The spatial dimensions."""
         return (*self.convolved.outer, self.convolved.last)
 
     @property
-    def phases(self) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[DilationPhase, ...]:
         """The phase along each dimension."""
         return tuple(d.phases[n] for d, n in zip(self.dims, self.numbers, strict=True))
 
@@ -72,26 +72,26 @@ class Windows:
         """Products of one sum (K)."""
         return prod(p.count for p in self.phases) * self.features
 
-    def pixel(self, number: Value) -> Pixel:
+    def pixel(self, number: Value) -> OutputPixel:
         """Return output pixel number `number`, clamped to the last one."""
         number = minimum(number, self.rows - 1)
-        batch, *places = apart(number, [self.convolved.batch.extent, *self.counts])
+        batch, *places = delinearized(number, [self.convolved.batch.extent, *self.counts])
         base, starts = batch * self.convolved.batch.a, []
         for d, phase, place in zip(self.dims, self.phases, places, strict=True):
             start = place * d.stride + phase.offset
             base = base + start * d.a
             starts.append(start)
-        return Pixel(base, tuple(starts), batch, tuple(places))
+        return OutputPixel(base, tuple(starts), batch, tuple(places))
 
     def tap(self, k: Value) -> tuple[list[Value], Value]:
         """Decode position `k`: the element of the window along each dimension, and the input feature."""
         counts = [p.count for p in self.phases]
         if prod(counts) == 1:
             return [index(0)] * len(counts), k
-        *taps, feature = apart(k, [*counts, self.features])
+        *taps, feature = delinearized(k, [*counts, self.features])
         return taps, feature
 
-    def left(self, pixel: Pixel, taps: Sequence[Value]) -> tuple[Value, Value | None]:
+    def left(self, pixel: OutputPixel, taps: Sequence[Value]) -> tuple[Value, Value | None]:
         """Return the offset in lhs of a pixel's tap, and the mask of padding, if there is any."""
         at, inside = pixel.base, None
         for d, phase, tap, start in zip(self.dims, self.phases, taps, pixel.starts, strict=True):
@@ -101,7 +101,7 @@ class Windows:
                 inside = condition if inside is None else inside & condition
         return at, inside
 
-    def _conditions(self, d: Spatial, phase: Phase, place: Value) -> list[Value]:
+    def _conditions(self, d: WindowDimension, phase: DilationPhase, place: Value) -> list[Value]:
         count = self.counts[self.dims.index(d)]
         last = (count - 1) * d.stride + phase.offset + (phase.count - 1) * d.tap_stride
         below = [place.ge(0)] if phase.offset < 0 else []
@@ -124,7 +124,7 @@ class Windows:
             expected *= phase.count
         return self.convolved.inputs.b
 
-    def row(self, scene: Scene, pixel: Pixel) -> Row:
+    def row(self, scene: ContractionScene, pixel: OutputPixel) -> ResultRow:
         """Return the row of the result of a pixel."""
         *outer, last = (
             place * len(d.phases) + n for place, d, n in zip(pixel.places, self.dims, self.numbers, strict=True)
@@ -133,23 +133,23 @@ class Windows:
         at = index(0)
         for axis, x in zip(scene.contraction.batch, coordinates, strict=True):
             at = at + index(x) * axis.c
-        return scene.row(Frame(0, 0, at, tuple(coordinates)), last)
+        return scene.row(BatchFrame(0, 0, at, tuple(coordinates)), last)
 
 
-def windows_of(convolved: Convolved) -> list[Windows]:
-    """Return one `Windows` for each phase that has outputs."""
+def implicit_gemms(convolved: MatchedConvolution) -> list[ImplicitGemm]:
+    """Return one `ImplicitGemm` for each phase that has outputs."""
     dims = (*convolved.outer, convolved.last)
     numbers = product(*(range(min(len(d.phases), d.outputs)) for d in dims))
-    return [Windows(convolved, n) for n in numbers]
+    return [ImplicitGemm(convolved, n) for n in numbers]
 
 
-def is_empty(convolved: Convolved, inputs: Sequence[ir.Value]) -> bool:
+def convolution_is_empty(convolved: MatchedConvolution, inputs: Sequence[ir.Value]) -> bool:
     """Return whether results or inputs have no elements."""
     sizes = [prod(value.type.shape) for value in inputs if isinstance(value.type, ir.RankedTensorType)]
     c = convolved.contraction
     return not all(sizes) or not c.batches * c.m.extent * c.n.extent
 
 
-def apart(number: Value, extents: Sequence[int]) -> list[Value]:
+def delinearized(number: Value, extents: Sequence[int]) -> list[Value]:
     """Delinearize an index in row-major order."""
-    return [Value(v) for v in taken_apart(number.ssa, extents)]
+    return [Value(v) for v in delinearize(number.ssa, extents)]

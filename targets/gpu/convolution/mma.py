@@ -12,23 +12,23 @@ import mlir.ir as ir
 
 from stablexla.targets.codegen.emission import Index, Value, address, constant, index, select, split_index
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.match.contraction import Axis, Contraction
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.codegen.match.convolution import match_convolution
-from stablexla.targets.codegen.match.epilogue import Scene
-from stablexla.targets.gpu.chips import GpuName, generation
-from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW, Format, format_of
-from stablexla.targets.gpu.contraction.mma_gather import Gatherer
-from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, Loader, is_doubled
-from stablexla.targets.gpu.contraction.mma_loop import Stages
-from stablexla.targets.gpu.contraction.mma_plan import Plan, Side, plan_of, sides_of
-from stablexla.targets.gpu.contraction.store import keep_sums, lanes_for, put_tile
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.gpu.chips import GpuName, compute_capability
+from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES, MmaFormat, mma_format_of
+from stablexla.targets.gpu.contraction.mma_gather import ElementTileLoader
+from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, TileLoader, swizzles_pairs
+from stablexla.targets.gpu.contraction.mma_loop import PipelineStages
+from stablexla.targets.gpu.contraction.mma_plan import GemmPlan, MmaOperand, mma_operands, plan_gemm
+from stablexla.targets.gpu.contraction.store import lanes_for, stage_accumulators, store_tile
 from stablexla.targets.gpu.contraction.tensor_cores import WAYS
-from stablexla.targets.gpu.convolution.implicit_gemm import Windows, is_empty, windows_of
+from stablexla.targets.gpu.convolution.implicit_gemm import ImplicitGemm, convolution_is_empty, implicit_gemms
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.ptx.instructions import copy_async, i32, wide, word
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.ptx.instructions import copy_async, extend_to_i64, i32, truncate_to_i32
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block, thread
+from stablexla.targets.gpu.threads.warps import block_index, thread_index
 
 LEAST, LEAST_DEPTH = 16, 32
 """Rows and output features (M, N), and products of a sum (K), from which tiles pay off."""
@@ -39,40 +39,40 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit convolutions of types that tensor cores multiply, without dilation of lhs, with features last in lhs."""
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
-        format_ = format_of(convolved.contraction) if convolved is not None else None
-    if convolved is None or format_ is None or generation(chip.chip) < format_.oldest:
+        format_ = mma_format_of(convolved.contraction) if convolved is not None else None
+    if convolved is None or format_ is None or compute_capability(chip.chip) < format_.oldest:
         return None
-    if is_empty(convolved, kernel.inputs) or len(windows_of(convolved)) > 1:
+    if convolution_is_empty(convolved, kernel.inputs) or len(implicit_gemms(convolved)) > 1:
         return None
-    (windows,) = windows_of(convolved)
+    (windows,) = implicit_gemms(convolved)
     if min(windows.rows, convolved.outputs) < LEAST or windows.depth < LEAST_DEPTH or convolved.contraction.n.c != 1:
         return None
-    flat = flattened(windows)
+    flat = as_contraction(windows)
     if flat is None or not _fits(windows, format_):
         return None
-    plan = plan_of(flat, format_, chip.chip)
+    plan = plan_gemm(flat, format_, chip.chip)
     if plan is None:
         return None
     turns = -(-windows.depth // format_.depth)
     plan = replace(plan, parts=1, turns=turns)
     launch = Launch(plan.blocks, plan.tiling.threads, plan.tiling.shared(format_))
-    with thread_of(kernel, launch) as arguments:
-        _Block(windows, flat, plan, arguments, generation(chip.chip)).write()
+    with kernel_function(kernel, launch) as arguments:
+        _Block(windows, flat, plan, arguments, compute_capability(chip.chip)).write()
     return Emitted(plan.blocks, 1)
 
 
-def flattened(windows: Windows) -> Contraction | None:
+def as_contraction(windows: ImplicitGemm) -> Contraction | None:
     """Return the matrix product of each group of a convolution; None if its weights do not lie like a matrix."""
     c, stride = windows.convolved, windows.right_stride
     if stride is None or any(p.first for p in windows.phases):
         return None
-    n = Axis(c.outputs, 0, c.contraction.n.b, 1)
-    group = Axis(c.group.extent, c.group.a, c.group.b, c.group.c)
-    rows, depth = Axis(windows.rows), Axis(windows.depth, c.inputs.a, stride)
+    n = ContractionAxis(c.outputs, 0, c.contraction.n.b, 1)
+    group = ContractionAxis(c.group.extent, c.group.a, c.group.b, c.group.c)
+    rows, depth = ContractionAxis(windows.rows), ContractionAxis(windows.depth, c.inputs.a, stride)
     return replace(c.contraction, batch=(group,), m=rows, n=n, k=depth)
 
 
-def _fits(windows: Windows, format_: Format) -> bool:
+def _fits(windows: ImplicitGemm, format_: MmaFormat) -> bool:
     """Return whether all copies are whole 16 bytes."""
     c, chunk = windows.convolved, format_.chunk
     steps = [c.batch.a, c.group.a, *(d.a for d in windows.dims if d.size > 1)]
@@ -80,21 +80,21 @@ def _fits(windows: Windows, format_: Format) -> bool:
 
 
 @dataclass
-class WindowLoader(Loader):
+class Im2colLoader(TileLoader):
     """One thread's share of the asynchronous copies of im2col rows.
 
     Attributes:
         windows: what the rows are.
     """
 
-    windows: Windows
+    windows: ImplicitGemm
 
     def start(self, base: Index, first: Value, k: Index) -> None:
         """Compute the windows of the thread's rows, for the tile that begins at row `first`."""
-        me = thread()
+        me = thread_index()
         place, chunk = me // CHUNKS, me % CHUNKS
-        swapped = (place * 2 if is_doubled(self.side, self.format) else place) % CHUNKS
-        self._to = word(place * ROW + (chunk ^ swapped) * CHUNK)
+        swapped = (place * 2 if swizzles_pairs(self.side, self.format) else place) % CHUNKS
+        self._to = truncate_to_i32(place * ROW_BYTES + (chunk ^ swapped) * CHUNK_BYTES)
         self._k = chunk * self.format.chunk
         rows = self.threads // CHUNKS
         self._pixels = [self.windows.pixel(first + place + n * rows) for n in range(self.size // rows)]
@@ -111,7 +111,7 @@ class WindowLoader(Loader):
         place, rows = index(k) + self._k, self.threads // CHUNKS
         taps, feature = self.windows.tap(place)
         exists = None if self.whole else place.lt(self.depth)
-        full, none = constant(CHUNK, i32()), constant(0, i32())
+        full, none = constant(CHUNK_BYTES, i32()), constant(0, i32())
         for number, pixel in enumerate(self._pixels):
             at, inside = self.windows.left(pixel, taps)
             if exists is not None:
@@ -120,45 +120,47 @@ class WindowLoader(Loader):
             size = None
             if inside is not None:
                 at, size = select(inside, at, index(0)), select(inside, full, none)
-            from_ = wide(source + at * self.format.bytes)
-            copy_async(to + self._to, to_offset + number * rows * ROW, from_, 0, size)
+            from_ = extend_to_i64(source + at * self.format.bytes)
+            copy_async(to + self._to, to_offset + number * rows * ROW_BYTES, from_, 0, size)
 
 
 class _Block:
     """One thread's part of its block's tile."""
 
-    def __init__(self, windows: Windows, flat: Contraction, plan: Plan, arguments: KernelArguments, chip: int) -> None:
+    def __init__(
+        self, windows: ImplicitGemm, flat: Contraction, plan: GemmPlan, arguments: KernelArguments, chip: int
+    ) -> None:
         self.windows, self.flat, self.plan, self.chip = windows, flat, plan, chip
-        self.scene = Scene(windows.convolved.contraction, arguments)
+        self.scene = ContractionScene(windows.convolved.contraction, arguments)
 
     def write(self) -> None:
         """Emit the tile of this block's number."""
         plan, tiling, flat = self.plan, self.plan.tiling, self.flat
-        group, column, row = split_index(block(), [plan.batches, plan.columns, plan.rows])
+        group, column, row = split_index(block_index(), [plan.batches, plan.columns, plan.rows])
         first = row * tiling.rows, column * tiling.columns
         sides, whole = self._sides(), flat.k.extent % plan.format.depth == 0
         inputs, threads = self.scene.inputs, tiling.threads
         depth, f = flat.k.extent, plan.format
         buffers = [inputs[side.number] for side in sides]
-        left = WindowLoader(sides[0], f, buffers[0], tiling.rows, threads, depth, whole, self.windows)
-        load_right = Gatherer if sides[1].gathered else Loader
+        left = Im2colLoader(sides[0], f, buffers[0], tiling.rows, threads, depth, whole, self.windows)
+        load_right = ElementTileLoader if sides[1].gathered else TileLoader
         right = load_right(sides[1], f, buffers[1], tiling.columns, threads, depth, whole)
         left.start(group * flat.batch[0].a, first[0], 0)
         right.start(group * flat.batch[0].b, first[1], 0)
         count = min(tiling.stages, max(2, plan.turns))
-        stages = Stages((left, right), (0, tiling.rows * ROW), count, tiling.stage, plan.turns)
+        stages = PipelineStages((left, right), (0, tiling.rows * ROW_BYTES), count, tiling.stage, plan.turns)
         work = WAYS[tiling.way](tiling, plan.format, sides, self.chip)
-        buffer = keep_sums(plan, work.pieces(work.run(stages, index(0))))
+        buffer = stage_accumulators(plan, work.pieces(work.run(stages, index(0))))
 
         def put(value: Value, number: Value, feature: Value) -> None:
             out = self.windows.row(self.scene, self.windows.pixel(number))
             self.scene.write(value, out, feature + group * flat.n.extent, max(1, value.lanes))
 
-        put_tile(plan, flat, buffer, first, self._lanes(), put)
+        store_tile(plan, flat, buffer, first, self._lanes(), put)
 
-    def _sides(self) -> tuple[Side, Side]:
+    def _sides(self) -> tuple[MmaOperand, MmaOperand]:
         """Return both factors; the left one is contiguous along k within one element of the window."""
-        left, right = sides_of(self.flat, self.plan.format)
+        left, right = mma_operands(self.flat, self.plan.format)
         return replace(left, stride_k=1, along_k=True, gathered=False), right
 
     def _lanes(self) -> int:

@@ -21,16 +21,25 @@ from stablexla.targets.codegen.emission import (
     when,
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.match.convolution import Convolved, match_convolution
-from stablexla.targets.codegen.match.epilogue import Scene, compute_type, writes_vectors
-from stablexla.targets.codegen.sums.cascade import summed
+from stablexla.targets.codegen.match.convolution import MatchedConvolution, match_convolution
+from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, stores_vectors
+from stablexla.targets.codegen.sums.cascade import blocked_reduction
 from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.contraction.register_tile import DEPTH, LANES, SEVERAL, SIDE, TERMS, THREADS, Tile, added
-from stablexla.targets.gpu.convolution.implicit_gemm import Windows, is_empty, windows_of
+from stablexla.targets.gpu.contraction.register_tile import (
+    DEPTH,
+    LANES,
+    SEVERAL,
+    SIDE,
+    TERMS,
+    THREADS,
+    RegisterTile,
+    add_accumulators,
+)
+from stablexla.targets.gpu.convolution.implicit_gemm import ImplicitGemm, convolution_is_empty, implicit_gemms
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block, thread
+from stablexla.targets.gpu.threads.warps import block_index, thread_index
 
 STEPS = 4
 """Unroll factor along k."""
@@ -45,18 +54,18 @@ def emit_convolution(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit convolutions of real numbers with some output features in each group."""
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
-    if convolved is None or is_empty(convolved, kernel.inputs) or convolved.outputs < LEAST:
+    if convolved is None or convolution_is_empty(convolved, kernel.inputs) or convolved.outputs < LEAST:
         return None
-    parts = windows_of(convolved)
+    parts = implicit_gemms(convolved)
     with kernel.func.context:
-        compute = compute_type(convolved.contraction)
+        compute = accumulator_type(convolved.contraction)
     if len(parts) > MOST_LAUNCHES or not isinstance(compute, ir.FloatType | ir.IntegerType):
         return None
     names = []
     for number, windows in enumerate(parts):
         names.append(f"{kernel.impl_name}_{number}" if len(parts) > 1 else kernel.impl_name)
         work = _Work(windows, compute)
-        with thread_of(kernel, Launch(work.blocks, THREADS, work.tile.shared), names[-1]) as arguments:
+        with kernel_function(kernel, Launch(work.blocks, THREADS, work.tile.shared), names[-1]) as arguments:
             _Block(work, arguments).write()
     return Emitted(1, 1, phases=tuple((name, 1, 1) for name in names))
 
@@ -64,15 +73,15 @@ def emit_convolution(kernel: Kernel, chip: GpuName) -> Emitted | None:
 class _Work:
     """Assignment of output tiles to blocks."""
 
-    def __init__(self, windows: Windows, compute: ir.Type) -> None:
+    def __init__(self, windows: ImplicitGemm, compute: ir.Type) -> None:
         self.windows = windows
-        self.convolved: Convolved = windows.convolved
+        self.convolved: MatchedConvolution = windows.convolved
         c = self.convolved
         big = bits_of(compute) <= 32 and min(windows.rows, c.outputs) >= 128 and self.blocks_of(128) >= MANY_TILES
-        self.tile = Tile(2 if big else 1, compute)
+        self.tile = RegisterTile(2 if big else 1, compute)
         # Outputs contiguous along the pixels: neighbouring threads have neighbouring pixels, for coalesced stores.
         self.turned = c.contraction.n.c != 1
-        self.vectors = writes_vectors(c.contraction) and c.outputs % LANES == 0
+        self.vectors = stores_vectors(c.contraction) and c.outputs % LANES == 0
 
     def blocks_of(self, side: int) -> int:
         """Return the number of tiles of that size."""
@@ -85,7 +94,7 @@ class _Work:
 
     def places(self, along_k: bool) -> tuple[list[Value], list[Value]]:
         """Return rows (or columns) and positions along k of the thread's loads, coalesced along k or across."""
-        me, side = thread(), self.tile.side
+        me, side = thread_index(), self.tile.side
         count = side * DEPTH // THREADS
         if along_k:
             return [me // DEPTH + n * (THREADS // DEPTH) for n in range(count)], [me % DEPTH]
@@ -97,7 +106,7 @@ class _Block:
 
     def __init__(self, work: _Work, arguments: KernelArguments) -> None:
         self.work, self.windows, self.convolved = work, work.windows, work.convolved
-        self.scene = Scene(self.convolved.contraction, arguments)
+        self.scene = ContractionScene(self.convolved.contraction, arguments)
         self.buffers = work.tile.buffers()
 
     def write(self) -> None:
@@ -105,7 +114,7 @@ class _Block:
         work, c, windows = self.work, self.convolved, self.windows
         side = work.tile.side
         tiles = [-(-windows.rows // side), -(-c.outputs // side)]
-        self.group, row, column = split_index(block(), [c.group.extent, *tiles])
+        self.group, row, column = split_index(block_index(), [c.group.extent, *tiles])
         self.first = row * side, column * side
         self._lefts, self._rights = work.places(c.inputs.a == 1), work.places(c.inputs.b == 1)
         self._pixels = [windows.pixel(self.first[0] + place) for place in self._lefts[0]]
@@ -128,7 +137,9 @@ class _Block:
             return depth.results, brought
 
         turns, block = -(-whole // DEPTH), TERMS // DEPTH
-        return summed(0, whole, DEPTH, turns, sums, added, turn, self._bring(index(0)), block, SEVERAL)[0]
+        return blocked_reduction(
+            0, whole, DEPTH, turns, sums, add_accumulators, turn, self._bring(index(0)), block, SEVERAL
+        )[0]
 
     def _bring(self, first: Value) -> list[Value]:
         """Load the thread's elements of both factors, from position `first` along k on, zero-padded."""
@@ -159,7 +170,7 @@ class _Block:
 
     def _own(self) -> tuple[Value, Value]:
         """Return the thread's position in the tile, down and across."""
-        me = thread()
+        me = thread_index()
         y, x = me // SIDE, me % SIDE
         return (x, y) if self.work.turned else (y, x)
 

@@ -6,13 +6,13 @@ from math import prod
 
 from stablexla.targets.codegen.emission import Value, bits_of, branch, loop
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.codegen.loop_nest import Load, Nest, Store, analyse, in_place
-from stablexla.targets.codegen.scope import Scope
+from stablexla.targets.codegen.loop_nest import Load, LoopNest, Store, analyze_nest, in_place
+from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 BITS = 128
 MOST_LANES = 8
@@ -21,26 +21,26 @@ MOST_LANES = 8
 @gpu_emitter("loop", "row", "reduce", "transpose", "general")
 def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit kernels whose operations are all elementwise over one loop nest."""
-    nest = analyse(kernel)
+    nest = analyze_nest(kernel)
     everything = frozenset(range(len(nest.extents))) if nest is not None else frozenset()
     if nest is None or nest.folds or any(place.domain != everything for place in nest.stores):
         return None
     if not prod(nest.extents):
         return Emitted(0, 1, phases=((kernel.impl_name, 0, 1),))
     *outer, extent = nest.extents
-    lanes = lanes_of(nest)
+    lanes = elementwise_lanes(nest)
     pieces = -(-extent // lanes)
     items = prod(outer) * pieces
-    with thread_of(kernel, Launch.for_items(items)) as arguments:
-        top = Scope(arguments)
-        with loop(Value(global_thread()), items, Value(total_threads())) as item:
-            *places, piece = (Value(v) for v in taken_apart(item.iv.ssa, [*outer, pieces]))
+    with kernel_function(kernel, Launch.for_items(items)) as arguments:
+        top = LoopScope(arguments)
+        with loop(Value(global_thread()), items, Value(grid_threads())) as item:
+            *places, piece = (Value(v) for v in delinearize(item.iv.ssa, [*outer, pieces]))
             row = top.inside(dict(enumerate(places)))
             _write(nest, row, piece * lanes, lanes)
     return Emitted(items, items, in_place=in_place(kernel, nest))
 
 
-def lanes_of(nest: Nest) -> int:
+def elementwise_lanes(nest: LoopNest) -> int:
     """Return the vector width: one access of the widest elements; 1 where rows are not aligned to accesses."""
     places: list[Load | Store] = [*nest.loads, *nest.stores]
     widest = max(bits_of(place.element) for place in places)
@@ -49,7 +49,7 @@ def lanes_of(nest: Nest) -> int:
     return lanes if aligned and nest.extents[-1] >= lanes else 1
 
 
-def _write(nest: Nest, row: Scope, at: Value, lanes: int) -> None:
+def _write(nest: LoopNest, row: LoopScope, at: Value, lanes: int) -> None:
     """Emit the elements from `at` on, with a masked tail at the end of the row."""
     inner, extent = len(nest.extents) - 1, nest.extents[-1]
     if lanes == 1 or extent % lanes == 0:
@@ -63,7 +63,7 @@ def _write(nest: Nest, row: Scope, at: Value, lanes: int) -> None:
             _at(nest, row.inside({inner: at + i}))
 
 
-def _at(nest: Nest, here: Scope) -> None:
+def _at(nest: LoopNest, here: LoopScope) -> None:
     values = [here.value(place.ref) for place in nest.stores]
     for place, value in zip(nest.stores, values, strict=True):
         here.store(place, value)

@@ -11,9 +11,9 @@ from stablexla.targets.codegen.emission import Value, bitcast, branch, constant,
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 
 @gpu_emitter(RANDOM_BITS)
@@ -21,16 +21,16 @@ def emit_random_bits(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit any generator of random bits."""
     config = kernel.config
     layout = Layout(*config["layout"])
-    with thread_of(kernel, Launch.for_items(layout.blocks)) as arguments:
+    with kernel_function(kernel, Launch.for_items(layout.blocks)) as arguments:
         result = Value(arguments.results[0])
-        with loop(Value(global_thread()), layout.blocks, Value(total_threads())) as item:
+        with loop(Value(global_thread()), layout.blocks, Value(grid_threads())) as item:
             number = arith.index_cast(ir.IntegerType.get_signless(64), item.iv.ssa)
             made = words_of(config["algorithm"], list(arguments.inputs), number, config["bits"])
             words = [_stored(word, result.element, config["bits"]) for word in made]
             if layout.inner == 1:
                 _side_by_side(words, result, item.iv * layout.words, layout.outer * layout.length)
             else:
-                row, column = (Value(v) for v in taken_apart(item.iv.ssa, [layout.outer * layout.across, layout.inner]))
+                row, column = (Value(v) for v in delinearize(item.iv.ssa, [layout.outer * layout.across, layout.inner]))
                 for which, word in enumerate(words):
                     store(word, result, (row * layout.words + which) * layout.inner + column)
     return Emitted(1, 1)

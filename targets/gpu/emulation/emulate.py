@@ -12,7 +12,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.support.operations import remap, walk
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
-from stablexla.targets.gpu.emulation.instructions import Instructions
+from stablexla.targets.gpu.emulation.instructions import EmulatedInstructions
 from stablexla.targets.gpu.ptx.instructions import NAME
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.host.symbols import declare
@@ -71,7 +71,7 @@ def _write(kernel: ir.Operation, place: ir.Operation) -> bool:
             mapping.update(zip(view.operation.results, copy.results, strict=True))
     numbers = arguments[len(source.arguments) + len(shared) :]
     common = arguments[len(source.arguments)] if shared else None
-    instructions = Instructions(made.operation, common)
+    instructions = EmulatedInstructions(made.operation, common)
     for op in [op for op in walk(made.operation) if op.name in (*_IDS, *_TOGETHER) or NAME in op.attributes]:
         with op.location, ir.InsertionPoint(op):
             if not instructions.replace(op):

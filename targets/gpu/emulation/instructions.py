@@ -13,7 +13,7 @@ MOST_WORDS = 320
 """Registers and immediates of one instruction, at most."""
 
 
-class Instructions:
+class EmulatedInstructions:
     """Inline instructions of one function; their words go through two buffers of it."""
 
     def __init__(self, function: ir.Operation, shared: ir.Value | None) -> None:

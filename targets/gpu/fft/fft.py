@@ -25,12 +25,12 @@ from stablexla.lowering.kernels.fft.plan import (
 )
 from stablexla.targets.codegen.emission import Value, index, load, minimum, store, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.gpu.chips import GpuName, generation
+from stablexla.targets.gpu.chips import GpuName, compute_capability
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.fft.lines import LARGEST_RADIX, Lines, Number, Shape
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.fft.lines import LARGEST_RADIX, ComplexValue, FftLines, FftLinesShape
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block
+from stablexla.targets.gpu.threads.warps import block_index
 
 ELEMENTS = 1024
 """Elements of a block, where lines are short."""
@@ -44,7 +44,7 @@ def emit_fft(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit transforms of which every dimension fits."""
     config = kernel.config
     plan = plan_transform(config["fft_type"], config["shape"], config["fft_length"])
-    most = MANY_BYTES if generation(chip.chip) >= 80 else FEW_BYTES
+    most = MANY_BYTES if compute_capability(chip.chip) >= 80 else FEW_BYTES
     shapes = [_shape(axis) for axis in plan.axes]
     if not all(_fits(axis.plan) for axis in plan.axes) or max(shape.bytes for shape in shapes) > most:
         return None
@@ -55,7 +55,7 @@ def emit_fft(kernel: Kernel, chip: GpuName) -> Emitted | None:
         name = kernel.impl_name if len(shapes) == 1 else f"{kernel.impl_name}_{number}"
         names.append(name)
         blocks = -(-axis.outer // shape.lines) if axis.inner == 1 else axis.outer * -(-axis.inner // shape.lines)
-        with thread_of(kernel, Launch(blocks, shape.threads, shape.bytes), name, scratch) as arguments:
+        with kernel_function(kernel, Launch(blocks, shape.threads, shape.bytes), name, scratch) as arguments:
             _Dimension(plan, axis, shape, arguments, number == 0, number == len(shapes) - 1).write()
     return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
 
@@ -75,14 +75,14 @@ def _length(plan: Line | RealLine) -> int:
     return _length(plan.inner) if isinstance(plan, RealLine | Bluestein) else plan.n
 
 
-def _shape(axis: Axis) -> Shape:
+def _shape(axis: Axis) -> FftLinesShape:
     length = _length(axis.plan)
     others = axis.outer if axis.inner == 1 else axis.inner
     lines = max(1, min(ELEMENTS // length, others))
     threads = 32
     while threads < THREADS and threads * 8 < lines * length:
         threads *= 2
-    return Shape(lines, length, threads, across=axis.inner > 1)
+    return FftLinesShape(lines, length, threads, across=axis.inner > 1)
 
 
 @dataclass
@@ -91,7 +91,7 @@ class _Dimension:
 
     plan: Transform
     axis: Axis
-    shape: Shape
+    shape: FftLinesShape
     arguments: KernelArguments
     is_first: bool
     is_last: bool
@@ -99,7 +99,7 @@ class _Dimension:
     def write(self) -> None:
         arguments, axis = self.arguments, self.axis
         tables = dict(zip(self.plan.tables, map(Value, arguments.inputs[1:]), strict=True))
-        lines = Lines(self.shape, tables)
+        lines = FftLines(self.shape, tables)
         result = Value(arguments.results[0])
         middle = Value(arguments.scratch[0]) if arguments.scratch else result
         source = Value(arguments.inputs[0]) if self.is_first else middle
@@ -119,7 +119,9 @@ class _Dimension:
             else:
                 lines.each(n // 2, self._pairs_to(target, n, pairs))
 
-    def _to(self, target: Value, length: int, made: Callable[[Value, Value], Number]) -> Callable[[Value, Value], None]:
+    def _to(
+        self, target: Value, length: int, made: Callable[[Value, Value], ComplexValue]
+    ) -> Callable[[Value, Value], None]:
         def body(line: Value, at: Value) -> None:
             value = made(line, at)
             with when(self._exists(line)):
@@ -128,7 +130,7 @@ class _Dimension:
         return body
 
     def _pairs_to(
-        self, target: Value, length: int, made: Callable[[Value, Value], Number]
+        self, target: Value, length: int, made: Callable[[Value, Value], ComplexValue]
     ) -> Callable[[Value, Value], None]:
         def body(line: Value, at: Value) -> None:
             real, imaginary = self._scaled(made(line, at))
@@ -138,7 +140,7 @@ class _Dimension:
 
         return body
 
-    def _scaled(self, value: Number) -> Number:
+    def _scaled(self, value: ComplexValue) -> ComplexValue:
         scale = self.plan.scale
         return value if scale == 1.0 or not self.is_last else (value[0] * scale, value[1] * scale)
 
@@ -146,9 +148,9 @@ class _Dimension:
         """Return a line's number before the dimension and after it, and how many lines there are after it."""
         axis, lines = self.axis, self.shape.lines
         if axis.inner == 1:
-            return block() * lines + line, index(0), axis.outer
+            return block_index() * lines + line, index(0), axis.outer
         groups = -(-axis.inner // lines)
-        return block() // groups, block() % groups * lines + line, axis.inner
+        return block_index() // groups, block_index() % groups * lines + line, axis.inner
 
     def _exists(self, line: Value) -> Value:
         outer, column, count = self._line(line)
@@ -170,7 +172,7 @@ def _wide(value: Value) -> Value:
     return value if value.type == f64 else Value(arith.extf(f64, value.ssa))
 
 
-def _number(value: Value) -> Number:
+def _number(value: Value) -> ComplexValue:
     part = ir.ComplexType(value.type).element_type
     real, imaginary = (
         _wide(Value(ir.Operation.create(f"complex.{name}", results=[part], operands=[value.ssa]).result))
@@ -179,7 +181,7 @@ def _number(value: Value) -> Number:
     return real, imaginary
 
 
-def _store(value: Number, target: Value, place: Value) -> None:
+def _store(value: ComplexValue, target: Value, place: Value) -> None:
     element = target.element
     part = element.element_type if isinstance(element, ir.ComplexType) else element
     parts = [v.ssa if v.type == part else arith.truncf(part, v.ssa) for v in value]

@@ -16,18 +16,18 @@ from mlir.dialects import gpu
 from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Pass, RealLine, Split
 from stablexla.lowering.kernels.fft.tables import Powers, Table, roots
 from stablexla.targets.codegen.emission import Value, constant, fma, index, load, loop, select, store
-from stablexla.targets.gpu.threads.warps import shared_buffer, thread
+from stablexla.targets.gpu.threads.warps import shared_buffer, thread_index
 
-Number = tuple[Value, Value]
+ComplexValue = tuple[Value, Value]
 """Complex value: real and imaginary part."""
 # (line of the block, position in it) -> element; and the same with the element to be stored.
-Read = Callable[[Value, Value], Number]
-Write = Callable[[Value, Value, Number], None]
+Read = Callable[[Value, Value], ComplexValue]
+Write = Callable[[Value, Value, ComplexValue], None]
 LARGEST_RADIX = 13
 
 
 @dataclass(frozen=True)
-class Shape:
+class FftLinesShape:
     """Lines of a block, their maximum length, and the threads that work on them.
 
     Attributes:
@@ -50,10 +50,10 @@ class Shape:
         return 4 * 8 * self.lines * self.pitch
 
 
-class Lines:
+class FftLines:
     """The passes of a block's lines inside one function."""
 
-    def __init__(self, shape: Shape, tables: Mapping[Table, Value]) -> None:
+    def __init__(self, shape: FftLinesShape, tables: Mapping[Table, Value]) -> None:
         self.shape, self.tables = shape, tables
         self._f64 = ir.F64Type.get()
         self._turn = 0
@@ -65,14 +65,14 @@ class Lines:
         return [shared_buffer(self._f64, size, 8 * size * (2 * turn + plane)) for plane in range(2)]
 
     def _reader(self, turn: int) -> Read:
-        def read(line: Value, at: Value) -> Number:
+        def read(line: Value, at: Value) -> ComplexValue:
             real, imaginary = (load(plane, line * self.shape.pitch + at) for plane in self._planes(turn))
             return real, imaginary
 
         return read
 
     def _writer(self, turn: int) -> Write:
-        def write(line: Value, at: Value, value: Number) -> None:
+        def write(line: Value, at: Value, value: ComplexValue) -> None:
             for part, plane in zip(value, self._planes(turn), strict=True):
                 store(part, plane, line * self.shape.pitch + at)
 
@@ -81,18 +81,18 @@ class Lines:
     def each(self, count: int, body: Callable[[Value, Value], None]) -> None:
         """Emit `body(line, number)` for so many numbers in every line, shared among threads."""
         lines = self.shape.lines
-        with loop(thread(), index(lines * count), self.shape.threads) as item:
+        with loop(thread_index(), index(lines * count), self.shape.threads) as item:
             if self.shape.across:
                 body(item.iv % lines, item.iv // lines)
             else:
                 body(item.iv // count, item.iv % count)
 
-    def root(self, table: Table, at: Value) -> Number:
+    def root(self, table: Table, at: Value) -> ComplexValue:
         """Load an element of a table of twiddle factors."""
         planes = self.tables[table]
         return load(planes, at), load(planes, at + table.size)
 
-    def _product_of_roots(self, fine: Powers, coarse: Powers | None, row: Value, column: Value) -> Number:
+    def _product_of_roots(self, fine: Powers, coarse: Powers | None, row: Value, column: Value) -> ComplexValue:
         if coarse is None:
             return self.root(fine, row * fine.columns + column)
         inside, outside = row % fine.rows, row // fine.rows
@@ -141,7 +141,7 @@ class Lines:
         n, m = plan.columns.n, plan.rows.n
         made = self._passes(plan.columns, m, read)
 
-        def turned(line: Value, at: Value) -> Number:
+        def turned(line: Value, at: Value) -> ComplexValue:
             b, a = at // n, at % n
             return times(made(line, a * m + b), self._product_of_roots(plan.fine, plan.coarse, a, b))
 
@@ -150,7 +150,7 @@ class Lines:
     def _convolution(self, plan: Bluestein, read: Read) -> Read:
         zero = constant(0.0, self._f64)
 
-        def chirped(line: Value, at: Value) -> Number:
+        def chirped(line: Value, at: Value) -> ComplexValue:
             inside = at.lt(plan.n)
             place = select(inside, at, index(0))
             real, imaginary = times(read(line, place), self.root(plan.chirp, place))
@@ -171,7 +171,7 @@ class Lines:
         half = plan.n // 2
         made = self.line(plan.inner, lambda line, at: (read(line, at * 2), read(line, at * 2 + 1)))
 
-        def joined(line: Value, k: Value) -> Number:
+        def joined(line: Value, k: Value) -> ComplexValue:
             a, b = made(line, k % half), conjugate(made(line, (index(half) - k) % half))
             odd = times(minus(a, b), self._unit(plan, k))
             both = plus(plus(a, b), (odd[1], -odd[0]))
@@ -185,24 +185,24 @@ class Lines:
             return self.line(plan.inner, lambda line, at: self._mirrored(plan.n, read, line, at))
         half = plan.n // 2
 
-        def without_edges(line: Value, k: Value) -> Number:
+        def without_edges(line: Value, k: Value) -> ComplexValue:
             real, imaginary = read(line, k)
             return real, select((k % half).eq(0), constant(0.0, self._f64), imaginary)
 
-        def apart(line: Value, k: Value) -> Number:
+        def apart(line: Value, k: Value) -> ComplexValue:
             a, b = without_edges(line, k), conjugate(without_edges(line, index(half) - k))
             odd = times(minus(a, b), self._unit(plan, k))
             return plus(plus(a, b), (-odd[1], odd[0]))
 
         return self.line(plan.inner, apart)
 
-    def _unit(self, plan: RealLine, k: Value) -> Number:
+    def _unit(self, plan: RealLine, k: Value) -> ComplexValue:
         assert plan.fine is not None
         if plan.coarse is None:
             return self.root(plan.fine, k)
         return times(self.root(plan.fine, k % plan.fine.columns), self.root(plan.coarse, k // plan.fine.columns))
 
-    def _mirrored(self, n: int, read: Read, line: Value, k: Value) -> Number:
+    def _mirrored(self, n: int, read: Read, line: Value, k: Value) -> ComplexValue:
         inside = k.lt(n // 2 + 1)
         real, imaginary = read(line, select(inside, k, index(n) - k))
         imaginary = select(inside, imaginary, -imaginary)
@@ -212,23 +212,23 @@ class Lines:
 # ---- complex numbers -------------------------------------------------------------------------------------------------
 
 
-def plus(a: Number, b: Number) -> Number:
+def plus(a: ComplexValue, b: ComplexValue) -> ComplexValue:
     return a[0] + b[0], a[1] + b[1]
 
 
-def minus(a: Number, b: Number) -> Number:
+def minus(a: ComplexValue, b: ComplexValue) -> ComplexValue:
     return a[0] - b[0], a[1] - b[1]
 
 
-def times(a: Number, b: Number) -> Number:
+def times(a: ComplexValue, b: ComplexValue) -> ComplexValue:
     return fma(a[0], b[0], -(a[1] * b[1])), fma(a[0], b[1], a[1] * b[0])
 
 
-def conjugate(a: Number) -> Number:
+def conjugate(a: ComplexValue) -> ComplexValue:
     return a[0], -a[1]
 
 
-def butterfly(given: list[Number], sign: int) -> list[Number]:
+def butterfly(given: list[ComplexValue], sign: int) -> list[ComplexValue]:
     """Emit the DFT of a few numbers: radix-2 recursively, and odd lengths by definition."""
     n = len(given)
     if n == 1:
@@ -248,7 +248,7 @@ def butterfly(given: list[Number], sign: int) -> list[Number]:
     return [plus(a, b) for a, b in pairs] + [minus(a, b) for a, b in pairs]
 
 
-def _turned(value: Number, unit: complex) -> Number:
+def _turned(value: ComplexValue, unit: complex) -> ComplexValue:
     """Multiply a number by a root of unity; quarter turns need no products."""
     real, imaginary = value
     quarters = {1: value, -1: (-real, -imaginary), 1j: (-imaginary, real), -1j: (imaginary, -real)}

@@ -13,12 +13,12 @@ from mlir.dialects import memref
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import INDEPENDENT
 from stablexla.lowering.support.operations import walk
-from stablexla.targets.codegen.general import bufferized, lift_allocations, run_passes, tell_apart
+from stablexla.targets.codegen.general import allocations_to_scratch, bufferize_kernels, mark_noalias, run_passes
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.sizes import bytes_of
-from stablexla.targets.gpu.general.parallel_first import put_parallel_loops_first
-from stablexla.targets.gpu.general.phases import Splitter, parts_of, ranges_of
-from stablexla.targets.gpu.general.sums import block_sums
+from stablexla.targets.gpu.general.parallel_first import interchange_loops
+from stablexla.targets.gpu.general.phases import KernelSplitter, parts_of, ranges_of
+from stablexla.targets.gpu.general.sums import block_summation
 
 LOOPS = "convert-linalg-to-parallel-loops,canonicalize,cse"
 THREAD_BYTES = 16 << 10
@@ -30,9 +30,9 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
     if not kernels:
         return []
     with kernels[0].func.context, ir.Location.unknown():
-        module, updates = bufferized(kernels, put_parallel_loops_first)
+        module, updates = bufferize_kernels(kernels, interchange_loops)
         run_passes(module, LOOPS)
-        block_sums(module)
+        block_summation(module)
         emitted = []
         for kernel, view, update in zip(kernels, list(module.body.operations), updates, strict=True):
             phases, scratch = _mapped(kernel, view.operation)
@@ -46,9 +46,9 @@ def _mapped(
     """Move a function's parts before the kernel. Returns the parts as phases, and the scratch buffers."""
     ranges = ranges_of(function, INDEPENDENT in kernel.func.attributes)
     ranges = {op: range_ for op, range_ in ranges.items() if _give_each_thread_its_own(op)}
-    scratch = lift_allocations(function)
-    tell_apart(function)
-    splitter = Splitter(function, parts_of(function, ranges))
+    scratch = allocations_to_scratch(function)
+    mark_noalias(function)
+    splitter = KernelSplitter(function, parts_of(function, ranges))
     made = splitter.write(kernel.impl_name)
     names = {name for name, _ in made}
     for view in list(function.parent.regions[0].blocks[0].operations):

@@ -8,7 +8,7 @@ from stablexla.lowering.support.operations import walk
 from stablexla.targets.grouping.classify import is_generic, loops_of
 
 
-def put_parallel_loops_first(module: ir.Module) -> None:
+def interchange_loops(module: ir.Module) -> None:
     """Interchange the loops of every `linalg.generic` of the module where that is needed."""
     for op in walk(module.operation):
         if is_generic(op):

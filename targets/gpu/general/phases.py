@@ -13,11 +13,11 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
 from stablexla.lowering.support.operations import captured, defining, remap
-from stablexla.targets.gpu.general.wide_copies import lanes_of, write_wide
-from stablexla.targets.gpu.launch.launches import known_number
-from stablexla.targets.gpu.threads.arguments import ALIGNED
+from stablexla.targets.gpu.general.wide_copies import copy_lanes, write_vectorized
+from stablexla.targets.gpu.launch.launches import constant_value
+from stablexla.targets.gpu.threads.arguments import ALIGNMENT
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import constant, for_own_items, in_one_thread, taken_apart
+from stablexla.targets.gpu.threads.threads import constant, delinearize, grid_stride_loop, in_first_thread
 
 _PURE = ("arith.", "math.", "complex.", "affine.apply", "index.", "ub.")
 _VIEWS = frozenset(
@@ -27,7 +27,7 @@ _VIEWS = frozenset(
 
 
 @dataclass
-class Range:
+class ParallelRange:
     """A loop nest without loop-carried dependences.
 
     Attributes:
@@ -41,15 +41,15 @@ class Range:
 
 
 @dataclass
-class Part:
+class KernelPart:
     """Body of one kernel: a parallel loop nest, or operations that one thread runs."""
 
     ops: list[ir.Operation]
-    range: Range | None
+    range: ParallelRange | None
     kept: dict[ir.Value, int] = field(default_factory=dict)
 
 
-def ranges_of(function: ir.Operation, independent: bool) -> dict[ir.Operation, Range]:
+def ranges_of(function: ir.Operation, independent: bool) -> dict[ir.Operation, ParallelRange]:
     """Return the outermost loops of a function whose iterations are independent.
 
     Args:
@@ -62,19 +62,19 @@ def ranges_of(function: ir.Operation, independent: bool) -> dict[ir.Operation, R
     return {op: range_ for op, range_ in found.items() if range_ is not None}
 
 
-def parts_of(function: ir.Operation, ranges: dict[ir.Operation, Range]) -> list[Part]:
+def parts_of(function: ir.Operation, ranges: dict[ir.Operation, ParallelRange]) -> list[KernelPart]:
     """Partition a function's only block into parts, in order; each of the loops in `ranges` is one."""
     *ops, _ = (view.operation for view in function.regions[0].blocks[0].operations)
-    parts: list[Part] = []
+    parts: list[KernelPart] = []
     for op in ops:
-        if is_setup(op):
+        if is_rematerializable(op):
             continue
         if op in ranges:
-            parts.append(Part([op], ranges[op]))
+            parts.append(KernelPart([op], ranges[op]))
         elif parts and parts[-1].range is None:
             parts[-1].ops.append(op)
         else:
-            parts.append(Part([op], None))
+            parts.append(KernelPart([op], None))
     return parts if all(_can_be_cut(v) for part in parts for op in part.ops for v in op.results) else _whole(parts)
 
 
@@ -83,32 +83,32 @@ def _can_be_cut(result: ir.Value) -> bool:
     return not isinstance(result.type, ir.MemRefType)
 
 
-def _whole(parts: list[Part]) -> list[Part]:
-    return [Part([op for part in parts for op in part.ops], None)]
+def _whole(parts: list[KernelPart]) -> list[KernelPart]:
+    return [KernelPart([op for part in parts for op in part.ops], None)]
 
 
-def is_setup(op: ir.Operation) -> bool:
+def is_rematerializable(op: ir.Operation) -> bool:
     """Return whether an operation is cheap and pure, so that kernels rematerialize it."""
     return op.name in _VIEWS or (op.name.startswith(_PURE) and not len(op.regions))
 
 
-def range_of(op: ir.Operation) -> Range | None:
+def range_of(op: ir.Operation) -> ParallelRange | None:
     """Return the range of a loop or a parallel nest; None if trip counts are not constant, or the nest has results."""
     if len(op.results):
         return None
-    numbers = [number for v in op.operands if (number := known_number(v)) is not None]
+    numbers = [number for v in op.operands if (number := constant_value(v)) is not None]
     if len(numbers) != len(op.operands):
         return None
     n = len(numbers) // 3
     low, high, step = numbers[:n], numbers[n : 2 * n], numbers[2 * n :]
     extents = tuple(max(0, -(-(end - start) // by)) for start, end, by in zip(low, high, step, strict=True))
-    return Range(extents, tuple(low), tuple(step))
+    return ParallelRange(extents, tuple(low), tuple(step))
 
 
-class Splitter:
+class KernelSplitter:
     """Outline the parts of one function as functions of their own, before it."""
 
-    def __init__(self, function: ir.Operation, parts: list[Part]) -> None:
+    def __init__(self, function: ir.Operation, parts: list[KernelPart]) -> None:
         self._function = function
         self._block = function.regions[0].blocks[0]
         self._parts = parts
@@ -118,18 +118,18 @@ class Splitter:
             for value in self._slice(part)[1]:
                 self._spill(value, parts[:number])
 
-    def _inline(self, part: Part) -> set[ir.Operation]:
+    def _inline(self, part: KernelPart) -> set[ir.Operation]:
         """Return operations that could be rematerialized, but depend on the part's own operations."""
         own = set(part.ops)
         inline: set[ir.Operation] = set()
         if part.range is None:
             for view in self._block.operations:
                 op = view.operation
-                if is_setup(op) and any(defining(v) in own or defining(v) in inline for v in op.operands):
+                if is_rematerializable(op) and any(defining(v) in own or defining(v) in inline for v in op.operands):
                     inline.add(op)
         return inline
 
-    def _slice(self, part: Part) -> tuple[list[ir.Operation], list[ir.Value]]:
+    def _slice(self, part: KernelPart) -> tuple[list[ir.Operation], list[ir.Value]]:
         """Return the operations to rematerialize before a part, in order, and its live-ins from earlier parts."""
         own, setup, outside = {*part.ops, *self._inline(part)}, list[ir.Operation](), list[ir.Value]()
 
@@ -137,7 +137,7 @@ class Splitter:
             maker = defining(value)
             if maker is None or maker in own or maker in setup:
                 return
-            if not is_setup(maker):
+            if not is_rematerializable(maker):
                 if value not in outside:
                     outside.append(value)
                 return
@@ -152,7 +152,7 @@ class Splitter:
         order = {view.operation: n for n, view in enumerate(self._block.operations)}
         return sorted(setup, key=lambda op: order[op]), outside
 
-    def _spill(self, value: ir.Value, before: list[Part]) -> None:
+    def _spill(self, value: ir.Value, before: list[KernelPart]) -> None:
         if value in self._spilled:
             return
         number = self._spilled[value] = len(self.spills)
@@ -178,7 +178,7 @@ class Splitter:
             made.append((label, items))
         return made
 
-    def _fill(self, function: func.FuncOp, part: Part) -> None:
+    def _fill(self, function: func.FuncOp, part: KernelPart) -> None:
         arguments = list(function.add_entry_block().arguments)
         places = arguments[len(self._block.arguments) - 2 : -2]
         mapping: dict[ir.Value, ir.Value] = dict(zip(list(self._block.arguments)[:-2], arguments, strict=False))
@@ -189,12 +189,12 @@ class Splitter:
             for op in setup:
                 _clone(op, mapping)
             if part.range is None:
-                in_one_thread(lambda: self._sequence(part, mapping, places))
+                in_first_thread(lambda: self._sequence(part, mapping, places))
             else:
                 _map(part.ops[0], part.range, mapping)
             func.ReturnOp([])
 
-    def _sequence(self, part: Part, mapping: dict[ir.Value, ir.Value], places: list[ir.Value]) -> None:
+    def _sequence(self, part: KernelPart, mapping: dict[ir.Value, ir.Value], places: list[ir.Value]) -> None:
         here = {*part.ops, *self._inline(part)}
         for view in self._block.operations:
             op = view.operation
@@ -210,7 +210,7 @@ def _copy_argument_attributes(source: ir.Operation, target: ir.Operation) -> Non
     rows = [ir.DictAttr(row) for row in ir.ArrayAttr(source.attributes["arg_attrs"])]
     types = ir.FunctionType(ir.TypeAttr(target.attributes["function_type"]).value).inputs
     apart = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get()})
-    aligned = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ALIGNED)
+    aligned = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ALIGNMENT)
     every = [*rows[:-2], *[apart] * (len(types) - len(rows)), *rows[-2:]]
     written = [
         ir.DictAttr.get({**{named.name: named.attr for named in row}, "llvm.align": aligned})
@@ -221,24 +221,24 @@ def _copy_argument_attributes(source: ir.Operation, target: ir.Operation) -> Non
     target.attributes["arg_attrs"] = ir.ArrayAttr.get(written)
 
 
-def _lanes(op: ir.Operation, range_: Range) -> int:
+def _lanes(op: ir.Operation, range_: ParallelRange) -> int:
     """Return the vector width of a loop nest's iterations."""
     plain = range_.extents and not any(range_.starts) and all(step == 1 for step in range_.steps)
-    return lanes_of(op, range_.extents) if plain else 1
+    return copy_lanes(op, range_.extents) if plain else 1
 
 
-def _map(op: ir.Operation, range_: Range, mapping: dict[ir.Value, ir.Value]) -> None:
+def _map(op: ir.Operation, range_: ParallelRange, mapping: dict[ir.Value, ir.Value]) -> None:
     """Map a parallel loop nest's body onto the thread's own items."""
     block = op.regions[0].blocks[0]
     lanes = _lanes(op, range_)
     extents = (*range_.extents[:-1], range_.extents[-1] // lanes)
 
     def body(item: ir.Value) -> None:
-        indices = taken_apart(item, extents)
+        indices = delinearize(item, extents)
         if lanes > 1:
             indices[-1] = arith.muli(indices[-1], constant(lanes))
             mapping.update(zip(block.arguments, indices, strict=True))
-            write_wide(op, mapping, lanes)
+            write_vectorized(op, mapping, lanes)
             return
         for argument, index, start, step in zip(block.arguments, indices, range_.starts, range_.steps, strict=True):
             scaled = index if step == 1 else arith.muli(index, constant(step))
@@ -247,7 +247,7 @@ def _map(op: ir.Operation, range_: Range, mapping: dict[ir.Value, ir.Value]) -> 
         for inner in ops:
             _clone(inner, mapping)
 
-    for_own_items(prod(extents), body)
+    grid_stride_loop(prod(extents), body)
 
 
 def _clone(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:

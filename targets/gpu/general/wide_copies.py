@@ -10,7 +10,7 @@ from mlir.dialects import vector
 BITS = 128
 
 
-def lanes_of(loop: ir.Operation, extents: Sequence[int]) -> int:
+def copy_lanes(loop: ir.Operation, extents: Sequence[int]) -> int:
     """Return the vector width of the innermost of these parallel loops; 1 where it does anything but copy or fill."""
     ops = _copy_in(loop)
     if ops is None:
@@ -25,10 +25,10 @@ def lanes_of(loop: ir.Operation, extents: Sequence[int]) -> int:
     return lanes
 
 
-def write_wide(loop: ir.Operation, mapping: dict[ir.Value, ir.Value], lanes: int) -> None:
+def write_vectorized(loop: ir.Operation, mapping: dict[ir.Value, ir.Value], lanes: int) -> None:
     """Emit the body for `lanes` neighbours; the mapped index of the innermost loop is the first."""
     ops = _copy_in(loop)
-    assert ops is not None, "a loop that `lanes_of` has not seen"
+    assert ops is not None, "a loop that `copy_lanes` has not seen"
     *loads, store = ops
     value = store.operands[0]
     type_ = ir.VectorType.get([lanes], value.type)

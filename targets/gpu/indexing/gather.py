@@ -11,12 +11,12 @@ from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.storage import from_storage
 from stablexla.targets.codegen.emission import Value, bits_of, index, load, loop, store
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.codegen.match.gather import Axis
+from stablexla.targets.codegen.match.gather import GatherAxis
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 BITS, MOST_LANES = 128, 16
 
@@ -24,18 +24,18 @@ BITS, MOST_LANES = 128, 16
 @gpu_emitter("gather")
 def emit_gather(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit any gather."""
-    axes = [Axis(*row) for row in kernel.config["axes"]]
+    axes = [GatherAxis(*row) for row in kernel.config["axes"]]
     starts = list(kernel.config["starts"])
     lanes = _lanes(axes, starts, kernel.results[0].type.element_type)
     extents = [axis.extent for axis in axes] or [1]
     extents[-1] //= lanes
     items = prod(extents)
     type_ = BY_NAME[kernel.config["index_type"]]
-    with thread_of(kernel, Launch.for_items(items)) as arguments:
+    with kernel_function(kernel, Launch.for_items(items)) as arguments:
         operand, indices = (Value(v) for v in arguments.inputs[:2])
         result = Value(arguments.results[0])
-        with loop(Value(global_thread()), items, Value(total_threads())) as item:
-            at = [Value(v) for v in taken_apart(item.iv.ssa, extents)]
+        with loop(Value(global_thread()), items, Value(grid_threads())) as item:
+            at = [Value(v) for v in delinearize(item.iv.ssa, extents)]
             at = [*at[:-1], at[-1] * lanes] if axes else []
             vector = _sum([i * axis.index_step for i, axis in zip(at, axes, strict=True)])
             place = _sum([i * axis.operand_step for i, axis in zip(at, axes, strict=True)])
@@ -54,7 +54,7 @@ def _sum(terms: list[Value]) -> Value:
     return sum(terms, index(0))
 
 
-def _lanes(axes: list[Axis], starts: list[tuple[int, int, int]], element: ir.Type) -> int:
+def _lanes(axes: list[GatherAxis], starts: list[tuple[int, int, int]], element: ir.Type) -> int:
     """Return the vector width: every slice and each row of it begins at a multiple of it."""
     if not axes or not isinstance(element, ir.FloatType | ir.IntegerType):
         return 1

@@ -18,13 +18,13 @@ from stablexla.targets.codegen.emission import Value, index, loop, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.indexing.scatter_owned import Owned, write_owned
-from stablexla.targets.gpu.indexing.scatter_windows import Plan, Windows
-from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.body_copies import leaves_of
+from stablexla.targets.gpu.indexing.scatter_owned import OwnerBlocks, write_owner_blocks
+from stablexla.targets.gpu.indexing.scatter_windows import ScatterPlan, ScatterWindows
+from stablexla.targets.gpu.threads.arguments import kernel_function
+from stablexla.targets.gpu.threads.body_copies import element_loads
 from stablexla.targets.gpu.threads.launch import THREADS, Launch
-from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
-from stablexla.targets.gpu.threads.warps import thread
+from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
+from stablexla.targets.gpu.threads.warps import thread_index
 
 ATOMIC = {
     **{name: name for name in ("addi", "andi", "ori", "xori")},
@@ -40,7 +40,7 @@ MOST = (1 << 31) - 1
 @gpu_emitter("scatter")
 def emit_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit scatters whose combiner is arithmetic."""
-    plan = Plan.of(kernel)
+    plan = ScatterPlan.of(kernel)
     if plan is None or plan.count * plan.width > MOST:
         return None
     updates = tuple((number, number) for number in range(len(kernel.results)))
@@ -56,11 +56,11 @@ def emit_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
     last += sum((axis.extent - 1) * axis.operand_step for axis in plan.outer)
     if not unit or last // unit >= MOST:
         return None
-    write_owned(kernel, plan, Owned.of(kernel, plan, unit, 1 + last // unit))
+    write_owner_blocks(kernel, plan, OwnerBlocks.of(kernel, plan, unit, 1 + last // unit))
     return Emitted(1, 1, updates=updates)
 
 
-def _atomic(kernel: Kernel, plan: Plan) -> tuple[arith.AtomicRMWKind, ir.Value] | None:
+def _atomic(kernel: Kernel, plan: ScatterPlan) -> tuple[arith.AtomicRMWKind, ir.Value] | None:
     """Match the atomic instruction of a combiner, and its operand besides the element in memory."""
     if len(plan.stored) != 1 or str(kernel.results[0].type.element_type) not in ("i32", "i64"):
         return None
@@ -70,21 +70,21 @@ def _atomic(kernel: Kernel, plan: Plan) -> tuple[arith.AtomicRMWKind, ir.Value] 
         return None
     there = {value for value, _ in plan.there}
     for one, other in (maker.operands, reversed(list(maker.operands))):
-        if one in there and there.isdisjoint(op.results[0] for op in leaves_of([other]) or ()):
+        if one in there and there.isdisjoint(op.results[0] for op in element_loads([other]) or ()):
             return getattr(arith.AtomicRMWKind, ATOMIC[maker.name.removeprefix("arith.")]), other
     return None
 
 
-def _write_each(kernel: Kernel, plan: Plan, atomic: tuple[arith.AtomicRMWKind, ir.Value] | None) -> None:
+def _write_each(kernel: Kernel, plan: ScatterPlan, atomic: tuple[arith.AtomicRMWKind, ir.Value] | None) -> None:
     """Emit a thread for each element of the updates, coalesced."""
     steps = [axis.update_step for axis in plan.outer] + [axis.update_step for axis in plan.inner]
     extents = [axis.extent for axis in plan.outer] + [axis.extent for axis in plan.inner]
     order = sorted(range(len(steps)), key=lambda d: -steps[d])
     items = prod(extents)
-    with thread_of(kernel, Launch.for_items(items)) as arguments:
-        windows = Windows(kernel, plan, arguments)
-        with loop(Value(global_thread()), items, Value(total_threads())) as item:
-            found = taken_apart(item.iv.ssa, [extents[d] for d in order]) if order else []
+    with kernel_function(kernel, Launch.for_items(items)) as arguments:
+        windows = ScatterWindows(kernel, plan, arguments)
+        with loop(Value(global_thread()), items, Value(grid_threads())) as item:
+            found = delinearize(item.iv.ssa, [extents[d] for d in order]) if order else []
             at = [Value(found[order.index(d)]) for d in range(len(extents))]
             outer, inner = at[: len(plan.outer)], at[len(plan.outer) :]
             starts = windows.starts(outer)
@@ -99,15 +99,15 @@ def _write_each(kernel: Kernel, plan: Plan, atomic: tuple[arith.AtomicRMWKind, i
                     memref.atomic_rmw(atomic[0], windows.update(atomic[1], given), windows.results[0].ssa, [place.ssa])
 
 
-def _write_in_turn(kernel: Kernel, plan: Plan) -> None:
+def _write_in_turn(kernel: Kernel, plan: ScatterPlan) -> None:
     """Emit windows that may overlap at any distance sequentially, by one block."""
     threads = min(THREADS * 4, -(-plan.width // 32) * 32)
-    with thread_of(kernel, Launch(1, threads)) as arguments:
-        windows = Windows(kernel, plan, arguments)
+    with kernel_function(kernel, Launch(1, threads)) as arguments:
+        windows = ScatterWindows(kernel, plan, arguments)
         with loop(0, plan.count) as window:
             outer = windows.split(window.iv)
             starts = windows.starts(outer)
-            with when(windows.begins_inside(starts)), loop(thread(), index(plan.width), threads) as turn:
+            with when(windows.begins_inside(starts)), loop(thread_index(), index(plan.width), threads) as turn:
                 there, given, places = windows.element(turn.iv)
                 with when(windows.element_inside(starts, places)):
                     windows.combine(windows.first(outer, starts) + there, windows.given(outer) + given)

@@ -25,11 +25,11 @@ from stablexla.targets.codegen.emission import (
     when,
 )
 from stablexla.targets.codegen.kernel import Kernel
-from stablexla.targets.gpu.indexing.scatter_windows import Plan, Windows, below
-from stablexla.targets.gpu.scan.warp_scans import scanned_in_warp
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.indexing.scatter_windows import ScatterPlan, ScatterWindows, in_bounds
+from stablexla.targets.gpu.scan.warp_scans import scan_warp
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import THREADS, Launch
-from stablexla.targets.gpu.threads.warps import WARP, block, shared_buffer, thread
+from stablexla.targets.gpu.threads.warps import WARP, block_index, shared_buffer, thread_index
 
 EACH = 8
 """Neighbouring index vectors that a thread tests at a time."""
@@ -43,7 +43,7 @@ FEWEST_RANGES = 16
 
 
 @dataclass(frozen=True)
-class Owned:
+class OwnerBlocks:
     """Partition of places and windows among blocks, and among the threads of each.
 
     Attributes:
@@ -62,7 +62,7 @@ class Owned:
     across: int
 
     @staticmethod
-    def of(kernel: Kernel, plan: Plan, unit: int, places: int) -> Owned:
+    def of(kernel: Kernel, plan: ScatterPlan, unit: int, places: int) -> OwnerBlocks:
         """Choose enough blocks to fill a chip, unless they would load the indices too often."""
         across = min(THREADS, 1 << (plan.width - 1).bit_length())
         columns = -(-plan.width // COLUMN)
@@ -71,20 +71,20 @@ class Owned:
         while ranges > FEWEST_RANGES and ranges * columns * plan.count > MOST_READ:
             ranges //= 2
         each = -(-places // ranges)
-        return Owned(unit, places, -(-places // each), each, columns, column, across)
+        return OwnerBlocks(unit, places, -(-places // each), each, columns, column, across)
 
 
-def write_owned(kernel: Kernel, plan: Plan, owned: Owned) -> None:
+def write_owner_blocks(kernel: Kernel, plan: ScatterPlan, owned: OwnerBlocks) -> None:
     """Emit the code of one thread of a block."""
     warps = THREADS // WARP
     shared = 4 * (2 * LISTED + warps)
-    with thread_of(kernel, Launch(owned.ranges * owned.columns, THREADS, shared)) as arguments:
+    with kernel_function(kernel, Launch(owned.ranges * owned.columns, THREADS, shared)) as arguments:
         i32 = ir.IntegerType.get_signless(32)
         places, numbers = (shared_buffer(i32, LISTED, 4 * LISTED * n) for n in range(2))
         counts = shared_buffer(i32, warps, 8 * LISTED)
-        windows = Windows(kernel, plan, arguments)
-        low = block() // owned.columns * owned.range
-        column = block() % owned.columns * owned.column
+        windows = ScatterWindows(kernel, plan, arguments)
+        low = block_index() // owned.columns * owned.range
+        column = block_index() % owned.columns * owned.column
         with loop(0, plan.count, LISTED) as chunk:
             found = _list(plan, owned, windows, (places, numbers, counts), chunk.iv, low)
             gpu.barrier()
@@ -95,24 +95,29 @@ def write_owned(kernel: Kernel, plan: Plan, owned: Owned) -> None:
 
 
 def _list(
-    plan: Plan, owned: Owned, windows: Windows, lists: tuple[Value, Value, Value], first: Value, low: Value
+    plan: ScatterPlan,
+    owned: OwnerBlocks,
+    windows: ScatterWindows,
+    lists: tuple[Value, Value, Value],
+    first: Value,
+    low: Value,
 ) -> Value:
     """Compact the windows of a chunk that begin in the block's range, from `low` on, into a list; returns its size."""
     places, numbers, counts = lists
     i32 = counts.element
     one, zero = constant(1, i32), constant(0, i32)
-    me, lane = thread() // WARP, thread() % WARP
+    me, lane = thread_index() // WARP, thread_index() % WARP
     seen = []
     mine = zero
     for turn in range(EACH):
-        number = first + thread() * EACH + turn
+        number = first + thread_index() * EACH + turn
         at = windows.split(minimum(number, plan.count - 1))
         starts = windows.starts(at)
         place = windows.first(at, starts) // owned.unit - low
-        here = windows.begins_inside(starts) & number.lt(plan.count) & below(place, owned.range)
+        here = windows.begins_inside(starts) & number.lt(plan.count) & in_bounds(place, owned.range)
         mine = mine + select(here, one, zero)
         seen.append((here, place, number))
-    before, whole = scanned_in_warp([mine], lambda a, b: [a[0] + b[0]], [zero])
+    before, whole = scan_warp([mine], lambda a, b: [a[0] + b[0]], [zero])
     with when(lane.eq(0)):
         store(whole[0], counts, me)
     gpu.barrier()
@@ -131,11 +136,17 @@ def _list(
 
 
 def _combine(
-    plan: Plan, owned: Owned, windows: Windows, place: Value, low: Value, number: Value, column: Value
+    plan: ScatterPlan,
+    owned: OwnerBlocks,
+    windows: ScatterWindows,
+    place: Value,
+    low: Value,
+    number: Value,
+    column: Value,
 ) -> None:
     """Combine one listed window: the elements that this thread owns."""
     groups = THREADS // owned.across
-    lane = thread() % owned.across
+    lane = thread_index() % owned.across
     at = windows.split(number)
     first, given = (low + place) * owned.unit, windows.given(at)
 
@@ -148,5 +159,5 @@ def _combine(
     if groups == 1:
         elements()
     else:
-        with when((place % groups).eq(thread() // owned.across)):
+        with when((place % groups).eq(thread_index() // owned.across)):
             elements()

@@ -15,11 +15,11 @@ from stablexla.lowering.support.operations import walk
 from stablexla.lowering.support.storage import from_storage
 from stablexla.targets.codegen.emission import Value, constant, index, load, split_index, store
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
-from stablexla.targets.gpu.threads.body_copies import Copies, leaves_of
+from stablexla.targets.gpu.threads.body_copies import ScalarClones, element_loads
 
 
 @dataclass(frozen=True)
-class Outer:
+class WindowLoop:
     """A loop over windows, with its strides in elements in indices, operands and updates."""
 
     extent: int
@@ -29,7 +29,7 @@ class Outer:
 
 
 @dataclass(frozen=True)
-class Inner:
+class WindowElementLoop:
     """A loop over a window's elements; `moved` is the start index that may move it partly out of bounds, or -1."""
 
     extent: int
@@ -39,7 +39,7 @@ class Inner:
 
 
 @dataclass(frozen=True)
-class Start:
+class IndexComponent:
     """A component of an index vector: its offset from the first, its limit, and its stride in elements."""
 
     offset: int
@@ -48,7 +48,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ScatterPlan:
     """The loops of a scatter, and the combiner.
 
     Attributes:
@@ -57,9 +57,9 @@ class Plan:
         there, given: loads of operands' and updates' elements in it, with the number of the array.
     """
 
-    outer: tuple[Outer, ...]
-    inner: tuple[Inner, ...]
-    starts: tuple[Start, ...]
+    outer: tuple[WindowLoop, ...]
+    inner: tuple[WindowElementLoop, ...]
+    starts: tuple[IndexComponent, ...]
     index_type: ElementType
     distinct: bool
     stored: tuple[ir.Value, ...]
@@ -67,20 +67,20 @@ class Plan:
     given: tuple[tuple[ir.Value, int], ...]
 
     @staticmethod
-    def of(kernel: Kernel) -> Plan | None:
+    def of(kernel: Kernel) -> ScatterPlan | None:
         """Match the plan of a kernel; None if its combiner is more than arithmetic."""
         config = kernel.config
         read = _computation(kernel) if config else None
         if read is None:
             return None
         inner = [
-            Inner(n, there, given, moved)
+            WindowElementLoop(n, there, given, moved)
             for (n, there, given), moved in zip(config["window"], config["moved"], strict=True)
         ]
-        return Plan(
-            tuple(Outer(*row) for row in config["outer"]),
+        return ScatterPlan(
+            tuple(WindowLoop(*row) for row in config["outer"]),
             tuple(inner),
-            tuple(Start(*row) for row in config["starts"]),
+            tuple(IndexComponent(*row) for row in config["starts"]),
             BY_NAME[config["index_type"]],
             config["distinct"],
             *read,
@@ -109,7 +109,7 @@ def _computation(kernel: Kernel) -> tuple[tuple[ir.Value, ...], _Reads, _Reads] 
     count = len(kernel.results)
     inserts = [op for op in walk(kernel.func.operation) if op.name == "tensor.insert"][:count]
     stored = tuple(op.operands[0] for op in inserts)
-    leaves = leaves_of(stored)
+    leaves = element_loads(stored)
     if leaves is None or len(inserts) != count:
         return None
     there: list[tuple[ir.Value, int]] = []
@@ -131,10 +131,10 @@ def _array_of(kernel: Kernel, source: ir.Value) -> int | None:
     return None
 
 
-class Windows:
+class ScatterWindows:
     """Windows' offsets and combined elements, inside one function."""
 
-    def __init__(self, kernel: Kernel, plan: Plan, arguments: KernelArguments) -> None:
+    def __init__(self, kernel: Kernel, plan: ScatterPlan, arguments: KernelArguments) -> None:
         self._plan = plan
         count = len(kernel.results)
         self.results = [Value(v) for v in arguments.results]
@@ -152,7 +152,7 @@ class Windows:
         vector = _sum([i * axis.index_step for i, axis in zip(at, self._plan.outer, strict=True)])
         return [self._start(vector + start.offset, start) for start in self._plan.starts]
 
-    def _start(self, place: Value, start: Start) -> Value:
+    def _start(self, place: Value, start: IndexComponent) -> Value:
         type_ = self._plan.index_type
         stored = load(self._indices, place) if isinstance(self._indices.type, ir.MemRefType) else self._indices
         number = from_storage(stored.ssa, type_)
@@ -166,7 +166,7 @@ class Windows:
         inside = constant(1, ir.IntegerType.get_signless(1))
         for number, (value, start) in enumerate(zip(starts, self._plan.starts, strict=True)):
             if number not in moved:
-                inside = inside & below(value, start.extent)
+                inside = inside & in_bounds(value, start.extent)
         return inside
 
     def first(self, at: Sequence[Value], starts: Sequence[Value]) -> Value:
@@ -190,7 +190,7 @@ class Windows:
         inside = constant(1, ir.IntegerType.get_signless(1))
         for axis, place in zip(self._plan.inner, places, strict=True):
             if axis.moved >= 0:
-                inside = inside & below(starts[axis.moved] + place, self._plan.starts[axis.moved].extent)
+                inside = inside & in_bounds(starts[axis.moved] + place, self._plan.starts[axis.moved].extent)
         return inside
 
     def values(self, at: Value | None, given: Value) -> list[ir.Value]:
@@ -199,13 +199,13 @@ class Windows:
         if at is not None:
             known.update({value: load(self.results[number], at).ssa for value, number in self._plan.there})
         known.update({value: load(self._updates[number], given).ssa for value, number in self._plan.given})
-        copies = Copies(known)
+        copies = ScalarClones(known)
         return [copies.of(value) for value in self._plan.stored]
 
     def update(self, value: ir.Value, given: Value) -> ir.Value:
         """Return a part of the combiner that depends on the updates alone."""
         known = {v: load(self._updates[number], given).ssa for v, number in self._plan.given}
-        return Copies({**self._scalars, **known}).of(value)
+        return ScalarClones({**self._scalars, **known}).of(value)
 
     def combine(self, at: Value, given: Value) -> None:
         """Combine one element of the updates into one of the operands."""
@@ -213,7 +213,7 @@ class Windows:
             store(Value(value), result, at)
 
 
-def below(number: Value, limit: Value | int) -> Value:
+def in_bounds(number: Value, limit: Value | int) -> Value:
     """Return 0 <= number < limit."""
     return Value(arith.cmpi(arith.CmpIPredicate.ult, number.ssa, index(limit).ssa))
 

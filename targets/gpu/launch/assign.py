@@ -12,7 +12,7 @@ from stablexla.lowering.support.kernels import KIND
 from stablexla.targets.buffers.assign import BufferedMain
 from stablexla.targets.buffers.assignment import BufferAssignment
 from stablexla.targets.gpu.launch.host_calls import functions_of_host
-from stablexla.targets.gpu.launch.scalars import readers_of
+from stablexla.targets.gpu.launch.scalars import users_of
 from stablexla.targets.pipeline.passes import module_pass
 
 
@@ -23,7 +23,7 @@ class DeviceAssignment(BufferAssignment):
         last = super()._last_use(value, block)
         for use in value.uses:
             if use.owner.operation.name == "tensor.extract":
-                for reader in readers_of(use.owner.operation):
+                for reader in users_of(use.owner.operation):
                     last = max(last, self._after(reader, block))
         return last
 

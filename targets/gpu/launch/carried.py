@@ -14,7 +14,7 @@ from mlir.dialects import scf, tensor
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk
-from stablexla.targets.gpu.launch.scalars import is_computation
+from stablexla.targets.gpu.launch.scalars import is_scalar_computation
 from stablexla.targets.host.emitters import HOST_EMITTERS
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -75,7 +75,7 @@ class _Flow:
             return [op.operands[0]]
         if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value in self._host_kernels:
             return list(op.operands)
-        return [] if is_computation(op) or op.name in _NOT_ASKING else list(op.operands)
+        return [] if is_scalar_computation(op) or op.name in _NOT_ASKING else list(op.operands)
 
     @staticmethod
     def _spread(start: Sequence[ir.Value], step: Callable[[ir.Value], Sequence[ir.Value]]) -> set[ir.Value]:
@@ -92,7 +92,7 @@ class _Flow:
         """Return the values that flow into one."""
         maker = defining(value)
         if maker is not None:
-            if is_computation(maker):
+            if is_scalar_computation(maker):
                 return list(maker.operands)
             if maker.name in ("scf.while", "scf.if"):
                 return _given(maker, value.result_number)
@@ -111,7 +111,7 @@ class _Flow:
         found: list[ir.Value] = []
         for use in value.uses:
             user, number = use.owner.operation, use.operand_number
-            if is_computation(user):
+            if is_scalar_computation(user):
                 found += user.results
             elif user.name == "scf.while":
                 found.append(user.regions[0].blocks[0].arguments[number])

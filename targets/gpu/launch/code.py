@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stablexla.dialects.errors import CompileError, LoadError
-from stablexla.targets.gpu.ptx.cubin import assemble, chip_of_code
+from stablexla.targets.gpu.ptx.cubin import assemble, assembly_chip
 from stablexla.targets.runtime._runtime import ArraySpec, GpuFunction
 from stablexla.targets.runtime.container import Part
 from stablexla.targets.runtime.host import Host
@@ -44,7 +44,7 @@ class GpuCode:
             ExecutionError: the device cannot run it.
             CompileError: ptxas refuses it.
         """
-        cubin = self.cubin(chip_of_code(self.chip, chip)) if chip else None
+        cubin = self.cubin(assembly_chip(self.chip, chip)) if chip else None
         return cubin or self.ptx.encode() + b"\0"
 
     def cubin(self, chip: str) -> bytes | None:

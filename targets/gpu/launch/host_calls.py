@@ -87,7 +87,9 @@ class HostCalls:
         pointer, i64 = pointer_type(), ir.IntegerType.get_signless(64)
         callee = declare(self._main, TO_HOST, [pointer, i64, i64], [pointer])
         numbers = [arith.ConstantOp(i64, n).result for n in (bytes_of(buffer.type), int(copied))]
-        return buffer_at(func.CallOp([pointer], callee, [pointer_to(buffer), *numbers]).results[0], buffer.type)
+        return buffer_from_address(
+            func.CallOp([pointer], callee, [pointer_to(buffer), *numbers]).results[0], buffer.type
+        )
 
     def _bring_back(self, written: Iterable[ir.Value], copies: dict[ir.Value, ir.Value]) -> None:
         pointer, i64 = pointer_type(), ir.IntegerType.get_signless(64)
@@ -99,7 +101,7 @@ class HostCalls:
                 func.CallOp([], callee, [pointer_to(buffer), pointer_to(copies[buffer]), count])
 
 
-def buffer_at(address: ir.Value, type_: ir.Type) -> ir.Value:
+def buffer_from_address(address: ir.Value, type_: ir.Type) -> ir.Value:
     """Return the flat buffer of a type that begins at an address."""
     i64 = ir.IntegerType.get_signless(64)
     form = ir.Type.parse("!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>")

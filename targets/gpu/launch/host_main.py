@@ -16,14 +16,14 @@ from stablexla.dialects.errors import CompileError
 from stablexla.lowering.support.operations import main_of, walk
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
 from stablexla.targets.gpu.launch.host_calls import HostCalls, is_host_call
-from stablexla.targets.gpu.launch.launches import LaunchTable, kernel_of, known_number, launch_of, parameters_of
+from stablexla.targets.gpu.launch.launches import LaunchTable, constant_value, kernel_of, launch_of, parameters_of
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of
 from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
 from stablexla.targets.pipeline.passes import module_pass
 
 LAUNCH, COPY = "stablexla_gpu_launch", "stablexla_gpu_copy"
 READ, WRITE = "stablexla_gpu_read", "stablexla_gpu_write"
-PLACE = 16
+SLOT_BYTES = 16
 """Bytes of a stack slot: the widest number, complex128."""
 
 
@@ -88,10 +88,10 @@ class HostMain:
     def _make_places(self, count: int) -> None:
         """Allocate stack slots for so many scalars, and the array of their addresses, which is constant."""
         i64 = ir.IntegerType.get_signless(64)
-        self._places = memref.alloca(ir.MemRefType.get([count * PLACE], _byte()), [], [], alignment=PLACE)
-        self._table = memref.alloca(ir.MemRefType.get([count], i64), [], [], alignment=PLACE)
+        self._places = memref.alloca(ir.MemRefType.get([count * SLOT_BYTES], _byte()), [], [], alignment=SLOT_BYTES)
+        self._table = memref.alloca(ir.MemRefType.get([count], i64), [], [], alignment=SLOT_BYTES)
         first, self._addresses = pointer_to(self._places), pointer_to(self._table)
-        self._pointers = [_moved(first, number * PLACE) for number in range(count)]
+        self._pointers = [_moved(first, number * SLOT_BYTES) for number in range(count)]
         for number, pointer in enumerate(self._pointers):
             llvm.store(pointer, _moved(self._addresses, number * 8))
 
@@ -115,7 +115,7 @@ class HostMain:
 
     def _place(self, type_: ir.Type, number: int) -> ir.Value:
         """Return a slot as a buffer of one element."""
-        return memref.view(ir.MemRefType.get([1], type_), self._places, _constant(number * PLACE), [])
+        return memref.view(ir.MemRefType.get([1], type_), self._places, _constant(number * SLOT_BYTES), [])
 
     # ---- operations ------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ def _address(buffer: ir.Value, indices: list[ir.Value]) -> ir.Value:
         raise CompileError(f"main reaches into {type_}, where it knows flat arrays alone")
     place = memref.extract_aligned_pointer_as_index(buffer)
     for index in indices:
-        if known_number(index) != 0:
+        if constant_value(index) != 0:
             place = arith.addi(place, arith.muli(index, _constant(element_bytes(type_.element_type))))
     i64 = ir.IntegerType.get_signless(64)
     return ir.Operation.create(

@@ -68,7 +68,7 @@ def launch_of(op: ir.Operation) -> Launch:
         CompileError: it is not constant, or blocks or threads are numbered in more than one dimension.
     """
     given, _ = _operands_of(op)
-    numbers = [known_number(value) for value in given]
+    numbers = [constant_value(value) for value in given]
     blocks, *more_blocks, threads, height, depth = numbers[:6]
     shared = numbers[6] if len(numbers) > 6 else 0
     if blocks is None or threads is None or shared is None:
@@ -88,7 +88,7 @@ def kernel_of(op: ir.Operation) -> str:
     return str(ir.SymbolRefAttr(op.attributes["kernel"]).value[-1])
 
 
-def known_number(value: ir.Value) -> int | None:
+def constant_value(value: ir.Value) -> int | None:
     """Return a constant's value; None for other values."""
     maker = defining(value)
     if maker is None or maker.name != "arith.constant":

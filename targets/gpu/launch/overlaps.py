@@ -9,7 +9,7 @@ import mlir.ir as ir
 
 from stablexla.lowering.support.operations import defining, main_of, walk
 from stablexla.targets.codegen.sizes import bytes_of
-from stablexla.targets.gpu.launch.launches import known_number
+from stablexla.targets.gpu.launch.launches import constant_value
 from stablexla.targets.gpu.threads.launch import launched_functions
 from stablexla.targets.llvm.entry import ALIAS, ROLE
 from stablexla.targets.pipeline.passes import module_pass
@@ -18,7 +18,7 @@ APART = "llvm.noalias"
 
 
 @module_pass("stablexla-tell-overlaps", "takes from kernels the word that arrays lie apart, where two of them do not")
-def tell_overlaps(module: ir.Module) -> None:
+def drop_noalias(module: ir.Module) -> None:
     """Give calls with aliasing buffers a function of their own; to be run when arrays of `main` have buffers."""
     functions = launched_functions(module)
     main = main_of(module)
@@ -66,7 +66,7 @@ def _place(buffer: ir.Value) -> tuple[ir.Value, int]:
     offset, maker = 0, defining(buffer)
     while maker is not None and maker.name in ("memref.view", "builtin.unrealized_conversion_cast"):
         if maker.name == "memref.view":
-            begins = known_number(maker.operands[1])
+            begins = constant_value(maker.operands[1])
             assert begins is not None, "main takes its arrays at places that are known"
             offset += begins
         buffer = maker.operands[0]

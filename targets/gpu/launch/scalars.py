@@ -16,19 +16,19 @@ from mlir.dialects import func
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import defining, main_of, remap, walk
 from stablexla.targets.gpu.threads.launch import LAUNCH, Launch, launched_functions
-from stablexla.targets.gpu.threads.threads import constant, in_one_thread
+from stablexla.targets.gpu.threads.threads import constant, in_first_thread
 from stablexla.targets.pipeline.passes import module_pass
 
 _PURE = ("arith.", "math.", "complex.", "index.")
 _READS = ("tensor.extract", "memref.load")
 
 
-def is_computation(op: ir.Operation) -> bool:
+def is_scalar_computation(op: ir.Operation) -> bool:
     """Return whether an operation of main computes a scalar from scalars, or loads one, without side effects."""
     return (op.name.startswith(_PURE) or op.name in _READS) and not len(op.regions)
 
 
-def readers_of(op: ir.Operation) -> list[ir.Operation]:
+def users_of(op: ir.Operation) -> list[ir.Operation]:
     """Return the users of a scalar that `op` makes, through computations."""
     found: dict[ir.Operation, None] = {}
     seen, waiting = {op}, [op]
@@ -36,7 +36,7 @@ def readers_of(op: ir.Operation) -> list[ir.Operation]:
         for result in waiting.pop().results:
             for use in result.uses:
                 user = use.owner.operation
-                if not is_computation(user):
+                if not is_scalar_computation(user):
                     found[user] = None
                 elif user not in seen:
                     seen.add(user)
@@ -90,7 +90,7 @@ class _Scalars:
 
     def _is_needed(self, load: ir.Operation) -> bool:
         """Return whether the host must know a load's value."""
-        return not all(reader.name == "memref.store" or self._is_launch(reader) for reader in readers_of(load))
+        return not all(reader.name == "memref.store" or self._is_launch(reader) for reader in users_of(load))
 
     def _is_launch(self, op: ir.Operation) -> bool:
         return op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value in self._functions
@@ -99,7 +99,7 @@ class _Scalars:
         """Return whether the host has a scalar anyway."""
         if value not in self._known:
             maker = defining(value)
-            if maker is None or not is_computation(maker) or maker in self._on_host:
+            if maker is None or not is_scalar_computation(maker) or maker in self._on_host:
                 self._known[value] = True
             else:
                 numbers = (v for v in maker.operands if not isinstance(v.type, ir.MemRefType))
@@ -132,7 +132,7 @@ class _Scalars:
         """Rewrite calls and stores, block by block."""
         stores: list[ir.Operation] = []
         for op in list(self._order):
-            ends = not is_computation(op) and op.name not in ("memref.store", "memref.view")
+            ends = not is_scalar_computation(op) and op.name not in ("memref.store", "memref.view")
             if stores and (ends or op.block != stores[0].block):
                 self._store(stores)
                 stores = []
@@ -208,7 +208,7 @@ class _Scalars:
         Launch.for_items(1).write(made.operation)
         mapping = dict(zip(needed.leaves, made.add_entry_block().arguments, strict=False))
         with ir.InsertionPoint(made.entry_block):
-            in_one_thread(lambda: _clone(ops, mapping))
+            in_first_thread(lambda: _clone(ops, mapping))
             func.ReturnOp([])
         *_, last = stores
         with last.location, ir.InsertionPoint(last):

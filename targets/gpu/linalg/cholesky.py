@@ -29,10 +29,10 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.linalg.square_tiles import THREADS, Tile, less_products, own_elements, size_of
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.linalg.square_tiles import THREADS, SquareTile, own_elements, subtract_products, tile_rows
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block, shared_buffer, thread
+from stablexla.targets.gpu.threads.warps import block_index, shared_buffer, thread_index
 
 ROWS = 128
 """Rows below the diagonal tile that are solved at a time."""
@@ -46,13 +46,13 @@ def emit_cholesky(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if not batch * n:
         return None
     element = kernel.results[0].type.element_type
-    size = size_of(element)
-    diagonal = Tile(size, element, 0)
-    one = Tile(size, element, diagonal.bytes)
-    other = Tile(size, element, diagonal.bytes + one.bytes)
+    size = tile_rows(element)
+    diagonal = SquareTile(size, element, 0)
+    one = SquareTile(size, element, diagonal.bytes)
+    other = SquareTile(size, element, diagonal.bytes + one.bytes)
     rows = size * ROWS * bits_of(element) // 8
     shared = diagonal.bytes + max(2 * one.bytes, rows)
-    with thread_of(kernel, Launch(batch, THREADS, shared)) as arguments:
+    with kernel_function(kernel, Launch(batch, THREADS, shared)) as arguments:
         _Matrix(
             Field(BY_NAME[NAMES[str(element)]]), arguments, n, kernel.config["lower"], (diagonal, one, other)
         ).write()
@@ -67,11 +67,11 @@ class _Matrix:
     arguments: KernelArguments
     n: int
     lower: bool
-    tiles: tuple[Tile, Tile, Tile]
+    tiles: tuple[SquareTile, SquareTile, SquareTile]
 
     def __post_init__(self) -> None:
         self.given, self.made = Value(self.arguments.inputs[0]), Value(self.arguments.results[0])
-        self.first = block() * (self.n * self.n)
+        self.first = block_index() * (self.n * self.n)
         self.size = self.tiles[0].size
         self.zero = Value(self.field.constant(0.0))
 
@@ -81,7 +81,7 @@ class _Matrix:
 
     def write(self) -> None:
         n, size = self.n, self.size
-        with loop(thread(), index(n * n), THREADS) as turn:
+        with loop(thread_index(), index(n * n), THREADS) as turn:
             i, j = turn.iv // n, turn.iv % n
             outside = i.lt(j) if self.lower else j.lt(i)
             with when(outside):
@@ -95,7 +95,7 @@ class _Matrix:
             self._solve_below(panel.iv)
             gpu.barrier()
             panel.yields(good)
-        with when(panel.results[0] ^ true), loop(thread(), index(n * n), THREADS) as turn:
+        with when(panel.results[0] ^ true), loop(thread_index(), index(n * n), THREADS) as turn:
             store(Value(self.field.constant(float("nan"))), self.made, self.first + turn.iv)
 
     def _take_off(self, panel: Value) -> None:
@@ -113,7 +113,7 @@ class _Matrix:
                 one.fill(lambda r, k: self._at(minimum(below.iv + r, last), left.iv + k), along_rows=self.lower)
                 other.fill(lambda r, k: self._at(minimum(panel + r, last), left.iv + k), along_rows=self.lower)
                 gpu.barrier()
-                sums = less_products(self.field, left.args, one, other, conjugated=True)
+                sums = subtract_products(self.field, left.args, one, other, conjugated=True)
                 gpu.barrier()
                 left.yields(*sums)
             for (row, column), value in zip(own, left.results, strict=True):
@@ -136,7 +136,7 @@ class _Matrix:
             square = Value(field.real_part(diagonal.at(j, j).ssa))
             good = turn.args[0] & square.gt(0.0)
             root = math.sqrt(square.ssa)
-            me = thread()
+            me = thread_index()
             with when(me.gt(j) & me.lt(size)):
                 diagonal.put(Value(field.divide_by_real(diagonal.at(me, j).ssa, root)), me, j)
             gpu.barrier()
@@ -147,8 +147,8 @@ class _Matrix:
                     diagonal.put(Value(rest), row, column)
             gpu.barrier()
             turn.yields(good)
-        with when(thread().lt(size)):
-            me = thread()
+        with when(thread_index().lt(size)):
+            me = thread_index()
             root = math.sqrt(field.real_part(diagonal.at(me, me).ssa))
             diagonal.put(Value(field.of_real(root)), me, me)
         gpu.barrier()
@@ -164,14 +164,14 @@ class _Matrix:
         diagonal, size, field = self.tiles[0], self.size, self.field
         rows = shared_buffer(self.made.element, size * ROWS, diagonal.bytes)
         with loop(panel + size, self.n, ROWS) as start:
-            row = start.iv + thread()
-            with when(thread().lt(ROWS) & row.lt(self.n)), loop(0, size) as column:
+            row = start.iv + thread_index()
+            with when(thread_index().lt(ROWS) & row.lt(self.n)), loop(0, size) as column:
                 first = load(self.made, self.place(row, panel + column.iv))
                 with loop(0, column.iv, 1, [first]) as before:
-                    known = load(rows, before.iv * ROWS + thread()).ssa
+                    known = load(rows, before.iv * ROWS + thread_index()).ssa
                     factor = field.conjugate(diagonal.at(column.iv, before.iv).ssa)
                     before.yields(Value(field.subtract_product(before.args[0].ssa, known, factor)))
                 root = field.real_part(diagonal.at(column.iv, column.iv).ssa)
                 value = Value(field.divide_by_real(before.results[0].ssa, root))
-                store(value, rows, column.iv * ROWS + thread())
+                store(value, rows, column.iv * ROWS + thread_index())
                 store(value, self.made, self.place(row, panel + column.iv))

@@ -12,20 +12,20 @@ import mlir.ir as ir
 
 from stablexla.lowering.rules.linear_algebra import Field
 from stablexla.targets.codegen.emission import Value, bits_of, load, loop, store
-from stablexla.targets.gpu.threads.warps import shared_buffer, thread
+from stablexla.targets.gpu.threads.warps import shared_buffer, thread_index
 
 THREADS = 256
 # (row, column) -> element.
 Read = Callable[[Value, Value], Value]
 
 
-def size_of(element: ir.Type) -> int:
+def tile_rows(element: ir.Type) -> int:
     """Return the rows of a tile: four tiles fit into every chip's shared memory."""
     return 32 if bits_of(element) <= 64 else 16
 
 
 @dataclass(frozen=True)
-class Tile:
+class SquareTile:
     """A tile of `size` rows, in shared memory from `first_byte` on."""
 
     size: int
@@ -58,10 +58,12 @@ class Tile:
 def own_elements(size: int) -> list[tuple[Value, Value]]:
     """Return this thread's rows and columns of a tile's elements; neighbouring threads have neighbouring columns."""
     rows = THREADS // size
-    return [(thread() // size + n, thread() % size) for n in range(0, size, rows)]
+    return [(thread_index() // size + n, thread_index() % size) for n in range(0, size, rows)]
 
 
-def less_products(field: Field, sums: list[Value], one: Tile, other: Tile, *, conjugated: bool) -> list[Value]:
+def subtract_products(
+    field: Field, sums: list[Value], one: SquareTile, other: SquareTile, *, conjugated: bool
+) -> list[Value]:
     """Subtract from this thread's elements the products of a row of one tile by a row of the other."""
     size = one.size
     own = own_elements(size)

@@ -18,10 +18,10 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.linalg.cholesky import NAMES
-from stablexla.targets.gpu.linalg.square_tiles import THREADS, Tile, less_products, own_elements, size_of
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.linalg.square_tiles import THREADS, SquareTile, own_elements, subtract_products, tile_rows
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block, thread
+from stablexla.targets.gpu.threads.warps import block_index, thread_index
 
 
 @gpu_emitter("triangular_solve")
@@ -33,13 +33,15 @@ def emit_triangular_solve(kernel: Kernel, chip: GpuName) -> Emitted | None:
     config = kernel.config
     size, others = (rows, columns) if config["left_side"] else (columns, rows)
     element = kernel.results[0].type.element_type
-    edge = size_of(element)
-    one = Tile(edge, element, 0)
-    other = Tile(edge, element, one.bytes)
+    edge = tile_rows(element)
+    one = SquareTile(edge, element, 0)
+    other = SquareTile(edge, element, one.bytes)
     groups = -(-others // edge)
-    with thread_of(kernel, Launch(batch * groups, THREADS, 2 * one.bytes)) as arguments:
+    with kernel_function(kernel, Launch(batch * groups, THREADS, 2 * one.bytes)) as arguments:
         field = Field(BY_NAME[NAMES[str(element)]])
-        _System(field, arguments, config, size, others, (one, other)).write(block() // groups, block() % groups * edge)
+        _System(field, arguments, config, size, others, (one, other)).write(
+            block_index() // groups, block_index() % groups * edge
+        )
     return Emitted(1, 1)
 
 
@@ -52,7 +54,7 @@ class _System:
     config: dict[str, object]
     n: int
     others: int
-    tiles: tuple[Tile, Tile]
+    tiles: tuple[SquareTile, SquareTile]
 
     def __post_init__(self) -> None:
         self.given, self.right = (Value(v) for v in self.arguments.inputs[:2])
@@ -75,15 +77,15 @@ class _System:
                     along_rows=not self.left_side,
                 )
                 gpu.barrier()
-                sums = less_products(self.field, known.args, one, other, conjugated=False)
+                sums = subtract_products(self.field, known.args, one, other, conjugated=False)
                 gpu.barrier()
                 known.yields(*sums)
             self._fill_matrix(batch, now.iv, now.iv)
             for (row, column), value in zip(own, known.results, strict=True):
                 other.put(value, column, row)
             gpu.barrier()
-            with when(thread().lt(size)):
-                self._substitute(thread(), minimum(index(self.n) - now.iv, size))
+            with when(thread_index().lt(size)):
+                self._substitute(thread_index(), minimum(index(self.n) - now.iv, size))
             gpu.barrier()
             for slow, fast in own:
                 unknown, side = (slow, fast) if self.left_side else (fast, slow)

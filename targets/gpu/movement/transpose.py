@@ -13,13 +13,13 @@ from mlir.dialects import gpu
 
 from stablexla.targets.codegen.emission import Value, bits_of, load, split_index, store, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.codegen.loop_nest import Nest, Store, analyse
-from stablexla.targets.codegen.scope import Scope
+from stablexla.targets.codegen.loop_nest import LoopNest, Store, analyze_nest
+from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block, shared_buffer, thread
+from stablexla.targets.gpu.threads.warps import block_index, shared_buffer, thread_index
 
 TILE, ROWS = 32, 8
 PITCH = TILE + 1
@@ -30,7 +30,7 @@ LEAST = 16
 @gpu_emitter("transpose", priority=10)
 def emit_transpose(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit one result whose inputs are all contiguous along one dimension, which is not the result's last."""
-    nest = analyse(kernel)
+    nest = analyze_nest(kernel)
     if nest is None or nest.folds or len(nest.stores) != 1 or not prod(nest.extents):
         return None
     along = _read_along(nest)
@@ -44,24 +44,24 @@ def emit_transpose(kernel: Kernel, chip: GpuName) -> Emitted | None:
     tiles = [-(-nest.extents[d] // TILE) for d in (along, inner)]
     blocks = prod(nest.extents[d] for d in outer) * prod(tiles)
     shared = TILE * PITCH * max(1, bits_of(place.element) // 8)
-    with thread_of(kernel, Launch(blocks, TILE * ROWS, shared)) as arguments:
-        *at, first, second = split_index(block(), [*(nest.extents[d] for d in outer), *tiles])
-        scope = Scope(arguments).inside(dict(zip(outer, at, strict=True)))
+    with kernel_function(kernel, Launch(blocks, TILE * ROWS, shared)) as arguments:
+        *at, first, second = split_index(block_index(), [*(nest.extents[d] for d in outer), *tiles])
+        scope = LoopScope(arguments).inside(dict(zip(outer, at, strict=True)))
         _write(nest, scope, along, (first * TILE, second * TILE), place)
     return Emitted(blocks, blocks)
 
 
-def _read_along(nest: Nest) -> int | None:
+def _read_along(nest: LoopNest) -> int | None:
     """Return the dimension of unit stride in all inputs that are not loop-invariant."""
     found = {d for node in nest.loads for d, stride in enumerate(node.strides) if abs(stride) == 1}
     every = all(1 in map(abs, node.strides) for node in nest.loads if any(node.strides))
     return found.pop() if len(found) == 1 and every else None
 
 
-def _write(nest: Nest, scope: Scope, along: int, corner: tuple[Value, Value], place: Store) -> None:
+def _write(nest: LoopNest, scope: LoopScope, along: int, corner: tuple[Value, Value], place: Store) -> None:
     """Emit one tile, from its corner: loaded along one dimension, stored along the other."""
     inner = len(nest.extents) - 1
-    x, y = thread() % TILE, thread() // TILE
+    x, y = thread_index() % TILE, thread_index() // TILE
     tile = shared_buffer(place.element, TILE * PITCH, 0)
     for row in range(0, TILE, ROWS):
         here = {along: corner[0] + x, inner: corner[1] + (y + row)}
@@ -74,7 +74,7 @@ def _write(nest: Nest, scope: Scope, along: int, corner: tuple[Value, Value], pl
             scope.inside(there).store(place, load(tile, x * PITCH + (y + row)))
 
 
-def _inside(nest: Nest, at: dict[int, Value]) -> Value:
+def _inside(nest: LoopNest, at: dict[int, Value]) -> Value:
     """Return the mask of the tile's elements in bounds."""
     first, second = (position.lt(nest.extents[d]) for d, position in at.items())
     return first & second

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from stablexla.dialects.errors import CompileError, ExecutionError
-from stablexla.targets.gpu.chips import generation
+from stablexla.targets.gpu.chips import compute_capability
 from stablexla.targets.pipeline.knobs import knobs
 
 PACKAGES = ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu13", "nvidia-cuda-nvcc")
@@ -58,7 +58,7 @@ def ptxas_report(ptx: str, chip: str) -> str | None:
     return None if done is None else done[1]
 
 
-def chip_of_code(made_for: str, chip: str) -> str:
+def assembly_chip(made_for: str, chip: str) -> str:
     """Return the chip to assemble PTX for: the device's, or the PTX's own if that is architecture-specific.
 
     Raises:
@@ -70,8 +70,8 @@ def chip_of_code(made_for: str, chip: str) -> str:
 
 def check_chip(made_for: str, chip: str) -> None:
     """Raise ExecutionError where a device of one chip cannot run PTX for another."""
-    fits = generation(made_for) == generation(chip) if made_for[-1:].isalpha() else True
-    if not fits or generation(made_for) > generation(chip):
+    fits = compute_capability(made_for) == compute_capability(chip) if made_for[-1:].isalpha() else True
+    if not fits or compute_capability(made_for) > compute_capability(chip):
         raise ExecutionError(
             f"the program was compiled for {made_for}, which a GPU of {chip} cannot run",
             hint='target="gpu" takes the chip of the GPU that is there',

@@ -21,7 +21,7 @@ BASE = "shared_base"
 _LETTERS = {"i32": "r", "i64": "l", "f32": "f", "f64": "d"}
 
 
-def instruction(
+def inline_ptx(
     name: str,
     text: str,
     results: Sequence[ir.Type] = (),
@@ -63,12 +63,12 @@ def i32() -> ir.Type:
     return ir.IntegerType.get_signless(32)
 
 
-def word(value: Value) -> Value:
+def truncate_to_i32(value: Value) -> Value:
     """Truncate an index to 32 bits."""
     return Value(arith.index_cast(i32(), value.ssa))
 
 
-def wide(value: Value) -> Value:
+def extend_to_i64(value: Value) -> Value:
     """Extend an index to 64 bits, as of an address."""
     return Value(arith.index_cast(ir.IntegerType.get_signless(64), value.ssa))
 
@@ -95,30 +95,30 @@ def copy_async(to: Value, to_offset: int, source: Value, source_offset: int, siz
     places = f"[$0 + {to_offset}], [$1 + {source_offset}], 16"
     operands = [to, source] if size is None else [to, source, size]
     text = f"cp.async.cg.shared.global {places}{'' if size is None else ', $2'};"
-    instruction("copy_async", text, operands=operands, numbers=[to_offset, source_offset, size is not None])
+    inline_ptx("copy_async", text, operands=operands, numbers=[to_offset, source_offset, size is not None])
 
 
 def commit_copies() -> None:
     """Commit the copies issued since the last commit as a group."""
-    instruction("nothing", "cp.async.commit_group;")
+    inline_ptx("nothing", "cp.async.commit_group;")
 
 
 def wait_for_copies(left: int) -> None:
     """Wait until at most `left` groups of this thread are in flight."""
-    instruction("nothing", f"cp.async.wait_group {left};")
+    inline_ptx("nothing", f"cp.async.wait_group {left};")
 
 
 # --- fragments in a warp's registers --------------------------------------------------------------------------
 
 
-def load_matrices(at: Value, offset: int, *, turned: bool) -> list[Value]:
+def ldmatrix(at: Value, offset: int, *, turned: bool) -> list[Value]:
     """Emit `ldmatrix`: four 8 x 8 matrices, rows of 16 bytes; thread i has the address of row i % 8 of matrix i // 8.
 
     A thread gets the words i % 4 of rows i // 4; `turned`: transposed (`.trans`), of columns, in units of 16 bits.
     """
     order = ".trans" if turned else ""
     text = f"ldmatrix.sync.aligned.m8n8.x4{order}.shared.b16 {{$0, $1, $2, $3}}, [$4 + {offset}];"
-    return instruction("load_matrices", text, [i32()] * 4, [at], [offset, int(turned)])
+    return inline_ptx("load_matrices", text, [i32()] * 4, [at], [offset, int(turned)])
 
 
 def load_shared(type_: ir.Type, at: Value, offset: int, lanes: int = 1) -> list[Value]:
@@ -128,9 +128,9 @@ def load_shared(type_: ir.Type, at: Value, offset: int, lanes: int = 1) -> list[
     many = f".v{lanes}" if lanes > 1 else ""
     shown = f"{{{registers}}}" if lanes > 1 else registers
     text = f"ld.shared{many}.b{bits} {shown}, [${lanes} + {offset}];"
-    return instruction("load_shared", text, [type_] * lanes, [at], [offset, lanes, bits // 8])
+    return inline_ptx("load_shared", text, [type_] * lanes, [at], [offset, lanes, bits // 8])
 
 
 def store_shared(words: list[Value], at: Value) -> None:
     """Store 16 bytes to shared memory."""
-    instruction("store_shared", "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", operands=[at, *words])
+    inline_ptx("store_shared", "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", operands=[at, *words])

@@ -39,7 +39,7 @@ _FROM_ELSEWHERE = ("llvm.x86.", "llvm.aarch64.", "llvm.arm.")
 MOST_BITS = 64
 
 
-def name_of(op: ir.Operation) -> str:
+def selection_name(op: ir.Operation) -> str:
     """Return an operation's name for errors: of the intrinsic that it calls, or the missing function."""
     if op.name == "llvm.call_intrinsic":
         return str(ir.StringAttr(op.attributes["intrin"]).value)
@@ -48,11 +48,11 @@ def name_of(op: ir.Operation) -> str:
     return str(op.name)
 
 
-def is_selected(op: ir.Operation, texts: dict[ir.Type, str]) -> bool:
+def is_selectable(op: ir.Operation, texts: dict[ir.Type, str]) -> bool:
     """Return whether an operation in a GPU module has a selection to PTX; `texts` caches the spelling of types."""
     if not op.name.startswith(("llvm.", "nvvm.", "gpu.module")):
         return False
-    name = name_of(op)
+    name = selection_name(op)
     if name.startswith(_FROM_ELSEWHERE) or _function_in(name) in FUNCTIONS:
         return False
     if op.name == "llvm.call" and "callee" in op.attributes:

@@ -10,9 +10,9 @@ from mlir.dialects import gpu
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.support.operations import walk
-from stablexla.targets.gpu.chips import DEFAULT, MOST_THREADS, shared_limit
+from stablexla.targets.gpu.chips import DEFAULT, MAX_BLOCK_THREADS, shared_limit
 from stablexla.targets.gpu.launch.launches import kernel_of, launch_of
-from stablexla.targets.gpu.ptx.selected import is_selected, name_of
+from stablexla.targets.gpu.ptx.selected import is_selectable, selection_name
 from stablexla.targets.pipeline.passes import module_pass
 
 INTRINSICS = {
@@ -51,7 +51,7 @@ def math_to_intrinsics(module: ir.Module) -> None:
 
 
 @module_pass("stablexla-share-outside", "declares what the threads of a block share as memory that the launch brings")
-def share_outside(module: ir.Module) -> None:
+def declare_external_shared(module: ir.Module) -> None:
     """Make shared memory an external array: upstream's has no elements, so LLVM may think no access is in bounds."""
     with module.context:
         external = ir.Attribute.parse("#llvm.linkage<external>")
@@ -79,16 +79,16 @@ def check_nvvm(module: ir.Module, *, chip: str = DEFAULT) -> None:
         for op in walk(view.operation):
             if op.name == "gpu.launch_func":
                 _check_launch(op, chip)
-            elif view.operation.name == "gpu.module" and not is_selected(op, texts):
-                left[name_of(op)] += 1
+            elif view.operation.name == "gpu.module" and not is_selectable(op, texts):
+                left[selection_name(op)] += 1
     if left:
         raise CompileError("left over: " + ", ".join(f"{name} ({count}x)" for name, count in left.items()))
 
 
 def _check_launch(op: ir.Operation, chip: str) -> None:
     launch = launch_of(op)
-    if not 0 < launch.threads <= MOST_THREADS:
-        raise CompileError(f"{kernel_of(op)}: a block has at most {MOST_THREADS} threads, not {launch.threads}")
+    if not 0 < launch.threads <= MAX_BLOCK_THREADS:
+        raise CompileError(f"{kernel_of(op)}: a block has at most {MAX_BLOCK_THREADS} threads, not {launch.threads}")
     if launch.shared > shared_limit(chip):
         raise CompileError(
             f"{kernel_of(op)}: its blocks share {launch.shared} bytes; those of {chip} can share {shared_limit(chip)}",

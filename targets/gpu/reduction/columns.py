@@ -12,16 +12,16 @@ import mlir.ir as ir
 
 from stablexla.targets.codegen.emission import Value, bits_of, load, store, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.codegen.loop_nest import analyse
-from stablexla.targets.codegen.reductions import InOrder
-from stablexla.targets.codegen.row_passes import Chain, Pass, chain_of, keep_nothing
-from stablexla.targets.codegen.sums.cascade import summed
+from stablexla.targets.codegen.loop_nest import analyze_nest
+from stablexla.targets.codegen.reductions import SequentialReduction
+from stablexla.targets.codegen.row_passes import RowPass, RowPasses, rematerialize_all, schedule_rows
+from stablexla.targets.codegen.sums.cascade import blocked_reduction
 from stablexla.targets.codegen.sweeps import Totals, flat
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.reduction.rows import joins_of
-from stablexla.targets.gpu.reduction.walks import Walk, Walker, walk_of
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.reduction.rows import combiner_of
+from stablexla.targets.gpu.reduction.walks import ReductionPlan, ReductionThread, plan_reduction
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
 
 MOST_SHARED = 48 << 10
@@ -35,13 +35,13 @@ STEPS = 8
 @gpu_emitter("row", "reduce", "general", priority=20)
 def emit_columns(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit reductions over the same loops, unless those are the innermost one alone and blocks are many."""
-    nest = analyse(kernel)
-    chain = chain_of(nest) if nest is not None else None
+    nest = analyze_nest(kernel)
+    chain = schedule_rows(nest) if nest is not None else None
     if nest is None or chain is None or 0 in nest.extents:
         return None
-    keep_nothing(chain)
-    walk = walk_of(chain)
-    ordered = any(isinstance(f, InOrder) for p in chain.passes for f in p.foldings)
+    rematerialize_all(chain)
+    walk = plan_reduction(chain)
+    ordered = any(isinstance(f, SequentialReduction) for p in chain.passes for f in p.foldings)
     if ordered and not walk.kept:
         return None
     shared = max(walk.shared(_types(p)) for p in chain.passes)
@@ -49,8 +49,8 @@ def emit_columns(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if shared > MOST_SHARED or (parts == 1 and chain.columns == frozenset([chain.inner])):
         return None
     if parts == 1:
-        with thread_of(kernel, Launch(walk.blocks, walk.threads, shared)) as arguments:
-            walker = Walker(walk, arguments)
+        with kernel_function(kernel, Launch(walk.blocks, walk.threads, shared)) as arguments:
+            walker = ReductionThread(walk, arguments)
             for now in chain.passes:
                 totals = walker.steps(now)
                 walker.finish(now, walker.joined(now, totals))
@@ -60,7 +60,7 @@ def emit_columns(kernel: Kernel, chip: GpuName) -> Emitted | None:
     return _Launches(kernel, replace(walk, parts=parts), shared).emit()
 
 
-def _parts(walk: Walk) -> int:
+def _parts(walk: ReductionPlan) -> int:
     """Return how many blocks split each reduction: many iterations for few blocks."""
     if walk.blocks >= MANY_BLOCKS:
         return 1
@@ -72,22 +72,22 @@ def _parts(walk: Walk) -> int:
     return -(-walk.steps // turn)
 
 
-def _types(now: Pass) -> list[ir.Type]:
+def _types(now: RowPass) -> list[ir.Type]:
     return [t for f in now.foldings for t in f.types]
 
 
 class _Launches:
     """Two launches for each reducing pass, one for a pass that only writes."""
 
-    def __init__(self, kernel: Kernel, walk: Walk, shared: int) -> None:
+    def __init__(self, kernel: Kernel, walk: ReductionPlan, shared: int) -> None:
         self.kernel, self.walk, self.shared = kernel, walk, shared
-        self.chain: Chain = walk.chain
+        self.chain: RowPasses = walk.chain
         self.folding = [p for p in self.chain.passes if p.foldings]
         parts = [(str(t), walk.totals * walk.parts) for p in self.folding for t in _types(p)]
         whole = [(str(t), walk.totals) for p in self._handed_on() for f in p.foldings for t in f.fold.types]
         self.scratch = (*parts, *whole)
 
-    def _handed_on(self) -> list[Pass]:
+    def _handed_on(self) -> list[RowPass]:
         """Return passes whose results a later launch needs."""
         return self.folding if len(self.chain.passes) > 1 else []
 
@@ -102,11 +102,11 @@ class _Launches:
                 self._write_whole(names[-1], number, now)
         return Emitted(1, 1, scratch=self.scratch, phases=tuple((name, 1, 1) for name in names))
 
-    def _write_parts(self, name: str, number: int, now: Pass) -> None:
+    def _write_parts(self, name: str, number: int, now: RowPass) -> None:
         walk = self.walk
         launch = Launch(walk.blocks * walk.parts, walk.threads, walk.shared(_types(now)))
-        with thread_of(self.kernel, launch, name, self.scratch) as arguments:
-            walker = Walker(walk, arguments)
+        with kernel_function(self.kernel, launch, name, self.scratch) as arguments:
+            walker = ReductionThread(walk, arguments)
             scratch = [Value(v) for v in arguments.scratch]
             self._find(walker, number, scratch)
             totals = walker.joined(now, walker.steps(now))
@@ -117,22 +117,22 @@ class _Launches:
                 for value, buffer in zip(totals, self._parts_of(number, scratch), strict=True):
                     store(value, buffer, at)
 
-    def _write_whole(self, name: str, number: int, now: Pass) -> None:
+    def _write_whole(self, name: str, number: int, now: RowPass) -> None:
         """Emit the combining launch: a block per group of results, whose threads share the partial sums."""
         walk = replace(self.walk, parts=1)
         launch = Launch(walk.blocks, walk.threads, walk.shared(_types(now)))
-        with thread_of(self.kernel, launch, name, self.scratch) as arguments:
-            walker = Walker(walk, arguments)
+        with kernel_function(self.kernel, launch, name, self.scratch) as arguments:
+            walker = ReductionThread(walk, arguments)
             scratch = [Value(v) for v in arguments.scratch]
             self._find(walker, number, scratch)
             starts = flat([f.start(walker.scope, walker.width) for f in now.foldings])
-            join, turns = joins_of(now), -(-self.walk.parts // walk.down)
+            join, turns = combiner_of(now), -(-self.walk.parts // walk.down)
 
             def turn(part: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
                 at = part * walk.totals + walker.place()
                 return join(totals, [load(b, at, walker.width) for b in self._parts_of(number, scratch)]), []
 
-            made, _ = summed(walker.down, self.walk.parts, walk.down, turns, starts, join, turn)
+            made, _ = blocked_reduction(walker.down, self.walk.parts, walk.down, turns, starts, join, turn)
             walker.finish(now, walker.joined(now, made))
             self._hand_on(walker, now, scratch)
             if now is self.folding[-1] and self.chain.row_stores:
@@ -143,7 +143,7 @@ class _Launches:
         before = sum(len(_types(p)) for p in self.chain.passes[:number])
         return scratch[before : before + len(_types(self.chain.passes[number]))]
 
-    def _results_of(self, now: Pass, scratch: list[Value]) -> list[list[Value]]:
+    def _results_of(self, now: RowPass, scratch: list[Value]) -> list[list[Value]]:
         """Return the buffers of a pass's results, per reduction."""
         rest, out = scratch[sum(len(_types(p)) for p in self.folding) :], []
         for one in self.folding:
@@ -154,7 +154,7 @@ class _Launches:
                 rest = rest[count:]
         return out
 
-    def _hand_on(self, walker: Walker, now: Pass, scratch: list[Value]) -> None:
+    def _hand_on(self, walker: ReductionThread, now: RowPass, scratch: list[Value]) -> None:
         if now not in self._handed_on():
             return
         with when(walker.first()):
@@ -162,7 +162,7 @@ class _Launches:
                 for number, buffer in enumerate(buffers):
                     store(walker.scope.value((folding.fold, number)), buffer, walker.place())
 
-    def _find(self, walker: Walker, number: int, scratch: list[Value]) -> None:
+    def _find(self, walker: ReductionThread, number: int, scratch: list[Value]) -> None:
         """Load the results of earlier passes into the scope."""
         for now in self.chain.passes[:number]:
             for folding, buffers in zip(now.foldings, self._results_of(now, scratch), strict=True):

@@ -13,18 +13,26 @@ from math import prod
 
 from stablexla.targets.codegen.emission import Value, bits_of, index, minimum, select, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.loop_nest import Load, Store, analyse
-from stablexla.targets.codegen.reductions import Folding, InOrder
-from stablexla.targets.codegen.row_passes import Chain, Pass, chain_of, keep_nothing
-from stablexla.targets.codegen.scope import Scope
-from stablexla.targets.codegen.sums.cascade import summed
-from stablexla.targets.codegen.sweeps import Items, Totals, flat, joined
+from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
+from stablexla.targets.codegen.reductions import SequentialReduction, VectorReduction
+from stablexla.targets.codegen.row_passes import RowPass, RowPasses, rematerialize_all, schedule_rows
+from stablexla.targets.codegen.scope import LoopScope
+from stablexla.targets.codegen.sums.cascade import blocked_reduction
+from stablexla.targets.codegen.sweeps import Totals, WorkItems, flat, reduction_tree
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import taken_apart
-from stablexla.targets.gpu.threads.warps import WARP, Join, block, over_block, over_warp, shared_bytes, thread
+from stablexla.targets.gpu.threads.threads import delinearize
+from stablexla.targets.gpu.threads.warps import (
+    WARP,
+    Join,
+    block_index,
+    reduce_block,
+    reduce_warp,
+    reduction_shared_bytes,
+    thread_index,
+)
 
 MOST_THREADS = 512
 MOST_KEPT = 8
@@ -34,7 +42,7 @@ WARPS_ABREAST = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class RowPlan:
     """Assignment of a row to threads.
 
     Attributes:
@@ -53,21 +61,21 @@ class Plan:
 @gpu_emitter("row", "reduce", "general", priority=10)
 def emit_rows(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit kernels whose reductions are all along the innermost loop."""
-    nest = analyse(kernel)
-    chain = chain_of(nest) if nest is not None else None
+    nest = analyze_nest(kernel)
+    chain = schedule_rows(nest) if nest is not None else None
     if chain is None or chain.columns != frozenset([chain.inner]) or not prod(chain.nest.extents):
         return None
-    if any(isinstance(f, InOrder) for p in chain.passes for f in p.foldings):
+    if any(isinstance(f, SequentialReduction) for p in chain.passes for f in p.foldings):
         return None
     writer = _Rows(chain)
     rows = writer.items.count
     launch = Launch(-(-rows // writer.plan.abreast), writer.plan.threads * writer.plan.abreast, writer.shared)
-    with thread_of(kernel, launch) as arguments:
+    with kernel_function(kernel, launch) as arguments:
         writer.write(arguments)
     return Emitted(rows, rows)
 
 
-def plan_of(chain: Chain) -> Plan:
+def plan_rows(chain: RowPasses) -> RowPlan:
     """Choose the plan; rows of up to some hundred elements take a warp or a part of one, without barriers."""
     nest, length = chain.nest, chain.length
     places: list[Load | Store] = [*nest.loads, *(s for p in chain.passes for s in p.stores)]
@@ -81,39 +89,39 @@ def plan_of(chain: Chain) -> Plan:
         # The most threads that leave few idle: then loads are coalesced.
         busy = [n for n in few if -(-vectors // n) * n * 3 <= vectors * 4]
         threads = max(busy, default=min(few, key=lambda n: -(-vectors // n) * n))
-        return Plan(lanes, threads, -(-vectors // threads), WARPS_ABREAST * WARP // threads)
+        return RowPlan(lanes, threads, -(-vectors // threads), WARPS_ABREAST * WARP // threads)
     for threads in (WARP << n for n in range(1, 10) if WARP << n <= MOST_THREADS):
         if -(-vectors // threads) <= MOST_KEPT:
-            return Plan(lanes, threads, -(-vectors // threads), 1)
-    return Plan(lanes, MOST_THREADS, 0, 1)
+            return RowPlan(lanes, threads, -(-vectors // threads), 1)
+    return RowPlan(lanes, MOST_THREADS, 0, 1)
 
 
 class _Rows:
     """One thread's part of its row."""
 
-    def __init__(self, chain: Chain) -> None:
-        self.chain, self.plan = chain, plan_of(chain)
-        keep_nothing(chain)
+    def __init__(self, chain: RowPasses) -> None:
+        self.chain, self.plan = chain, plan_rows(chain)
+        rematerialize_all(chain)
         rows = chain.rows
-        self.items = Items(rows, tuple(chain.nest.extents[d] for d in rows))
+        self.items = WorkItems(rows, tuple(chain.nest.extents[d] for d in rows))
         self._warps = -(-self.plan.threads // WARP)
-        sizes = [shared_bytes([t for f in p.foldings for t in f.types], self._warps) for p in chain.passes]
+        sizes = [reduction_shared_bytes([t for f in p.foldings for t in f.types], self._warps) for p in chain.passes]
         self._places = [sum(sizes[:i]) for i in range(len(sizes))]
         self.shared = sum(sizes) if self._warps > 1 else 0
 
     def write(self, arguments: KernelArguments) -> None:
         """Emit a row. Threads beyond the last row repeat it, as their warp's shuffles need them, and store nothing."""
-        top, rows, threads = Scope(arguments), self.items.count, self.plan.threads
-        row, me, inside = block(), thread(), None
+        top, rows, threads = LoopScope(arguments), self.items.count, self.plan.threads
+        row, me, inside = block_index(), thread_index(), None
         if self.plan.abreast > 1:
             row, me = row * self.plan.abreast + me // threads, me % threads
             if rows % self.plan.abreast:
                 inside = row.lt(rows)
                 row = minimum(row, rows - 1)
-        places = (Value(v) for v in taken_apart(row.ssa, self.items.extents)) if self.items.extents else ()
+        places = (Value(v) for v in delinearize(row.ssa, self.items.extents)) if self.items.extents else ()
         self._row(top.inside(dict(zip(self.items.dims, places, strict=True))), me, inside)
 
-    def _row(self, row: Scope, me: Value, inside: Value | None) -> None:
+    def _row(self, row: LoopScope, me: Value, inside: Value | None) -> None:
         width = 0 if self.plan.lanes == 1 else self.plan.lanes
         own = [self._own(row, me, k, inside) for k in range(self.plan.kept)]
         for number, now in enumerate(self.chain.passes):
@@ -123,20 +131,20 @@ class _Rows:
                 totals = self._kept(now, own, starts, inside)
             else:
                 totals = self._read_again(now, row, me, starts)
-            for folding, part in parts_of(now, totals):
+            for folding, part in split_by_reduction(now, totals):
                 place = self._places[number] + self._before(now, folding)
                 part = folding.across(row, part)
                 if self._warps > 1:
-                    part = over_block(part, folding.join, self._warps, place)
+                    part = reduce_block(part, folding.join, self._warps, place)
                 else:
-                    part = over_warp(part, folding.join, self.plan.threads)
+                    part = reduce_warp(part, folding.join, self.plan.threads)
                 row.put(folding.fold, folding.finish(row, part))
         with when(me.eq(0) if inside is None else me.eq(0) & inside):
             values = [row.inside({}).value(s.ref) for s in self.chain.row_stores]
             for s, value in zip(self.chain.row_stores, values, strict=True):
                 row.inside({}).store(s, value)
 
-    def _own(self, row: Scope, me: Value, number: int, inside: Value | None) -> tuple[Scope, Value | None]:
+    def _own(self, row: LoopScope, me: Value, number: int, inside: Value | None) -> tuple[LoopScope, Value | None]:
         """Return the scope of one of the vectors that a thread keeps, and its mask, if there is one."""
         lanes, inner, threads = self.plan.lanes, self.chain.inner, self.plan.threads
         vectors, place, within = self.chain.length // lanes, me + threads * number, None
@@ -145,38 +153,40 @@ class _Rows:
             place = minimum(place, vectors - 1)
         return row.inside({inner: place * lanes}, lane=inner, lanes=0 if lanes == 1 else lanes), within
 
-    def _before(self, now: Pass, folding: Folding) -> int:
+    def _before(self, now: RowPass, folding: VectorReduction) -> int:
         """Return the offset of a reduction in the pass's shared memory."""
         number = now.foldings.index(folding)
-        return shared_bytes([t for f in now.foldings[:number] for t in f.types], self._warps)
+        return reduction_shared_bytes([t for f in now.foldings[:number] for t in f.types], self._warps)
 
-    def _kept(self, now: Pass, own: list[tuple[Scope, Value | None]], starts: Totals, inside: Value | None) -> Totals:
+    def _kept(
+        self, now: RowPass, own: list[tuple[LoopScope, Value | None]], starts: Totals, inside: Value | None
+    ) -> Totals:
         sets = []
         for here, within in own:
-            made = folded(now, here, starts)
+            made = combine_vector(now, here, starts)
             sets.append(made if within is None else [select(within, a, b) for a, b in zip(made, starts, strict=True)])
         for here, within in own:
             conditions = [c for c in (within, inside) if c is not None]
-            put(now, here, reduce(Value.__and__, conditions) if conditions else None)
-        each = [[part for _, part in parts_of(now, totals)] for totals in sets]
-        return flat([joined([s[i] for s in each], f.join) for i, f in enumerate(now.foldings)])
+            store_vector(now, here, reduce(Value.__and__, conditions) if conditions else None)
+        each = [[part for _, part in split_by_reduction(now, totals)] for totals in sets]
+        return flat([reduction_tree([s[i] for s in each], f.join) for i, f in enumerate(now.foldings)])
 
-    def _read_again(self, now: Pass, row: Scope, me: Value, starts: Totals) -> Totals:
+    def _read_again(self, now: RowPass, row: LoopScope, me: Value, starts: Totals) -> Totals:
         """Emit a pass that loads the row again. A whole block has the row, so every thread is inside."""
         lanes, inner = self.plan.lanes, self.chain.inner
         step = self.plan.threads * lanes
 
         def turn(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
             here = row.inside({inner: at}, lane=inner, lanes=0 if lanes == 1 else lanes)
-            made = folded(now, here, totals)
-            put(now, here, None)
+            made = combine_vector(now, here, totals)
+            store_vector(now, here, None)
             return made, []
 
         turns = -(-self.chain.length // step)
-        return summed(me * lanes, index(self.chain.length), step, turns, starts, joins_of(now), turn)[0]
+        return blocked_reduction(me * lanes, index(self.chain.length), step, turns, starts, combiner_of(now), turn)[0]
 
 
-def folded(now: Pass, here: Scope, totals: Totals) -> Totals:
+def combine_vector(now: RowPass, here: LoopScope, totals: Totals) -> Totals:
     """Combine one more vector into a pass's accumulators."""
     made: Totals = []
     for folding in now.foldings:
@@ -185,7 +195,7 @@ def folded(now: Pass, here: Scope, totals: Totals) -> Totals:
     return made
 
 
-def put(now: Pass, here: Scope, condition: Value | None) -> None:
+def store_vector(now: RowPass, here: LoopScope, condition: Value | None) -> None:
     """Store a vector of a pass's results, masked."""
     values = [here.value(s.ref) for s in now.stores]
     with when(condition) if condition is not None and values else nullcontext():
@@ -193,17 +203,17 @@ def put(now: Pass, here: Scope, condition: Value | None) -> None:
             here.store(s, value)
 
 
-def joins_of(now: Pass) -> Join:
+def combiner_of(now: RowPass) -> Join:
     """Return the combiner of two sets of accumulators of a pass."""
 
     def join(a: Totals, b: Totals) -> Totals:
-        pairs = zip(parts_of(now, a), parts_of(now, b), strict=True)
+        pairs = zip(split_by_reduction(now, a), split_by_reduction(now, b), strict=True)
         return flat([folding.join(x, y) for (folding, x), (_, y) in pairs])
 
     return join
 
 
-def parts_of(now: Pass, totals: Totals) -> list[tuple[Folding, Totals]]:
+def split_by_reduction(now: RowPass, totals: Totals) -> list[tuple[VectorReduction, Totals]]:
     """Split a pass's accumulators by reduction."""
     out, first = [], 0
     for folding in now.foldings:

@@ -15,14 +15,21 @@ from mlir.dialects import gpu
 from stablexla.targets.codegen.emission import Value, bits_of, index, load, loop, minimum, split_index, store, when
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, Store
-from stablexla.targets.codegen.reductions import Folding, InOrder
-from stablexla.targets.codegen.row_passes import Chain, Pass
-from stablexla.targets.codegen.scope import Scope
-from stablexla.targets.codegen.sums.cascade import BLOCK, summed
-from stablexla.targets.codegen.sweeps import Items, Totals, flat
-from stablexla.targets.gpu.reduction.rows import folded, joins_of, parts_of, put
-from stablexla.targets.gpu.threads.threads import taken_apart
-from stablexla.targets.gpu.threads.warps import WARP, block, over_block, shared_buffer, shared_bytes, thread
+from stablexla.targets.codegen.reductions import SequentialReduction, VectorReduction
+from stablexla.targets.codegen.row_passes import RowPass, RowPasses
+from stablexla.targets.codegen.scope import LoopScope
+from stablexla.targets.codegen.sums.cascade import BLOCK, blocked_reduction
+from stablexla.targets.codegen.sweeps import Totals, WorkItems, flat
+from stablexla.targets.gpu.reduction.rows import combine_vector, combiner_of, split_by_reduction, store_vector
+from stablexla.targets.gpu.threads.threads import delinearize
+from stablexla.targets.gpu.threads.warps import (
+    WARP,
+    block_index,
+    reduce_block,
+    reduction_shared_bytes,
+    shared_buffer,
+    thread_index,
+)
 
 THREADS = 256
 ENOUGH = 1 << 17
@@ -36,7 +43,7 @@ MOST_LANES = 8
 
 
 @dataclass(frozen=True)
-class Walk:
+class ReductionPlan:
     """A block's share.
 
     Attributes:
@@ -47,7 +54,7 @@ class Walk:
         parts: blocks that share the steps.
     """
 
-    chain: Chain
+    chain: RowPasses
     lanes: int
     across: int
     down: int
@@ -74,10 +81,10 @@ class Walk:
         return -(-self.width // self.across) if self.kept else 1
 
     @property
-    def outer(self) -> Items:
+    def outer(self) -> WorkItems:
         """The other kept loops."""
         dims = tuple(d for d in self.chain.rows if d != self.chain.inner)
-        return Items(dims, tuple(self.chain.nest.extents[d] for d in dims))
+        return WorkItems(dims, tuple(self.chain.nest.extents[d] for d in dims))
 
     @property
     def steps(self) -> int:
@@ -108,31 +115,31 @@ class Walk:
     def shared(self, types: list[ir.Type]) -> int:
         """Return a block's shared memory for accumulators of these types, in bytes."""
         if not self.kept:
-            return shared_bytes(types, self.threads // WARP) if self.threads > WARP else 0
+            return reduction_shared_bytes(types, self.threads // WARP) if self.threads > WARP else 0
         return sum(self._bytes(t) for t in types) if self.down > 1 else 0
 
     def _bytes(self, type_: ir.Type) -> int:
         return -(-self.threads * self.lanes * max(1, bits_of(type_) // 8) // 16) * 16
 
 
-def walk_of(chain: Chain) -> Walk:
+def plan_reduction(chain: RowPasses) -> ReductionPlan:
     """Choose the shares of blocks that need no synchronization."""
     lanes = _lanes(chain)
     if chain.inner in chain.columns:
         threads = WARP
         while threads < THREADS and threads * ABREAST < chain.length // lanes:
             threads *= 2
-        return Walk(chain, lanes, 1, threads)
+        return ReductionPlan(chain, lanes, 1, threads)
     width, length = chain.nest.extents[-1] // lanes, chain.length
     outer = prod(chain.nest.extents[d] for d in chain.rows if d != chain.inner)
-    ordered = any(isinstance(f, InOrder) for p in chain.passes for f in p.foldings)
+    ordered = any(isinstance(f, SequentialReduction) for p in chain.passes for f in p.foldings)
     if ordered or length <= SHORT or outer * width >= (ENOUGH // 4 if length <= SHORT * 16 else ENOUGH):
-        return Walk(chain, lanes, min(THREADS, -(-outer * width // WARP) * WARP), 1)
+        return ReductionPlan(chain, lanes, min(THREADS, -(-outer * width // WARP) * WARP), 1)
     across = width if width <= 64 else min((64, 48, 32), key=lambda n: (-(-width // n) * n, -n))
-    return Walk(chain, lanes, across, max(1, min(THREADS // across, -(-length // ABREAST))))
+    return ReductionPlan(chain, lanes, across, max(1, min(THREADS // across, -(-length // ABREAST))))
 
 
-def _lanes(chain: Chain) -> int:
+def _lanes(chain: RowPasses) -> int:
     """Return the vector width of a 16-byte access; 1 where rows are not aligned to accesses."""
     nest, inner = chain.nest, chain.inner
     stores = [*chain.row_stores, *(s for p in chain.passes for s in p.stores)]
@@ -145,33 +152,33 @@ def _lanes(chain: Chain) -> int:
     return lanes
 
 
-class Walker:
+class ReductionThread:
     """One thread's part of its block's share."""
 
-    def __init__(self, walk: Walk, arguments: KernelArguments) -> None:
+    def __init__(self, walk: ReductionPlan, arguments: KernelArguments) -> None:
         self.walk, self.chain = walk, walk.chain
         self.inside: Value | None = None
         self._joins = 0
         places, column = self._places()
         at = dict(zip(walk.outer.dims, places, strict=True))
         self.row = _number(places, walk.outer.extents)
-        self.scope = Scope(arguments).inside(at)
+        self.scope = LoopScope(arguments).inside(at)
         if walk.kept:
             self.column, inner = column, self.chain.inner
             self.scope = self.scope.inside({inner: column * walk.lanes}, lane=inner, lanes=self.lanes)
 
     def _places(self) -> tuple[list[Value], Value]:
         """Return the kept loops' indices. Threads out of bounds repeat the last one, and store nothing."""
-        walk, me = self.walk, thread()
+        walk, me = self.walk, thread_index()
         if walk.alone:
             count = walk.outer.count * walk.width
-            number, self.part = split_index(block(), [walk.blocks, walk.parts])
+            number, self.part = split_index(block_index(), [walk.blocks, walk.parts])
             self.down = index(0)
             item = self._clamped(number * walk.threads + me, count, count % walk.threads)
-            *places, column = (Value(v) for v in taken_apart(item.ssa, [*walk.outer.extents, walk.width]))
+            *places, column = (Value(v) for v in delinearize(item.ssa, [*walk.outer.extents, walk.width]))
             return places, column
         self.down, across = (me // walk.across, me % walk.across) if walk.across > 1 else (me, index(0))
-        *places, tile, self.part = split_index(block(), [*walk.outer.extents, walk.tiles, walk.parts])
+        *places, tile, self.part = split_index(block_index(), [*walk.outer.extents, walk.tiles, walk.parts])
         column = tile * walk.across + across
         return places, self._clamped(column, walk.width, walk.width % walk.across) if walk.kept else column
 
@@ -196,23 +203,23 @@ class Walker:
         walk = self.walk
         return self.row * (walk.width * walk.lanes) + self.column * walk.lanes if walk.kept else self.row
 
-    def at(self, step: Value) -> Scope:
+    def at(self, step: Value) -> LoopScope:
         """Return the scope of a step."""
         dims, inner = sorted(self.chain.columns), self.chain.inner
         extents = [self.chain.nest.extents[d] for d in dims]
         if self.walk.kept:
-            places = (Value(v) for v in taken_apart(step.ssa, extents))
+            places = (Value(v) for v in delinearize(step.ssa, extents))
             return self.scope.inside(dict(zip(dims, places, strict=True)))
         extents[-1] //= self.walk.lanes
-        at = dict(zip(dims, (Value(v) for v in taken_apart(step.ssa, extents)), strict=True))
+        at = dict(zip(dims, (Value(v) for v in delinearize(step.ssa, extents)), strict=True))
         at[inner] = at[inner] * self.walk.lanes
         return self.scope.inside(at, lane=inner, lanes=self.lanes)
 
-    def starts(self, now: Pass) -> Totals:
+    def starts(self, now: RowPass) -> Totals:
         """Return the identities of a pass's combiners."""
         return flat([f.start(self.scope, self.lanes) for f in now.foldings])
 
-    def steps(self, now: Pass) -> Totals:
+    def steps(self, now: RowPass) -> Totals:
         """Return the thread's partial sums of a pass, over the block's part."""
         walk = self.walk
         self.scope.prepare(now.refs, self.chain.columns, self.lanes)
@@ -228,7 +235,7 @@ class Walker:
             one.yields(*self._step(now, one.iv, one.args))
         return one.results
 
-    def _several(self, now: Pass, begin: Value, last: Value, turn: int, starts: Totals) -> tuple[Totals, Totals]:
+    def _several(self, now: RowPass, begin: Value, last: Value, turn: int, starts: Totals) -> tuple[Totals, Totals]:
         """Accumulate unrolled by some steps; returns the accumulators, and the first step of the remainder."""
 
         def several(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
@@ -236,17 +243,17 @@ class Walker:
                 totals = self._step(now, at + self.walk.down * k, totals)
             return totals, [at + turn]
 
-        turns, ordered = self.walk.steps_of_part // turn, any(isinstance(f, InOrder) for f in now.foldings)
+        turns, ordered = self.walk.steps_of_part // turn, any(isinstance(f, SequentialReduction) for f in now.foldings)
         block = max(1, turns) if ordered else BLOCK // ABREAST
-        return summed(begin, last, turn, turns, starts, joins_of(now), several, [begin], block)
+        return blocked_reduction(begin, last, turn, turns, starts, combiner_of(now), several, [begin], block)
 
-    def _step(self, now: Pass, step: Value, totals: Totals) -> Totals:
+    def _step(self, now: RowPass, step: Value, totals: Totals) -> Totals:
         here = self.at(step)
-        made = folded(now, here, totals)
-        put(now, here, self.inside)
+        made = combine_vector(now, here, totals)
+        store_vector(now, here, self.inside)
         return made
 
-    def joined(self, now: Pass, totals: Totals) -> Totals:
+    def joined(self, now: RowPass, totals: Totals) -> Totals:
         """Reduce over all threads that share the accumulators; each gets the result."""
         walk = self.walk
         if walk.shared([t for f in now.foldings for t in f.types]):
@@ -254,17 +261,17 @@ class Walker:
                 gpu.barrier()  # the previous reduction has been read
             self._joins += 1
         made, first = list[Value](), 0
-        for folding, part in parts_of(now, totals):
+        for folding, part in split_by_reduction(now, totals):
             if walk.kept:
                 made += self._over_rows(folding, part, first)
                 first += sum(walk._bytes(t) for t in folding.types)
             else:
                 warps = walk.threads // WARP
-                made += over_block(folding.across(self.scope, part), folding.join, warps, first)
-                first += shared_bytes(folding.types, warps)
+                made += reduce_block(folding.across(self.scope, part), folding.join, warps, first)
+                first += reduction_shared_bytes(folding.types, warps)
         return made
 
-    def _over_rows(self, folding: Folding, totals: Totals, first: int) -> Totals:
+    def _over_rows(self, folding: VectorReduction, totals: Totals, first: int) -> Totals:
         """Reduction tree over the threads of a column, in shared memory."""
         walk, buffers = self.walk, list[Value]()
         if walk.down == 1:
@@ -272,7 +279,7 @@ class Walker:
         for type_ in folding.types:
             buffers.append(shared_buffer(type_, walk.threads * walk.lanes, first))
             first += walk._bytes(type_)
-        me = thread() * walk.lanes
+        me = thread_index() * walk.lanes
         _keep(totals, buffers, me)
         gpu.barrier()
         half = 1 << (walk.down - 1).bit_length() - 1
@@ -283,12 +290,12 @@ class Walker:
                 _keep(folding.join(own, other), buffers, me)
             gpu.barrier()
             half //= 2
-        column = thread() % walk.across * walk.lanes
+        column = thread_index() % walk.across * walk.lanes
         return [load(b, column, self.lanes) for b in buffers]
 
-    def finish(self, now: Pass, totals: Totals) -> None:
+    def finish(self, now: RowPass, totals: Totals) -> None:
         """Define the results of a pass's reductions in the scope."""
-        for folding, part in parts_of(now, totals):
+        for folding, part in split_by_reduction(now, totals):
             self.scope.put(folding.fold, folding.finish(self.scope, part))
 
     def first(self) -> Value:

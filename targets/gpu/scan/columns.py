@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from stablexla.targets.codegen.emission import Value, index, load, loop, minimum, select, split_index, store
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
-from stablexla.targets.codegen.sums.cascade import scanned
-from stablexla.targets.gpu.scan.plan import Plan, Values, Writer
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.codegen.sums.cascade import blocked_scan
+from stablexla.targets.gpu.scan.plan import ScanElements, ScanPlan, Values
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 AHEAD = 4
 """Elements loaded ahead of their use."""
@@ -19,12 +19,12 @@ ENOUGH, LEAST = 1 << 15, 32
 """Threads that fill a chip; and elements of a part, at least."""
 
 
-def emit_columns(plan: Plan) -> Emitted:
+def emit_columns(plan: ScanPlan) -> Emitted:
     """Emit a scan with a thread for each line, or for each part of it."""
     lines = plan.outer * plan.inner
     parts = min(-(-ENOUGH // lines), plan.extent // LEAST)
     if parts < 2 or not plan.associative:
-        with thread_of(plan.kernel, Launch.for_items(lines)) as arguments, _items(lines) as item:
+        with kernel_function(plan.kernel, Launch.for_items(lines)) as arguments, _items(lines) as item:
             columns = _Columns(plan, arguments)
             outer, column = _apart(item.iv, [plan.outer, plan.inner])
             columns.scan(outer, column, index(0), index(plan.extent), None, written=True)
@@ -32,23 +32,23 @@ def emit_columns(plan: Plan) -> Emitted:
     return _emit_parts(plan, lines, -(-plan.extent // parts))
 
 
-def _emit_parts(plan: Plan, lines: int, size: int) -> Emitted:
+def _emit_parts(plan: ScanPlan, lines: int, size: int) -> Emitted:
     parts = -(-plan.extent // size)
     kernel = plan.kernel
     scratch = tuple((str(e), lines * parts) for e in plan.totals)
     names = [f"{kernel.impl_name}_{suffix}" for suffix in ("totals", "before", "parts")]
     extents = [plan.outer, parts, plan.inner]
     items = lines * (parts - 1)
-    with thread_of(kernel, Launch.for_items(items), names[0], scratch) as arguments, _items(items) as item:
+    with kernel_function(kernel, Launch.for_items(items), names[0], scratch) as arguments, _items(items) as item:
         outer, part, column = _apart(item.iv, [plan.outer, parts - 1, plan.inner])
         totals = _Columns(plan, arguments).scan(outer, column, part * size, part * size + size, None, written=False)
         for value, buffer in zip(totals, arguments.scratch, strict=True):
             store(value, Value(buffer), (outer * parts + part) * plan.inner + column)
-    with thread_of(kernel, Launch.for_items(lines), names[1], scratch) as arguments, _items(lines) as item:
+    with kernel_function(kernel, Launch.for_items(lines), names[1], scratch) as arguments, _items(lines) as item:
         outer, column = _apart(item.iv, [plan.outer, plan.inner])
         _Columns(plan, arguments).scan_totals([Value(v) for v in arguments.scratch], outer, column, parts)
     items = lines * parts
-    with thread_of(kernel, Launch.for_items(items), names[2], scratch) as arguments, _items(items) as item:
+    with kernel_function(kernel, Launch.for_items(items), names[2], scratch) as arguments, _items(items) as item:
         outer, part, column = _apart(item.iv, extents)
         place = (outer * parts + select(part.eq(0), part, part - 1)) * plan.inner + column
         before = [load(Value(v), place) for v in arguments.scratch]
@@ -58,18 +58,18 @@ def _emit_parts(plan: Plan, lines: int, size: int) -> Emitted:
 
 
 def _items(items: int) -> loop:
-    return loop(Value(global_thread()), items, Value(total_threads()))
+    return loop(Value(global_thread()), items, Value(grid_threads()))
 
 
 def _apart(item: Value, extents: list[int]) -> list[Value]:
-    return [Value(v) for v in taken_apart(item.ssa, extents)] if len(extents) > 1 else split_index(item, extents)
+    return [Value(v) for v in delinearize(item.ssa, extents)] if len(extents) > 1 else split_index(item, extents)
 
 
 class _Columns:
     """Scans of one line inside one function."""
 
-    def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
-        self.plan, self.writer = plan, Writer(plan, arguments)
+    def __init__(self, plan: ScanPlan, arguments: KernelArguments) -> None:
+        self.plan, self.writer = plan, ScanElements(plan, arguments)
 
     def scan(
         self,
@@ -114,7 +114,7 @@ class _Columns:
         whole = first + (stop - first) // AHEAD * AHEAD
         if self.plan.associative:
             turns = -(-self.plan.extent // AHEAD)
-            totals = scanned(first, whole, AHEAD, turns, totals, writer.combine, several)
+            totals = blocked_scan(first, whole, AHEAD, turns, totals, writer.combine, several)
         else:
             whole = first
         with loop(whole, stop, 1, totals) as rest:
@@ -145,7 +145,7 @@ class _Columns:
                 store(value, buffer, place(part))
             return own
 
-        scanned(1, parts - 1, 1, parts, totals, self.writer.combine, turn)
+        blocked_scan(1, parts - 1, 1, parts, totals, self.writer.combine, turn)
 
     def _place(self, outer: Value, row: Value, column: Value) -> Value:
         if self.plan.backwards:

@@ -28,12 +28,12 @@ from stablexla.targets.codegen.emission import (
     when,
 )
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
-from stablexla.targets.codegen.sums.cascade import scanned
-from stablexla.targets.gpu.scan.plan import Plan, Values, Writer
-from stablexla.targets.gpu.scan.warp_scans import scanned_in_warp
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.codegen.sums.cascade import blocked_scan
+from stablexla.targets.gpu.scan.plan import ScanElements, ScanPlan, Values
+from stablexla.targets.gpu.scan.warp_scans import scan_warp
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import WARP, block, shared_buffer, thread
+from stablexla.targets.gpu.threads.warps import WARP, block_index, shared_buffer, thread_index
 
 # (position of the first in scan order) -> elements of a thread; and the same with the elements to be stored.
 _Read = Callable[[Value], list[Values]]
@@ -51,7 +51,7 @@ FEW, LONG, CHUNKS, MOST_PARTS = 64, 1 << 14, 4, 512
 
 
 @dataclass(frozen=True)
-class Deal:
+class LineDistribution:
     """Assignment of a line to threads, each with so many neighbouring elements of a chunk."""
 
     threads: int
@@ -59,13 +59,13 @@ class Deal:
     vectors: bool
 
     @staticmethod
-    def of(plan: Plan) -> Deal:
+    def of(plan: ScanPlan) -> LineDistribution:
         each = max(4, min(MOST_EACH, BITS // plan.widest))
         vectors = each * plan.widest <= BITS and plan.extent % each == 0
         threads = WARP
         while plan.extent > SHORT and threads < THREADS and threads * each < plan.extent:
             threads *= 2
-        return Deal(threads, each, vectors)
+        return LineDistribution(threads, each, vectors)
 
     @property
     def chunk(self) -> int:
@@ -77,23 +77,23 @@ class Deal:
         return self.threads // WARP
 
 
-def emit_lines(plan: Plan) -> Emitted:
+def emit_lines(plan: ScanPlan) -> Emitted:
     """Emit a scan with a warp or a block for each line; few long ones in parts."""
-    deal = Deal.of(plan)
+    deal = LineDistribution.of(plan)
     if plan.outer < FEW and plan.extent >= LONG:
         return _emit_parts(plan, deal)
     abreast = ABREAST if deal.warps == 1 else 1
     launch = Launch(-(-plan.outer // abreast), deal.threads * abreast, _shared(plan, deal))
-    with thread_of(plan.kernel, launch) as arguments:
-        lines = Lines(plan, deal, arguments)
-        line = block() if abreast == 1 else block() * abreast + thread() // WARP
+    with kernel_function(plan.kernel, launch) as arguments:
+        lines = ScanLines(plan, deal, arguments)
+        line = block_index() if abreast == 1 else block_index() * abreast + thread_index() // WARP
         with when(line.lt(plan.outer)):
             before = lines.writer.starts() if plan.starts else None
             lines.scan(line, index(0), index(plan.extent), before, _truth(plan.starts), written=True)
     return Emitted(1, 1)
 
 
-def _emit_parts(plan: Plan, deal: Deal) -> Emitted:
+def _emit_parts(plan: ScanPlan, deal: LineDistribution) -> Emitted:
     chunks = -(-plan.extent // deal.chunk)
     parts = min(MOST_PARTS, -(-chunks // CHUNKS))
     size = -(-chunks // parts) * deal.chunk
@@ -102,21 +102,23 @@ def _emit_parts(plan: Plan, deal: Deal) -> Emitted:
     scratch = tuple((str(e), plan.outer * parts) for e in plan.totals)
     names = [f"{kernel.impl_name}_{suffix}" for suffix in ("totals", "before", "parts")]
     shared = _shared(plan, deal)
-    with thread_of(kernel, Launch(plan.outer * (parts - 1), deal.threads, shared), names[0], scratch) as arguments:
-        line, part = split_index(block(), [plan.outer, parts - 1])
-        totals = Lines(plan, deal, arguments).scan(
+    with kernel_function(
+        kernel, Launch(plan.outer * (parts - 1), deal.threads, shared), names[0], scratch
+    ) as arguments:
+        line, part = split_index(block_index(), [plan.outer, parts - 1])
+        totals = ScanLines(plan, deal, arguments).scan(
             line, part * size, part * size + size, None, _truth(False), written=False
         )
-        with when(thread().eq(0)):
+        with when(thread_index().eq(0)):
             for value, place in zip(totals, arguments.scratch, strict=True):
                 store(value, Value(place), line * parts + part)
-    with thread_of(kernel, Launch(plan.outer, deal.threads, shared), names[1], scratch) as arguments:
-        lines = Lines(plan, deal, arguments)
+    with kernel_function(kernel, Launch(plan.outer, deal.threads, shared), names[1], scratch) as arguments:
+        lines = ScanLines(plan, deal, arguments)
         before = lines.writer.starts() if plan.starts else None
-        lines.scan_totals([Value(v) for v in arguments.scratch], block() * parts, parts - 1, before)
-    with thread_of(kernel, Launch(plan.outer * parts, deal.threads, shared), names[2], scratch) as arguments:
-        line, part = split_index(block(), [plan.outer, parts])
-        lines = Lines(plan, deal, arguments)
+        lines.scan_totals([Value(v) for v in arguments.scratch], block_index() * parts, parts - 1, before)
+    with kernel_function(kernel, Launch(plan.outer * parts, deal.threads, shared), names[2], scratch) as arguments:
+        line, part = split_index(block_index(), [plan.outer, parts])
+        lines = ScanLines(plan, deal, arguments)
         first = part.eq(0)
         place = select(first, line * parts, line * parts + part - 1)
         before = [load(Value(v), place) for v in arguments.scratch]
@@ -128,7 +130,7 @@ def _emit_parts(plan: Plan, deal: Deal) -> Emitted:
     return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
 
 
-def _shared(plan: Plan, deal: Deal) -> int:
+def _shared(plan: ScanPlan, deal: LineDistribution) -> int:
     """Return shared memory for the warps' totals, double-buffered, so that one barrier a chunk is enough."""
     return 0 if deal.warps == 1 else 8 * 2 * deal.warps * len(plan.elements)
 
@@ -137,12 +139,12 @@ def _truth(value: bool) -> Value:
     return constant(int(value), ir.IntegerType.get_signless(1))
 
 
-class Lines:
+class ScanLines:
     """Scans along lines inside one function."""
 
-    def __init__(self, plan: Plan, deal: Deal, arguments: KernelArguments) -> None:
-        self.plan, self.deal, self.writer = plan, deal, Writer(plan, arguments)
-        self.me = thread() % deal.threads
+    def __init__(self, plan: ScanPlan, deal: LineDistribution, arguments: KernelArguments) -> None:
+        self.plan, self.deal, self.writer = plan, deal, ScanElements(plan, arguments)
+        self.me = thread_index() % deal.threads
         self.places: Values = []
         if deal.warps > 1:
             size = 2 * deal.warps
@@ -206,7 +208,7 @@ class Lines:
             return totals
 
         turns = -(-self.plan.extent // chunk)
-        return scanned(start, stop, chunk, turns, carried, self.writer.combine, turn, exists=exists)
+        return blocked_scan(start, stop, chunk, turns, carried, self.writer.combine, turn, exists=exists)
 
     def _chunk(
         self, elements: list[Values], carried: Values, exists: Value, turn: Value
@@ -217,7 +219,7 @@ class Lines:
         for values in elements[1:]:
             own.append(combine(own[-1], values))
         lane, warp = self.me % WARP, self.me // WARP
-        before, whole = scanned_in_warp(own[-1], combine, own[-1])
+        before, whole = scan_warp(own[-1], combine, own[-1])
         if self.deal.warps == 1:
             totals, there = whole, exists
         else:

@@ -10,13 +10,13 @@ from mlir.dialects import arith
 from stablexla.lowering.support.operations import walk
 from stablexla.targets.codegen.emission import Value, bits_of, constant, is_float, load, store
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
-from stablexla.targets.gpu.threads.body_copies import Copies, leaves_of
+from stablexla.targets.gpu.threads.body_copies import ScalarClones, element_loads
 
 Values = list[Value]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ScanPlan:
     """A scan of `outer` times `extent` rows of `inner` elements, of several arrays.
 
     Attributes:
@@ -44,7 +44,7 @@ class Plan:
     made: tuple[ir.Value, ...]
 
     @staticmethod
-    def of(kernel: Kernel) -> Plan | None:
+    def of(kernel: Kernel) -> ScanPlan | None:
         """Match the plan of a kernel; None if its combiner is not found or is more than arithmetic."""
         config = kernel.config
         arrays = [v for v in kernel.inputs if isinstance(v.type, ir.RankedTensorType)]
@@ -62,7 +62,7 @@ class Plan:
         zeros = config.get("positive_zeros", False)
         adds = config["computation"] == "add"
         totals = tuple(ir.F32Type.get() if adds and _is_narrow(e) else e for e in elements)
-        return Plan(
+        return ScanPlan(
             kernel,
             outer,
             extent,
@@ -106,7 +106,7 @@ def _computation(kernel: Kernel, arrays: list[ir.Value]) -> _Found | None:
         before = [reads[array] for array in carried if array in reads]
     else:
         return None
-    leaves = leaves_of(made, before)
+    leaves = element_loads(made, before)
     if leaves is None or len(made) != count or len(before) != count:
         return None
     if any(op.operands[0] not in arrays for op in leaves):
@@ -123,10 +123,10 @@ def _is_narrow(type_: ir.Type) -> bool:
     return is_float(type_) and bits_of(type_) < 32
 
 
-class Writer:
+class ScanElements:
     """Loads, combinations and stores of elements inside one function."""
 
-    def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
+    def __init__(self, plan: ScanPlan, arguments: KernelArguments) -> None:
         self.plan = plan
         count = len(plan.elements)
         self.arrays = [Value(v) for v in arguments.inputs[:count]]
@@ -147,7 +147,7 @@ class Writer:
         known = dict(self._uniforms)
         known.update({v: _carried(b.ssa, v.type) for v, b in zip(plan.before, before, strict=True)})
         known.update({v: values[number].ssa for v, number in plan.values})
-        copies = Copies(known)
+        copies = ScalarClones(known)
         return [_stored(copies.of(v), e) for v, e in zip(plan.made, plan.totals, strict=True)]
 
     def read(self, at: Value) -> Values:

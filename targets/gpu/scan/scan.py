@@ -10,13 +10,13 @@ from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.scan.columns import emit_columns
 from stablexla.targets.gpu.scan.lines import emit_lines
-from stablexla.targets.gpu.scan.plan import Plan
+from stablexla.targets.gpu.scan.plan import ScanPlan
 
 
 @gpu_emitter("scan")
 def emit_scan(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit scans whose combiner is arithmetic."""
-    plan = Plan.of(kernel)
+    plan = ScanPlan.of(kernel)
     if plan is None:
         return None
     return emit_lines(plan) if plan.inner == 1 and plan.associative else emit_columns(plan)

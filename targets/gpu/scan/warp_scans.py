@@ -10,19 +10,19 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.targets.codegen.emission import Value, select
-from stablexla.targets.gpu.threads.warps import WARP, Join, exchanged, thread
+from stablexla.targets.gpu.threads.warps import WARP, Join, shuffle_xor, thread_index
 
 
-def scanned_in_warp(values: list[Value], join: Join, nothing: list[Value]) -> tuple[list[Value], list[Value]]:
+def scan_warp(values: list[Value], join: Join, nothing: list[Value]) -> tuple[list[Value], list[Value]]:
     """Return the exclusive scan over the warp's threads, and the total.
 
     Args:
         nothing: the identity, which the first thread gets.
     """
-    lane = thread() % WARP
+    lane = thread_index() % WARP
     before, whole, offset = nothing, values, 1
     while offset < WARP:
-        other = [exchanged(v, offset) for v in whole]
+        other = [shuffle_xor(v, offset) for v in whole]
         upper = _has_bits(lane, offset)
         none_yet = (lane % offset).eq(0)
         extended = [select(none_yet, o, j) for o, j in zip(other, join(other, before), strict=True)]

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.targets.codegen.emission import Index, Value, constant, index, loop, maximum, minimum, select
-from stablexla.targets.gpu.sort.plan import EACH, Elements, Values
+from stablexla.targets.gpu.sort.plan import EACH, SortElements, Values
 
 
 @dataclass(frozen=True)
-class Runs:
+class MergeRuns:
     """Two sorted runs in one memory: where each begins, and how many elements it has."""
 
     left: Value
@@ -28,7 +28,7 @@ class Runs:
 Read = Callable[[Value], Values]
 
 
-def cut(elements: Elements, read: Read, runs: Runs, before: Value, turns: Index) -> Value:
+def merge_path(elements: SortElements, read: Read, runs: MergeRuns, before: Value, turns: Index) -> Value:
     """Return how many of the left run are among the first `before` merged elements, by binary search.
 
     Args:
@@ -48,12 +48,12 @@ def cut(elements: Elements, read: Read, runs: Runs, before: Value, turns: Index)
     return turn.results[0]
 
 
-def fit(low: Value, high: Value, count: Value) -> Value:
+def cuts_fit(low: Value, high: Value, count: Value) -> Value:
     """Return whether two cuts can delimit a part of `count` elements."""
     return high.ge(low) & (high - low).le(count)
 
 
-def merged(elements: Elements, read: Read, runs: Runs, left: Value, right: Value) -> list[Values]:
+def merge_elements(elements: SortElements, read: Read, runs: MergeRuns, left: Value, right: Value) -> list[Values]:
     """Return the next merged elements after so many of the left and of the right; unspecified beyond the end."""
     one, other = _next(read, runs, left, right, taken=None)
     made = []
@@ -69,7 +69,7 @@ def merged(elements: Elements, read: Read, runs: Runs, left: Value, right: Value
     return made
 
 
-def _next(read: Read, runs: Runs, left: Value, right: Value, taken: Value | None) -> tuple[Values, Values]:
+def _next(read: Read, runs: MergeRuns, left: Value, right: Value, taken: Value | None) -> tuple[Values, Values]:
     """Return the next element of each run, or of the run just consumed, twice."""
     none = runs.left
     in_left = select(left.lt(runs.left_count), runs.left + left, none)

@@ -9,7 +9,7 @@ import mlir.ir as ir
 from stablexla.lowering.support.operations import defining, walk
 from stablexla.targets.codegen.emission import Value, bits_of, constant
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
-from stablexla.targets.gpu.threads.body_copies import Copies, leaves_of
+from stablexla.targets.gpu.threads.body_copies import ScalarClones, element_loads
 
 Values = list[Value]
 EACH = 8
@@ -21,7 +21,7 @@ NUMBERS_BYTES = 96
 
 
 @dataclass(frozen=True)
-class Plan:
+class SortPlan:
     """A sort of the rows of some arrays.
 
     Attributes:
@@ -44,7 +44,7 @@ class Plan:
     those: tuple[tuple[ir.Value, int], ...]
 
     @staticmethod
-    def of(kernel: Kernel) -> Plan | None:
+    def of(kernel: Kernel) -> SortPlan | None:
         """Match the plan of a kernel; None if its comparator is more than arithmetic, branches and loops on numbers."""
         config = kernel.config
         elements = tuple(v.type.element_type for v in kernel.results)
@@ -52,7 +52,7 @@ class Plan:
         if found is None:
             return None
         rows, length, first, by_keys = (config[name] for name in ("rows", "length", "first", "by_keys"))
-        return Plan(kernel, rows, length, first, by_keys, elements, *found)
+        return SortPlan(kernel, rows, length, first, by_keys, elements, *found)
 
     @property
     def slots(self) -> int:
@@ -90,7 +90,7 @@ def _comparison(kernel: Kernel) -> tuple[ir.Value, bool, _Sides, _Sides] | None:
         return None
     condition, first = chosen.operands[0], chosen.operands[1]
     given = {value for side in sides.values() for value, _ in side}
-    if leaves_of([condition], given) is None:
+    if element_loads([condition], given) is None:
         return None
     negated = any(value == first for value, _ in sides[True])
     return condition, negated, tuple(sides[True]), tuple(sides[False])
@@ -101,10 +101,10 @@ def _is_chosen(value: ir.Value) -> bool:
     return maker is not None and maker.name == "arith.select"
 
 
-class Elements:
+class SortElements:
     """Elements in one function: loads, stores and comparison."""
 
-    def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
+    def __init__(self, plan: SortPlan, arguments: KernelArguments) -> None:
         self._plan = plan
         count = len(plan.elements)
         pairs = list(zip(plan.kernel.inputs, arguments.inputs, strict=True))
@@ -118,5 +118,5 @@ class Elements:
         known = dict(self._scalars)
         for side, values in ((self._plan.these, these), (self._plan.those, those)):
             known.update({v: values[number].ssa for v, number in side})
-        answer = Value(Copies(known).of(self._plan.condition))
+        answer = Value(ScalarClones(known).of(self._plan.condition))
         return answer ^ constant(1, answer.type) if self._plan.negated else answer

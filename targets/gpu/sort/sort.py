@@ -31,17 +31,17 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName, shared_limit
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.sort.merge import Read, Runs, cut, fit, merged
-from stablexla.targets.gpu.sort.plan import EACH, FEWEST_SLOTS, NUMBERS_BYTES, Elements, Plan, Values
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.sort.merge import MergeRuns, Read, cuts_fit, merge_elements, merge_path
+from stablexla.targets.gpu.sort.plan import EACH, FEWEST_SLOTS, NUMBERS_BYTES, SortElements, SortPlan, Values
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import WARP, block, over_block, shared_buffer, thread
+from stablexla.targets.gpu.threads.warps import WARP, block_index, reduce_block, shared_buffer, thread_index
 
 
 @gpu_emitter("sort_rows")
 def emit_sort(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit sorts with any comparator computed from numbers alone, of as many arrays as a block can hold."""
-    plan = Plan.of(kernel)
+    plan = SortPlan.of(kernel)
     if plan is None or plan.shared(plan.slots) > shared_limit(chip.chip):
         return None
     return _Phases(plan).write()
@@ -75,7 +75,7 @@ class _Tiles:
 class _Phases:
     """The launches of a sort, in sequence."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SortPlan) -> None:
         self.plan = plan
         self.names: list[str] = []
         self.scratch: list[int] = []
@@ -124,24 +124,24 @@ class _Phases:
         self.names.append(name)
         if isinstance(what, _Tiles):
             launch = Launch(-(-what.rows * what.per_row // what.abreast), what.slots // EACH, plan.shared(what.slots))
-            with thread_of(plan.kernel, launch, name, scratch) as arguments:
-                elements = Elements(plan, arguments)
+            with kernel_function(plan.kernel, launch, name, scratch) as arguments:
+                elements = SortElements(plan, arguments)
                 _Block(plan, elements, what.slots).sort(what, _at(elements, source), _at(elements, target))
             return
         assert isinstance(what, int)
         wanted = plan.first if target == _RESULT else plan.length
         blocks = plan.rows * -(-wanted // plan.slots)
-        with thread_of(
+        with kernel_function(
             plan.kernel, Launch(blocks, plan.slots // EACH, plan.shared(plan.slots)), name, scratch
         ) as arguments:
-            elements = Elements(plan, arguments)
+            elements = SortElements(plan, arguments)
             _Block(plan, elements, plan.slots).merge(what, wanted, _at(elements, source), _at(elements, target))
 
 
 _SOURCE, _RESULT = -1, -2
 
 
-def _at(elements: Elements, number: int) -> Values:
+def _at(elements: SortElements, number: int) -> Values:
     """Return the arrays of a number: inputs, results, or scratch."""
     count = len(elements.results)
     if number < 0:
@@ -152,7 +152,7 @@ def _at(elements: Elements, number: int) -> Values:
 class _Block:
     """One thread's part of a block whose elements lie in shared memory."""
 
-    def __init__(self, plan: Plan, elements: Elements, slots: int) -> None:
+    def __init__(self, plan: SortPlan, elements: SortElements, slots: int) -> None:
         self.plan, self.elements, self.slots = plan, elements, slots
         self.threads = slots // EACH
         self.cuts = shared_buffer(ir.IntegerType.get_signless(32), 2, 0)
@@ -176,12 +176,12 @@ class _Block:
     def sort(self, tiles: _Tiles, sources: Values, targets: Values) -> None:
         """Sort tiles, of one row or of several."""
         for turn in range(EACH):
-            slot = thread() + turn * self.threads
+            slot = thread_index() + turn * self.threads
             row, tile, local, _ = self._tile(tiles, slot)
             place = minimum(row * tiles.length + tile * tiles.size + local, tiles.rows * tiles.length - 1)
             self.put([load(source, place) for source in sources], slot)
         gpu.barrier()
-        slot = thread() * EACH
+        slot = thread_index() * EACH
         *_, local, valid = self._tile(tiles, slot)
         self._sort_own(slot, local, valid)
         gpu.barrier()
@@ -191,12 +191,12 @@ class _Block:
             start = minimum((local >> level.iv) << level.iv, valid)
             middle, end = minimum(start + width, valid), minimum(start + width * 2, valid)
             base = slot - local
-            runs = Runs(base + start, middle - start, base + middle, end - middle)
+            runs = MergeRuns(base + start, middle - start, base + middle, end - middle)
             low, high = (minimum(at, end) - start for at in (local, local + EACH))
             self._merge_own(runs, low, high, level.iv, slot)
             gpu.barrier()
         for turn in range(EACH):
-            slot = thread() + turn * self.threads
+            slot = thread_index() + turn * self.threads
             row, tile, local, valid = self._tile(tiles, slot)
             with when(local.lt(minimum(valid, tiles.kept))):
                 place = row * tiles.left + tile * min(tiles.kept, tiles.size) + local
@@ -205,7 +205,7 @@ class _Block:
 
     def _tile(self, tiles: _Tiles, slot: Value) -> tuple[Value, Value, Value, Value]:
         """Return a slot's row, tile and position in it, and the tile's number of elements."""
-        number = block() * tiles.abreast + slot // tiles.size
+        number = block_index() * tiles.abreast + slot // tiles.size
         row, tile = split_index(number, [tiles.rows, tiles.per_row])
         valid = minimum(index(tiles.length) - tile * tiles.size, tiles.size)
         valid = select(number.lt(tiles.rows * tiles.per_row), valid, index(0))
@@ -223,18 +223,18 @@ class _Block:
         for n, values in enumerate(own):
             self.put(values, slot + n)
 
-    def _merge_own(self, runs: Runs, low: Value, high: Value, turns: Index, slot: Value) -> None:
+    def _merge_own(self, runs: MergeRuns, low: Value, high: Value, turns: Index, slot: Value) -> None:
         """Merge a thread's part of two runs in place; a barrier separates all loads from the stores."""
-        left = cut(self.elements, self.read, runs, low, turns)
+        left = merge_path(self.elements, self.read, runs, low, turns)
         if self.plan.by_keys:
-            made = merged(self.elements, self.read, runs, left, low - left)
+            made = merge_elements(self.elements, self.read, runs, left, low - left)
             gpu.barrier()
             self._put_own(made, slot)
             return
-        end = cut(self.elements, self.read, runs, high, turns)
-        fitting = self._in_all_threads(fit(left, end, high - low))
-        own = Runs(runs.left, end, runs.right, high - end)
-        made = merged(self.elements, self.read, own, left, low - left)
+        end = merge_path(self.elements, self.read, runs, high, turns)
+        fitting = self._in_all_threads(cuts_fit(left, end, high - low))
+        own = MergeRuns(runs.left, end, runs.right, high - end)
+        made = merge_elements(self.elements, self.read, own, left, low - left)
         gpu.barrier()
         with when(fitting):
             self._put_own(made, slot)
@@ -247,7 +247,7 @@ class _Block:
         """Return whether a predicate holds in every thread of the block."""
         i32 = ir.IntegerType.get_signless(32)
         broken = select(condition, constant(0, i32), constant(1, i32))
-        (any_,) = over_block([broken], lambda a, b: [a[0] | b[0]], self.threads // WARP, 16)
+        (any_,) = reduce_block([broken], lambda a, b: [a[0] | b[0]], self.threads // WARP, 16)
         return any_.eq(0)
 
     # ---- runs in global memory ---------------------------------------------------------------------------------------
@@ -255,11 +255,11 @@ class _Block:
     def merge(self, width: int, wanted: int, sources: Values, targets: Values) -> None:
         """Emit one tile of the merge of two runs of `width` elements."""
         length, slots = self.plan.length, self.slots
-        row, tile = split_index(block(), [self.plan.rows, -(-wanted // slots)])
+        row, tile = split_index(block_index(), [self.plan.rows, -(-wanted // slots)])
         base, first = row * length, tile * slots
         start = first // (2 * width) * (2 * width)
         middle, end = minimum(start + width, length), minimum(start + 2 * width, length)
-        runs = Runs(base + start, middle - start, base + middle, end - middle)
+        runs = MergeRuns(base + start, middle - start, base + middle, end - middle)
         low = first - start
         high = minimum(low + slots, end - start)
 
@@ -268,10 +268,10 @@ class _Block:
 
         turns = width.bit_length()
         whole = None if self.plan.by_keys else self._all_fit(runs, read, end - start, turns, width)
-        mine = select((thread() % 2).eq(0), low, high)
-        found = cut(self.elements, read, runs, mine, turns)
-        with when(thread().lt(2)):
-            store(cast_index(found, self.cuts.element), self.cuts, thread())
+        mine = select((thread_index() % 2).eq(0), low, high)
+        found = merge_path(self.elements, read, runs, mine, turns)
+        with when(thread_index().lt(2)):
+            store(cast_index(found, self.cuts.element), self.cuts, thread_index())
         gpu.barrier()
         left, left_end = (cast_index(load(self.cuts, n), low.type) for n in range(2))
         count = high - low
@@ -282,26 +282,26 @@ class _Block:
         left_count = minimum(maximum(left_end - left, 0), count)
         right = runs.right + (low - left)
         for turn in range(EACH):
-            slot = thread() + turn * self.threads
+            slot = thread_index() + turn * self.threads
             at = minimum(slot, count - 1)
             place = select(at.lt(left_count), runs.left + left + at, right + (at - left_count))
             self.put(read(minimum(place, self.plan.rows * length - 1)), slot)
         gpu.barrier()
-        slot = thread() * EACH
-        inside = Runs(index(0), left_count, left_count, count - left_count)
+        slot = thread_index() * EACH
+        inside = MergeRuns(index(0), left_count, left_count, count - left_count)
         self._merge_own(inside, minimum(slot, count), minimum(slot + EACH, count), slots.bit_length(), slot)
         gpu.barrier()
         for turn in range(EACH):
-            slot = thread() + turn * self.threads
+            slot = thread_index() + turn * self.threads
             with when(slot.lt(count) & (first + slot).lt(wanted)):
                 for value, target in zip(self.read(slot), targets, strict=True):
                     store(value, target, row * wanted + first + slot)
 
-    def _all_fit(self, runs: Runs, read: Read, count: Value, turns: int, width: int) -> Value:
+    def _all_fit(self, runs: MergeRuns, read: Read, count: Value, turns: int, width: int) -> Value:
         """Return whether all tiles of two runs begin in both where those before them end."""
         true = constant(1, ir.IntegerType.get_signless(1))
-        with loop(thread() * self.slots, index(2 * width), self.threads * self.slots, [true]) as turn:
+        with loop(thread_index() * self.slots, index(2 * width), self.threads * self.slots, [true]) as turn:
             low, high = (minimum(at, count) for at in (turn.iv, turn.iv + self.slots))
-            left, end = (cut(self.elements, read, runs, at, turns) for at in (low, high))
-            turn.yields(turn.args[0] & fit(left, end, high - low))
+            left, end = (merge_path(self.elements, read, runs, at, turns) for at in (low, high))
+            turn.yields(turn.args[0] & cuts_fit(left, end, high - low))
         return self._in_all_threads(turn.results[0])

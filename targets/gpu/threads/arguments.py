@@ -12,12 +12,12 @@ from stablexla.targets.codegen.kernel import Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.gpu.threads.launch import Launch
 
-ALIGNED = 16
+ALIGNMENT = 16
 """Alignment of every buffer, in bytes."""
 
 
 @contextmanager
-def thread_of(
+def kernel_function(
     kernel: Kernel, launch: Launch, name: str | None = None, scratch: Sequence[tuple[str, int]] = ()
 ) -> Iterator[KernelArguments]:
     """Declare the kernel's function; what is emitted inside the context is the body of one thread."""
@@ -32,6 +32,6 @@ def mark_arguments(function: ir.Operation) -> None:
     """Mark all buffer arguments noalias and aligned, for LLVM."""
     types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).inputs
     i64 = ir.IntegerType.get_signless(64)
-    row = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get(), "llvm.align": ir.IntegerAttr.get(i64, ALIGNED)})
+    row = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get(), "llvm.align": ir.IntegerAttr.get(i64, ALIGNMENT)})
     rows = [row if isinstance(t, ir.MemRefType) else ir.DictAttr.get({}) for t in types]
     function.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)

@@ -11,7 +11,7 @@ from stablexla.lowering.support.operations import captured, defining, remap
 _TAKEN = ("arith", "math", "complex")
 
 
-class Copies:
+class ScalarClones:
     """Clone operations at the insertion point.
 
     Attributes:
@@ -41,7 +41,7 @@ class Copies:
         return self.known[value]
 
 
-def leaves_of(values: Iterable[ir.Value], given: Collection[ir.Value] = ()) -> list[ir.Operation] | None:
+def element_loads(values: Iterable[ir.Value], given: Collection[ir.Value] = ()) -> list[ir.Operation] | None:
     """Return the element loads that values depend on; None if anything but arithmetic and branches is in the slice.
 
     Args:

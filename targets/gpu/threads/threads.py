@@ -19,7 +19,7 @@ def global_thread() -> ir.Value:
     return arith.addi(arith.muli(gpu.block_id(x), gpu.block_dim(x)), gpu.thread_id(x))
 
 
-def for_own_items(items: int, body: Callable[[ir.Value], None]) -> None:
+def grid_stride_loop(items: int, body: Callable[[ir.Value], None]) -> None:
     """Emit a grid-stride loop over items thread, thread + threads, ... below `items`: accesses are coalesced."""
     x = gpu.Dimension.x
     stride = arith.muli(gpu.grid_dim(x), gpu.block_dim(x))
@@ -29,7 +29,7 @@ def for_own_items(items: int, body: Callable[[ir.Value], None]) -> None:
         scf.YieldOp([])
 
 
-def in_one_thread(body: Callable[[], None]) -> None:
+def in_first_thread(body: Callable[[], None]) -> None:
     """Emit the body under a mask of the grid's first thread."""
     first = arith.cmpi(arith.CmpIPredicate.eq, global_thread(), constant(0))
     with ir.InsertionPoint(scf.IfOp(first).then_block):
@@ -37,7 +37,7 @@ def in_one_thread(body: Callable[[], None]) -> None:
         scf.YieldOp([])
 
 
-def taken_apart(item: ir.Value, extents: Sequence[int]) -> list[ir.Value]:
+def delinearize(item: ir.Value, extents: Sequence[int]) -> list[ir.Value]:
     """Delinearize an index in row-major order; in 32 bits where they suffice."""
     if len(extents) == 1:
         return [item]
@@ -53,7 +53,7 @@ def taken_apart(item: ir.Value, extents: Sequence[int]) -> list[ir.Value]:
     return [arith.index_castui(index, v) if narrow else v for v in reversed(found)]
 
 
-def total_threads() -> ir.Value:
+def grid_threads() -> ir.Value:
     """Return the number of threads in the grid."""
     x = gpu.Dimension.x
     return arith.muli(gpu.grid_dim(x), gpu.block_dim(x))

@@ -13,27 +13,27 @@ WARP = 32
 Join = Callable[[list[Value], list[Value]], list[Value]]
 
 
-def thread() -> Value:
+def thread_index() -> Value:
     """Return this thread's number in its block."""
     return Value(gpu.thread_id(gpu.Dimension.x))
 
 
-def block() -> Value:
+def block_index() -> Value:
     """Return this block's number."""
     return Value(gpu.block_id(gpu.Dimension.x))
 
 
-def over_warp(totals: list[Value], join: Join, threads: int = WARP) -> list[Value]:
+def reduce_warp(totals: list[Value], join: Join, threads: int = WARP) -> list[Value]:
     """Reduce over all threads of a warp, or so many neighbours in it, by butterfly shuffles; each gets the result."""
     offset = threads // 2
     while offset:
-        others = [exchanged(v, offset) for v in totals]
+        others = [shuffle_xor(v, offset) for v in totals]
         totals = join(totals, others)
         offset //= 2
     return totals
 
 
-def exchanged(value: Value, offset: int) -> Value:
+def shuffle_xor(value: Value, offset: int) -> Value:
     """Shuffle: return the value of the thread whose number differs in the bits of `offset`."""
     bits, i32 = bits_of(value.type), ir.IntegerType.get_signless(32)
     whole = ir.IntegerType.get_signless(bits)
@@ -56,21 +56,21 @@ def _shuffled(word: ir.Value, offset: int) -> ir.Value:
     ).shuffleResult
 
 
-def shared_bytes(types: Sequence[ir.Type], warps: int) -> int:
-    """Return the shared memory that `over_block` needs for accumulators of these types."""
+def reduction_shared_bytes(types: Sequence[ir.Type], warps: int) -> int:
+    """Return the shared memory that `reduce_block` needs for accumulators of these types."""
     return sum(warps * max(8, bits_of(t) // 8) for t in types)
 
 
-def over_block(totals: list[Value], join: Join, warps: int, first_byte: int) -> list[Value]:
+def reduce_block(totals: list[Value], join: Join, warps: int, first_byte: int) -> list[Value]:
     """Reduce over all threads of a block, in shared memory from `first_byte` on; each gets the result."""
-    totals = over_warp(totals, join)
+    totals = reduce_warp(totals, join)
     if warps == 1:
         return totals
     places = []
     for number, value in enumerate(totals):
         offset = first_byte + number * warps * 8
         places.append(shared_buffer(value.type, warps, offset))
-    me = thread()
+    me = thread_index()
     with when((me % WARP).eq(0)):
         for value, place in zip(totals, places, strict=True):
             store(value, place, me // WARP)

@@ -14,7 +14,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.window.axes import Axis
-from stablexla.targets.codegen.combiners import identity, join
+from stablexla.targets.codegen.combiners import combine_values, identity
 from stablexla.targets.codegen.emission import (
     Value,
     bits_of,
@@ -32,9 +32,9 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 BITS, MOST_LANES = 128, 8
 Fold = Callable[[Value, Value], Value]
@@ -50,16 +50,16 @@ def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
     exact = wide == element or name in ("maximum", "minimum")
     if not exact or identity(name, wide, unsigned=unsigned) is None:
         return None
-    pool = _Pool(kernel, wide, lambda a, b: join(name, a, b, unsigned=unsigned))
+    pool = _Pool(kernel, wide, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
     if not pool.items:
         return Emitted(0, 1, phases=((kernel.impl_name, 0, 1),))
-    with thread_of(kernel, Launch.for_items(pool.items)) as arguments:
+    with kernel_function(kernel, Launch.for_items(pool.items)) as arguments:
         _write(pool, arguments)
     return Emitted(pool.items, pool.items)
 
 
 def _write(pool: _Pool, arguments: KernelArguments) -> None:
-    with loop(Value(global_thread()), pool.items, Value(total_threads())) as item:
+    with loop(Value(global_thread()), pool.items, Value(grid_threads())) as item:
         pool.write(arguments, item.iv)
 
 
@@ -82,7 +82,7 @@ class _Pool:
         source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
         positions = [axis.positions for axis in self.axes]
         positions[-1] //= self.lanes
-        places = [Value(v) for v in taken_apart(item.ssa, positions)]
+        places = [Value(v) for v in delinearize(item.ssa, positions)]
         places[-1] = places[-1] * self.lanes
         width = 0 if self.lanes == 1 else self.lanes
         total = splat(self._widened(Value(arguments.inputs[1])), width)

@@ -13,7 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.window.axes import Axis
-from stablexla.targets.codegen.combiners import compare, join
+from stablexla.targets.codegen.combiners import combine_values, compare
 from stablexla.targets.codegen.emission import (
     Value,
     bits_of,
@@ -31,9 +31,9 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 # (indices along the axes so far, loop-carried values) -> loop-carried values.
 _Turn = Callable[[list[Value], list[Value]], list[Value]]
@@ -52,13 +52,13 @@ def emit_select_and_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
     scratch = (("i32", positions),)
     names = f"{kernel.impl_name}_selected", f"{kernel.impl_name}_combined"
     windows = _Windows(axes, config["select"], config["scatter"], config["unsigned"])
-    with thread_of(kernel, Launch.for_items(positions), names[0], scratch) as arguments:
+    with kernel_function(kernel, Launch.for_items(positions), names[0], scratch) as arguments:
         source, chosen = Value(arguments.inputs[0]), Value(arguments.scratch[0])
-        with loop(Value(global_thread()), positions, Value(total_threads())) as item:
+        with loop(Value(global_thread()), positions, Value(grid_threads())) as item:
             store(windows.selected(source, item.iv), chosen, item.iv)
-    with thread_of(kernel, Launch.for_items(elements), names[1], scratch) as arguments:
+    with kernel_function(kernel, Launch.for_items(elements), names[1], scratch) as arguments:
         given, start, chosen = Value(arguments.inputs[1]), Value(arguments.inputs[2]), Value(arguments.scratch[0])
-        with loop(Value(global_thread()), elements, Value(total_threads())) as item:
+        with loop(Value(global_thread()), elements, Value(grid_threads())) as item:
             total = windows.combined(item.iv, load(start, item.iv), given, chosen)
             store(total, Value(arguments.results[0]), item.iv)
     return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
@@ -133,8 +133,10 @@ class _Windows:
     def _join(self, a: Value, b: Value) -> Value:
         """Combine two values; narrow floats are combined in f32, and rounded each time."""
         if not is_float(a.type) or bits_of(a.type) >= 32:
-            return join(self.operation, a, b, unsigned=self.unsigned)
-        return Value(arith.truncf(a.type, join(self.operation, _wide(a), _wide(b), unsigned=self.unsigned).ssa))
+            return combine_values(self.operation, a, b, unsigned=self.unsigned)
+        return Value(
+            arith.truncf(a.type, combine_values(self.operation, _wide(a), _wide(b), unsigned=self.unsigned).ssa)
+        )
 
 
 def _wide(value: Value) -> Value:
@@ -144,7 +146,7 @@ def _wide(value: Value) -> Value:
 
 
 def _apart(number: Value, extents: list[int]) -> list[Value]:
-    return [Value(v) for v in taken_apart(number.ssa, extents)]
+    return [Value(v) for v in delinearize(number.ssa, extents)]
 
 
 def _smaller(a: Value, b: int) -> Value:

@@ -9,7 +9,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.targets.buffers.assignment import Buffer
-from stablexla.targets.buffers.ping_pong import find_circles, settling
+from stablexla.targets.buffers.ping_pong import copies_after_rotation, find_buffer_cycles
 
 TURNS = (0, 1, 2, 3, 4, 5, 6, 13)
 
@@ -19,7 +19,7 @@ def circles(wanted: str, spare: str = "", sizes: str = "") -> list[str]:
     names = sorted({*wanted.replace(" ", ""), *spare})
     buffers = {name: Buffer("arena", 8 + (name in sizes)) for name in names}
     called = {buffer: name for name, buffer in buffers.items()}
-    found = find_circles({buffers[a]: buffers[b] for a, b in wanted.split()}, lambda b: called[b] in spare)
+    found = find_buffer_cycles({buffers[a]: buffers[b] for a, b in wanted.split()}, lambda b: called[b] in spare)
     return ["".join(called[buffer] for buffer in circle) for circle in found]
 
 
@@ -54,7 +54,7 @@ def test_settling_moves_everything_back(size: int, turns: int):
     places = dict(zip(circle, circle, strict=True))
     for _ in range(turns):
         places = {b: places[circle[(n + 1) % size]] for n, b in enumerate(circle)}
-    assert settling(circle, turns % size) == [(places[b], b) for b in circle]
+    assert copies_after_rotation(circle, turns % size) == [(places[b], b) for b in circle]
 
 
 # ---- programs --------------------------------------------------------------------------------------------------------

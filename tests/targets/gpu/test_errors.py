@@ -10,9 +10,9 @@ import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.gpu import emitters
-from stablexla.targets.gpu.chips import CHIPS, SHARED_KIB, GpuName, generation, shared_limit
+from stablexla.targets.gpu.chips import CHIPS, SHARED_KIB, GpuName, compute_capability, shared_limit
 from stablexla.targets.gpu.ptx.to_ptx import check_nvvm
-from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import shared_buffer
 from stablexla.targets.runtime.gpu_driver import device_chips
@@ -59,7 +59,7 @@ def test_targets(target: str, said: str, hint: str) -> None:
 )
 def test_kernels_that_ask_for_too_much(shared: int, threads: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def greedy(kernel: Kernel, chip: GpuName) -> object:
-        with thread_of(kernel, Launch(1, threads, shared)):
+        with kernel_function(kernel, Launch(1, threads, shared)):
             if shared:
                 shared_buffer(ir.F32Type.get(), 4, 0)
         return emitters.Emitted(1, 1)
@@ -70,7 +70,7 @@ def test_kernels_that_ask_for_too_much(shared: int, threads: int, said: str, mon
 
 
 def test_the_limits_are_those_of_known_chips() -> None:
-    assert set(SHARED_KIB) <= {generation(chip) for chip in CHIPS}
+    assert set(SHARED_KIB) <= {compute_capability(chip) for chip in CHIPS}
     assert shared_limit("sm_75") == 65536
     assert shared_limit("sm_90a") == shared_limit("sm_90") == 232448
     assert shared_limit("sm_89") == 101376

@@ -13,7 +13,7 @@ import mlir.ir as ir
 import numpy as np
 
 from stablexla.lowering.support.operations import is_tensor
-from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, root
+from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, viewed_array
 from stablexla.targets.codegen.sizes import bytes_of
 
 Place = tuple[tuple[str, int], int, int]
@@ -70,10 +70,10 @@ class Shadow:
         return self._last_mark
 
     def _mark(self, value: ir.Value) -> int:
-        return self._marks[root(value)]
+        return self._marks[viewed_array(value)]
 
     def _write(self, value: ir.Value) -> None:
-        self._marks[root(value)] = mark = self._new_mark()
+        self._marks[viewed_array(value)] = mark = self._new_mark()
         self._bytes(self._place_of(value))[:] = mark
 
     def _expect(self, place: Place, mark: int, what: object) -> None:

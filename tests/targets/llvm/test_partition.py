@@ -13,7 +13,7 @@ import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.targets.llvm import partition as partitioning
 from stablexla.targets.llvm.llvm_c import LlvmError, object_file
-from stablexla.targets.llvm.partition import partition
+from stablexla.targets.llvm.partition import split_module
 from stablexla.targets.runtime import ObjectCode, undefined_symbols
 
 # Calls the two kernels of either module.
@@ -81,12 +81,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_small_module_stays_whole() -> None:
     given = module()
-    assert [part.module for part in partition(given, 4)] == [given]
+    assert [part.module for part in split_module(given, 4)] == [given]
 
 
 @pytest.mark.usefixtures("small")
 def test_what_goes_where() -> None:
-    parts = partition(module(), 4)
+    parts = split_module(module(), 4)
     names = [{ir.StringAttr(o.operation.attributes["sym_name"]).value for o in p.module.body.operations} for p in parts]
     assert names[0] == {"shared", "number"}
     assert names[-1] == {"main", "_mlir_main", "one", "two"}
@@ -99,7 +99,7 @@ def test_what_goes_where() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_the_parts_call_each_other() -> None:
-    files = [object_file(part.module, 1) for part in partition(module(), 4)]
+    files = [object_file(part.module, 1) for part in split_module(module(), 4)]
     assert {"one", "two"} <= set(undefined_symbols(files[-1]))
     assert [undefined_symbols(file).count("shared") for file in files] == [0, 1, 1, 0]
 
@@ -131,7 +131,7 @@ llvm.func internal @two(%x: f32) -> f32 {
 
 @pytest.mark.usefixtures("small")
 def test_each_part_needs_earlier_ones_alone() -> None:
-    parts = partition(module(CHAINED), 4)
+    parts = split_module(module(CHAINED), 4)
     files = [object_file(part.module, 1) for part in parts]
     made: list[ObjectCode] = []
     for file in files:
@@ -144,7 +144,7 @@ def test_each_part_needs_earlier_ones_alone() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_one_thread_compiles_the_whole() -> None:
-    assert len(partition(module(), 1)) == 1
+    assert len(split_module(module(), 1)) == 1
 
 
 @pytest.mark.parametrize("opt_level", [0, 1, 2, 3])

@@ -12,13 +12,13 @@ import stablexla as sx
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.cpu.contraction import strategy as contraction
 from stablexla.targets.cpu.contraction.packed import PackedPlan
-from stablexla.targets.cpu.contraction.register_tile import Tile
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile
 
 from .test_contraction import ORDERS, check_dot
 
 # Small blocks, so that small products have several each way: rhs packed before all items, and by each. A group of
 # columns is a multiple of a tile's width, which is two vectors of f32.
-TILE = Tile(6, 2)
+TILE = RegisterTile(6, 2)
 WIDTH = TILE.vectors * host_target().vector_bits // 32
 BEFORE = PackedPlan(TILE, depth=16, rows=12, columns=max(32, WIDTH), panels=1)
 ALONE = replace(BEFORE, group=WIDTH)

@@ -15,7 +15,7 @@ from stablexla.lowering.math.small_floats import expand_small_floats
 from stablexla.targets.codegen.kernel import KIND, Kernel
 from stablexla.targets.codegen.machine import FEATURES, CpuTarget, host_target
 from stablexla.targets.codegen.match.contraction import match_contraction
-from stablexla.targets.cpu.contraction.products import choose_product
+from stablexla.targets.cpu.contraction.products import choose_multiply_add
 from stablexla.targets.cpu.contraction.strategy import emit_contraction
 
 from .assembly import compiled_for
@@ -181,7 +181,7 @@ def chosen(kind: str, *features: str, bits: int = 256) -> str:
     with module.context, ir.Location.unknown():
         contraction = match_contraction(Kernel(kernel.func))
         assert contraction is not None
-        product = choose_product(contraction, CpuTarget().with_vectors(bits, features))
+        product = choose_multiply_add(contraction, CpuTarget().with_vectors(bits, features))
         return product.name if product else ""
 
 

@@ -14,7 +14,7 @@ import pytest
 import stablexla as sx
 from stablexla.targets.gpu.contraction import mma_plan, tensor_cores
 from stablexla.targets.gpu.contraction.mma_formats import FORMATS
-from stablexla.targets.gpu.contraction.mma_plan import GROUPS, THREADS, WARPS, Tiling
+from stablexla.targets.gpu.contraction.mma_plan import GROUPS, THREADS, WARPS, BlockTiling
 from tests.targets.gpu.emulation import load_threads, program
 from tests.targets.gpu.ptxas import find_ptxas, knows
 
@@ -71,9 +71,11 @@ def run(computation: sx.XlaComputation, chip: str, *arrays: Array) -> Array:
     return np.asarray(result)
 
 
-def force(monkeypatch: pytest.MonkeyPatch, tiling: Tiling) -> None:
+def force(monkeypatch: pytest.MonkeyPatch, tiling: BlockTiling) -> None:
     """Has every product on tensor cores use one tiling."""
-    monkeypatch.setattr(tensor_cores, "plan_of", lambda c, f, chip: mma_plan.plan_of(c, f, chip, tiling), raising=True)
+    monkeypatch.setattr(
+        tensor_cores, "plan_of", lambda c, f, chip: mma_plan.plan_gemm(c, f, chip, tiling), raising=True
+    )
 
 
 @pytest.mark.parametrize(("kind", "turned"), [*(("bf16", turned) for turned in LAYOUTS), ("f64", (True, False))])
@@ -91,14 +93,14 @@ def test_types(kind: str, chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("tiling", "turned"), [(WARPS[0], (False, False)), (WARPS[3], (True, True))], ids=str)
-def test_tilings(tiling: Tiling, turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tilings(tiling: BlockTiling, turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch, tiling)
     x, y = factors("bf16", (tiling.rows - 8, tiling.columns, 64), turned)
     is_right(run(product("bf16", turned, x, y), "sm_80", x, y), x, y, turned)
 
 
 @pytest.mark.parametrize(("tiling", "turned"), list(zip(THREADS, LAYOUTS[:3], strict=True)), ids=str)
-def test_without_tensor_cores(tiling: Tiling, turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tensor_cores(tiling: BlockTiling, turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch, tiling)
     x, y = factors("f32", (tiling.rows - 4, tiling.columns + 4, 36), turned)
     computation = product("f32", turned, x, y)

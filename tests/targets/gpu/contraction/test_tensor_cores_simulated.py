@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.targets.gpu.contraction.mma_plan import GROUPS, WARPS, Tiling
+from stablexla.targets.gpu.contraction.mma_plan import GROUPS, WARPS, BlockTiling
 from stablexla.targets.runtime import _runtime
 from tests.targets.gpu import simulated as simulator
 from tests.targets.gpu.contraction.test_tensor_cores import factors, force, is_right, product
@@ -45,7 +45,7 @@ def test_products(
     kind: str,
     shape: tuple[int, int, int],
     turned: tuple[bool, bool],
-    tiling: Tiling | None,
+    tiling: BlockTiling | None,
     instruction: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
