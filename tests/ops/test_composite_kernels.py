@@ -20,7 +20,7 @@ X = np.array([-1, 0, 2], np.float32)
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("dialects.composites", "composite_kernels"):
+    for where in ("dialects.composites", "compiling.composite_kernels"):
         monkeypatch.setattr(f"stablexla.{where}.REGISTERED", _REGISTERED)
     _REGISTERED.clear()
 

@@ -29,7 +29,7 @@ EMULATED = sx.targets.gpu(emulated=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     load_threads()
     registered: dict[Any, Any] = {}
-    for where in ("dialects.composites", "composite_kernels"):
+    for where in ("dialects.composites", "compiling.composite_kernels"):
         monkeypatch.setattr(f"stablexla.{where}.REGISTERED", registered)
 
 
