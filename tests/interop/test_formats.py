@@ -370,7 +370,7 @@ print(sx.load(sys.stdin.buffer.read()), end="")
     def test_trusted_bytes_start_no_process(self, module: ir.Module) -> None:
         code = """
 import pickle, sys, stablexla as sx
-from stablexla.interop import reader
+from stablexla.interop.encodings import reader
 for data in pickle.load(sys.stdin.buffer):
     sx.load(data, trusted=True)
 print(reader._kept)

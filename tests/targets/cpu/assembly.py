@@ -9,7 +9,7 @@ import llvm
 import mlir
 import mlir.ir as ir
 
-from .harness import lower
+from tests.targets.cpu.harness import lower
 
 
 def assembly_for(module: ir.Module, cpu: str) -> str:

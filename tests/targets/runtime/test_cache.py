@@ -299,7 +299,7 @@ PROCESS = """
 import sys
 import numpy as np
 import stablexla as sx
-from stablexla import cache
+from stablexla.compiling import cache
 from stablexla.compiling.cache import counts
 cache._digest_of_the_package = lambda: "of this test"  # somebody may be at work on a file
 for factor in (1.25, 1.5, 1.75):

@@ -13,8 +13,7 @@ from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.cpu.contraction import strategy as contraction
 from stablexla.targets.cpu.contraction.packed import PackedPlan
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile
-
-from .test_contraction import ORDERS, check_dot
+from tests.targets.cpu.contraction.test_strategy import ORDERS, check_dot
 
 # Small blocks, so that small products have several each way: rhs packed before all items, and by each. A group of
 # columns is a multiple of a tile's width, which is two vectors of f32.

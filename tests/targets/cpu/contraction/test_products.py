@@ -17,11 +17,10 @@ from stablexla.targets.codegen.machine import FEATURES, CpuTarget, host_target
 from stablexla.targets.codegen.match.contraction import match_contraction
 from stablexla.targets.cpu.contraction.products import choose_multiply_add
 from stablexla.targets.cpu.contraction.strategy import emit_contraction
-
-from .assembly import compiled_for
-from .harness import DTYPES, compile_kernel, emit
-from .kernel_text import KernelText
-from .test_contraction import ORDERS, close_to_einsum, dot
+from tests.targets.cpu.assembly import compiled_for
+from tests.targets.cpu.contraction.test_strategy import ORDERS, close_to_einsum, dot
+from tests.targets.cpu.harness import DTYPES, compile_kernel, emit
+from tests.targets.cpu.kernel_text import KernelText
 
 ALL = ("amx_bf16", "amx_fp16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_vnni", "sse2")
 # What a machine has, element types with and without a sign, and the product that is taken.

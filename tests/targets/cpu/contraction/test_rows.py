@@ -9,10 +9,9 @@ import pytest
 
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.cpu.contraction.strategy import emit_contraction
-
-from .harness import compile_kernel
-from .kernel_text import KernelText
-from .test_contraction import check_dot, dot, draw, wide
+from tests.targets.cpu.contraction.test_strategy import check_dot, dot, draw, wide
+from tests.targets.cpu.harness import compile_kernel
+from tests.targets.cpu.kernel_text import KernelText
 
 # In one part; in parts of which the last is short, with columns that fill no vector; in parts that divide k.
 SIZES = {"one part": (520, 101), "ragged": (1037, 517), "even": (1024, 384)}

@@ -13,8 +13,7 @@ from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.indexing.gather import emit_gather
 from tests.ops.samples import sample
 from tests.programs import general_only
-
-from .harness import CompiledKernel, compile_kernel, emit
+from tests.targets.cpu.harness import CompiledKernel, compile_kernel, emit
 
 Gather = sx.GatherDimensionNumbers
 WIDTHS = (128, 256, 512)

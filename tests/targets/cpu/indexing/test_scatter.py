@@ -14,8 +14,7 @@ from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.indexing.scatter import BLOCK, emit_scatter
 from tests.ops.samples import sample
 from tests.programs import general_only
-
-from .harness import CompiledKernel, compile_kernel, emit
+from tests.targets.cpu.harness import CompiledKernel, compile_kernel, emit
 
 Scatter = sx.ScatterDimensionNumbers
 ROWS, ELEMENTS, COLUMNS = Scatter((1,), (0,), (0,), 1), Scatter((), (0,), (0,), 1), Scatter((0,), (1,), (1,), 1)

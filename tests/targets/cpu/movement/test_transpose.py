@@ -11,10 +11,9 @@ import pytest
 
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.movement.transpose import emit_transpose
-
-from .assembly import assembly_for
-from .harness import DTYPES, CompiledKernel, compile_kernel, emit
-from .kernel_text import KernelText
+from tests.targets.cpu.assembly import assembly_for
+from tests.targets.cpu.harness import DTYPES, CompiledKernel, compile_kernel, emit
+from tests.targets.cpu.kernel_text import KernelText
 
 
 def transpose_text(

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-
-from .assembly import assembly_for
-from .harness import emit
+from tests.targets.cpu.assembly import assembly_for
+from tests.targets.cpu.harness import emit
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "s32": np.int32, "u32": np.uint32, "s64": np.int64, "u64": np.uint64}
 
