@@ -18,7 +18,7 @@ import stablexla as sx
 from stablexla.interop.encodings.bytecode import NEWEST, read_bytecode
 from stablexla.interop.encodings.formats import Format, recognise
 from stablexla.interop.encodings.versions import CURRENT, MINIMUM, resolve, serialise, targets
-from stablexla.interop.encodings.written import FORMS, write
+from stablexla.interop.encodings.writers import FORMS, write
 from stablexla.tools.translate import ENDINGS
 
 PAGE = Path(__file__).parent / "interop_formats.md"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stablexla.inspection.judging.judgement import ulp_distance
+from stablexla.inspection.judging.tolerances import ulp_distance
 
 
 def assert_same(actual: Any, expected: Any, *, ulp: float = 0, scale: float = 0) -> None:

@@ -23,7 +23,7 @@ from stablexla.dialects.errors import CompileError, ExecutionError, Verification
 from stablexla.dialects.shapes import Shape
 from stablexla.executable.devices import TIME_LIMIT, local_devices, several
 from stablexla.executable.executable import Executable
-from stablexla.executable.replicated import checked_limit
+from stablexla.executable.on_devices import checked_limit
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.options import CompileOptions

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from stablexla.builder.tuple_tree import TupleTree
 from stablexla.dialects.errors import ExecutionError
-from stablexla.executable.exchange import Exchange
+from stablexla.executable.process_exchange import Exchange
 from stablexla.targets.runtime._runtime import CompiledFunction, GpuFunction
 from stablexla.targets.runtime.bounded import BoundedFunction
 from stablexla.targets.signature.interface import Signature

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stablexla.builder.tuple_tree import TupleTree
 from stablexla.dialects.errors import CompileError
 from stablexla.executable.devices import Devices
-from stablexla.executable.replicated import OnDevices, one_or_all
+from stablexla.executable.on_devices import OnDevices, one_or_all
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuFunction
 from stablexla.targets.runtime.bounded import BoundedFunction

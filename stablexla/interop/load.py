@@ -15,13 +15,13 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.builder.computation import XlaComputation
 from stablexla.dialects.errors import ParseError
-from stablexla.interop.branches import structure_branches
 from stablexla.interop.encodings import bytecode
-from stablexla.interop.encodings.encoded import load_encoded, load_mhlo
 from stablexla.interop.encodings.formats import Format, decode, recognise
+from stablexla.interop.encodings.load_bytes import load_encoded, load_mhlo
 from stablexla.interop.encodings.vhlo import to_stablehlo
 from stablexla.interop.entry import with_entry
 from stablexla.interop.resources import MARK, inline_resources
+from stablexla.interop.structured_control_flow import structure_branches
 from stablexla.interop.text import TEXT, parse_file, parse_text
 from stablexla.interop.tuples import flatten_tuples
 from stablexla.targets.pipeline.driver import copy_of

@@ -12,7 +12,7 @@ import mlir.ir as upstream
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import ParseError, StablexlaError, VerificationError
-from stablexla.interop.nesting import DEEPEST, too_deep
+from stablexla.interop.bracket_depth import DEEPEST, too_deep
 from stablexla.targets.pipeline.messages import messages_of, place_of
 from stablexla.targets.pipeline.passes import Side
 

@@ -13,7 +13,7 @@ from stablexla.builder.computation import Computation, XlaComputation
 from stablexla.builder.op import XlaOp
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.shapes import Shape
-from stablexla.interop.nesting import DEEPEST, too_deep
+from stablexla.interop.bracket_depth import DEEPEST, too_deep
 from stablexla.ops.support.registry import operation
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.shape import slice
+from stablexla.ops.support.combiners import checked_combiner
 from stablexla.ops.support.index_numbers import (
     IndexVectors,
     NamedShape,
@@ -19,7 +20,6 @@ from stablexla.ops.support.index_numbers import (
     differ,
     named_dimensions,
 )
-from stablexla.ops.support.reducers import checked_combiner
 from stablexla.ops.support.registry import operation
 
 

@@ -10,7 +10,7 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.composed.scan import scan
 from stablexla.ops.shape import broadcast_in_dim, reshape
-from stablexla.ops.support.reducers import check_reduction_operands, checked_combiner
+from stablexla.ops.support.combiners import check_reduction_operands, checked_combiner
 from stablexla.ops.support.registry import operation
 
 

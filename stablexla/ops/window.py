@@ -15,7 +15,7 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.attributes.windows import Window, dilated, same_padding
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.reducers import accumulates_in, check_reduction_operands, checked_combiner
+from stablexla.ops.support.combiners import accumulates_in, check_reduction_operands, checked_combiner
 from stablexla.ops.support.registry import operation
 
 #: "SAME", "VALID", or (low, high) for each dimension.

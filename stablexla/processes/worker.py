@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from stablexla.dialects.errors import CompileError
 from stablexla.processes import wire
-from stablexla.processes.polling import READ, is_ready
+from stablexla.processes.pipes import READ, is_ready
 from stablexla.processes.wire import Message
 
 KEPT = 2

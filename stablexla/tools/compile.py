@@ -10,10 +10,10 @@ from stablexla.compiling.ahead_of_time import SUFFIXES, compile_library
 from stablexla.interop.entry import with_entry
 from stablexla.interop.load import load_bytes
 from stablexla.targets.llvm.toolchain import archive
-from stablexla.tools.apart import run_apart
 from stablexla.tools.common import add_compile_options, add_entry_option, compile_options, read_input, run_tool
 from stablexla.tools.compile_gpu import SUFFIXES as KERNELS
 from stablexla.tools.compile_gpu import write_kernels
+from stablexla.tools.isolated_tool import run_apart
 
 EXAMPLES = """\
 the functions:

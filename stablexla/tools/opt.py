@@ -23,8 +23,8 @@ from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.pipeline.printing import PassTimes
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.stablehlo.imports.shapes.refinement import refining_step
-from stablexla.tools.apart import run_apart
 from stablexla.tools.common import FAILED, USAGE, compile_options, read_input, run_tool, tell
+from stablexla.tools.isolated_tool import run_apart
 from stablexla.tools.optimizing.expected import compare
 from stablexla.tools.optimizing.input import Part, split_input
 from stablexla.tools.optimizing.options import SEPARATOR, UsageError, in_its_nest, parse

@@ -25,8 +25,8 @@ from stablexla.lowering.support.types import TensorType
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.signature.signature import Signature, signature_of
-from stablexla.tools.apart import APART, run_apart
 from stablexla.tools.common import add_compile_options, add_entry_option, compile_options, count, read_input, run_tool
+from stablexla.tools.isolated_tool import APART, run_apart
 from stablexla.tools.optimizing.options import load_python
 from stablexla.tools.running.comparing import HELP, add_compare_options, compare, read_pipeline
 from stablexla.tools.running.explaining import add_explain_options, explain, profile

@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.interop.encodings.file_information import Information, inform
 from stablexla.interop.encodings.formats import Format
-from stablexla.interop.encodings.information import Information, inform
 from stablexla.interop.encodings.versions import CURRENT, MINIMUM, resolve
-from stablexla.interop.encodings.written import FORMS, write
+from stablexla.interop.encodings.writers import FORMS, write
 from stablexla.interop.entry import with_entry
 from stablexla.interop.load import load, load_bytes
 from stablexla.tools.common import FAILED, USAGE, add_entry_option, read_input, run_tool

@@ -11,7 +11,7 @@ from mlir.dialects import arith, func, memref
 from stablexla.targets.codegen.emission import Value, emitting, load, load_lanes, store, store_lanes
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import bytes_of
-from stablexla.targets.codegen.sweeps import LoopPart, vector_loop
+from stablexla.targets.codegen.vector_loops import LoopPart, vector_loop
 
 # Bytes of a work item, and the grain: items worth waking a thread for (20 us at 13 GB/s).
 BLOCK, GRAIN = 64 << 10, 4

@@ -18,7 +18,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, math, memref, scf, vector
 
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.sums.blocked import MAX_TRIP_COUNT, compensate_sums
+from stablexla.targets.codegen.sums.compensated import MAX_TRIP_COUNT, compensate_sums
 
 Number = int | float
 

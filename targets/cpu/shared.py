@@ -14,7 +14,7 @@ from mlir.dialects import func, memref
 from stablexla.targets.codegen.emission import Index, Value, emitting, index
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.llvm.rolled import mark_no_unroll
+from stablexla.targets.llvm.no_unroll import mark_no_unroll
 
 # The nominal extent of every buffer inside a shared function: no access is out of bounds.
 EXTENT = 1 << 40

@@ -26,9 +26,9 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.scope import body_cost
-from stablexla.targets.codegen.sweeps import unroll_factor
+from stablexla.targets.codegen.vector_loops import unroll_factor
+from stablexla.targets.host.calls import address_table
 from stablexla.targets.host.emitters import host_emitter
-from stablexla.targets.host.foreign import address_table
 from stablexla.targets.host.symbols import declare, pointer_type
 
 COLLECTIVES = "stablexla.collectives"

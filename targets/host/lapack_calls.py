@@ -19,7 +19,7 @@ from stablexla.lowering.rules.calls.lapack_routines import ROUTINES, Array, arra
 from stablexla.targets.codegen.emission import Value, branch, constant, emitting, load, loop, select, store, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.sweeps import grain_of
+from stablexla.targets.codegen.vector_loops import grain_of
 from stablexla.targets.host.emitters import host_emitter
 from stablexla.targets.host.fortran import (
     FortranFunction,

@@ -8,8 +8,8 @@ from mlir.dialects import arith, func, memref
 from stablexla.lowering.rules.random import RANDOM_KEY
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.host.bindings import RANDOM_KEY as NEXT_KEY
 from stablexla.targets.host.emitters import host_emitter
-from stablexla.targets.host.foreign_load import RANDOM_KEY as NEXT_KEY
 from stablexla.targets.host.symbols import declare
 
 

@@ -14,11 +14,11 @@ import mlir.ir as ir
 from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError, LoadError
 from stablexla.targets.codegen.machine import host_target
-from stablexla.targets.host.foreign_load import c_functions, take_collectives, take_host
+from stablexla.targets.host.bindings import c_functions, take_collectives, take_host
 from stablexla.targets.llvm.entry import EntryContract, add_packed_entry, take_entry
 from stablexla.targets.llvm.llvm_c import LlvmError, object_file
 from stablexla.targets.llvm.options import CpuOptions
-from stablexla.targets.llvm.partition import ModulePart, split_module
+from stablexla.targets.llvm.split_module import ModulePart, split_module
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.messages import messages_of
 from stablexla.targets.pipeline.options import CompileOptions

@@ -14,7 +14,7 @@ from mlir.dialects import llvm
 
 from stablexla.dialects.custom_calls import C_FUNCTION
 from stablexla.dialects.errors import CompileError, UnsupportedError
-from stablexla.targets.host.foreign_load import RANDOM_KEY, take_host
+from stablexla.targets.host.bindings import RANDOM_KEY, take_host
 from stablexla.targets.host.lapack import PREFIX as LAPACK
 from stablexla.targets.llvm.engine import declared_functions
 from stablexla.targets.llvm.entry import EntryContract, take_entry

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.lowering.support.operations import defining, walk
-from stablexla.targets.llvm.parallel import PARALLEL_FOR
+from stablexla.targets.llvm.parallel_calls import PARALLEL_FOR
 from stablexla.targets.pipeline.passes import module_pass
 
 MARK, TIMED = "stablexla_mark", "stablexla.timed"

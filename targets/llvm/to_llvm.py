@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from stablexla.targets.llvm import bf16_as_bits, entry, parallel, rolled  # noqa: F401
-
 LLVM = frozenset({"llvm"})
 
 # One conversion replaces many small ones, each with a walk of its own; vectors and functions need their own options.

@@ -73,7 +73,7 @@ def describe(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any], 
 
 def _gpu_code() -> Any:
     """What writes and reads kernels for GPUs; found by its name, as the runtime stands below all targets."""
-    return import_module("stablexla.targets.gpu.launch.code")
+    return import_module("stablexla.targets.gpu.launch.gpu_code")
 
 
 def _described(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any], dict[str, Part]]:

@@ -15,8 +15,8 @@ from math import prod
 
 import numpy as np
 
-from stablexla.inspection.judging.judgement import Case, differing
 from stablexla.inspection.judging.known_faults import FAULTS
+from stablexla.inspection.judging.tolerances import Case, differing
 from tests.fuzz.program import NAME, Arrays, Program, Statement, Value, module_text
 from tests.fuzz.workers import Failure, Workers
 from tests.fuzz.writer import C64

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stablexla.dialects.errors import StablexlaError
 from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.versions import targets
-from stablexla.interop.encodings.written import write
+from stablexla.interop.encodings.writers import write
 from stablexla.interop.load import load
 from tests.fuzz.generate import draw
 from tests.fuzz.writer import FAMILIES

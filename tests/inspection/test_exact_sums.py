@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stablexla.inspection.judging.exact_sums import exact_sums
-from stablexla.inspection.judging.judgement import Case, differing
+from stablexla.inspection.judging.tolerances import Case, differing
 
 ROWS = "%2 = stablehlo.reduce(%0 init: %1) applies stablehlo.add across dimensions = [1] : (tensor<2x5xf32>"
 PRODUCT = "%2 = stablehlo.dot_general %0, %1, batching_dims = [0] x [2], contracting_dims = [2] x [0] : (tensor"

@@ -21,10 +21,10 @@ import stablexla as sx
 from stablexla.interop.encodings import reader
 from stablexla.interop.encodings.bytecode import MalformedError, read_bytecode
 from stablexla.interop.encodings.bytecode_operations import operations
+from stablexla.interop.encodings.file_information import inform
 from stablexla.interop.encodings.formats import Format, recognise, to_bytecode
-from stablexla.interop.encodings.information import inform
 from stablexla.interop.encodings.versions import CURRENT, MINIMUM, resolve, serialise, targets
-from stablexla.interop.encodings.written import write
+from stablexla.interop.encodings.writers import write
 from tests import oracles
 from tests.fuzz.damage import FAMILIES_IN_TURN
 from tests.fuzz.generate import draw

@@ -9,10 +9,10 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.errors import ParseError, UnsupportedError, VerificationError
+from stablexla.interop.bracket_depth import DEEPEST, too_deep
 from stablexla.interop.encodings.formats import Format
-from stablexla.interop.encodings.written import write
+from stablexla.interop.encodings.writers import write
 from stablexla.interop.load import parse_text
-from stablexla.interop.nesting import DEEPEST, too_deep
 from stablexla.targets.pipeline.knobs import knobs
 
 X = np.array([1.0, 2.0], np.float32)

@@ -17,10 +17,10 @@ from rich.console import Console
 
 import stablexla as sx
 from stablexla.dialects.builds.stablehlo_version import parts
+from stablexla.interop.encodings.file_information import inform
 from stablexla.interop.encodings.formats import Format, recognise
-from stablexla.interop.encodings.information import inform
 from stablexla.interop.encodings.versions import CURRENT, serialise, targets
-from stablexla.interop.encodings.written import write
+from stablexla.interop.encodings.writers import write
 from stablexla.tools import translate
 from tests.interop.test_formats import ARGUMENTS, TEXT
 

@@ -20,15 +20,15 @@ from stablexla.compiling.specialization import ShapedExecutable, executable_for_
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable.executable import Executable
-from stablexla.inspection.comparing.changes import GoesWrong, cause_of, minimal_way
+from stablexla.inspection.comparing.bisection import GoesWrong, cause_of, minimal_way
 from stablexla.inspection.comparing.comparison import Comparison
 from stablexla.inspection.comparing.findings import Cause, Difference, Finding, NotJudged, SmallProgram
-from stablexla.inspection.comparing.prefixes import Prefixes, text_of_module
-from stablexla.inspection.comparing.search import Found, Progress, Search, exceeds_rounding, no_progress
-from stablexla.inspection.comparing.sides import Against, arrays_of, imported, other_way, way_of
+from stablexla.inspection.comparing.operation_search import Found, Progress, Search, exceeds_rounding, no_progress
+from stablexla.inspection.comparing.prefix_search import Prefixes, text_of_module
+from stablexla.inspection.comparing.references import Against, arrays_of, imported, other_way, way_of
 from stablexla.inspection.comparing.ways import Compiled, Way
-from stablexla.inspection.judging.judge import Judge
 from stablexla.inspection.judging.oracles import Oracle
+from stablexla.inspection.judging.verdicts import Judge
 from stablexla.inspection.program import SOURCES, FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 from stablexla.targets.pipeline.driver import copy_of

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE
-from stablexla.inspection.judging.judge import distance_in_ulp
+from stablexla.inspection.judging.verdicts import distance_in_ulp
 from stablexla.inspection.places import Place
 
 Array = npt.NDArray[Any]

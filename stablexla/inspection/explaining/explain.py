@@ -129,7 +129,7 @@ def _assignment(module: Any) -> BufferAssignment:
     """Return the buffer assignment of main, as the target's pass will make it."""
     if all("stablexla.launch" not in view.operation.attributes for view in module.body.operations):
         return BufferAssignment(module)
-    from stablexla.targets.gpu.launch.assign import DeviceAssignment
+    from stablexla.targets.gpu.launch.device_buffers import DeviceAssignment
 
     return DeviceAssignment(module)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stablexla.dialects.element_types import BY_DTYPE
-from stablexla.inspection.judging.judgement import Array, Case, largest, overflows, terms
+from stablexla.inspection.judging.tolerances import Array, Case, largest, overflows, terms
 
 # The differing elements (flat) that a fault explains: a mask, or all or none.
 Excuse = Callable[[Case, Array], "Array | bool"]
@@ -59,7 +59,7 @@ def fault(name: str, reason: str, oracle: str = "") -> Callable[[Excuse], Excuse
 def _right_by_mpmath(case: Case, wrong: Array) -> Array:
     """Return which elements are right by mpmath; none where it is not installed."""
     try:
-        from stablexla.inspection.judging.exact import right_by_mpmath
+        from stablexla.inspection.judging.exact_functions import right_by_mpmath
     except ImportError:
         return np.zeros(wrong.shape, bool)
     return right_by_mpmath(case, wrong)

@@ -25,7 +25,7 @@ import jaxlib.mlir.ir as ir
 from stablexla.dialects import contexts
 from stablexla.dialects.errors import ParseError
 from stablexla.interop.encodings.reader_process import ANSWER, REQUEST, Kind, read
-from stablexla.processes.polling import READ, WRITE, is_ready
+from stablexla.processes.pipes import READ, WRITE, is_ready
 
 SECONDS, BYTES_A_SECOND = 4, 1 << 20
 """How long a reader may take of a processor: this, and a second for so many bytes."""

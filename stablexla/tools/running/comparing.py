@@ -19,7 +19,7 @@ from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.tools.common import FAILED
 
 if TYPE_CHECKING:
-    from stablexla.inspection.comparing.search import Progress
+    from stablexla.inspection.comparing.operation_search import Progress
 
 HELP = """
 comparing:
@@ -92,7 +92,7 @@ def read_pipeline(path: Path) -> Pipeline:
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """Show progress on standard error, if that is a terminal, after a second."""
-    from stablexla.inspection.comparing.search import no_progress
+    from stablexla.inspection.comparing.operation_search import no_progress
 
     if not sys.stderr.isatty():
         yield no_progress

@@ -16,7 +16,7 @@ from mlir.dialects import arith, memref, scf
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import body_of, defining, remap, walk
-from stablexla.targets.codegen.sums.blocked import (
+from stablexla.targets.codegen.sums.compensated import (
     BLOCK,
     LONGEST_RUNNING_SUM,
     add_compensation,

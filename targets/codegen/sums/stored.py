@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.targets.codegen.emission import Index, Value, alloca, constant, load, loop, store, vector_of
-from stablexla.targets.codegen.sums.blocked import add_compensation, two_sum
+from stablexla.targets.codegen.sums.compensated import add_compensation, two_sum
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlir.ir as ir
 
 from stablexla.targets.codegen.machine import host_target
-from stablexla.targets.codegen.match.attention_find import outline_attentions
+from stablexla.targets.codegen.match.attention_outline import outline_attentions
 from stablexla.targets.cpu.attention.attention import workspace_fits
 from stablexla.targets.pipeline.passes import module_pass
 

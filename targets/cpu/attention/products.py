@@ -34,7 +34,7 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
-from stablexla.targets.cpu.contraction.panels import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, unroll_factor
 
 

@@ -24,7 +24,7 @@ from stablexla.targets.codegen.emission import (
     store,
     vector_of,
 )
-from stablexla.targets.cpu.contraction.products import MultiplyAdd, broadcast_group, load_group
+from stablexla.targets.cpu.contraction.dot_instructions import MultiplyAdd, broadcast_group, load_group
 
 ROWS = 16
 LANES = 16

@@ -36,7 +36,7 @@ from stablexla.targets.codegen.match.epilogue import (
     accumulator_type,
     partial_sum_result,
 )
-from stablexla.targets.cpu.contraction.blocks import (
+from stablexla.targets.cpu.contraction.micro_kernel import (
     PackedOperand,
     SumsDestination,
     call_macro_kernel,
@@ -44,7 +44,7 @@ from stablexla.targets.cpu.contraction.blocks import (
     macro_kernel_loops,
     pack_operand,
 )
-from stablexla.targets.cpu.contraction.panels import PackedPanels, PackingSource
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource
 from stablexla.targets.cpu.contraction.register_tile import (
     INLINE_EPILOGUE,
     RegisterTile,
@@ -53,7 +53,7 @@ from stablexla.targets.cpu.contraction.register_tile import (
 )
 from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
 from stablexla.targets.cpu.shared import SharedFunctions
-from stablexla.targets.llvm.rolled import mark_no_unroll
+from stablexla.targets.llvm.no_unroll import mark_no_unroll
 
 
 @dataclass(frozen=True)

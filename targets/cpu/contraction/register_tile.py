@@ -33,8 +33,8 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, BatchFrame, ContractionScene, ResultSpan, SumState
-from stablexla.targets.cpu.contraction.panels import PackedPanels, PackingSource, pack_panels
-from stablexla.targets.llvm.rolled import mark_no_unroll
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.llvm.no_unroll import mark_no_unroll
 
 # Loads of an operand at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
 OperandLoads = Callable[[Index, Index], Callable[[int], Value]]

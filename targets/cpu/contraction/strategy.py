@@ -11,12 +11,12 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
 from stablexla.targets.codegen.match.epilogue import accumulator_type
-from stablexla.targets.codegen.sums.blocked import LONGEST_RUNNING_SUM
-from stablexla.targets.cpu.contraction.groups import emit_dot_units
+from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
+from stablexla.targets.cpu.contraction.dot_units import emit_dot_units
 from stablexla.targets.cpu.contraction.packed import PackedPlan, emit_packed
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, ShortPlan, choose_register_tile, emit_short
-from stablexla.targets.cpu.contraction.rows import SkinnyRowsPlan, emit_skinny_rows
-from stablexla.targets.cpu.contraction.skinny import SkinnyDotsPlan, emit_skinny_dots, row_groups
+from stablexla.targets.cpu.contraction.skinny_dots import SkinnyDotsPlan, emit_skinny_dots, row_groups
+from stablexla.targets.cpu.contraction.skinny_rows import SkinnyRowsPlan, emit_skinny_rows
 from stablexla.targets.cpu.emitters import emitter
 
 # The largest depth whose accumulators stay in registers for all of k: a B panel then fits L1.

@@ -16,8 +16,8 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.convolution import match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.register_tile import contraction_grain
-from stablexla.targets.cpu.convolution.channels_item import DepthwiseItem
-from stablexla.targets.cpu.convolution.features_item import ImplicitGemmItem
+from stablexla.targets.cpu.convolution.depthwise import DepthwiseItem
+from stablexla.targets.cpu.convolution.implicit_gemm import ImplicitGemmItem
 from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, plan_convolution
 from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel
 from stablexla.targets.cpu.emitters import emitter

@@ -32,9 +32,9 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.epilogue import ContractionScene
-from stablexla.targets.cpu.contraction.panels import ElementLoad
-from stablexla.targets.cpu.contraction.products import Widen
-from stablexla.targets.cpu.convolution.place import ItemCoordinates, PackedLhs
+from stablexla.targets.cpu.contraction.dot_instructions import Widen
+from stablexla.targets.cpu.contraction.packing import ElementLoad
+from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs
 from stablexla.targets.cpu.convolution.plan import ConvolutionSizes
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunctions

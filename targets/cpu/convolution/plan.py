@@ -10,7 +10,7 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, WindowDimension
 from stablexla.targets.codegen.match.epilogue import stores_vectors
 from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, RegisterTile
-from stablexla.targets.cpu.convolution.tiles import choose_pixel_tile
+from stablexla.targets.cpu.convolution.micro_kernel import choose_pixel_tile
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits, units_of
 
 # Bytes on an item's stack: packed lhs under its windows, and staged sums.

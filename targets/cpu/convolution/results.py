@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from stablexla.targets.codegen.emission import Value, alloca, index, load, loop, minimum, store, transpose_registers
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
-from stablexla.targets.cpu.convolution.place import ItemCoordinates
+from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates
 from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
 
 

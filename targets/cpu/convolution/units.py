@@ -13,7 +13,7 @@ from stablexla.targets.codegen.emission import Index, Value, bits_of, fma, lanes
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
 from stablexla.targets.codegen.match.epilogue import accumulator_type
-from stablexla.targets.cpu.contraction.products import (
+from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
     MultiplyAdd,
     Widen,
@@ -21,7 +21,7 @@ from stablexla.targets.cpu.contraction.products import (
     choose_multiply_add,
     load_group,
 )
-from stablexla.targets.cpu.contraction.products import vector_multiply_add as without_tiles
+from stablexla.targets.cpu.contraction.dot_instructions import vector_multiply_add as without_tiles
 
 
 @dataclass(frozen=True)

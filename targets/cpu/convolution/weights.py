@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from stablexla.targets.codegen.emission import Index, Value, index, lanes_of, loop, minimum, store, transpose_registers
 from stablexla.targets.codegen.match.epilogue import ContractionScene
-from stablexla.targets.cpu.contraction.panels import PackedPanels, PackingSource, pack_panels
-from stablexla.targets.cpu.contraction.units import UnitLayout, UnitSource
-from stablexla.targets.cpu.contraction.units import pack_unit_panels as pack_groups
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.cpu.contraction.packing_units import UnitLayout, UnitSource
+from stablexla.targets.cpu.contraction.packing_units import pack_unit_panels as pack_groups
 from stablexla.targets.cpu.convolution.packing import ConvolutionOperand
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunctions

@@ -17,7 +17,14 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Store, analyze_nest, collapse_loops, in_place
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.scope import LoopScope, body_cost, lanes_for, widest_lanes
-from stablexla.targets.codegen.sweeps import LoopPart, WorkItems, estimate_ns, grain_of, unroll_factor, vector_loop
+from stablexla.targets.codegen.vector_loops import (
+    LoopPart,
+    WorkItems,
+    estimate_ns,
+    grain_of,
+    unroll_factor,
+    vector_loop,
+)
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long innermost loop; a multiple of every vector width and unroll factor.

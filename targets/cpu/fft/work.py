@@ -13,7 +13,7 @@ from stablexla.targets.codegen.emission import Value, alloca, emitting, index, l
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import element_bytes
-from stablexla.targets.codegen.sweeps import grain_of
+from stablexla.targets.codegen.vector_loops import grain_of
 from stablexla.targets.codegen.views import as_parts
 from stablexla.targets.cpu.fft.columns import Tables
 from stablexla.targets.cpu.fft.numbers import PlanarArray

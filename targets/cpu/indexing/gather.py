@@ -31,7 +31,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.gather import GatherAxis
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
-from stablexla.targets.codegen.sweeps import estimate_ns, grain_of, unroll_factor, vector_loop
+from stablexla.targets.codegen.vector_loops import estimate_ns, grain_of, unroll_factor, vector_loop
 from stablexla.targets.cpu.emitters import emitter
 
 LINE = 64

@@ -39,7 +39,7 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
-from stablexla.targets.codegen.sweeps import WORTHWHILE_NS, unroll_factor, vector_loop
+from stablexla.targets.codegen.vector_loops import WORTHWHILE_NS, unroll_factor, vector_loop
 from stablexla.targets.cpu.emitters import emitter
 
 LINE = 64

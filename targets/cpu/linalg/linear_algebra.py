@@ -14,9 +14,9 @@ from stablexla.targets.codegen.emission import Value, alloca, branch, constant, 
 from stablexla.targets.codegen.emission import load as load_from
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.sweeps import grain_of
+from stablexla.targets.codegen.vector_loops import grain_of
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.cpu.linalg.lanes import emit_cholesky_in_lanes, emit_solve_in_lanes
+from stablexla.targets.cpu.linalg.batched import emit_cholesky_in_lanes, emit_solve_in_lanes
 from stablexla.targets.host.fortran import (
     FortranFunction,
     address_at,

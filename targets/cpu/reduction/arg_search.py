@@ -39,7 +39,7 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.reductions import ArgReduction
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
 from stablexla.targets.codegen.scope import LoopScope
-from stablexla.targets.codegen.sweeps import WorkItems, estimate_ns, grain_of
+from stablexla.targets.codegen.vector_loops import WorkItems, estimate_ns, grain_of
 from stablexla.targets.cpu.emitters import emitter
 
 # Vectors of a block and of one iteration (unroll factor), and the prefetch distance. 4096 rows of 4096 floats take

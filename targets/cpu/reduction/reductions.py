@@ -30,9 +30,9 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.reductions import ArgReduction, IndependentReductions, VectorReduction
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
 from stablexla.targets.codegen.scope import LoopScope, lanes_for
-from stablexla.targets.codegen.sums.blocked import LONGEST_RUNNING_SUM
+from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.codegen.sums.stored import CompensatedSums
-from stablexla.targets.codegen.sweeps import (
+from stablexla.targets.codegen.vector_loops import (
     LoopPart,
     Totals,
     WorkItems,

@@ -28,7 +28,7 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.reductions import IndependentReductions, SequentialReduction, VectorReduction
 from stablexla.targets.codegen.row_passes import RowPass, RowPasses, in_place_pairs, rematerialize_all, schedule_rows
 from stablexla.targets.codegen.scope import LoopScope, lanes_for
-from stablexla.targets.codegen.sweeps import (
+from stablexla.targets.codegen.vector_loops import (
     Totals,
     WorkItems,
     carried_loop,

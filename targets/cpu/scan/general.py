@@ -9,9 +9,9 @@ from __future__ import annotations
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.cpu.scan.lines import emit_line_scan
-from stablexla.targets.cpu.scan.rows import emit_row_scan
-from stablexla.targets.cpu.scan.work import ScanPlan, match_combiner
+from stablexla.targets.cpu.scan.combiner import ScanPlan, match_combiner
+from stablexla.targets.cpu.scan.contiguous import emit_line_scan
+from stablexla.targets.cpu.scan.strided import emit_row_scan
 
 
 @emitter("scan")

@@ -13,8 +13,8 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.targets.codegen.emission import Value, alloca, constant, index, load_lanes, loop, minimum, store_lanes
-from stablexla.targets.codegen.sums.cascade import BLOCK, block_levels
-from stablexla.targets.codegen.sweeps import LoopPart, vector_loop
+from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, block_levels
+from stablexla.targets.codegen.vector_loops import LoopPart, vector_loop
 
 Values = list[Value]
 

@@ -19,7 +19,7 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.sweeps import grain_of
+from stablexla.targets.codegen.vector_loops import grain_of
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.shared import SharedFunctions
 from stablexla.targets.cpu.sort.keys import SortKeys

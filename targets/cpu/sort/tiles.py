@@ -26,12 +26,12 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.sweeps import grain_of
+from stablexla.targets.codegen.vector_loops import grain_of
 from stablexla.targets.cpu.shared import SharedFunctions
 from stablexla.targets.cpu.sort.merge import ABREAST, RunMerger, merge_path_split
 from stablexla.targets.cpu.sort.network import network_ns, sort_columns
 from stablexla.targets.cpu.sort.rows import RestoreAlike, SortRows, any_bit
-from stablexla.targets.llvm.rolled import mark_no_unroll
+from stablexla.targets.llvm.no_unroll import mark_no_unroll
 
 # Columns that a row is cut into: at most of this length, and so that at most an eighth is padding.
 COLUMN, FILLING = 512, 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.match.attention_find import outline_attentions
+from stablexla.targets.codegen.match.attention_outline import outline_attentions
 from stablexla.targets.gpu.attention.tiles import takes_attention
 from stablexla.targets.gpu.chips import DEFAULT
 from stablexla.targets.pipeline.passes import module_pass

@@ -44,7 +44,7 @@ from stablexla.targets.gpu.contraction.mma_fragments import FragmentReader
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
 from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS, MmaOperand
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.ptx.instructions import (
+from stablexla.targets.gpu.ptx.inline_ptx import (
     commit_copies,
     copy_async,
     extend_to_i64,
@@ -55,7 +55,7 @@ from stablexla.targets.gpu.ptx.instructions import (
 )
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import WARP, block_index, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, thread_index
 
 Rows = Callable[[Value], tuple[Value, Value | None]]
 

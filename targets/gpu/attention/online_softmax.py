@@ -19,9 +19,9 @@ from stablexla.targets.codegen.loop_nest import Map, Node, Reduction, Ref, Scala
 from stablexla.targets.codegen.match.attention import Attention
 from stablexla.targets.codegen.reductions import IndependentReductions, VectorReduction
 from stablexla.targets.codegen.scope import LoopScope
-from stablexla.targets.codegen.sweeps import Totals
-from stablexla.targets.gpu.ptx.instructions import inline_ptx
-from stablexla.targets.gpu.threads.warps import reduce_warp
+from stablexla.targets.codegen.vector_loops import Totals
+from stablexla.targets.gpu.ptx.inline_ptx import inline_ptx
+from stablexla.targets.gpu.threads.warp_reductions import reduce_warp
 
 LOG2_E = 1.4426950408889634
 _CONVERSIONS = frozenset(["arith.truncf", "arith.extf"])

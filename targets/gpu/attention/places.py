@@ -26,7 +26,7 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.epilogue import load_converted
-from stablexla.targets.gpu.threads.threads import delinearize
+from stablexla.targets.gpu.threads.grid_stride import delinearize
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from stablexla.targets.gpu.chips import GpuName, shared_limit
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block_index, shared_buffer, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import block_index, shared_buffer, thread_index
 
 SIDE, ROWS, LANES = 16, 4, 4
 """Threads along each side of the score tile, queries of a thread, and vector width of loads."""

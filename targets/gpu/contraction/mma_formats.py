@@ -12,7 +12,7 @@ import mlir.ir as ir
 from stablexla.lowering.support.dot_algorithm import IN_TF32
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
-from stablexla.targets.gpu.ptx.instructions import i32, inline_ptx
+from stablexla.targets.gpu.ptx.inline_ptx import i32, inline_ptx
 
 INSTRUCTION_DEPTH_BYTES = 32
 """Bytes along k of one MMA instruction."""

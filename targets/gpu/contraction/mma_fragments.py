@@ -15,8 +15,8 @@ from stablexla.targets.codegen.emission import Value
 from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, INSTRUCTION_DEPTH_BYTES, ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
 from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS, MmaOperand
-from stablexla.targets.gpu.ptx.instructions import ldmatrix, load_shared, truncate_to_i32
-from stablexla.targets.gpu.threads.warps import WARP, thread_index
+from stablexla.targets.gpu.ptx.inline_ptx import ldmatrix, load_shared, truncate_to_i32
+from stablexla.targets.gpu.threads.warp_reductions import WARP, thread_index
 
 Registers = list[Value]
 

@@ -10,14 +10,14 @@ from mlir.dialects import gpu
 
 from stablexla.targets.codegen.emission import Index, Value, constant, index, select, split_index, when
 from stablexla.targets.codegen.match.contraction import ContractionAxis
-from stablexla.targets.codegen.sums.cascade import blocked_reduction
+from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.gpu.contraction.mma_formats import INSTRUCTION_DEPTH_BYTES, ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.contraction.mma_fragments import FragmentReader, Registers, accumulator_pairs
 from stablexla.targets.gpu.contraction.mma_loads import TileLoader
 from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS, BlockTiling, MmaOperand
 from stablexla.targets.gpu.contraction.register_tile import add_accumulators
-from stablexla.targets.gpu.ptx.instructions import commit_copies, shared_base, wait_for_copies
-from stablexla.targets.gpu.threads.warps import WARP, thread_index
+from stablexla.targets.gpu.ptx.inline_ptx import commit_copies, shared_base, wait_for_copies
+from stablexla.targets.gpu.threads.warp_reductions import WARP, thread_index
 
 STEPS = ROW_BYTES // INSTRUCTION_DEPTH_BYTES
 MAX_CHAIN = 256

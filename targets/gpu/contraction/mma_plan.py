@@ -8,7 +8,7 @@ from math import prod
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.gpu.chips import compute_capability, shared_limit
 from stablexla.targets.gpu.contraction.mma_formats import ROW_BYTES, MmaFormat
-from stablexla.targets.gpu.threads.warps import WARP
+from stablexla.targets.gpu.threads.warp_reductions import WARP
 
 FRAGMENT_ROWS = 16
 """Rows, or columns, of one fragment."""

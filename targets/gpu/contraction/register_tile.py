@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.targets.codegen.emission import Value, bits_of, constant, extract, fma, load, splat, vector_of
-from stablexla.targets.gpu.threads.warps import shared_buffer
+from stablexla.targets.gpu.threads.warp_reductions import shared_buffer
 
 SIDE = 16
 """Threads along each side of a block's tile."""

@@ -20,9 +20,9 @@ from stablexla.targets.codegen.emission import (
     when,
 )
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
-from stablexla.targets.codegen.sums.cascade import BLOCK, blocked_reduction
+from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, blocked_reduction
 from stablexla.targets.gpu.contraction.register_tile import add_accumulators
-from stablexla.targets.gpu.threads.warps import WARP, shuffle_xor, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import WARP, shuffle_xor, thread_index
 
 Range = tuple[Index, Index]
 UNROLLED = 4

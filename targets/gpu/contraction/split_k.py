@@ -12,10 +12,10 @@ from stablexla.targets.codegen.emission import Value, load, loop
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
-from stablexla.targets.gpu.contraction.store import lanes_for
+from stablexla.targets.gpu.contraction.epilogue import lanes_for
 from stablexla.targets.gpu.threads.arguments import kernel_function
+from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 
 def split_k_workspace(parts: int, sums: str, c: Contraction) -> tuple[tuple[str, int], ...]:

@@ -27,7 +27,7 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, match_contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type, stores_vectors
-from stablexla.targets.codegen.sums.cascade import blocked_reduction
+from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.contraction.register_tile import (
     DEPTH,
@@ -42,7 +42,7 @@ from stablexla.targets.gpu.contraction.register_tile import (
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block_index, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
 
 MOST_SHARED = 48 << 10
 

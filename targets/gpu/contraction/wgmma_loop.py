@@ -13,14 +13,14 @@ import mlir.ir as ir
 from mlir.dialects import arith, gpu
 
 from stablexla.targets.codegen.emission import Index, Value, constant
-from stablexla.targets.codegen.sums.cascade import blocked_reduction
+from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.gpu.contraction.mma_formats import FORMATS, INSTRUCTION_DEPTH_BYTES, ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.contraction.mma_fragments import accumulator_pairs
 from stablexla.targets.gpu.contraction.mma_loop import MAX_CHAIN, STEPS, PipelineStages
 from stablexla.targets.gpu.contraction.mma_plan import ALIGNED, FRAGMENT_ROWS, BlockTiling, MmaOperand
 from stablexla.targets.gpu.contraction.register_tile import add_accumulators
-from stablexla.targets.gpu.ptx.instructions import inline_ptx, shared_base, wait_for_copies
-from stablexla.targets.gpu.threads.warps import WARP, thread_index
+from stablexla.targets.gpu.ptx.inline_ptx import inline_ptx, shared_base, wait_for_copies
+from stablexla.targets.gpu.threads.warp_reductions import WARP, thread_index
 
 ROWS = 64
 SWIZZLED = 1 << 62

@@ -25,8 +25,8 @@ from stablexla.targets.gpu.convolution.implicit_gemm import (
 )
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
+from stablexla.targets.gpu.threads.grid_stride import global_thread, grid_threads
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import global_thread, grid_threads
 
 MOST_TAPS = 49
 """Windows of up to so many elements are unrolled."""

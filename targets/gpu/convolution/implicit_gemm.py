@@ -16,7 +16,7 @@ import mlir.ir as ir
 from stablexla.targets.codegen.emission import Index, Value, index, minimum
 from stablexla.targets.codegen.match.convolution import DilationPhase, MatchedConvolution, WindowDimension
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, ResultRow
-from stablexla.targets.gpu.threads.threads import delinearize
+from stablexla.targets.gpu.threads.grid_stride import delinearize
 
 
 @dataclass(frozen=True)

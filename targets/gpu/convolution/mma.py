@@ -16,19 +16,19 @@ from stablexla.targets.codegen.match.contraction import Contraction, Contraction
 from stablexla.targets.codegen.match.convolution import match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.gpu.chips import GpuName, compute_capability
+from stablexla.targets.gpu.contraction.epilogue import lanes_for, stage_accumulators, store_tile
+from stablexla.targets.gpu.contraction.mma import WAYS
+from stablexla.targets.gpu.contraction.mma_element_loads import ElementTileLoader
 from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES, MmaFormat, mma_format_of
-from stablexla.targets.gpu.contraction.mma_gather import ElementTileLoader
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, TileLoader, swizzles_pairs
 from stablexla.targets.gpu.contraction.mma_loop import PipelineStages
 from stablexla.targets.gpu.contraction.mma_plan import GemmPlan, MmaOperand, mma_operands, plan_gemm
-from stablexla.targets.gpu.contraction.store import lanes_for, stage_accumulators, store_tile
-from stablexla.targets.gpu.contraction.tensor_cores import WAYS
 from stablexla.targets.gpu.convolution.implicit_gemm import ImplicitGemm, convolution_is_empty, implicit_gemms
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.ptx.instructions import copy_async, extend_to_i64, i32, truncate_to_i32
+from stablexla.targets.gpu.ptx.inline_ptx import copy_async, extend_to_i64, i32, truncate_to_i32
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block_index, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
 
 LEAST, LEAST_DEPTH = 16, 32
 """Rows and output features (M, N), and products of a sum (K), from which tiles pay off."""

@@ -23,7 +23,7 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, stores_vectors
-from stablexla.targets.codegen.sums.cascade import blocked_reduction
+from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.contraction.register_tile import (
     DEPTH,
@@ -39,7 +39,7 @@ from stablexla.targets.gpu.convolution.implicit_gemm import ImplicitGemm, convol
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block_index, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
 
 STEPS = 4
 """Unroll factor along k."""

@@ -11,8 +11,8 @@ from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
+from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 BITS = 128
 MOST_LANES = 8

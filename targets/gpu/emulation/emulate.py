@@ -12,11 +12,11 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.support.operations import remap, walk
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
-from stablexla.targets.gpu.emulation.instructions import EmulatedInstructions
-from stablexla.targets.gpu.ptx.instructions import NAME
+from stablexla.targets.gpu.emulation.inline_ptx import EmulatedInstructions
+from stablexla.targets.gpu.ptx.inline_ptx import NAME
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.host.symbols import declare
-from stablexla.targets.llvm.parallel import PARALLEL_FOR
+from stablexla.targets.llvm.parallel_calls import PARALLEL_FOR
 from stablexla.targets.pipeline.passes import module_pass
 
 _IDS = ("gpu.block_id", "gpu.thread_id", "gpu.grid_dim", "gpu.block_dim")

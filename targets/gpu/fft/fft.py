@@ -30,7 +30,7 @@ from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.fft.lines import LARGEST_RADIX, ComplexValue, FftLines, FftLinesShape
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block_index
+from stablexla.targets.gpu.threads.warp_reductions import block_index
 
 ELEMENTS = 1024
 """Elements of a block, where lines are short."""

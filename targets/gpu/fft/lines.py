@@ -16,7 +16,7 @@ from mlir.dialects import gpu
 from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Pass, RealLine, Split
 from stablexla.lowering.kernels.fft.tables import Powers, Table, roots
 from stablexla.targets.codegen.emission import Value, constant, fma, index, load, loop, select, store
-from stablexla.targets.gpu.threads.warps import shared_buffer, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import shared_buffer, thread_index
 
 ComplexValue = tuple[Value, Value]
 """Complex value: real and imaginary part."""

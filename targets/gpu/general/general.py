@@ -16,8 +16,8 @@ from stablexla.lowering.support.operations import walk
 from stablexla.targets.codegen.general import allocations_to_scratch, bufferize_kernels, mark_noalias, run_passes
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.sizes import bytes_of
-from stablexla.targets.gpu.general.parallel_first import interchange_loops
-from stablexla.targets.gpu.general.phases import KernelSplitter, parts_of, ranges_of
+from stablexla.targets.gpu.general.loop_fission import KernelSplitter, parts_of, ranges_of
+from stablexla.targets.gpu.general.loop_interchange import interchange_loops
 from stablexla.targets.gpu.general.sums import block_summation
 
 LOOPS = "convert-linalg-to-parallel-loops,canonicalize,cse"

@@ -9,7 +9,7 @@ from mlir.dialects import arith, complex, memref, scf
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import defining, remap, walk
-from stablexla.targets.codegen.sums.cascade import BLOCK
+from stablexla.targets.codegen.sums.blocked_reduction import BLOCK
 from stablexla.targets.gpu.launch.launches import constant_value
 
 _SUMS = ("arith.addf", "complex.add")

@@ -15,8 +15,8 @@ from stablexla.targets.codegen.match.gather import GatherAxis
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
+from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 BITS, MOST_LANES = 128, 16
 

@@ -18,13 +18,13 @@ from stablexla.targets.codegen.emission import Value, index, loop, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.indexing.scatter_owned import OwnerBlocks, write_owner_blocks
+from stablexla.targets.gpu.indexing.scatter_owner_blocks import OwnerBlocks, write_owner_blocks
 from stablexla.targets.gpu.indexing.scatter_windows import ScatterPlan, ScatterWindows
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.body_copies import element_loads
+from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
 from stablexla.targets.gpu.threads.launch import THREADS, Launch
-from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
-from stablexla.targets.gpu.threads.warps import thread_index
+from stablexla.targets.gpu.threads.scalar_clones import element_loads
+from stablexla.targets.gpu.threads.warp_reductions import thread_index
 
 ATOMIC = {
     **{name: name for name in ("addi", "andi", "ori", "xori")},

@@ -15,7 +15,7 @@ from stablexla.lowering.support.operations import walk
 from stablexla.lowering.support.storage import from_storage
 from stablexla.targets.codegen.emission import Value, constant, index, load, split_index, store
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
-from stablexla.targets.gpu.threads.body_copies import ScalarClones, element_loads
+from stablexla.targets.gpu.threads.scalar_clones import ScalarClones, element_loads
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from mlir.dialects import scf, tensor
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk
-from stablexla.targets.gpu.launch.scalars import is_scalar_computation
+from stablexla.targets.gpu.launch.device_scalars import is_scalar_computation
 from stablexla.targets.host.emitters import HOST_EMITTERS
 from stablexla.targets.pipeline.passes import module_pass
 

@@ -10,7 +10,7 @@ import warnings
 import mlir.ir as ir
 
 from stablexla.targets.gpu.emit import ON_HOST
-from stablexla.targets.gpu.launch.code import GpuCode
+from stablexla.targets.gpu.launch.gpu_code import GpuCode
 from stablexla.targets.gpu.launch.launches import LaunchTable
 from stablexla.targets.llvm.engine import machine_code
 from stablexla.targets.llvm.options import CpuOptions

@@ -32,7 +32,7 @@ from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.linalg.square_tiles import THREADS, SquareTile, own_elements, subtract_products, tile_rows
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block_index, shared_buffer, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import block_index, shared_buffer, thread_index
 
 ROWS = 128
 """Rows below the diagonal tile that are solved at a time."""

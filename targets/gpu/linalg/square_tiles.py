@@ -12,7 +12,7 @@ import mlir.ir as ir
 
 from stablexla.lowering.rules.linear_algebra import Field
 from stablexla.targets.codegen.emission import Value, bits_of, load, loop, store
-from stablexla.targets.gpu.threads.warps import shared_buffer, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import shared_buffer, thread_index
 
 THREADS = 256
 # (row, column) -> element.

@@ -21,7 +21,7 @@ from stablexla.targets.gpu.linalg.cholesky import NAMES
 from stablexla.targets.gpu.linalg.square_tiles import THREADS, SquareTile, own_elements, subtract_products, tile_rows
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block_index, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
 
 
 @gpu_emitter("triangular_solve")

@@ -19,7 +19,7 @@ from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import block_index, shared_buffer, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import block_index, shared_buffer, thread_index
 
 TILE, ROWS = 32, 8
 PITCH = TILE + 1

@@ -12,7 +12,7 @@ from stablexla.dialects.errors import CompileError
 from stablexla.lowering.support.operations import walk
 from stablexla.targets.gpu.chips import DEFAULT, MAX_BLOCK_THREADS, shared_limit
 from stablexla.targets.gpu.launch.launches import kernel_of, launch_of
-from stablexla.targets.gpu.ptx.selected import is_selectable, selection_name
+from stablexla.targets.gpu.ptx.selectable import is_selectable, selection_name
 from stablexla.targets.pipeline.passes import module_pass
 
 INTRINSICS = {

@@ -15,12 +15,12 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.loop_nest import analyze_nest
 from stablexla.targets.codegen.reductions import SequentialReduction
 from stablexla.targets.codegen.row_passes import RowPass, RowPasses, rematerialize_all, schedule_rows
-from stablexla.targets.codegen.sums.cascade import blocked_reduction
-from stablexla.targets.codegen.sweeps import Totals, flat
+from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
+from stablexla.targets.codegen.vector_loops import Totals, flat
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.reduction.block_reductions import ReductionPlan, ReductionThread, plan_reduction
 from stablexla.targets.gpu.reduction.rows import combiner_of
-from stablexla.targets.gpu.reduction.walks import ReductionPlan, ReductionThread, plan_reduction
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
 

@@ -17,14 +17,14 @@ from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
 from stablexla.targets.codegen.reductions import SequentialReduction, VectorReduction
 from stablexla.targets.codegen.row_passes import RowPass, RowPasses, rematerialize_all, schedule_rows
 from stablexla.targets.codegen.scope import LoopScope
-from stablexla.targets.codegen.sums.cascade import blocked_reduction
-from stablexla.targets.codegen.sweeps import Totals, WorkItems, flat, reduction_tree
+from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
+from stablexla.targets.codegen.vector_loops import Totals, WorkItems, flat, reduction_tree
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
+from stablexla.targets.gpu.threads.grid_stride import delinearize
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import delinearize
-from stablexla.targets.gpu.threads.warps import (
+from stablexla.targets.gpu.threads.warp_reductions import (
     WARP,
     Join,
     block_index,

@@ -10,7 +10,7 @@ from mlir.dialects import arith
 from stablexla.lowering.support.operations import walk
 from stablexla.targets.codegen.emission import Value, bits_of, constant, is_float, load, store
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
-from stablexla.targets.gpu.threads.body_copies import ScalarClones, element_loads
+from stablexla.targets.gpu.threads.scalar_clones import ScalarClones, element_loads
 
 Values = list[Value]
 

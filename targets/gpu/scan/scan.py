@@ -8,9 +8,9 @@ from __future__ import annotations
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.scan.columns import emit_columns
-from stablexla.targets.gpu.scan.lines import emit_lines
+from stablexla.targets.gpu.scan.contiguous import emit_lines
 from stablexla.targets.gpu.scan.plan import ScanPlan
+from stablexla.targets.gpu.scan.strided import emit_columns
 
 
 @gpu_emitter("scan")

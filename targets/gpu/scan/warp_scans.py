@@ -10,7 +10,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.targets.codegen.emission import Value, select
-from stablexla.targets.gpu.threads.warps import WARP, Join, shuffle_xor, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import WARP, Join, shuffle_xor, thread_index
 
 
 def scan_warp(values: list[Value], join: Join, nothing: list[Value]) -> tuple[list[Value], list[Value]]:

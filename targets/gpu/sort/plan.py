@@ -9,7 +9,7 @@ import mlir.ir as ir
 from stablexla.lowering.support.operations import defining, walk
 from stablexla.targets.codegen.emission import Value, bits_of, constant
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
-from stablexla.targets.gpu.threads.body_copies import ScalarClones, element_loads
+from stablexla.targets.gpu.threads.scalar_clones import ScalarClones, element_loads
 
 Values = list[Value]
 EACH = 8

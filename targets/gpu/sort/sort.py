@@ -35,7 +35,7 @@ from stablexla.targets.gpu.sort.merge import MergeRuns, Read, cuts_fit, merge_el
 from stablexla.targets.gpu.sort.plan import EACH, FEWEST_SLOTS, NUMBERS_BYTES, SortElements, SortPlan, Values
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import WARP, block_index, reduce_block, shared_buffer, thread_index
+from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, reduce_block, shared_buffer, thread_index
 
 
 @gpu_emitter("sort_rows")

@@ -32,8 +32,8 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
+from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.threads import delinearize, global_thread, grid_threads
 
 # (indices along the axes so far, loop-carried values) -> loop-carried values.
 _Turn = Callable[[list[Value], list[Value]], list[Value]]

@@ -14,7 +14,7 @@ from stablexla.targets.gpu.chips import CHIPS, SHARED_KIB, GpuName, compute_capa
 from stablexla.targets.gpu.ptx.to_ptx import check_nvvm
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warps import shared_buffer
+from stablexla.targets.gpu.threads.warp_reductions import shared_buffer
 from stablexla.targets.runtime.gpu_driver import device_chips
 
 

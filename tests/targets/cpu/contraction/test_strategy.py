@@ -248,11 +248,11 @@ def test_the_order_of_additions_does_not_depend_on_threads() -> None:
 PATHS = {
     "short": ("emit_short", "mk,kn->mn", (20, 37, 19)),
     "packed rhs": ("emit_short", "mk,nk->mn", (20, 37, 19)),
-    "dots": ("emit_dots", "mk,nk->mn", (2, 37, 83)),
-    "dots turned": ("emit_dots", "mk,nk->mn", (37, 2, 83)),
-    "dots with copied lhs": ("emit_dots", "km,nk->mn", (5, 37, 163)),
-    "rows": ("emit_rows", "mk,kn->mn", (2, 1101, 83)),
-    "many rows": ("emit_rows", "km,kn->mn", (11, 301, 83)),
+    "dots": ("emit_skinny_dots", "mk,nk->mn", (2, 37, 83)),
+    "dots turned": ("emit_skinny_dots", "mk,nk->mn", (37, 2, 83)),
+    "dots with copied lhs": ("emit_skinny_dots", "km,nk->mn", (5, 37, 163)),
+    "rows": ("emit_skinny_rows", "mk,kn->mn", (2, 1101, 83)),
+    "many rows": ("emit_skinny_rows", "km,kn->mn", (11, 301, 83)),
     "packed": ("emit_packed", "mk,nk->mn", (20, 37, 600)),
     "packed lhs": ("emit_packed", "km,kn->mn", (20, 37, 600)),
 }

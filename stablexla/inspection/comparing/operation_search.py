@@ -1,0 +1,212 @@
+"""The first search: each operation is judged on the values of our own run.
+
+Values are computed in batches, each by a program that returns them, to bound memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.inspection.comparing.findings import RegionStep
+from stablexla.inspection.comparing.runs import Run
+from stablexla.inspection.comparing.ways import Compiled, Way
+from stablexla.inspection.judging.verdicts import Judge, distance_in_ulp
+from stablexla.inspection.places import Place
+from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, ProgramOperation
+from stablexla.processes.questions import Refusal
+
+Array = npt.NDArray[Any]
+Values = dict[Any, Array]
+# Relative tolerance of results of whole programs: both round, and sum in orders of their own.
+TOLERANCES = {64: 1e-12, 32: 1e-5, 16: 1e-2, 8: 0.15, 6: 0.3, 4: 0.5}
+FEW_ULP = 4.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """An operation whose result is wrong, and the values that show it.
+
+    Attributes:
+        program: where the operation stands.
+        unit: the operation.
+        result: which of its results.
+        operands: the values of `unit.reads`.
+        actual, wanted: the result here and as it should be.
+        wrong: which elements are wrong, flat.
+        turns: loops and branches around it.
+        context: the program that returned the wrong result, and its arguments.
+    """
+
+    program: FlatProgram
+    unit: ProgramOperation
+    result: int
+    operands: list[Array]
+    actual: Array
+    wanted: Array
+    wrong: Array
+    turns: tuple[RegionStep, ...] = ()
+    context: tuple[ir.Module, list[Array]] | None = None
+
+
+Progress = Callable[[str, int, int], None]
+
+
+def no_progress(what: str, done: int, of: int) -> None:
+    """Ignore progress."""
+
+
+@dataclass
+class Search:
+    """The search for the first wrong operation, in a program and in regions.
+
+    Attributes:
+        ours: the way under test.
+        other: the reference.
+        judge: decides which results are wrong.
+        byte_limit: bytes of values that are held at a time.
+        tolerance: how far values may be apart that several operations made, as a part of the largest.
+        progress: is told how many operations are done.
+        refused: operations that were not judged: name and reason, and where they stand.
+        judged: how many operations were.
+        added_up: loops and branches whose results differ though each of their operations is right.
+        returned: those values among the program's results that were had on the way.
+    """
+
+    ours: Compiled
+    other: Way
+    judge: Judge
+    byte_limit: int = 256 << 20
+    tolerance: float | None = None
+    progress: Progress = no_progress
+    refused: dict[tuple[str, str], list[Place]] = field(default_factory=dict)
+    judged: int = 0
+    added_up: list[Place] = field(default_factory=list)
+    returned: Values = field(default_factory=dict)
+
+    def first_wrong(
+        self, program: FlatProgram, arguments: Sequence[Array], turns: tuple[RegionStep, ...] = ()
+    ) -> Found | None:
+        """Return the first wrong operation of a program, in program order."""
+        run = Run(self.ours, program, arguments)
+        for unit in program.units:
+            if not unit.is_judged and unit.results and unit.op.name not in SOURCES:
+                self._refuse(unit, unit.why_not)
+        for batch in run.batches(self.byte_limit):
+            if not turns:
+                self.progress("operations judged", batch[0].number, len(program.units))
+            found = self._judge_batch(run, batch, turns)
+            if found is not None:
+                return found
+        return None
+
+    def _judge_batch(self, run: Run, batch: list[ProgramOperation], turns: tuple[RegionStep, ...]) -> Found | None:
+        values = run.values(batch)
+        if isinstance(values, Refusal):
+            return self._in_halves(run, batch, turns, f"stablexla: {values}")
+        program = run.program
+        if not turns:
+            self.returned |= {v: values[v] for v in program.returns if v in values}
+        wanted = self._wanted(program, batch, values)
+        for unit in batch:
+            results = wanted[unit.number]
+            if isinstance(results, Refusal):
+                self._refuse(unit, f"{self.other.name}: {results}")
+                continue
+            self.judged += 1
+            found = self._judge(program, unit, values, results, turns)
+            if found is not None:
+                return replace(found, context=run.last) if found.program is program else found
+        return None
+
+    def _in_halves(
+        self, run: Run, batch: list[ProgramOperation], turns: tuple[RegionStep, ...], reason: str
+    ) -> Found | None:
+        if len(batch) == 1:
+            self._refuse(batch[0], reason)
+            return None
+        middle = len(batch) // 2
+        for half in (batch[:middle], batch[middle:]):
+            found = self._judge_batch(run, half, turns)
+            if found is not None:
+                return found
+        return None
+
+    def _wanted(
+        self, program: FlatProgram, units: list[ProgramOperation], values: Values
+    ) -> dict[int, list[Array] | Refusal]:
+        """Return the reference's results for the same operands, by operation; batches that it refuses are halved."""
+        replay = program.apart(units)
+        found = self.other.run(replay.module, [values[v] for v in replay.taken])
+        if isinstance(found, Refusal):
+            if len(units) == 1:
+                return {units[0].number: found}
+            middle = len(units) // 2
+            return self._wanted(program, units[:middle], values) | self._wanted(program, units[middle:], values)
+        results: dict[int, list[Array] | Refusal] = {}
+        for unit in units:
+            results[unit.number], found = found[: len(unit.results)], found[len(unit.results) :]
+        return results
+
+    def _judge(
+        self,
+        program: FlatProgram,
+        unit: ProgramOperation,
+        values: Values,
+        results: list[Array],
+        turns: tuple[RegionStep, ...],
+    ) -> Found | None:
+        operands = [values[v] for v in unit.reads]
+        if unit.op.name in CONTROL:
+            return self._judge_control(program, unit, operands, [values[r] for r in unit.results], results, turns)
+        by_position = [values[v] for v in unit.op.operands]
+        for number, (value, wanted) in enumerate(zip(unit.results, results, strict=True)):
+            verdict = self.judge.verdict(program, unit, operands, number, values[value], wanted, by_position)
+            if verdict.wrong.any():
+                return Found(program, unit, number, operands, values[value], wanted, verdict.wrong, turns)
+        return None
+
+    def _judge_control(
+        self,
+        program: FlatProgram,
+        unit: ProgramOperation,
+        operands: list[Array],
+        actual: list[Array],
+        wanted: list[Array],
+        turns: tuple[RegionStep, ...],
+    ) -> Found | None:
+        from stablexla.inspection.comparing.region_search import look_inside  # which searches again
+
+        if all(not exceeds_rounding(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
+            return None
+        found = look_inside(self, program, unit, operands, actual, wanted, turns)
+        if found is None:
+            self.added_up.append(unit.place)
+        return found
+
+    def _refuse(self, unit: ProgramOperation, reason: str) -> None:
+        self.refused.setdefault((unit.name, reason), []).append(unit.place)
+
+
+def exceeds_rounding(ours: Array, theirs: Array, tolerance: float | None = None) -> Array:
+    """Return which elements, flat, of values of several operations differ by more than rounding allows."""
+    element = BY_DTYPE[ours.dtype]
+    if not (element.is_float or element.is_complex):
+        return np.asarray((ours != theirs).reshape(-1))
+    part = TOLERANCES[element.part.bits] if tolerance is None else tolerance
+    kind = np.complex128 if element.is_complex else np.float64
+    with np.errstate(all="ignore"):
+        a, b = ours.astype(kind).reshape(-1), theirs.astype(kind).reshape(-1)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+        near = np.abs(a - b) <= part * scale
+        wrong = ~(same | near)
+        if tolerance is None and wrong.any():
+            wrong &= distance_in_ulp(ours, theirs) > FEW_ULP
+    return np.asarray(wrong)

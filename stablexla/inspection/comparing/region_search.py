@@ -1,0 +1,253 @@
+"""The search inside loops and branches: the first wrong iteration, and the wrong operation in it.
+
+A loop that also stops after n iterations gives the state after each of them, as in our own loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+import numpy.typing as npt
+from jaxlib.mlir.dialects import stablehlo
+
+from stablexla.inspection.comparing.findings import RegionStep
+from stablexla.inspection.program import FlatProgram, ProgramOperation, copy_into, make_module
+from stablexla.processes.questions import Refusal
+
+if TYPE_CHECKING:
+    from stablexla.inspection.comparing.operation_search import Found, Search
+
+Array = npt.NDArray[Any]
+EVERY = np.int64(1 << 62)
+MOST_TURNS_ONE_BY_ONE = 200
+
+
+def look_inside(
+    search: Search,
+    program: FlatProgram,
+    unit: ProgramOperation,
+    operands: list[Array],
+    actual: list[Array],
+    wanted: list[Array],
+    turns: tuple[RegionStep, ...],
+) -> Found | None:
+    """The first wrong operation in the regions of one whose results differ; the operation itself where all in it are
+    right, and yet its result differs; None where only rounding accumulates."""
+    inner = _RegionSearch(search, program, unit, operands, turns)
+    found = inner.loop() if unit.op.name == "stablehlo.while" else inner.branch()
+    if found is not None:
+        return found
+    here = inner.again()
+    if isinstance(here, Refusal) or not _first_apart(search, actual, here):
+        return None
+    return inner.itself(actual, wanted, turns)
+
+
+class _RegionSearch:
+    """The regions of one operation, whose operands are known."""
+
+    def __init__(
+        self,
+        search: Search,
+        program: FlatProgram,
+        unit: ProgramOperation,
+        operands: list[Array],
+        turns: tuple[RegionStep, ...],
+    ) -> None:
+        self._search, self._program, self._unit, self._turns = search, program, unit, turns
+        self._values = dict(zip(unit.reads, operands, strict=True))
+        own = list(unit.op.operands)
+        self._outside = [v for v in unit.reads if v not in own or _is_captured(unit, v)]
+
+    # ---- branches --------------------------------------------------------------------------------------------------
+
+    def branch(self) -> Found | None:
+        """Search the branch that was taken."""
+        number = self._branch_number()
+        place = RegionStep(self._unit.name, self._unit.place, f"branch {number}")
+        region = FlatProgram.of_region(self._unit.op.regions[number], self._outside, self._program)
+        return self._search.first_wrong(region, self._captured(), (*self._turns, place))
+
+    def _branch_number(self) -> int:
+        index = self._values[self._unit.op.operands[0]]
+        count = len(self._unit.op.regions)
+        if self._unit.op.name == "stablehlo.if":
+            return 0 if bool(index) else 1
+        return int(index) if 0 <= int(index) < count else count - 1
+
+    # ---- loops -----------------------------------------------------------------------------------------------------
+
+    def loop(self) -> Found | None:
+        """Find the first wrong iteration, and search it."""
+        module = self._stopping()
+        ours, other = _runner(self._search.ours, module), _runner(self._search.other, module)
+        start = [self._values[v] for v in self._unit.op.operands]
+        last = ours(self._given(start, EVERY))
+        if isinstance(last, Refusal):
+            return None
+        count = int(last[-1])
+        turn = self._first_turn(ours, other, start, count)
+        if turn is None:
+            return None
+        before = ours(self._given(start, np.int64(turn)))
+        if isinstance(before, Refusal):
+            return None
+        return self._in_turn(turn, before[:-1], ours, other)
+
+    def _first_turn(
+        self, ours: Callable[..., Any], other: Callable[..., Any], start: list[Array], count: int
+    ) -> int | None:
+        """Return the number of the first iteration, from 0, that is wrong for the same state."""
+        low, high = 0, count + 1  # after `low` iterations both agree, after `high` they do not
+        while high - low > 1:
+            middle = (low + high) // 2
+            self._search.progress("turns of a loop", middle, count)
+            states = [run(self._given(start, np.int64(middle))) for run in (ours, other)]
+            if any(isinstance(s, Refusal) for s in states) or _first_apart(self._search, *states):
+                high = middle
+            else:
+                low = middle
+        if self._turn_is_wrong(low, start, ours, other):
+            return low
+        few = range(min(count + 1, MOST_TURNS_ONE_BY_ONE))
+        return next((n for n in few if self._turn_is_wrong(n, start, ours, other)), None)
+
+    def _turn_is_wrong(
+        self, turn: int, start: list[Array], ours: Callable[..., Any], other: Callable[..., Any]
+    ) -> bool:
+        before = ours(self._given(start, np.int64(turn)))
+        after = ours(self._given(start, np.int64(turn + 1)))
+        if isinstance(before, Refusal) or isinstance(after, Refusal):
+            return False
+        wanted = other(self._given(before[:-1], np.int64(1)))
+        if isinstance(wanted, Refusal):
+            return False
+        made = int(after[-1]) - int(before[-1])
+        return made != int(wanted[-1]) or bool(_first_apart(self._search, after[:-1], wanted[:-1]))
+
+    def _in_turn(
+        self, turn: int, state: list[Array], ours: Callable[..., Any], other: Callable[..., Any]
+    ) -> Found | None:
+        turns = (*self._turns, RegionStep(self._unit.name, self._unit.place, f"turn {turn}"))
+        for region in self._unit.op.regions:
+            inner = FlatProgram.of_region(region, self._outside, self._program)
+            found = self._search.first_wrong(inner, [*state, *self._captured()], turns)
+            if found is not None:
+                return found
+        made, wanted = (run(self._given(state, np.int64(1))) for run in (ours, other))
+        if isinstance(made, Refusal) or isinstance(wanted, Refusal):
+            return None
+        self._values |= dict(zip(self._unit.op.operands, state, strict=True))
+        return self.itself(made[:-1], wanted[:-1], turns)
+
+    def _stopping(self) -> ir.Module:
+        """Return the loop with one more parameter, the largest number of iterations, and one more
+        result, the number of iterations."""
+        op = self._unit.op
+        with self._program.module.context, ir.Location.unknown():
+            i64 = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))
+            taken = [*op.operands, *self._outside]
+
+            def fill(arguments: list[Any]) -> list[Any]:
+                count = len(op.operands)
+                mapping = dict(zip(self._outside, arguments[count:-1], strict=True))
+                zero, one = (_scalar(n, i64) for n in (0, 1))
+                loop = ir.Operation.create(
+                    "stablehlo.while",
+                    results=[*(r.type for r in op.results), i64],
+                    operands=[*arguments[:count], zero],
+                    regions=2,
+                )
+                types = [r.type for r in loop.results]
+                blocks = [r.blocks.append(*types, arg_locs=[ir.Location.unknown()] * len(types)) for r in loop.regions]
+                _fill_condition(blocks[0], op.regions[0].blocks[0], mapping, arguments[-1])
+                _fill_body(blocks[1], op.regions[1].blocks[0], mapping, one)
+                return list(loop.results)
+
+            return make_module(self._program.module, [*(v.type for v in taken), i64], fill)
+
+    def _given(self, state: Sequence[Array], turns: np.int64) -> list[Array]:
+        return [*state, *self._captured(), np.asarray(turns)]
+
+    def _captured(self) -> list[Array]:
+        return [self._values[v] for v in self._outside]
+
+    # ---- the operation itself --------------------------------------------------------------------------------------
+
+    def again(self) -> list[Array] | Refusal:
+        """Return the operation's results by our own way, as a program by itself."""
+        replay = self._program.apart([self._unit])
+        return self._search.ours.run(replay.module, [self._values[v] for v in replay.taken])
+
+    def itself(self, actual: list[Array], wanted: list[Array], turns: tuple[RegionStep, ...]) -> Found | None:
+        """Return the operation itself as the wrong one."""
+        from stablexla.inspection.comparing.operation_search import Found, exceeds_rounding
+
+        for number, (ours, theirs) in enumerate(zip(actual, wanted, strict=True)):
+            wrong = exceeds_rounding(ours, theirs, self._search.tolerance)
+            if wrong.any():
+                operands = [self._values[v] for v in self._unit.reads]
+                return Found(self._program, self._unit, number, operands, ours, theirs, wrong, turns)
+        return None
+
+
+def _fill_condition(block: Any, source: Any, outside: dict[Any, Any], limit: Any) -> None:
+    """Write the loop's own condition, and a limit of iterations."""
+    (holds,) = _copied(block, source, outside)
+    counter = block.arguments[len(block.arguments) - 1]
+    with ir.InsertionPoint(block):
+        less, signed = stablehlo.ComparisonDirectionAttr.get("LT"), stablehlo.ComparisonTypeAttr.get("SIGNED")
+        stablehlo.return_([stablehlo.and_(holds, stablehlo.compare(counter, limit, less, compare_type=signed))])
+
+
+def _fill_body(block: Any, source: Any, outside: dict[Any, Any], one: Any) -> None:
+    """Write the loop's own body, with a counter of iterations."""
+    results = _copied(block, source, outside)
+    counter = block.arguments[len(block.arguments) - 1]
+    with ir.InsertionPoint(block):
+        stablehlo.return_([*results, stablehlo.add(counter, one)])
+
+
+def _copied(block: Any, source: Any, outside: dict[Any, Any]) -> list[Any]:
+    """Copy a block's operations but the terminator; return the terminator's operands."""
+    mapping = dict(outside) | dict(zip(source.arguments, list(block.arguments)[:-1], strict=True))
+    *operations, terminator = (view.operation for view in source.operations)
+    for op in operations:
+        copy_into(block, op, mapping)
+    return [mapping[v] for v in terminator.operands]
+
+
+def _scalar(number: int, type_: Any) -> Any:
+    value = ir.DenseElementsAttr.get(np.asarray(np.int64(number)), type=type_)
+    return ir.Operation.create("stablehlo.constant", results=[type_], attributes={"value": value}).result
+
+
+def _is_captured(unit: ProgramOperation, value: Any) -> bool:
+    """Return whether the regions of an operation read a value that is also an operand."""
+    return any(use.owner.operation != unit.op for use in value.uses if _within(use.owner.operation, unit.op))
+
+
+def _within(op: Any, holder: Any) -> bool:
+    found: Any = op
+    while found is not None and found != holder:
+        found = found.parent.operation if found.parent is not None else None
+    return found is not None
+
+
+def _runner(way: Any, module: ir.Module) -> Callable[[Sequence[Array]], Any]:
+    prepared = way.prepare(module) if hasattr(way, "prepare") else None
+    if prepared is None:
+        return lambda arguments: way.run(module, arguments)
+    if isinstance(prepared, Refusal):
+        return lambda arguments: prepared
+    made: Callable[[Sequence[Array]], Any] = prepared
+    return made
+
+
+def _first_apart(search: Search, ours: Any, theirs: Any) -> bool:
+    from stablexla.inspection.comparing.operation_search import exceeds_rounding
+
+    return any(exceeds_rounding(a, b, search.tolerance).any() for a, b in zip(ours, theirs, strict=True))

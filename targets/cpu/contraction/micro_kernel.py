@@ -1,0 +1,202 @@
+"""Packed GEMM: micro-kernel, macro-kernel and packing as functions that all contractions of an element type share.
+
+Sizes and addresses are arguments: a module with products of many shapes holds the micro-kernel's code once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    alloca,
+    branch,
+    constant,
+    index,
+    load,
+    loop,
+    minimum,
+    prefetch,
+    select,
+    store,
+    vector_of,
+)
+from stablexla.targets.codegen.match.epilogue import load_converted
+from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add, spill_tile
+from stablexla.targets.cpu.shared import SharedFunctions
+
+
+@dataclass(frozen=True)
+class PackedOperand:
+    """Packed panels of an operand: a buffer, the first panel's offset, and the stride between panels.
+
+    `ahead` tells the prefetch: from which offset on, and how many elements for each step of k.
+    """
+
+    buffer: Value
+    at: Index
+    stride: Index = 0
+    ahead: tuple[Index, Index] = (0, 0)
+
+
+@dataclass(frozen=True)
+class SumsDestination:
+    """Destination of a tile's or block's sums.
+
+    Attributes:
+        buffer, at: the buffer, and the offset of the first sum.
+        stride: leading dimension.
+        add: 1 to accumulate into the present contents, 0 to overwrite them.
+    """
+
+    buffer: Value
+    at: Index
+    stride: Index
+    add: Index = 0
+
+
+def call_micro_kernel(
+    shared: SharedFunctions,
+    tile: RegisterTile,
+    lanes: int,
+    lhs: PackedOperand,
+    rhs: PackedOperand,
+    steps: Index,
+    to: SumsDestination,
+    size: tuple[Index, Index] | None = None,
+) -> None:
+    """Call the micro-kernel: the sums of one register tile over `steps` of k, stored row by row.
+
+    Args:
+        size: rows and columns to store, at least one of each; more than the tile has means the whole tile.
+    """
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        a, b, out = buffers
+        a_at, b_at, ahead_at, ahead, count, rows, columns, at, stride, add = numbers
+        places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+        starts = [at + stride * r for r in range(tile.rows)]
+        for start in starts:  # in flight while the sums accumulate
+            prefetch(out, start, write=True)
+        width = tile.vectors * lanes
+        # Blocks of k are at most so deep, see `contraction`.
+        with loop(0, count, 1, [constant(0, vector_of(lanes, a.element))] * len(places), most=LONGEST_RUNNING_SUM) as k:
+            left, right = k.iv * tile.rows + a_at, k.iv * width + b_at
+            prefetch(b, k.iv * ahead + ahead_at, locality=2)
+            factors = [load(a, left + r) for r in range(tile.rows)]
+            vectors = [load(b, right + v * lanes, lanes) for v in range(tile.vectors)]
+            k.yields(*multiply_add(lanes, tile, factors.__getitem__, vectors.__getitem__, k.args))
+        more = add.ne(0)
+        whole = branch(rows.ge(tile.rows) & columns.ge(width))
+        with whole.then:
+            for (r, v), value in zip(places, k.results, strict=True):
+                place = starts[r] + v * lanes
+                store(select(more, value + load(out, place, lanes), value), out, place)
+        with whole.otherwise:
+            # Remainder tiles are few: they are stored element by element.
+            spill = alloca(tile.rows * width, a.element)
+            spill_tile(lanes, k.results, spill)
+            with loop(0, minimum(rows, tile.rows)) as i, loop(0, minimum(columns, width)) as j:
+                value, place = load(spill, i.iv * width + j.iv), i.iv * stride + at + j.iv
+                store(select(more, value + load(out, place), value), out, place)
+
+    name = f"stablexla_sum_tile_{tile.rows}x{tile.vectors}"
+    all_of_it = (tile.rows, tile.vectors * lanes)
+    numbers = [lhs.at, rhs.at, *rhs.ahead, steps, *(size or all_of_it), to.at, to.stride, to.add]
+    shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
+
+
+def call_macro_kernel(
+    shared: SharedFunctions,
+    tile: RegisterTile,
+    lanes: int,
+    lhs: PackedOperand,
+    rhs: PackedOperand,
+    size: tuple[Index, Index, Index],
+    to: SumsDestination,
+) -> None:
+    """Call the macro-kernel: the sums of a block of (rows, columns, steps of k), stored row by row."""
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        a, b, out = buffers
+        a_at, a_stride, b_at, b_stride, rows, columns, steps, at, stride, add = numbers
+        left, right = PackedOperand(a, a_at, a_stride), PackedOperand(b, b_at, b_stride)
+
+        def one(left: PackedOperand, right: PackedOperand, row: Value, column: Value) -> None:
+            target = SumsDestination(out, at + row * stride + column, stride, add)
+            call_micro_kernel(shared, tile, lanes, left, right, steps, target, (rows - row, columns - column))
+
+        macro_kernel_loops(tile, lanes, left, right, (rows, columns, steps), one)
+
+    name = f"stablexla_sum_block_{tile.rows}x{tile.vectors}"
+    numbers = [lhs.at, lhs.stride, rhs.at, rhs.stride, *size, to.at, to.stride, to.add]
+    shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
+
+
+def macro_kernel_loops(
+    tile: RegisterTile,
+    lanes: int,
+    lhs: PackedOperand,
+    rhs: PackedOperand,
+    size: tuple[Index, Index, Index],
+    one: Callable[[PackedOperand, PackedOperand, Value, Value], None],
+) -> None:
+    """Emit the macro-kernel's loop nest over the register tiles of a block of `size` (rows, columns, steps of k).
+
+    Args:
+        one: emits a tile, given its panels, its first row and its first column in the block.
+    """
+    width = tile.vectors * lanes
+    down, across = (index(size[0]) + (tile.rows - 1)) // tile.rows, (index(size[1]) + (width - 1)) // width
+    ahead = (down + (width - 1)) // down
+    with loop(0, across) as j:
+        panel = j.iv * rhs.stride + rhs.at
+        with loop(0, down) as i:
+            # While a B panel is reused for all rows, the next one is prefetched.
+            soon = panel + rhs.stride + i.iv * ahead * size[2]
+            left, right = (
+                PackedOperand(lhs.buffer, i.iv * lhs.stride + lhs.at),
+                PackedOperand(rhs.buffer, panel, 0, (soon, ahead)),
+            )
+            one(left, right, i.iv * tile.rows, j.iv * width)
+
+
+def pack_operand(
+    shared: SharedFunctions,
+    panels: PackedPanels,
+    source: PackingSource,
+    conversion: Sequence[ir.Operation],
+    to: PackedOperand,
+) -> None:
+    """Call the packing of a matrix into panels, converted by `conversion`; see `pack_panels`."""
+    along = [source.along_width, source.along_depth]
+    unit = "".join("1" if step == 1 else "n" for step in along)
+    steps = "_".join([f"{op.name}_{op.results[0].type}" for op in conversion]).replace(".", "_")
+    flags = ("_ahead" if source.ahead else "") + ("_deep" if source.deep else "")
+    name = f"stablexla_pack_{panels.width}{flags}_{unit}_{steps}"
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        matrix, packed = buffers
+        at, along_width, along_depth, width, depth, base, depth_of_panels = numbers
+
+        def element(place: Index, lanes: int = 0, count: Index | None = None) -> Value:
+            return load_converted(matrix, conversion, packed.element, place, lanes, count)
+
+        inner = PackingSource(
+            *(element, matrix, at),
+            1 if unit[0] == "1" else along_width,
+            1 if unit[1] == "1" else along_depth,
+            *(width, depth),
+            ahead=source.ahead,
+            deep=source.deep,
+        )
+        pack_panels(PackedPanels(panels.width, depth_of_panels, panels.lanes), inner, packed, base)
+
+    numbers = [source.at, *along, source.width, source.depth, to.at, panels.depth]
+    shared.call(name, [source.buffer, to.buffer], numbers, write, rolled=True)

@@ -1,0 +1,211 @@
+"""Skinny products with rhs contiguous along n: rows of rhs, times elements of lhs, are accumulated (split-K).
+
+They are bandwidth-bound by rhs. Bandwidth is highest where a core reads several long streams concurrently: k is split
+into parts of such streams, and each part's accumulators stay in the core's cache. On two cores of Zen 3, matrices of
+768x768 were read at 35 GB/s so, and at 21 where each core took half of the columns, eight rows at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    alloca,
+    emitting,
+    fma,
+    index,
+    is_float,
+    known,
+    load,
+    loop,
+    minimum,
+    splat,
+    split_index,
+    store,
+    when,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.contraction import Contraction
+from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, ContractionScene, SumState, accumulator_type
+from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
+from stablexla.targets.codegen.sums.stored import CompensatedSums
+from stablexla.targets.cpu.contraction.register_tile import OuterReduction
+from stablexla.targets.cpu.contraction.skinny_dots import block_size, for_groups, reading_grain, row_groups
+from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
+from stablexla.targets.llvm.no_unroll import mark_no_unroll
+
+
+@dataclass(frozen=True)
+class SkinnyRowsPlan:
+    """Blocking of a product of few rows.
+
+    Attributes:
+        columns: columns of an item.
+        depth: steps of k of a part (split-K), summed by work items of its own.
+        streams: streams of a part that are read concurrently.
+        steps: rows of rhs read from each stream before the next columns.
+        rows: the most rows of lhs in the register tile.
+        width: vectors of columns in the register tile.
+    """
+
+    columns: int
+    depth: int
+    streams: int
+    steps: int
+    rows: int
+    width: int
+
+
+def emit_skinny_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyRowsPlan) -> Emitted:
+    """Emit such a product; with split-K, a second phase reduces the partial sums."""
+    c = contraction
+    parts, blocks = math.ceil(c.k.extent / plan.depth), math.ceil(c.n.extent / plan.columns)
+    size = math.prod(c.shape)
+    scratch: tuple[tuple[str, int], ...] = ()
+    if parts > 1:
+        scratch = ((str(accumulator_type(c)), parts * size),)
+    function, arguments = kernel.declare(scratch)
+    mark_no_unroll(function)
+    with emitting(function, target):
+        scene = ContractionScene(c, arguments, Value(arguments.scratch[0]) if parts > 1 else None)
+        rows = _Rows(scene, plan)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            *part, batch, block = split_index(item.iv, [*([parts] if parts > 1 else []), c.batches, blocks])
+            if part:
+                rows.item(part[0], batch, block, SumState(kept=True, offset=part[0] * size))
+            else:
+                rows.item(0, batch, block, COMPLETE_SUM)
+    items = parts * c.batches * blocks
+    phases = [(kernel.impl_name, items, reading_grain(c, items))]
+    if parts > 1:
+        phases.append(emit_split_k_reduction(kernel, c, target, scratch, parts))
+    return Emitted(items, phases[0][2], scratch, c.in_place, phases=tuple(phases))
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Rows of rhs that are accumulated together: `steps` adjacent ones of each of `streams`, `apart` rows apart."""
+
+    streams: int
+    steps: int
+    apart: Index
+
+
+class _Rows:
+    """Code of one work item: sums of all rows of lhs for a block of columns, over a part of k."""
+
+    def __init__(self, scene: ContractionScene, plan: SkinnyRowsPlan) -> None:
+        self.scene, self.plan, self.c = scene, plan, scene.contraction
+        # Rows of accumulators a multiple of a page apart would conflict in the cache.
+        self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes + 2 * scene.lanes
+        self.size = self.c.m.extent * self.stride
+        self.sums = alloca(self.size, scene.compute)
+        depth = min(plan.depth, self.c.k.extent) * math.prod(axis.extent for axis in self.c.k_outer)
+        long = depth > LONGEST_RUNNING_SUM and is_float(scene.compute)
+        self.blocks = CompensatedSums.make(self.size, scene.compute) if long else None
+        self.groups = row_groups(self.c.m.extent, plan.rows)
+        self.copied = self.c.m.extent > 1
+        if self.copied:
+            self.lhs = alloca(self.c.m.extent * min(plan.depth, self.c.k.extent), scene.compute)
+
+    def item(self, part: Index, batch: Index, block: Index, state: SumState) -> None:
+        c, plan = self.c, self.plan
+        frame = self.scene.frame(batch)
+        first = index(block) * plan.columns
+        columns = block_size(c.n.extent, plan.columns, first)
+        start = index(part) * plan.depth
+        steps = block_size(c.k.extent, plan.depth, start)
+        with loop(0, c.m.extent * self.stride, self.scene.lanes) as i:
+            store(self.scene.zero, self.sums, i.iv)
+        at_a, at_b = start * c.k.a + frame.a, first * c.n.b + frame.b + start * c.k.b
+        if self.blocks is not None:
+            self.blocks.clear_all(self.size, self.scene.lanes)
+        with OuterReduction(c.k_outer, at_a, at_b) as nest:
+            at = (nest.at_a, nest.at_b)
+            if self.copied:
+                at = (self._copy_lhs(nest.at_a, steps), nest.at_b)
+            turn = plan.streams * plan.steps
+            length = steps // turn * plan.steps
+            block = LONGEST_RUNNING_SUM // turn * plan.steps
+            with loop(0, length, block) as part_of_k:
+                with loop(part_of_k.iv, minimum(part_of_k.iv + block, length), plan.steps) as k:
+                    self._sweep(columns, at, k.iv, _Block(plan.streams, plan.steps, length))
+                self._take()
+            if known(steps) is None or c.k.extent % turn:
+                with loop(length * plan.streams, steps) as k:
+                    self._sweep(columns, at, k.iv, _Block(1, 1, 0))
+                self._take()
+        if self.blocks is not None:
+            self.blocks.give(self.sums, self.size, self.scene.lanes)
+        self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first), state)
+
+    def _take(self) -> None:
+        """Add the partial sums of a block of k to those of the blocks before it."""
+        if self.blocks is not None:
+            self.blocks.take(self.sums, self.size, self.scene.lanes)
+
+    def _copy_lhs(self, at: Value, steps: Value) -> Value:
+        """Pack lhs so that the elements of each step are contiguous; unpacked, strides may conflict in the cache."""
+        c, rows = self.c, self.c.m.extent
+        with loop(0, steps) as k, loop(0, rows) as m:
+            store(self.scene.load_a(k.iv * c.k.a + at + m.iv * c.m.a), self.lhs, k.iv * rows + m.iv)
+        return index(0)
+
+    def _factors(self, at: Value, k: Value, row: Value, rows: int) -> list[Value]:
+        """Load and broadcast the elements of lhs in step `k` of a part that begins at `at`."""
+        c, lanes = self.c, self.scene.lanes
+        if self.copied:
+            start = k * c.m.extent + row
+            return [splat(load(self.lhs, start + m), lanes) for m in range(rows)]
+        return [splat(self.scene.load_a(k * c.k.a + at), lanes)]
+
+    def _sweep(self, columns: Value, at: tuple[Value, Value], k: Value, block: _Block) -> None:
+        """Accumulate a block of rows of rhs."""
+        lanes, width = self.scene.lanes, self.plan.width * self.scene.lanes
+        strips, whole = columns // width * width, columns // lanes * lanes
+
+        def strip(column: Value, vectors: int, count: int) -> None:
+            for_groups(
+                self.groups,
+                lambda row, rows: self._add((row, column), (rows, vectors), at, k, block, count),
+            )
+
+        with loop(0, strips, width) as j:
+            strip(j.iv, self.plan.width, lanes)
+        if self.c.n.extent % width >= lanes:
+            with loop(strips, whole, lanes) as j:
+                strip(j.iv, 1, lanes)
+        if self.c.n.extent % lanes:
+            with when(whole.lt(columns)):
+                strip(whole, 1, self.c.n.extent % lanes)
+
+    def _add(
+        self,
+        start: tuple[Value, Value],
+        size: tuple[int, int],
+        at: tuple[Value, Value],
+        first: Value,
+        block: _Block,
+        count: int,
+    ) -> None:
+        """Accumulate some rows by some vectors of columns; of each vector the first `count` lanes are valid."""
+        scene, lanes = self.scene, self.scene.lanes
+        (row, column), (rows, vectors) = start, size
+        pairs = [(m, v) for m in range(rows) for v in range(vectors)]
+        places = [row * self.stride + column + (m * self.stride + v * lanes) for m, v in pairs]
+        unroll = next(u for u in (4, 2, 1) if block.streams % u == 0 and u * len(pairs) <= max(16, len(pairs)))
+        with loop(0, block.streams, unroll, [load(self.sums, place, lanes) for place in places]) as stream:
+            sums = stream.args
+            for u, step in ((u, step) for u in range(unroll) for step in range(block.steps)):
+                k = (stream.iv + u) * block.apart + step + first
+                line = k * self.c.k.b + at[1] + column
+                strip = [scene.load_b(line + v * lanes, lanes, count) for v in range(vectors)]
+                factors = self._factors(at[0], k, row, rows)
+                sums = [fma(factors[m], strip[v], s) for (m, v), s in zip(pairs, sums, strict=True)]
+            stream.yields(*sums)
+        for value, place in zip(stream.results, places, strict=True):
+            store(value, self.sums, place)

@@ -1,0 +1,151 @@
+"""Work item of a depthwise (channel-wise) convolution: pack lhs, accumulate register tiles, store results.
+
+Vector lanes hold independent channels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    alloca,
+    index,
+    loop,
+    store,
+    when,
+)
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, store_tile
+from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition, PackedLhs, Taps
+from stablexla.targets.cpu.convolution.depthwise_sums import DepthwiseSums
+from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, LhsPacking
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
+from stablexla.targets.cpu.convolution.results import ConvolutionResults
+from stablexla.targets.cpu.convolution.weights import ConvolutionWeights
+from stablexla.targets.cpu.shared import SharedFunctions
+
+
+class DepthwiseItem:
+    """Buffers and code of a work item."""
+
+    def __init__(
+        self,
+        sizes: ConvolutionSizes,
+        plan: ConvolutionPlan,
+        weights: ConvolutionWeights,
+        scenes: tuple[ContractionScene, ContractionScene],
+        packed: Value,
+        shared: SharedFunctions,
+    ) -> None:
+        self.sizes, self.plan, self.weights, self.shared = sizes, plan, weights, shared
+        self.scene, self.factor = scenes[0], ConvolutionOperand.of(scenes[0], sizes.units, lhs=True)
+        self.results = ConvolutionResults(sizes, plan, scenes, weights.outputs, weights.width)
+        self.convolved, self.width = sizes.convolved, sizes.width
+        self.lanes, self.phases = sizes.lanes, len(sizes.width.phases)
+        tile = plan.tile
+        # Remainder tiles are computed whole: there are elements to read and room for the unused sums.
+        self.rounds = plan.rounds if self.phases == 1 else -(-plan.rounds // tile.rows) * tile.rows
+        element, row = plan.columns, self.width.reach(self.rounds)
+        image = sizes.packed(plan.elements, plan.rows, self.rounds)
+        lhs = alloca(plan.images * image + 2 * self.lanes, self.scene.compute)
+        self.lhs = PackedLhs(lhs, element, row, sizes.heights(plan.rows) * row * element, image)
+        self.sums = DepthwiseSums(self.scene, plan, self.width, self.lhs, weights, packed)
+        self.cut, self.outputs = ItemPartition(sizes, plan, weights.outputs), weights.outputs
+        if plan.staged:
+            self.stage_row = self.rounds * self.phases * plan.columns
+            self.stage_image = plan.rows * self.stage_row
+            self.stage = alloca(plan.images * self.stage_image + self.lanes * plan.columns, self.scene.compute)
+        self.spill = alloca(tile.rows * tile.vectors * self.lanes, self.scene.compute)
+
+    def write(self, coordinates: Sequence[Value]) -> None:
+        """Emit the item."""
+        place = self.cut.place(coordinates)
+        self.cut.images(place, self._pack)
+        self.cut.panels(place, lambda panel, columns: self._sum_panel(place, panel, columns))
+        if self.plan.staged:
+            self.cut.images(
+                place,
+                lambda one: self.cut.panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
+            )
+
+    def _pack(self, place: ItemCoordinates) -> None:
+        """Pack the part of lhs under the windows, for each feature of the channels."""
+        c = self.convolved
+        at = place.batch * c.batch.a + place.column * c.group.a
+        under = LhsPacking(self.sizes, self.factor, self.lhs, self.plan.channels, c.group.a)
+        with loop(0, self.plan.features) as feature:
+            under.pack(self.shared, place, feature.iv * c.inputs.a + at, feature.iv)
+
+    # Sums.
+
+    def _sum_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
+        """Emit all tiles of the item over one panel of weights."""
+        weights = self.weights.at(place.group, panel, 0)
+
+        def of_image(one: ItemCoordinates) -> None:
+            def tile(at: tuple[Value, Value, Value], taps: Taps, rows: int) -> None:
+                self._tile(one, taps, at, weights, panel, rows, columns)
+
+            with loop(0, place.rows) as row, loop(0, self.phases) as phase:
+                self._tiles_of_row(one, (row.iv, phase.iv), Taps.of(self.width, 0, phase.iv), tile)
+
+        self.cut.images(place, of_image)
+
+    def _tiles_of_row(
+        self,
+        place: ItemCoordinates,
+        at: tuple[Value, Value],
+        taps: Taps,
+        tile: Callable[[tuple[Value, Value, Value], Taps, int], None],
+    ) -> None:
+        rows, all_rounds = self.plan.tile.rows, self.width.rounds
+        # Phases have different trip counts: their remainder tiles are computed whole.
+        whole = place.rounds if self.phases > 1 else place.rounds // rows * rows
+        with loop(0, whole, rows) as t:
+            tile((*at, t.iv), taps, rows)
+        rest = all_rounds % rows if self.phases == 1 else 0
+        if rest:
+            in_blocks = all_rounds > self.plan.rounds
+            with when((place.round + place.rounds).eq(all_rounds)) if in_blocks else nullcontext():
+                tile((*at, whole), taps, rest)
+
+    def _tile(
+        self,
+        place: ItemCoordinates,
+        taps: Taps,
+        at: tuple[Value, Value, Value],
+        weights: Value,
+        panel: Value,
+        rows: int,
+        columns: int,
+    ) -> None:
+        """Emit one tile: from row, phase and round `at` of the item on, `rows` rounds by `columns` features."""
+        row, phase, round_ = at
+        tile = RegisterTile(rows, math.ceil(columns / self.lanes))
+        stage = index(0)
+        if self.plan.staged:
+            stage = (
+                place.image * self.stage_image
+                + row * self.stage_row
+                + (round_ * self.phases + phase) * self.plan.columns
+            )
+            stage = stage + (panel * self.weights.width - place.column)
+        inits = [self.scene.zero] * (tile.rows * tile.vectors)
+        along = self.phases * self.plan.columns
+        lane = panel * self.weights.width - place.column
+        sums = self.sums.of_tile(place, taps, (row, round_, lane), weights, tile, inits)
+        if self.plan.staged:
+            for number, value in enumerate(sums):
+                r, v = divmod(number, tile.vectors)
+                store(value, self.stage, stage + r * along + v * self.lanes)
+            return
+        frame = self.results.frame(place, row)
+        column = place.group * self.outputs + panel * self.weights.width
+        store_tile(self.scene, tile, sums, frame, (place.round + round_, column), columns, self.spill)
+
+    def _write_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
+        start = place.image * self.stage_image
+        self.results.write_panel(place, panel, columns, self.stage, lambda row: start + row * self.stage_row)

@@ -1,0 +1,303 @@
+"""Work item of a convolution vectorized over output features (implicit GEMM): packing, tile calls, result stores.
+
+An item's outputs are flattened to a sequence of pixels, across rows and images. Only the code here is emitted for each
+convolution; packing and sums are functions shared by the module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    alloca,
+    constant,
+    index,
+    is_float,
+    load,
+    load_lanes,
+    loop,
+    minimum,
+    select,
+    store,
+    vector_of,
+)
+from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
+from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition, PackedLhs, Taps
+from stablexla.targets.cpu.convolution.micro_kernel import (
+    OffsetTables,
+    PixelSums,
+    call_pixel_micro_kernel,
+    fill_pixel_offsets,
+    fill_tap_offsets,
+    table_type,
+)
+from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, LhsPacking
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, reads_in_place
+from stablexla.targets.cpu.convolution.results import ConvolutionResults
+from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel
+from stablexla.targets.cpu.shared import SharedFunctions
+
+# Pixels whose sums are staged before the epilogue: some kilobytes, in L1. A multiple of the rows of all tiles.
+CHUNK = 96
+
+
+class ImplicitGemmItem:
+    """Buffers and code of a work item."""
+
+    def __init__(
+        self,
+        sizes: ConvolutionSizes,
+        plan: ConvolutionPlan,
+        weights: ConvolutionWeights,
+        scenes: tuple[ContractionScene, ContractionScene],
+        packed: Value | None,
+        shared: SharedFunctions,
+    ) -> None:
+        self.sizes, self.plan, self.weights, self.shared = sizes, plan, weights, shared
+        self.scene = scenes[0]
+        self.results = ConvolutionResults(sizes, plan, scenes, weights.outputs, weights.width)
+        self.convolved, self.width, self.lanes = sizes.convolved, sizes.width, sizes.lanes
+        self.cut, self.phases = ItemPartition(sizes, plan, weights.outputs), len(sizes.width.phases)
+        compute, tile, units, slots = self.scene.compute, plan.tile, sizes.units, weights.slots
+        self.factor = ConvolutionOperand.of(self.scene, units, lhs=True)
+        self.in_place = reads_in_place(sizes, plan.features)
+        self.lhs = PackedLhs(self.factor.buffer, slots, 0, 0, 0)
+        if not self.in_place:
+            row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)
+            buffer = alloca(plan.images * image + 2 * units.lanes(), units.type)
+            self.lhs = PackedLhs(buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
+        self.packed = packed if packed is not None else alloca(weights.block, units.type)
+        pixels = plan.images * plan.rows * plan.rounds
+        dims = [*sizes.planes, *([sizes.height] if sizes.height else []), sizes.width]
+        table = table_type()
+        self.tables = OffsetTables(
+            alloca(pixels + tile.rows, table), alloca(2 * math.prod(d.taps for d in dims), table)
+        )
+        # Pixels in the stage: whole tiles.
+        self.pixels = -(-pixels // tile.rows) * tile.rows
+        stage = self.pixels * self.phases * plan.columns if plan.staged else min(CHUNK, self.pixels) * weights.width
+        self.straight = not plan.staged and self._writes_straight(pixels)
+        if not self.straight:
+            self.stage = alloca(stage + self.lanes * plan.columns, compute)
+
+    def _writes_straight(self, pixels: int) -> bool:
+        """Whether sums are stored to the result directly: no epilogue, and an item's pixels evenly strided."""
+        c, plan, d = self.convolved, self.plan, self.sizes.height
+        m = c.contraction.m
+        even = plan.rounds == self.width.rounds and self.width.phases[1:] == ()
+        if d is not None and plan.rows * plan.images > 1:
+            axis = c.contraction.batch[-1]
+            even = even and len(d.phases) == 1 and (plan.rows == 1 or axis.c == m.c * m.extent)
+        if plan.images > 1:
+            even = even and c.batch.c == m.c * m.extent * plan.rows
+        rows = self.sizes.all_rows % plan.rows or plan.rows
+        enough = plan.images * min(rows, plan.rows) * plan.rounds >= plan.tile.rows
+        same = self.scene.contraction.sum_type == self.scene.compute and not c.contraction.epilogue
+        return even and enough and same and self.scene.vectors and self.weights.outputs % self.weights.width == 0
+
+    def write(self, coordinates: Sequence[Value]) -> None:
+        """Emit the item."""
+        place = self.cut.place(coordinates)
+        if self.weights.parts > 1:
+            zero = constant(0, vector_of(self.lanes, self.scene.compute))
+            with loop(0, self.pixels * self.phases * self.plan.columns, self.lanes) as at:
+                store(zero, self.stage, at.iv)
+        self._fill_pixels(place)
+        if self.phases == 1:
+            self._fill_taps(place, Taps.of(self.width, self._first_round(place), 0))
+        with loop(0, self.weights.parts) as part:
+            if not self.in_place:
+                self.cut.images(place, lambda one: self._pack(one, part.iv))
+            self.cut.panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
+        if self.plan.staged:
+            self.cut.images(
+                place,
+                lambda one: self.cut.panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
+            )
+
+    # Addresses.
+
+    def _first_round(self, place: ItemCoordinates) -> Index:
+        """Return the first round for taps of the last dimension: the item's where lhs is read in place."""
+        return place.round if self.in_place else index(0)
+
+    def _strides(self) -> tuple[list[int], list[int]]:
+        """Return strides of pixels (images, rows, rounds), and of the window's elements in each dimension."""
+        c, d, w, lhs = self.convolved, self.sizes.height, self.width, self.lhs
+        if self.in_place:
+            dims = [*self.sizes.planes, *([d] if d else []), w]
+            return [c.batch.a, d.stride * d.a if d else 0, w.stride * w.a], [dim.tap_stride * dim.a for dim in dims]
+        pixels = [lhs.image, d.stride // d.step * lhs.line if d else 0, w.stride // w.step * lhs.element]
+        plane, taps = lhs.plane, [w.tap_stride // w.step * lhs.element]
+        if d:
+            taps.insert(0, d.tap_stride // d.step * lhs.line)
+        planes: list[int] = []
+        for dim in reversed(self.sizes.planes):
+            planes.insert(0, plane)
+            plane *= dim.taps
+        return pixels, [*planes, *taps]
+
+    def _fill_pixels(self, place: ItemCoordinates) -> None:
+        extents = [index(self.plan.images), place.rows, place.rounds]
+        fill_pixel_offsets(self.shared, self.tables.pixels, extents, self._strides()[0], self.plan.tile.rows)
+
+    def _nest(self, place: ItemCoordinates, taps: Taps) -> list[tuple[Taps, int, int]]:
+        """Return the window's dimensions: taps, and strides in lhs and in a panel."""
+        met = [*(t for _, t in place.planes), *([place.height] if place.height else []), taps]
+        nest: list[tuple[Taps, int, int]] = []
+        step = self.weights.slots * self.weights.width
+        for one, along in zip(reversed(met), reversed(self._strides()[1]), strict=True):
+            nest.insert(0, (one, along, one.spatial.tap_step * step))
+            step *= one.spatial.window
+        return nest
+
+    def _in_runs(self) -> bool:
+        """Whether the window's elements of a row are contiguous, with their features, in lhs and in a panel."""
+        return self._strides()[1][-1] == self.weights.slots and (self.width.tap_step == 1 or self.width.taps == 1)
+
+    def _fill_taps(self, place: ItemCoordinates, taps: Taps) -> None:
+        nest: list[tuple[Index, int, int]] = [(t.count, a, b) for t, a, b in self._nest(place, taps)]
+        if self._in_runs():
+            nest[-1] = (minimum(nest[-1][0], 1), 0, 0)
+        nest = [(1, 0, 0)] * (3 - len(nest)) + nest
+        *outer, x, y, z = nest
+
+        def each(dims: Sequence[tuple[Index, int, int]], first: Index, a: Index, b: Index) -> None:
+            if not dims:
+                sides = [(x[1], x[2]), (y[1], y[2]), (z[1], z[2]), (a, b)]
+                fill_tap_offsets(self.shared, self.tables.taps, first, [x[0], y[0], z[0]], sides)
+                return
+            (count, along_a, along_b), *rest = dims
+            inner = index(1)
+            for n in (*(d[0] for d in rest), x[0], y[0], z[0]):
+                inner = inner * n
+            with loop(0, count) as turn:
+                each(rest, turn.iv * inner + first, turn.iv * along_a + a, turn.iv * along_b + b)
+
+        each(outer, 0, 0, 0)
+
+    def _starts(self, place: ItemCoordinates, part: Index, taps: Taps) -> tuple[Value, Value]:
+        """Emit the offsets of the first pixel's window in lhs and in a panel."""
+        c, w = self.convolved, self.width
+        nest = self._nest(place, taps)
+        b, step = index(0), self.weights.slots * self.weights.width
+        for one, _, _ in reversed(nest):
+            b = b + one.first * step
+            step *= one.spatial.window
+        if not self.in_place:
+            return (taps.start - w.first) // w.step * self.lhs.element, b
+        a = place.batch * c.batch.a + place.group * c.group.a + index(part) * (self.plan.features * c.inputs.a)
+        for one, _, _ in nest:
+            a = a + one.start * one.spatial.a
+        return a, b
+
+    # Packing.
+
+    def _pack(self, place: ItemCoordinates, part: Index) -> None:
+        c = self.convolved
+        at = place.batch * c.batch.a + place.group * c.group.a + index(part) * (self.plan.features * c.inputs.a)
+        LhsPacking(self.sizes, self.factor, self.lhs, self.plan.features, c.inputs.a).pack(self.shared, place, at)
+
+    def _pack_weights(self, place: tuple[Index, Index, Index], to: Index) -> None:
+        pack_weight_panel(self.shared, self.scene, self.sizes.units, self.weights, place, self.packed, to)
+
+    # Sums.
+
+    def _sum_panel(self, place: ItemCoordinates, part: Value, panel: Value, columns: int) -> None:
+        """Emit all pixels of the item by one panel of weights."""
+        weights = self.weights.at(place.group, panel, part)
+        if self.plan.own_weights:
+            weights = index(0)
+            self._pack_weights((place.group, panel, part), weights)
+        with loop(0, self.phases) as phase:
+            taps = Taps.of(self.width, self._first_round(place), phase.iv)
+            if self.phases > 1:
+                self._fill_taps(place, taps)
+            sums = self._sums(place, part, taps, weights)
+            if self.straight:
+                frame = self.results.frame(place, index(0))
+                row = self.scene.row(frame, place.round)
+                column = place.group * self.weights.outputs + panel * self.weights.width
+                self._sum(replace(sums, out=self.scene.results[0], out_at=row.c + column))
+            elif self.plan.staged:
+                at = phase.iv * self.plan.columns + (panel * self.weights.width - place.column)
+                self._sum(replace(sums, out_at=at, out_stride=self.phases * self.plan.columns))
+            else:
+                self._in_chunks(place, sums, panel, columns)
+
+    def _sums(self, place: ItemCoordinates, part: Value, taps: Taps, weights: Value) -> PixelSums:
+        counts = [t.count for t, _, _ in self._nest(place, taps)]
+        run = index(self.weights.slots)
+        if self._in_runs():
+            run = counts[-1] * run
+            counts[-1] = minimum(counts[-1], 1)
+        entries = index(1)
+        for count in counts:
+            entries = entries * count
+        a, b = self._starts(place, part, taps)
+        pixels = place.rows * place.rounds * self.plan.images
+        return PixelSums(
+            lhs=self.lhs.buffer,
+            lhs_at=a,
+            weights=self.packed,
+            weights_at=weights + b,
+            tables=self.tables,
+            pixel=0,
+            pixels=pixels,
+            tap=0,
+            taps=entries,
+            run=run,
+            out=self.scene.results[0] if self.straight else self.stage,
+            out_at=0,
+            out_stride=self.convolved.contraction.m.c if self.straight else self.weights.width,
+        )
+
+    def _sum(self, sums: PixelSums) -> None:
+        rows = self.plan.tile.rows
+        more = self.weights.parts > 1
+        pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
+        units, products = self.sizes.units, self.convolved.taps * self.plan.features
+        in_blocks = products > LONGEST_RUNNING_SUM and is_float(units.sums) and units.product is None
+        call_pixel_micro_kernel(
+            self.shared, self.plan.tile, units, replace(sums, pixels=pixels), more=more, in_blocks=in_blocks
+        )
+
+    # Results.
+
+    def _in_chunks(self, place: ItemCoordinates, sums: PixelSums, panel: Value, columns: int) -> None:
+        """Emit sums of a chunk of pixels at a time, followed by the epilogue and stores."""
+        zero = index(0)
+        with loop(0, sums.pixels, CHUNK, [zero, zero, zero]) as chunk:
+            count = minimum(sums.pixels - chunk.iv, CHUNK)
+            self._sum(replace(sums, pixel=chunk.iv, pixels=count))
+            with loop(0, count, 1, chunk.args) as pixel:
+                image, row, round_ = pixel.args
+                one = replace(place, batch=place.batch + image)
+                self._write_pixel(one, row, round_, pixel.iv * self.weights.width, panel, columns)
+                last = (round_ + 1).eq(place.rounds)
+                row = select(last, row + 1, row)
+                end = row.eq(place.rows)
+                pixel.yields(select(end, image + 1, image), select(end, zero, row), select(last, zero, round_ + 1))
+            chunk.yields(*pixel.results)
+
+    def _write_pixel(
+        self, place: ItemCoordinates, row: Value, round_: Value, at: Value, panel: Value, columns: int
+    ) -> None:
+        lanes = self.lanes
+        to = self.scene.row(self.results.frame(place, row), place.round + round_)
+        column = place.group * self.weights.outputs + panel * self.weights.width
+        whole = columns // lanes * lanes
+        with loop(0, whole, lanes) as j:
+            self.scene.write(load(self.stage, at + j.iv, lanes), to, column + j.iv, lanes)
+        if columns > whole:
+            value = load_lanes(self.stage, at + whole, lanes, columns - whole)
+            self.scene.write(value, to, column + whole, columns - whole)
+
+    def _write_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
+        length, first = place.rounds * (self.phases * self.plan.columns), place.image * place.rows
+        self.results.write_panel(place, panel, columns, self.stage, lambda row: (first + row) * length)

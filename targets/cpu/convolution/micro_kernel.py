@@ -1,0 +1,248 @@
+"""Register-tile micro-kernel of convolutions (implicit GEMM), one function for all of an element type.
+
+Operands are addressed by two offset tables: one has for each pixel (an output position) an offset into lhs, one for
+each element of the window offsets into lhs and into the weights. Borders, strides, dilation, several rows and images
+are all in the tables, so that the micro-kernel knows nothing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    branch,
+    cast_index,
+    constant,
+    index,
+    lanes_of,
+    load,
+    loop,
+    maximum,
+    minimum,
+    store,
+    vector_of,
+)
+from stablexla.targets.codegen.sums.compensated import BLOCK
+from stablexla.targets.codegen.sums.stored import CompensatedSums
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile
+from stablexla.targets.cpu.convolution.units import ConvolutionUnits
+from stablexla.targets.cpu.shared import SharedFunctions
+
+# Cost model of register tiles by their vectors: (rows that then fit, relative time), by loads and FMAs a step, with
+# 0.5 cycles for an FMA that hides its latency, and measured on 256-bit vectors for tiles of one vector.
+COSTS_OF_16 = {1: (8, 0.58), 2: (6, 0.5), 3: (4, 0.52)}
+COSTS_OF_32 = {1: (8, 0.7), 2: (6, 0.55), 3: (6, 0.52), 4: (6, 0.5)}
+
+
+def choose_pixel_tile(outputs: int, lanes: int, registers: int) -> RegisterTile:
+    """Choose the register tile for a number of output features; rows take address registers, so they are few."""
+    vectors = -(-outputs // lanes)
+    costs = COSTS_OF_32 if registers >= 32 else COSTS_OF_16
+    best = min(costs, key=lambda v: (-(-vectors // v) * v * costs[v][1], -v))
+    return RegisterTile(costs[best][0], best)
+
+
+@dataclass(frozen=True)
+class OffsetTables:
+    """The two offset tables of an item, in 32-bit integers.
+
+    Attributes:
+        pixels: offsets into lhs.
+        taps: pairs of offsets, into lhs and into a panel of weights.
+    """
+
+    pixels: Value
+    taps: Value
+
+
+def fill_pixel_offsets(
+    shared: SharedFunctions, table: Value, extents: Sequence[Index], strides: Sequence[Index], more: int
+) -> None:
+    """Fill the table of pixels from three loops (images, rows, places in a row), and append `more` zeros."""
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        (to,) = buffers
+        (images, rows, places), (a, b, c), (tail,) = numbers[:3], numbers[3:6], numbers[6:]
+        i32 = to.element
+        with loop(0, images) as i, loop(0, rows) as r:
+            start, at = (i.iv * rows + r.iv) * places, i.iv * a + r.iv * b
+            with loop(0, places) as p:
+                store(cast_index(p.iv * c + at, i32), to, start + p.iv)
+        count = images * rows * places
+        with loop(count, count + tail) as p:
+            store(constant(0, i32), to, p.iv)
+
+    shared.call("stablexla_fill_pixels", [table], [*extents, *strides, more], write)
+
+
+def fill_tap_offsets(
+    shared: SharedFunctions, table: Value, first: Index, extents: Sequence[Index], steps: Sequence[tuple[Index, Index]]
+) -> None:
+    """Fill the table of taps from three loops, from entry `first` on; steps are pairs, the last one the origin."""
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        (to,) = buffers
+        first, (x, y, z), flat = numbers[0], numbers[1:4], numbers[4:]
+        i32 = to.element
+        with loop(0, x) as i, loop(0, y) as j, loop(0, z) as k:
+            at = (((i.iv * y + j.iv) * z + k.iv) + first) * 2
+            for side in (0, 1):
+                offset = i.iv * flat[side] + j.iv * flat[2 + side] + k.iv * flat[4 + side] + flat[6 + side]
+                store(cast_index(offset, i32), to, at + side)
+
+    shared.call("stablexla_fill_taps", [table], [first, *extents, *(n for step in steps for n in step)], write)
+
+
+@dataclass(frozen=True)
+class PixelSums:
+    """Arguments of a call of the micro-kernel.
+
+    Attributes:
+        lhs, lhs_at: a buffer, and the origin of the offsets in it.
+        weights, weights_at: likewise; a panel is as wide as the tile.
+        tables: the tables.
+        pixel, pixels: the first pixel, and how many.
+        tap, taps: the first entry of the window, and how many.
+        run: contiguous elements of lhs for each entry; in the panel they are a line apart.
+        out, out_at, out_stride: destination of the sums; the stride is that of a pixel.
+    """
+
+    lhs: Value
+    lhs_at: Index
+    weights: Value
+    weights_at: Index
+    tables: OffsetTables
+    pixel: Index
+    pixels: Index
+    tap: Index
+    taps: Index
+    run: Index
+    out: Value
+    out_at: Index
+    out_stride: Index
+
+
+def call_pixel_micro_kernel(
+    shared: SharedFunctions,
+    tile: RegisterTile,
+    units: ConvolutionUnits,
+    sums: PixelSums,
+    *,
+    more: bool = False,
+    in_blocks: bool = False,
+) -> None:
+    """Call the micro-kernel: sums of pixels over the window, by one panel of output features.
+
+    The last tile overlaps the one before; with fewer pixels than one tile, sums of pixels behind the last are stored
+    too.
+
+    Args:
+        more: accumulates into `out`; the number of pixels is a multiple of the tile's rows.
+        in_blocks: whether the sums are too long for one running sum, and are compensated.
+    """
+    s = sums
+    name = f"stablexla_{'add' if more else 'sum'}_pixels_{tile.rows}x{tile.vectors}{'_in_blocks' * in_blocks}"
+    if units.product is not None:
+        name += f"_{units.name}"
+    buffers = [s.lhs, s.weights, s.out, s.tables.pixels, s.tables.taps]
+    numbers = [
+        *(s.lhs_at, s.weights_at, s.pixel, s.pixels, s.tap, s.taps, s.run),
+        *(s.out_at, s.out_stride),
+    ]
+    shared.call(name, buffers, numbers, lambda given, n: _write_tiles(tile, units, given, n, more, in_blocks))
+
+
+def _write_tiles(
+    tile: RegisterTile, units: ConvolutionUnits, buffers: list[Value], numbers: list[Value], more: bool, in_blocks: bool
+) -> None:
+    lhs, weights, out, pixels, taps = buffers
+    lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride = numbers
+    lanes = lanes_of(units.sums)
+    zero = constant(0, vector_of(lanes, units.sums))
+    width, vector = tile.vectors * lanes, units.lanes()
+    places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+    blocks = _Blocks(len(places), zero) if in_blocks else None
+    with loop(0, count, tile.rows) as turn:
+        at = turn.iv if more else maximum(minimum(turn.iv, count - tile.rows), 0)
+        starts = [_offset(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
+
+        def place(r: int, v: int, at: Value = at) -> Value:
+            return (at + r) * out_stride + out_at + v * lanes
+
+        inits = [load(out, place(r, v), lanes) if more else zero for r, v in places]
+        if blocks is not None:
+            blocks.clear()
+            inits.append(index(0))
+        with loop(tap, tap + tap_count, 1, inits, most=0) as window:
+            a, b = (_offset(taps, window.iv * 2 + side) for side in (0, 1))
+            rows, line = [start + a for start in starts], b + weights_at
+
+            def add(
+                first: Index, last: Value, inits: Sequence[Value], rows: list[Value] = rows, line: Value = line
+            ) -> list[Value]:
+                with loop(first, last, units.group, inits, most=0) as k:
+                    vectors = [load(weights, k.iv * width + line + v * vector, vector) for v in range(tile.vectors)]
+                    sums = []
+                    for r, row in enumerate(rows):
+                        factor = units.factor(lhs, row + k.iv, lanes)
+                        of_row = enumerate(vectors)
+                        sums += [units.multiply_add(factor, w, k.args[r * tile.vectors + v]) for v, w in of_row]
+                    k.yields(*sums)
+                return k.results
+
+            window.yields(*(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add)))
+        results = window.results if blocks is None else blocks.results(window.results)
+        for (r, v), value in zip(places, results, strict=True):
+            store(value, out, place(r, v))
+
+
+class _Blocks:
+    """Compensated sums of a tile, in blocks of BLOCK to LONGEST products, accumulated in memory with their errors."""
+
+    def __init__(self, count: int, zero: Value) -> None:
+        self.lanes, self.zero = zero.lanes, zero
+        self.places = range(0, count * zero.lanes, zero.lanes)
+        self.sums = CompensatedSums.make(count * zero.lanes, zero.element)
+
+    def clear(self) -> None:
+        """Start a tile."""
+        for place in self.places:
+            self.sums.clear(place, self.lanes)
+
+    def over(
+        self, run: Value, carried: Sequence[Value], add: Callable[[Index, Value, Sequence[Value]], list[Value]]
+    ) -> list[Value]:
+        """Accumulate a run of products into a tile's sums, carried with the number of products in them."""
+        with loop(0, run, BLOCK, carried, most=0) as piece:
+            *sums, count = piece.args
+            end = minimum(piece.iv + BLOCK, run)
+            made, number = add(piece.iv, end, sums), count + (end - piece.iv)
+            choice = branch(number.ge(BLOCK), [v.type for v in (*made, number)])
+            with choice.then:
+                for place, value in zip(self.places, made, strict=True):
+                    self.sums.add(value, place)
+                choice.yields(*[self.zero] * len(made), index(0))
+            with choice.otherwise:
+                choice.yields(*made, number)
+            piece.yields(*choice.results)
+        return piece.results
+
+    def results(self, carried: Sequence[Value]) -> list[Value]:
+        """Return the tile's sums."""
+        for place, value in zip(self.places, carried[:-1], strict=True):
+            self.sums.add(value, place)
+        return [self.sums.result(place, self.lanes) for place in self.places]
+
+
+def _offset(table: Value, at: Index) -> Value:
+    return cast_index(load(table, at), ir.IndexType.get())
+
+
+def table_type() -> ir.Type:
+    """Return the element type of tables."""
+    return ir.IntegerType.get_signless(32)

@@ -1,0 +1,255 @@
+"""The common parts of scans with any combiner: the combiner, loads and stores, and blocks of long lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.lowering.support.operations import walk
+from stablexla.targets.codegen.emission import (
+    Value,
+    bits_of,
+    constant,
+    emitting,
+    is_float,
+    load,
+    load_lanes,
+    loop,
+    outside_constant,
+    replay,
+    splat,
+    split_index,
+    store,
+    store_lanes,
+    vector_of,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
+from stablexla.targets.codegen.vector_loops import grain_of
+
+Values = list[Value]
+
+
+@dataclass(frozen=True)
+class ScanCombiner:
+    """The combiner of two elements, taken from the body of the innermost loop.
+
+    Attributes:
+        before, values: the SSA values that stand there for the elements of each array.
+        results: their combination.
+        operations: the operations that compute it.
+    """
+
+    before: list[ir.Value]
+    values: list[ir.Value]
+    results: list[ir.Value]
+    operations: list[ir.Operation]
+
+
+def match_combiner(kernel: Kernel) -> ScanCombiner | None:
+    """Match the loop that carries the accumulators; None if anything in it is unexpected."""
+    loops = [op for op in walk(kernel.func.operation) if op.name == "scf.for"]
+    body = loops[-1].regions[0].blocks[0] if loops else None
+    count = len([v for v in kernel.inputs if isinstance(v.type, ir.RankedTensorType)])
+    if body is None or len(body.arguments) != 1 + count + len(kernel.results):
+        return None
+    before = list(body.arguments)[1 : 1 + count]
+    read = {op.operands[0]: op.results[0] for op in walk(loops[-1]) if op.name == "tensor.extract"}
+    arrays = [read.get(array) for array in kernel.inputs[:count]]
+    results = list(body.operations[len(body.operations) - 1].operands)[:count]
+    operations = _makers(results, {*before, *(v for v in arrays if v is not None), *kernel.inputs})
+    if operations is None:
+        return None
+    # An array whose own elements have no use in the combiner is not loaded either: any value stands for it.
+    return ScanCombiner(
+        before, [v if v is not None else b for v, b in zip(arrays, before, strict=True)], results, operations
+    )
+
+
+def _makers(results: Sequence[ir.Value], given: set[ir.Value]) -> list[ir.Operation] | None:
+    """Return the operations that compute `results` from `given`, in order; None if one of them cannot be vectorized."""
+    found: dict[ir.Value, ir.Operation] = {}
+    waiting = [(value, False) for value in results]
+    while waiting:
+        value, ready = waiting.pop()
+        if value in given or value in found:
+            continue
+        if isinstance(value.owner, ir.Block):
+            return None
+        op = value.owner.operation
+        if op.name.split(".")[0] not in ("arith", "math") or len(op.results) != 1:
+            return None
+        if any(not _fits_lanes(v.type) for v in (value, *op.operands)):
+            return None
+        if ready:
+            found[value] = op
+        else:
+            waiting += [(value, True), *((operand, False) for operand in op.operands)]
+    return list(found.values())
+
+
+def _fits_lanes(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.IntegerType | ir.FloatType)
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """The schedule of a scan of `outer` times `extent` rows of `inner` elements, of several arrays.
+
+    Attributes:
+        returned: numbers of the arrays whose scans are results.
+        positive_zeros: whether zeros are added to the results.
+    """
+
+    kernel: Kernel
+    combination: ScanCombiner
+    target: CpuTarget
+    outer: int
+    extent: int
+    inner: int
+    backwards: bool
+    returned: tuple[int, ...]
+    positive_zeros: bool
+    elements: tuple[ir.Type, ...]
+    lanes: int
+
+    @staticmethod
+    def of(kernel: Kernel, combination: ScanCombiner, target: CpuTarget) -> ScanPlan:
+        """Return the schedule of a kernel."""
+        config = kernel.config
+        outer, extent, inner = config["extents"]
+        elements = tuple(v.type for v in combination.before)
+        lanes = max(2, target.vector_bits // max(32, *(bits_of(e) for e in elements)))
+        width = extent if inner == 1 else inner
+        while lanes > 2 and lanes // 2 >= width:
+            lanes //= 2
+        backwards, returned, zeros = config["backwards"], tuple(config["returned"]), config["positive_zeros"]
+        return ScanPlan(kernel, combination, target, outer, extent, inner, backwards, returned, zeros, elements, lanes)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the arrays and of the results."""
+        numbers = [*range(len(self.elements)), *self.returned]
+        return self.outer * self.extent * self.inner * sum(bits_of(self.elements[n]) for n in numbers) // 8
+
+    @property
+    def cost(self) -> int:
+        """Instructions of one combination, for the cost model."""
+        return 1 + len(self.combination.operations)
+
+    @property
+    def widths(self) -> set[int]:
+        """Widths of the arrays' elements, in bits."""
+        return {bits_of(element) for element in self.elements}
+
+    @property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (result, input) that may share a buffer: an element is loaded before it is overwritten, never after."""
+        return tuple(enumerate(self.returned))
+
+
+class ScanWriter:
+    """Emits the combiner, the loads and the stores inside one function."""
+
+    def __init__(self, plan: ScanPlan, arguments: KernelArguments) -> None:
+        self.plan = plan
+        self.arrays = [Value(v) for v in arguments.inputs[: len(plan.elements)]]
+        self.results = [Value(v) for v in arguments.results]
+        self._uniforms = dict(zip(plan.kernel.inputs, map(Value, arguments.inputs), strict=True))
+
+    def combine(self, before: Values, values: Values) -> Values:
+        """Inline the combiner on elements, or vectors of them, and the prefix before them."""
+        combination, lanes = self.plan.combination, values[0].lanes
+        made: dict[ir.Value, Value] = dict(zip(combination.values, values, strict=True))
+        made.update(zip(combination.before, before, strict=True))
+
+        def look_up(operand: ir.Value) -> Value:
+            if operand not in made:
+                made[operand] = splat(self._uniforms[operand], lanes)
+            return made[operand]
+
+        for op in combination.operations:
+            if op.name == "arith.constant":
+                made[op.results[0]] = splat(outside_constant(op.results[0]), lanes)
+            else:
+                (made[op.results[0]],) = replay(op, [look_up(v) for v in op.operands], lanes)
+        return [look_up(v) for v in combination.results]
+
+    def read(self, at: Value, count: int) -> Values:
+        """Load the elements at a place."""
+        return [load_lanes(array, at, self.plan.lanes, count) for array in self.arrays]
+
+    def write(self, totals: Values, at: Value, count: int) -> None:
+        """Store those accumulators that are results."""
+        for number, result in zip(self.plan.returned, self.results, strict=True):
+            value = totals[number]
+            if self.plan.positive_zeros and is_float(value.type):
+                value = _plus_zero(value)
+            store_lanes(value, result, at, count)
+
+
+def _plus_zero(value: Value) -> Value:
+    if bits_of(value.type) >= 32:
+        return value + constant(0.0, value.type)
+    wide = Value(arith.extf(vector_of(value.lanes, ir.F32Type.get()), value.ssa))
+    return Value(arith.truncf(value.type, (wide + constant(0.0, wide.type)).ssa))
+
+
+# (arguments, line, block, place of the block's total) -> None, and the same with whether it is the last block.
+Total = Callable[[KernelArguments, Value, Value, Value], None]
+Scan = Callable[[KernelArguments, Value, Value, Value, Value], None]
+
+
+def emit_three_phase_scan(
+    plan: ScanPlan, blocks: int, lines: int, width: int, time: float, total: Total, scan: Scan
+) -> Emitted:
+    """Emit a three-phase parallel scan: totals of all blocks but the last, their exclusive scan, then the blocks.
+
+    Args:
+        width: elements of the total of a block.
+        time: nanoseconds that a line takes.
+    """
+    kernel = plan.kernel
+    scratch = tuple((str(element), lines * blocks * width) for element in plan.elements)
+    names = [kernel.impl_name + suffix for suffix in ("_totals", "_before", "")]
+    function, arguments = kernel.declare(scratch, names[0])
+    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        line, block = split_index(item.iv, [lines, blocks - 1])
+        total(arguments, line, block, (line * blocks + block) * width)
+    function, arguments = kernel.declare(scratch, names[1])
+    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        _combine_totals(plan, arguments, item.iv * blocks * width, blocks, width)
+    function, arguments = kernel.declare(scratch, names[2])
+    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        line, block = split_index(item.iv, [lines, blocks])
+        scan(arguments, line, block, block.eq(blocks - 1), (line * blocks + block) * width)
+    grain = grain_of(time / blocks, lines * blocks)
+    phases = (
+        (names[0], lines * (blocks - 1), grain),
+        (names[1], lines, lines),
+        (names[2], lines * blocks, grain),
+    )
+    return Emitted(lines * blocks, grain, scratch, in_place=plan.in_place, phases=phases)
+
+
+def _combine_totals(plan: ScanPlan, arguments: KernelArguments, first: Value, blocks: int, width: int) -> None:
+    """Replace the blocks' totals by their exclusive scan: the total before each block of a line but the first."""
+    writer, buffers = ScanWriter(plan, arguments), [Value(buffer) for buffer in arguments.scratch]
+    with loop(0, width) as column:
+        start = first + column.iv
+        totals = [load(buffer, start) for buffer in buffers]
+
+        def turn(block: Value, here: Values) -> Values:
+            place = start + block * width
+            own = [load(buffer, place) for buffer in buffers]
+            for before, buffer in zip(here, buffers, strict=True):
+                store(before, buffer, place)
+            return own
+
+        totals = blocked_scan(1, blocks - 1, 1, blocks, totals, writer.combine, turn)
+        for before, buffer in zip(totals, buffers, strict=True):
+            store(before, buffer, start + (blocks - 1) * width)

@@ -1,0 +1,78 @@
+"""Coalesced epilogue: a block's accumulators pass through shared memory, so that stores are 16 bytes wide.
+
+A thread's accumulators are pairs scattered over the tile. From shared memory it loads 16 bytes of a row at a time and
+applies the epilogue, in a loop: the epilogue's code is emitted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+
+from mlir.dialects import gpu
+
+from stablexla.targets.codegen.emission import Index, Value, bits_of, load, loop, store, when
+from stablexla.targets.codegen.match.contraction import Contraction
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, stores_vectors
+from stablexla.targets.gpu.contraction.mma_plan import GemmPlan
+from stablexla.targets.gpu.threads.warp_reductions import shared_buffer, thread_index
+
+StoreSums = Callable[[Value, Value, Value], None]
+"""Stores some neighbouring sums, given their row and the column of the first."""
+_ACCESS = 128
+
+
+def lanes_for(c: Contraction) -> int:
+    """Return the vector width of stores: at most 16 bytes of the widest array."""
+    if not stores_vectors(c):
+        return 1
+    arrays = [result.type for result in c.kernel.results]
+    arrays += [i.value.type for op in c.epilogue for i in op.inputs if i.kind == "array"]
+    widest = max(bits_of(t) for t in arrays)
+    lanes = max(1, min(8, _ACCESS // widest))
+    while c.n.extent % lanes:
+        lanes //= 2
+    return lanes
+
+
+def stage_accumulators(plan: GemmPlan, pieces: Iterable[tuple[Value, Value]]) -> Value:
+    """Store all threads' accumulators into shared memory. `pieces`: values and their positions there."""
+    buffer = shared_buffer(plan.format.sum_type, plan.tiling.rows * plan.tiling.pitch, 0)
+    for at, value in pieces:
+        store(value, buffer, at)
+    gpu.barrier()
+    return buffer
+
+
+def store_tile(
+    plan: GemmPlan, c: Contraction, buffer: Value, first: tuple[Value, Value], lanes: int, put: StoreSums
+) -> None:
+    """Store the tile that begins at `first`, masked by the bounds of the product."""
+    tiling = plan.tiling
+    across = tiling.columns // lanes
+    with loop(0, tiling.rows * across, tiling.threads) as turn:
+        piece = turn.iv + thread_index()
+        y, x = piece // across, piece % across * lanes
+        value = load(buffer, y * tiling.pitch + x, 0 if lanes == 1 else lanes)
+        row, column = first[0] + y, first[1] + x
+        even = c.m.extent % tiling.rows == 0 and c.n.extent % tiling.columns == 0
+        with nullcontext() if even else when(row.lt(c.m.extent) & column.lt(c.n.extent)):
+            put(value, row, column)
+
+
+def epilogue_store(scene: ContractionScene, frame: BatchFrame, lanes: int) -> StoreSums:
+    """Return a store of sums into the results, through the epilogue."""
+
+    def put(value: Value, row: Value, column: Value) -> None:
+        scene.write(value, scene.row(frame, row), column, lanes)
+
+    return put
+
+
+def partial_sum_store(c: Contraction, partial: Value, product: Index) -> StoreSums:
+    """Return a store of split-K partial sums for the reducing launch; `product`: number of the part's array."""
+
+    def put(value: Value, row: Value, column: Value) -> None:
+        store(value, partial, (row + product * c.m.extent) * c.n.extent + column)
+
+    return put

@@ -1,0 +1,163 @@
+"""Scatters by owner blocks: each block owns a range of the places at which windows may begin.
+
+It scans all index vectors, some thousand at a time, and lists those that begin in its range, in their order. Then its
+threads process the list: each owns elements of the window, or some of the places where windows are narrow. So updates
+are combined in their order, whatever the combiner, and without atomics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import gpu
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    cast_index,
+    constant,
+    index,
+    load,
+    loop,
+    minimum,
+    select,
+    store,
+    when,
+)
+from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.gpu.indexing.scatter_windows import ScatterPlan, ScatterWindows, in_bounds
+from stablexla.targets.gpu.scan.warp_scans import scan_warp
+from stablexla.targets.gpu.threads.arguments import kernel_function
+from stablexla.targets.gpu.threads.launch import THREADS, Launch
+from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, shared_buffer, thread_index
+
+EACH = 8
+"""Neighbouring index vectors that a thread tests at a time."""
+LISTED = THREADS * EACH
+COLUMN = 2048
+"""Elements of a window that a block takes at most."""
+BLOCKS = 1024
+MOST_READ = 1 << 28
+"""Index vectors that all blocks together load, at most, as long as there are some blocks."""
+FEWEST_RANGES = 16
+
+
+@dataclass(frozen=True)
+class OwnerBlocks:
+    """Partition of places and windows among blocks, and among the threads of each.
+
+    Attributes:
+        unit, places: windows begin at multiples of `unit`, of which there are `places`.
+        ranges, range: number of ranges of places, and places of each.
+        columns, column: number of columns of a window's elements, and elements of each.
+        across: threads that share a window; the others own other places.
+    """
+
+    unit: int
+    places: int
+    ranges: int
+    range: int
+    columns: int
+    column: int
+    across: int
+
+    @staticmethod
+    def of(kernel: Kernel, plan: ScatterPlan, unit: int, places: int) -> OwnerBlocks:
+        """Choose enough blocks to fill a chip, unless they would load the indices too often."""
+        across = min(THREADS, 1 << (plan.width - 1).bit_length())
+        columns = -(-plan.width // COLUMN)
+        column = -(-plan.width // columns)
+        ranges = max(1, min(BLOCKS // columns, -(-places * across // THREADS)))
+        while ranges > FEWEST_RANGES and ranges * columns * plan.count > MOST_READ:
+            ranges //= 2
+        each = -(-places // ranges)
+        return OwnerBlocks(unit, places, -(-places // each), each, columns, column, across)
+
+
+def write_owner_blocks(kernel: Kernel, plan: ScatterPlan, owned: OwnerBlocks) -> None:
+    """Emit the code of one thread of a block."""
+    warps = THREADS // WARP
+    shared = 4 * (2 * LISTED + warps)
+    with kernel_function(kernel, Launch(owned.ranges * owned.columns, THREADS, shared)) as arguments:
+        i32 = ir.IntegerType.get_signless(32)
+        places, numbers = (shared_buffer(i32, LISTED, 4 * LISTED * n) for n in range(2))
+        counts = shared_buffer(i32, warps, 8 * LISTED)
+        windows = ScatterWindows(kernel, plan, arguments)
+        low = block_index() // owned.columns * owned.range
+        column = block_index() % owned.columns * owned.column
+        with loop(0, plan.count, LISTED) as chunk:
+            found = _list(plan, owned, windows, (places, numbers, counts), chunk.iv, low)
+            gpu.barrier()
+            with loop(0, found) as entry:
+                place = cast_index(load(places, entry.iv), index(0).type)
+                number = cast_index(load(numbers, entry.iv), index(0).type)
+                _combine(plan, owned, windows, place, low, number, column)
+
+
+def _list(
+    plan: ScatterPlan,
+    owned: OwnerBlocks,
+    windows: ScatterWindows,
+    lists: tuple[Value, Value, Value],
+    first: Value,
+    low: Value,
+) -> Value:
+    """Compact the windows of a chunk that begin in the block's range, from `low` on, into a list; returns its size."""
+    places, numbers, counts = lists
+    i32 = counts.element
+    one, zero = constant(1, i32), constant(0, i32)
+    me, lane = thread_index() // WARP, thread_index() % WARP
+    seen = []
+    mine = zero
+    for turn in range(EACH):
+        number = first + thread_index() * EACH + turn
+        at = windows.split(minimum(number, plan.count - 1))
+        starts = windows.starts(at)
+        place = windows.first(at, starts) // owned.unit - low
+        here = windows.begins_inside(starts) & number.lt(plan.count) & in_bounds(place, owned.range)
+        mine = mine + select(here, one, zero)
+        seen.append((here, place, number))
+    before, whole = scan_warp([mine], lambda a, b: [a[0] + b[0]], [zero])
+    with when(lane.eq(0)):
+        store(whole[0], counts, me)
+    gpu.barrier()
+    total, to = zero, before[0]
+    for warp in range(THREADS // WARP):
+        count = load(counts, warp)
+        to = to + select(me.gt(warp), count, zero)
+        total = total + count
+    for here, place, number in seen:
+        with when(here):
+            there = cast_index(to, index(0).type)
+            store(cast_index(place, i32), places, there)
+            store(cast_index(number, i32), numbers, there)
+        to = to + select(here, one, zero)
+    return cast_index(total, index(0).type)
+
+
+def _combine(
+    plan: ScatterPlan,
+    owned: OwnerBlocks,
+    windows: ScatterWindows,
+    place: Value,
+    low: Value,
+    number: Value,
+    column: Value,
+) -> None:
+    """Combine one listed window: the elements that this thread owns."""
+    groups = THREADS // owned.across
+    lane = thread_index() % owned.across
+    at = windows.split(number)
+    first, given = (low + place) * owned.unit, windows.given(at)
+
+    def elements() -> None:
+        stop = minimum(column + owned.column, plan.width)
+        with loop(column + lane, stop, owned.across) as turn:
+            there, here, _ = windows.element(turn.iv)
+            windows.combine(first + there, given + here)
+
+    if groups == 1:
+        elements()
+    else:
+        with when((place % groups).eq(thread_index() // owned.across)):
+            elements()

@@ -1,0 +1,133 @@
+"""Pooling (windowed reductions): a thread computes a vector of the result along the last dimension, or one element.
+
+Windows are short and unrolled, so that all their loads are in flight together. Loads of padding are clamped to the
+array's edge and masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.lowering.kernels.window.axes import Axis
+from stablexla.targets.codegen.combiners import combine_values, identity
+from stablexla.targets.codegen.emission import (
+    Value,
+    bits_of,
+    index,
+    is_float,
+    load,
+    loop,
+    maximum,
+    minimum,
+    select,
+    splat,
+    store,
+    vector_of,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.threads.arguments import kernel_function
+from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
+from stablexla.targets.gpu.threads.launch import Launch
+
+BITS, MOST_LANES = 128, 8
+Fold = Callable[[Value, Value], Value]
+
+
+@gpu_emitter("pool")
+def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Emit window reductions by one operation: of integers, floats of 32 and 64 bits, min and max of 16-bit floats."""
+    name, unsigned = kernel.config["computation"], kernel.config["unsigned"]
+    element = kernel.inputs[0].type.element_type
+    with kernel.func.context:
+        wide = ir.F32Type.get() if is_float(element) and bits_of(element) == 16 else element
+    exact = wide == element or name in ("maximum", "minimum")
+    if not exact or identity(name, wide, unsigned=unsigned) is None:
+        return None
+    pool = _Pool(kernel, wide, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
+    if not pool.items:
+        return Emitted(0, 1, phases=((kernel.impl_name, 0, 1),))
+    with kernel_function(kernel, Launch.for_items(pool.items)) as arguments:
+        _write(pool, arguments)
+    return Emitted(pool.items, pool.items)
+
+
+def _write(pool: _Pool, arguments: KernelArguments) -> None:
+    with loop(Value(global_thread()), pool.items, Value(grid_threads())) as item:
+        pool.write(arguments, item.iv)
+
+
+class _Pool:
+    """The windows of a kernel."""
+
+    def __init__(self, kernel: Kernel, wide: ir.Type, fold: Fold) -> None:
+        self.axes = tuple(Axis(*numbers) for numbers in kernel.config["axes"])
+        self.wide, self.fold = wide, fold
+        last, lanes = self.axes[-1], min(MOST_LANES, BITS // max(8, bits_of(kernel.inputs[0].type.element_type)))
+        while not last.alone or last.extent % lanes:
+            lanes //= 2
+            if lanes <= 1:
+                break
+        self.lanes = max(1, lanes)
+        self.items = prod(axis.positions for axis in self.axes) // self.lanes
+
+    def write(self, arguments: KernelArguments, item: Value) -> None:
+        """Emit one vector of the result."""
+        source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+        positions = [axis.positions for axis in self.axes]
+        positions[-1] //= self.lanes
+        places = [Value(v) for v in delinearize(item.ssa, positions)]
+        places[-1] = places[-1] * self.lanes
+        width = 0 if self.lanes == 1 else self.lanes
+        total = splat(self._widened(Value(arguments.inputs[1])), width)
+
+        def read(at: Value) -> Value:
+            return self._widened(load(source, at, width))
+
+        total = self._written_out(places, read, total)
+        if total.element != source.element:
+            total = Value(arith.truncf(vector_of(width, source.element), total.ssa))
+        at = sum((p * a.position_step for p, a in zip(places, self.axes, strict=True)), index(0))
+        store(total, result, at)
+
+    def _widened(self, value: Value) -> Value:
+        if value.element == self.wide:
+            return value
+        return Value(arith.extf(vector_of(value.lanes, self.wide), value.ssa))
+
+    def _written_out(self, places: Sequence[Value], read: Callable[[Value], Value], total: Value) -> Value:
+        along = [_along(axis, place) for axis, place in zip(self.axes, places, strict=True)]
+        found = []
+        for window in product(*along):
+            inside, at = None, index(0)
+            for offset, within in window:
+                at = at + offset
+                if within is not None:
+                    inside = within if inside is None else inside & within
+            found.append((read(at), inside))
+        for value, inside in found:
+            made = self.fold(total, value)
+            total = made if inside is None else select(inside, made, total)
+        return total
+
+
+def _along(axis: Axis, place: Value) -> list[tuple[Value, Value | None]]:
+    """Return the positions of a window's elements along an axis, with their masks of padding, if there is any."""
+    if axis.alone:
+        return [(place * axis.step, None)]
+    found: list[tuple[Value, Value | None]] = []
+    for number in range(axis.size):
+        here = place * axis.stride + (number - axis.low)
+        first, last = number - axis.low, (axis.positions - 1) * axis.stride + number - axis.low
+        if first >= 0 and last < axis.extent:
+            found.append((here * axis.step, None))
+            continue
+        near = minimum(maximum(here, 0), axis.extent - 1)
+        found.append((near * axis.step, here.ge(0) & here.lt(axis.extent)))
+    return found

@@ -1,0 +1,246 @@
+"""Contractions of narrow elements by instructions that take neighbours along k together. Oracle: numpy.einsum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import mlir.ir as ir
+import numpy as np
+import pytest
+from mlir.passmanager import PassManager
+
+from stablexla.lowering.math import expand_math
+from stablexla.lowering.math.small_floats import expand_small_floats
+from stablexla.targets.codegen.kernel import KIND, Kernel
+from stablexla.targets.codegen.machine import FEATURES, CpuTarget, host_target
+from stablexla.targets.codegen.match.contraction import match_contraction
+from stablexla.targets.cpu.contraction.dot_instructions import choose_multiply_add
+from stablexla.targets.cpu.contraction.strategy import emit_contraction
+from tests.targets.cpu.assembly import compiled_for
+from tests.targets.cpu.contraction.test_strategy import ORDERS, close_to_einsum, dot
+from tests.targets.cpu.harness import DTYPES, compile_kernel, emit
+from tests.targets.cpu.kernel_text import KernelText
+
+ALL = ("amx_bf16", "amx_fp16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_vnni", "sse2")
+# What a machine has, element types with and without a sign, and the product that is taken.
+KINDS = {
+    "pairs": (("sse2",), "i8", "extsi", "extsi"),
+    "unsigned pairs": (("sse2",), "i8", "extui", "extui"),
+    "mixed pairs": (("sse2",), "i8", "extsi", "extui"),
+    "pairs of i16": (("sse2",), "i16", "extsi", "extsi"),
+    "bytes": (("avx_vnni", "avx512_vnni", "sse2"), "i8", "extui", "extsi"),
+    "signed bytes": (("avx_vnni", "avx512_vnni", "sse2"), "i8", "extsi", "extsi"),
+    "tiles ss": (ALL, "i8", "extsi", "extsi"),
+    "tiles su": (ALL, "i8", "extsi", "extui"),
+    "tiles us": (ALL, "i8", "extui", "extsi"),
+    "tiles uu": (ALL, "i8", "extui", "extui"),
+    "tiles bf16": (ALL, "bf16", "extf", "extf"),
+    "tiles f16": (ALL, "f16", "extf", "extf"),
+    "bf16": (("avx512_bf16", "sse2"), "bf16", "extf", "extf"),
+    "floats bf16": (("sse2",), "bf16", "extf", "extf"),
+    "floats f16": (("sse2",), "f16", "extf", "extf"),
+}
+# Large caches keep k whole; small ones cut it into blocks.
+SMALL = {"l1_bytes": 1 << 10, "l2_bytes": 16 << 10}
+SHAPES = {"large": (70, 67, 33), "small": (40, 37, 301)}
+
+
+def target_for(kind: str, **more: int) -> CpuTarget:
+    """Vectors of this machine, and instructions written out; wide ones only where they say nothing of registers."""
+    bits = min(256, host_target().vector_bits)
+    if kind == "bf16":
+        bits = 512
+    return replace(CpuTarget(num_threads=4, **more).with_vectors(bits, KINDS[kind][0]), emulated=True)
+
+
+def kernel_text(kind: str, equation: str, m: int, n: int, k: int) -> KernelText:
+    _, element, left, right = KINDS[kind]
+    total = "f32" if left == "extf" else "i32"
+    text = KernelText("contraction")
+    made, _ = dot(text, equation, {"m": m, "n": n, "k": k}, element, total, left)
+    return text.text(made).replace(f"%bb = arith.{left}", f"%bb = arith.{right}")
+
+
+def drawn(kind: str, shape: tuple[int, ...], side: int) -> np.ndarray:
+    """All numbers of the type, the ends among them; floats are ordinary ones."""
+    _, element, *casts = KINDS[kind]
+    rng = np.random.default_rng(side)
+    dtype = DTYPES[element]
+    if dtype.kind != "i":
+        return np.asarray(rng.standard_normal(shape), np.float32).astype(dtype)
+    made = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape).astype(dtype)
+    made.flat[: max(1, made.size // 4)] = np.iinfo(dtype).min
+    return made.view(f"u{dtype.itemsize}") if casts[side] == "extui" else made
+
+
+def check(kind: str, equation: str, m: int, n: int, k: int, target: CpuTarget) -> str:
+    kernel = compile_kernel(kernel_text(kind, equation, m, n, k), target, emit_contraction, opt_level=1)
+    sizes = {"m": m, "n": n, "k": k}
+    sides = equation.split("->")[0].split(",")
+    x, y = (drawn(kind, tuple(sizes[a] for a in side), i) for i, side in enumerate(sides))
+    (result,) = kernel(x, y)
+    close_to_einsum(result, equation, x, y)
+    for chunks in (2, 5):
+        np.testing.assert_array_equal(kernel(x, y, chunks=chunks)[0], result)
+    return kernel.phases[-1][0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("caches", SHAPES)
+def test_products(kind: str, caches: str) -> None:
+    m, n, k = SHAPES[caches]
+    order = ORDERS[(len(kind) + len(caches)) % len(ORDERS)]
+    check(kind, order, m, n, k, target_for(kind, **(SMALL if caches == "small" else {})))
+
+
+@pytest.mark.parametrize("kind", ["pairs", "tiles bf16"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_orders(kind: str, order: str) -> None:
+    check(kind, order, 30, 50, 75, target_for(kind, **SMALL))
+
+
+@pytest.mark.parametrize("kind", ["mixed pairs", "floats f16"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_few_rows_or_columns(kind: str, order: str) -> None:
+    for m, n, k in ((1, 81, 700), (7, 640, 65)):
+        check(kind, order, *((m, n) if "mk" in order else (n, m)), k, target_for(kind))
+
+
+@pytest.mark.parametrize("kind", ["pairs", "unsigned pairs", "pairs of i16", "floats bf16"])
+def test_instructions_of_this_machine(kind: str) -> None:
+    for m, n, k in ((33, 19, 301), (5, 90, 333)):
+        check(kind, "mk,kn->mn", m, n, k, host_target())
+
+
+def test_batches_share_what_is_packed() -> None:
+    text = KernelText("contraction")
+    made, inputs = dot(text, "bmk,kn->bmn", {"b": 3, "m": 300, "n": 40, "k": 50}, "i8", "i32", "extsi")
+    kernel = compile_kernel(text.text(made), target_for("pairs", **SMALL), emit_contraction)
+    x, y = (drawn("pairs", array.shape, i) for i, array in enumerate(inputs))
+    (result,) = kernel(x, y, chunks=3)
+    close_to_einsum(result, "bmk,kn->bmn", x, y)
+
+
+def test_sums_of_pairs_wrap_around() -> None:
+    """-32768 squared, twice, is one too many for 32 bits; sums are modulo 2^32 as everywhere."""
+    kernel = compile_kernel(kernel_text("pairs of i16", "mk,kn->mn", 16, 40, 64), host_target(), emit_contraction)
+    x, y = (np.full(shape, -32768, np.int16) for shape in ((16, 64), (64, 40)))
+    (result,) = kernel(x, y)
+    np.testing.assert_array_equal(result, np.full((16, 40), 64 << 30, np.int64).astype(np.int32))
+
+
+def test_infinities_and_nans_stay_where_they_are() -> None:
+    """What is filled up with zeros, and what is not there, meets nothing."""
+    for kind in ("tiles bf16", "bf16", "floats bf16"):
+        kernel = compile_kernel(kernel_text(kind, "mk,kn->mn", 33, 35, 71), target_for(kind), emit_contraction)
+        x, y = (drawn(kind, shape, i) for i, shape in enumerate([(33, 71), (71, 35)]))
+        x[4, 70], y[70, 34], x[5, 0] = np.inf, np.nan, -np.inf
+        (result,) = kernel(x, y)
+        expected = x.astype(np.float32) @ y.astype(np.float32)
+        np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+        np.testing.assert_array_equal(np.isposinf(result), np.isposinf(expected))
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    results = []
+    for threads in (1, 16):
+        target = replace(target_for("floats bf16", **SMALL), num_threads=threads)
+        kernel = compile_kernel(kernel_text("floats bf16", "mk,kn->mn", 90, 80, 900), target, emit_contraction)
+        x, y = (drawn("floats bf16", shape, i) for i, shape in enumerate([(90, 900), (900, 80)]))
+        results.append(kernel(x, y)[0])
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("caches", ["large", "small"])
+def test_epilogue(caches: str) -> None:
+    """Scales, a bias and a rounding after the sums, over what was there before."""
+    text = KernelText("contraction")
+    made, inputs = dot(text, "mk,kn->mn", {"m": 45, "n": 50, "k": 700}, "i8", "i32", "extsi")
+    scale, residual = text.input("f32", [50]), text.input("bf16", [45, 50])
+    body = (
+        "%f = arith.sitofp %a : i32 to f32\n%s = arith.mulf %f, %b : f32\n%w = arith.extf %c : bf16 to f32\n"
+        "%t = arith.addf %s, %w : f32\n%r = arith.truncf %t : f32 to bf16"
+    )
+    out = text.map((45, 50), [made, (scale, "d1"), residual], body, element="bf16")
+    target = target_for("signed bytes", **(SMALL if caches == "small" else {}))
+    kernel = compile_kernel(text.text(out), target, emit_contraction)
+    x, y = (drawn("pairs", array.shape, i) for i, array in enumerate(inputs))
+    s, w = np.linspace(1e-4, 1e-3, 50, dtype=np.float32), drawn("floats bf16", (45, 50), 2 % 2)
+    results = kernel.in_all_ways(x, y, s, w)
+    expected = (x.astype(np.int32) @ y.astype(np.int32)).astype(np.float32) * s + w.astype(np.float32)
+    np.testing.assert_array_equal(results[0], expected.astype(ml_dtypes.bfloat16))
+
+
+# --- choosing ------------------------------------------------------------------------------------------------
+
+
+def chosen(kind: str, *features: str, bits: int = 256) -> str:
+    module, kernel, _ = emit(kernel_text(kind, "mk,kn->mn", 64, 64, 64), CpuTarget(), emit_contraction)
+    with module.context, ir.Location.unknown():
+        contraction = match_contraction(Kernel(kernel.func))
+        assert contraction is not None
+        product = choose_multiply_add(contraction, CpuTarget().with_vectors(bits, features))
+        return product.name if product else ""
+
+
+def test_choice() -> None:
+    assert chosen("pairs") == ""
+    assert chosen("pairs", "sse2") == "pairs"
+    assert chosen("pairs", "sse2", "avx_vnni") == "bytes"
+    assert chosen("pairs", "sse2", "avx_vnni", bits=512) == "pairs"
+    assert chosen("pairs", "sse2", "avx512_vnni", bits=512) == "bytes"
+    assert chosen("unsigned pairs", "sse2", "avx512_vnni", bits=512) == "pairs"
+    assert chosen("tiles us", *FEATURES, bits=512) == "tiles_us"
+    assert chosen("pairs of i16", *FEATURES, bits=512) == "pairs"
+    assert chosen("bf16", "amx_tile", "amx_int8", "avx512_bf16", bits=512) == "bf16"
+    assert chosen("bf16", "sse2", bits=512) == ""
+    assert chosen("tiles f16", *FEATURES, bits=512) == "tiles_f16"
+
+
+def test_f32_is_never_rounded_to_multiply() -> None:
+    text = KernelText("contraction")
+    made, _ = dot(text, "mk,kn->mn", {"m": 64, "n": 64, "k": 64}, "f32", "f32")
+    target = CpuTarget().with_vectors(256, tuple(FEATURES))
+    module, _, _ = emit(text.text(made), target, emit_contraction)
+    assert "bf16" not in str(module)
+
+
+# --- other processors ----------------------------------------------------------------------------------------
+
+TO_LLVM = (
+    "builtin.module(func.func(convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf),"
+    "expand-strided-metadata,lower-affine,convert-vector-to-llvm{enable-x86vector=true},"
+    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-to-llvm,reconcile-unrealized-casts)"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "features", "instruction"),
+    [
+        ("pairs", ("sse2",), "vpdpwssd"),
+        ("bytes", ("avx512_vnni",), "vpdpbusd"),
+        ("signed bytes", ("avx512_vnni",), "vpdpbusd"),
+        ("bf16", ("avx512_bf16",), "vdpbf16ps"),
+        ("tiles bf16", ALL, "tdpbf16ps"),
+        ("tiles ss", ALL, "tdpbssd"),
+        ("tiles su", ALL, "tdpbsud"),
+        ("tiles us", ALL, "tdpbusd"),
+        ("tiles uu", ALL, "tdpbuud"),
+        ("tiles f16", ALL, "tdpfp16ps"),
+    ],
+)
+def test_instructions_of_other_machines(kind: str, features: tuple[str, ...], instruction: str) -> None:
+    target = CpuTarget(num_threads=2).with_vectors(512, features)
+    module, _, _ = emit(kernel_text(kind, "mk,kn->mn", 64, 64, 256), target, emit_contraction)
+    with module.context, ir.Location.unknown():
+        for op in list(module.body.operations):
+            if KIND in op.operation.attributes:
+                op.operation.erase()
+        expand_math(module)
+        expand_small_floats(module)
+        PassManager.parse(TO_LLVM).run(module.operation)
+    text = compiled_for(module, "graniterapids" if "f16" in kind and "bf16" not in kind else "sapphirerapids")
+    assert instruction in text
+    for library_call in ("__truncsfbf2", "__extendhfsf2"):
+        assert library_call not in text
