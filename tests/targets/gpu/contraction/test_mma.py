@@ -75,7 +75,7 @@ def run(computation: sx.XlaComputation, chip: str, *arrays: Array) -> Array:
 def force(monkeypatch: pytest.MonkeyPatch, tiling: BlockTiling) -> None:
     """Has every product on tensor cores use one tiling."""
     monkeypatch.setattr(
-        tensor_cores, "plan_of", lambda c, f, chip: mma_plan.plan_gemm(c, f, chip, tiling), raising=True
+        tensor_cores, "plan_gemm", lambda c, f, chip: mma_plan.plan_gemm(c, f, chip, tiling), raising=True
     )
 
 
