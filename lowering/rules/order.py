@@ -24,14 +24,8 @@ from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import from_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage
 
-# Rows up to this length are sorted by counting which elements come before each.
-SHORT = 64
-# So many rows are sorted side by side instead.
-MANY = 16
 # Elements of longer rows are not counted in 32 bits.
 LONGEST = (1 << 31) - 1
-# Selections of a larger part of a row than one in so many are sorted wholly.
-LARGE = 16
 
 
 @lowers("stablehlo.sort")
@@ -46,7 +40,7 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     flat = [_rows(x, t, dimensions) for x, t in zip(operands, ctx.operand_types, strict=True)]
     rows = Rows(tuple(t.with_shape((t.size,)) for t in ctx.operand_types), source.size // length, length)
     orders = orders_of(ctx.op.regions[0].blocks[0])
-    if ctx.whole_sorts and length <= LONGEST:
+    if ctx.choices.whole_sorts and length <= LONGEST:
         less = _comparator(ctx) if orders is None else by_keys(orders)
         sorted_ = sort_whole(ctx, flat, rows, less, length, by_keys=orders is not None)
     elif orders is None or length > LONGEST:
@@ -59,8 +53,8 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
 def sort_by_keys(
     ctx: LoweringContext, arrays: Sequence[ir.Value], rows: Rows, orders: tuple[Order, ...]
 ) -> list[ir.Value]:
-    alone = len(arrays) == 1 and orders[0].bits in WIDE and rows.rows >= MANY
-    if rows.length <= SHORT and not alone:
+    alone = len(arrays) == 1 and orders[0].bits in WIDE and rows.rows >= ctx.choices.rows_side_by_side
+    if rows.length <= ctx.choices.ranked_row and not alone:
         return rank_sort(ctx, arrays, rows, orders)
     return radix_sort(ctx, arrays, rows, orders)
 
@@ -120,11 +114,12 @@ def best(
     order = Order(0, source.element, descending=largest)
     flat = reshaped(x, source, source.with_shape((source.size,)))
     line, rows = source.with_shape((source.size,)), source.size // length
-    if ctx.whole_sorts and length <= LONGEST:
+    if ctx.choices.whole_sorts and length <= LONGEST:
         both, given = _with_places(flat, rows, line)
         found = sort_whole(ctx, given, both, by_keys((order,)), k, by_keys=True)
     else:
-        select = sort_first if k * LARGE > length and k > SHORT else select_first
+        is_large = k * ctx.choices.selected_part > length and k > ctx.choices.ranked_row
+        select = sort_first if is_large else select_first
         found = select(ctx, flat, rows, line, order, k)
     return [reshaped(v, t.with_shape((t.size,)), t) for v, t in zip(found, results, strict=True)]
 

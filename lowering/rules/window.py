@@ -31,12 +31,8 @@ from stablexla.lowering.support.generic import elementwise, empty
 from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.registry import lowers
 
-# A window of at most this many elements is written out, if its code is at most this many operations.
-MOST_PIECES, MOST_OPERATIONS = 16, 192
-# A window of at most this many elements is cut at the edges of the array, if that can be.
-MOST_POOLED = 25
-# Windows of one dimension up to this size are written out as well, and larger ones put together from parts of it.
-SHORT, RADIX = 8, 4
+# Long windows of one dimension are put together from parts, this many at a time.
+RADIX = 4
 
 
 @lowers("stablehlo.reduce_window")
@@ -84,9 +80,10 @@ def _windows(
         return _pool(folding, window, arrays[0], shape)
     arrays, shape = _padded(folding, window, arrays, shape)
     pieces = prod(window.sizes)
-    if pieces == 1 or (pieces <= MOST_PIECES and pieces * folding.weight <= MOST_OPERATIONS):
+    choices = folding.context.choices
+    if pieces == 1 or (pieces <= choices.written_window and pieces * folding.weight <= choices.window_operations):
         return _written_out(folding, window, arrays, shape)
-    if folding.known and _Plan(window, shape).cost < pieces * prod(positions(window, shape)):
+    if folding.known and _Plan(window, shape, choices.short_window).cost < pieces * prod(positions(window, shape)):
         return _by_dimensions(folding, window, arrays, shape)
     return folded_in_loops(folding, window, arrays, shape)
 
@@ -101,7 +98,8 @@ def _pools(folding: Folding, window: Window, shape: tuple[int, ...]) -> bool:
     # The largest of floats of 16 bits is found in 32 without rounding.
     wide = element.is_integer or element.bits >= 32 or (element.bits == 16 and folding.repeats)
     known = folding.keeps_start and wide and element.bits >= 8
-    if not known or element.is_complex or any(d != 1 for d in dilations) or prod(window.sizes) > MOST_POOLED:
+    large = prod(window.sizes) > folding.context.choices.pooled_window
+    if not known or element.is_complex or any(d != 1 for d in dilations) or large:
         return False
     if all(pair == (0, 0) for pair in window.padding):
         return False
@@ -160,7 +158,9 @@ def _written_out(
 class _Step:
     """The reduction along one dimension, and about how many elements it reads."""
 
-    def __init__(self, window: Window, shape: Sequence[int], dimension: int, strides: tuple[int, ...]) -> None:
+    def __init__(
+        self, window: Window, shape: Sequence[int], dimension: int, strides: tuple[int, ...], short: int
+    ) -> None:
         self.dimension, self.strides = dimension, strides
         self.size, self.dilation = window.sizes[dimension], window.window_dilations[dimension]
         reach = (self.size - 1) * self.dilation
@@ -168,7 +168,7 @@ class _Step:
             (n - (reach if d == dimension else 0) - 1) // stride + 1
             for d, (n, stride) in enumerate(zip(shape, strides, strict=True))
         )
-        self.levels = _levels(self.size) if self.size > SHORT else 0
+        self.levels = _levels(self.size) if self.size > short else 0
         read = min(self.size, 2 * RADIX) * prod(self.shape)
         self.cost = read + self.levels * (RADIX + 1) * prod(shape)
         self.in_loops = self.levels > 0 and self.size * prod(self.shape) < self.cost
@@ -179,14 +179,14 @@ class _Step:
 class _Plan:
     """The steps of a reduction of large windows, innermost dimension first: so the elements stay in order."""
 
-    def __init__(self, window: Window, shape: tuple[int, ...]) -> None:
+    def __init__(self, window: Window, shape: tuple[int, ...], short: int) -> None:
         self.steps: list[_Step] = []
         wide = [d for d, n in enumerate(window.sizes) if n > 1]
         for dimension in reversed(wide):
             # Dimensions in which the window takes one element lose the elements between windows at once.
             alone = () if self.steps else [d for d in range(window.rank) if d not in wide]
             strides = tuple(s if d == dimension or d in alone else 1 for d, s in enumerate(window.strides))
-            self.steps.append(_Step(window, shape, dimension, strides))
+            self.steps.append(_Step(window, shape, dimension, strides, short))
             shape = self.steps[-1].shape
         self.cost = sum(step.cost + 2 * prod(step.shape) for step in self.steps)
 
@@ -202,7 +202,7 @@ def _levels(size: int) -> int:
 def _by_dimensions(
     folding: Folding, window: Window, arrays: Sequence[ir.Value], shape: tuple[int, ...]
 ) -> Sequence[ir.Value]:
-    steps = _Plan(window, shape).steps
+    steps = _Plan(window, shape, folding.context.choices.short_window).steps
     for step in steps:
         arrays = _along(folding, step, arrays, shape, start=step is steps[-1])
         shape = step.shape
@@ -224,7 +224,7 @@ def _along(
     def at(part: Sequence[ir.Value], extents: tuple[int, ...], element: int) -> Pieces:
         return Pieces(part, extents, tuple(element * step.dilation if d == place else 0 for d in range(rank)))
 
-    if step.size <= SHORT:
+    if not step.levels:
         pieces = [at(arrays, shape, i) for i in range(step.size)]
         return folded_pieces(folding, pieces, step.strides, step.shape, start=start)
     parts = [(1, arrays, shape)]

@@ -20,6 +20,7 @@ from stablexla.dialects.composites import attributes_of
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.dialects.rules import COMPOSITE, LoweringRule
+from stablexla.lowering.support.choices import Choices
 from stablexla.lowering.support.donation import note_donations
 from stablexla.lowering.support.registry import lower_operation
 from stablexla.lowering.support.storage import from_storage, to_storage
@@ -133,9 +134,9 @@ class LoweringContext:
         return f"{stem}_{number}"
 
     @property
-    def whole_sorts(self) -> bool:
-        """Whether each sort becomes one kernel, which the target has its own ways to compute."""
-        return self._walk.whole_sorts
+    def choices(self) -> Choices:
+        """What the target decided about the forms that operations take."""
+        return self._walk.choices
 
     def function(self, name: str) -> Any:
         """The StableHLO function of that name in the module."""
@@ -188,9 +189,9 @@ def place_of(location: Any) -> str:
 class ModuleLowering:
     """Lowers the functions of one StableHLO module into a new upstream module."""
 
-    def __init__(self, module: hlo_ir.Module, whole_sorts: bool = False) -> None:
+    def __init__(self, module: hlo_ir.Module, choices: Choices) -> None:
         self.source = module
-        self.whole_sorts = whole_sorts
+        self.choices = choices
         self.functions = {
             hlo_ir.StringAttr(op.attributes["sym_name"]).value: op
             for op in module.body.operations
@@ -284,14 +285,14 @@ class ModuleLowering:
         return found
 
 
-def lower_to_tensor(module: hlo_ir.Module, *, whole_sorts: bool = False) -> ir.Module:
+def lower_to_tensor(module: hlo_ir.Module, choices: Choices) -> ir.Module:
     """Lowers a verified, inlined StableHLO module to linalg, tensor, scf, arith and math on tensors.
 
     Args:
-        whole_sorts: makes each sort one kernel, for a target that has its own ways to sort.
+        choices: the forms that operations take, as the target decides.
 
     Raises:
         UnsupportedError: an operation, type or attribute that has no lowering; the message names the user's line.
         VerificationError: there is no function `main`.
     """
-    return ModuleLowering(module, whole_sorts).lower()
+    return ModuleLowering(module, choices).lower()

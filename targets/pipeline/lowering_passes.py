@@ -8,19 +8,42 @@ import mlir.ir as ir
 import stablexla.lowering.rules  # noqa: F401  (fills the registry of lowering rules)
 from stablexla.lowering.math import expand_math
 from stablexla.lowering.math.small_floats import ToBf16, expand_small_floats
+from stablexla.lowering.support.choices import Choices
 from stablexla.lowering.support.context import lower_to_tensor
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.pipelines import LOWER
 
 
 @module_pass(LOWER, "lowers StableHLO to linalg, tensor, scf, arith and math on tensors", side="stablehlo")
-def to_tensor(module: hlo_ir.Module, *, whole_sorts: bool = False) -> ir.Module:
-    """The new module belongs to upstream's context.
+def to_tensor(
+    module: hlo_ir.Module,
+    *,
+    whole_sorts: bool = False,
+    ranked_row: int = 64,
+    rows_side_by_side: int = 16,
+    selected_part: int = 16,
+    written_window: int = 16,
+    window_operations: int = 192,
+    pooled_window: int = 25,
+    short_window: int = 8,
+) -> ir.Module:
+    """The new module belongs to upstream's context. The defaults were measured on CPUs with AVX2.
 
     Args:
         whole_sorts: makes each sort one kernel.
+        ranked_row: the others are those of `stablexla.lowering.support.choices.Choices`.
     """
-    lowered: ir.Module = lower_to_tensor(module, whole_sorts=whole_sorts)
+    choices = Choices(
+        whole_sorts,
+        ranked_row,
+        rows_side_by_side,
+        selected_part,
+        written_window,
+        window_operations,
+        pooled_window,
+        short_window,
+    )
+    lowered: ir.Module = lower_to_tensor(module, choices)
     return lowered
 
 

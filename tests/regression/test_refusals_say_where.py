@@ -8,11 +8,11 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.contexts import stablehlo_context
-from stablexla.lowering.support.context import lower_to_tensor
+from stablexla.targets.pipeline.lowering_passes import to_tensor
 
 
 def lowered(text: str) -> None:
-    lower_to_tensor(hlo_ir.Module.parse(text, stablehlo_context()))
+    to_tensor(hlo_ir.Module.parse(text, stablehlo_context()))
 
 
 def test_an_operation_of_a_dynamic_shape() -> None:

@@ -1,0 +1,72 @@
+"""What the target decides about the lowering: other forms of an operation, and the same results.
+
+Oracle: the usual form, and numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+
+X = np.random.default_rng(5).permutation(40 * 40).reshape(40, 40).astype(np.float32)
+
+
+def sums(x: sx.XlaOp) -> sx.XlaOp:
+    return sx.reduce_window(x, x.builder.constant(0.0, "f32"), sx.add, (1, 12), (1, 1), "VALID")
+
+
+def pools(x: sx.XlaOp) -> sx.XlaOp:
+    low = x.builder.constant(float("-inf"), "f32")
+    image = sx.reshape(x, (1, 20, 20, 4))
+    return sx.reduce_window(image, low, sx.max, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 1), (1, 1), (0, 0)))
+
+
+def ordered(x: sx.XlaOp) -> sx.XlaOp:
+    return sx.sort(x, sx.lt, dimension=1)
+
+
+def few_ordered(x: sx.XlaOp) -> sx.XlaOp:
+    return sx.sort(sx.slice(x, (0, 0), (8, 40), (1, 1)), sx.lt, dimension=1)
+
+
+def best(x: sx.XlaOp) -> sx.XlaOp:
+    return sx.top_k(sx.reshape(x, (4, 400)), 100)[0]
+
+
+PROGRAMS: dict[str, tuple[Callable[[sx.XlaOp], sx.XlaOp], Callable[[], np.ndarray]]] = {
+    "written-window=1": (sums, lambda: np.lib.stride_tricks.sliding_window_view(X, 12, 1).sum(-1)),
+    "window-operations=3": (sums, lambda: np.lib.stride_tricks.sliding_window_view(X, 12, 1).sum(-1)),
+    "written-window=1 short-window=20": (sums, lambda: np.lib.stride_tricks.sliding_window_view(X, 12, 1).sum(-1)),
+    "pooled-window=4": (pools, lambda: pooled(X.reshape(1, 20, 20, 4))),
+    "ranked-row=8": (few_ordered, lambda: np.sort(X[:8], 1)),
+    "rows-side-by-side=100": (ordered, lambda: np.sort(X, 1)),
+    "selected-part=1": (best, lambda: -np.sort(-X.reshape(4, 400), 1)[:, :100]),
+}
+
+
+def pooled(x: np.ndarray) -> np.ndarray:
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
+    return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2].max((-1, -2))
+
+
+@pytest.mark.parametrize("options", PROGRAMS)
+def test_another_form_has_the_same_results(options: str) -> None:
+    build, expected = PROGRAMS[options]
+    b = sx.XlaBuilder("chosen")
+    program = b.build(build(b.parameter(0, sx.f32[40, 40])))
+    lower = "stablexla-lower-to-tensor"
+    usual = sx.pipeline("cpu")
+    chosen = usual.replacing_pass(lower, f"{lower}{{{options}}}")
+    executables = [sx.compile(program, options=sx.CompileOptions(pipeline=p)) for p in (usual, chosen)]
+    if "short-window" in options:
+        executables[0] = sx.compile(
+            program,
+            options=sx.CompileOptions(pipeline=usual.replacing_pass(lower, f"{lower}{{written-window=1}}")),
+        )
+    assert executables[0].ir("tensor") != executables[1].ir("tensor")
+    for executable in executables:
+        np.testing.assert_array_equal(executable(X), expected())
