@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import mlir.ir as ir
+
+from stablexla.targets.pipeline.driver import run_pipeline
+from stablexla.targets.pipeline.pipelines import Pipeline, Step
+
 LLVM = frozenset({"llvm"})
 
 # One conversion replaces many small ones, each with a walk of its own; vectors and functions need their own options.
-TO_LLVM = (
-    "stablexla-note-sizes",
+CODE_TO_LLVM = (
     "stablexla-expand-math",
     "stablexla-expand-small-floats",
     "func.func(convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf)",
@@ -18,6 +22,12 @@ TO_LLVM = (
     "reconcile-unrealized-casts",
     "stablexla-keep-rolled",
     "stablexla-bf16-as-bits",
-    "stablexla-run-in-parallel",
-    "stablexla-hide-kernels",
 )
+"""What functions on buffers take, those of single kernels too."""
+TO_LLVM = ("stablexla-note-sizes", *CODE_TO_LLVM, "stablexla-run-in-parallel", "stablexla-hide-kernels")
+"""What a whole program takes, with its `main`."""
+
+
+def code_to_llvm(module: ir.Module) -> None:
+    """Lower functions on buffers to LLVM's dialect, in place; the module needs no `main`."""
+    run_pipeline(module, Pipeline("code", [Step("llvm", ",".join(CODE_TO_LLVM), LLVM)]))

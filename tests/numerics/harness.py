@@ -14,17 +14,11 @@ import mlir.ir as ir
 import numpy as np
 from mlir.dialects import func, memref, scf, vector
 from mlir.execution_engine import ExecutionEngine
-from mlir.passmanager import PassManager
 
 from stablexla.dialects.contexts import upstream_context
 from stablexla.lowering import math as math_expansion
+from stablexla.targets.llvm.to_llvm import code_to_llvm
 
-TO_LLVM = (
-    "builtin.module(func.func(convert-vector-to-scf{full-unroll=true},convert-scf-to-cf),convert-vector-to-llvm,"
-    "expand-strided-metadata,lower-affine,convert-math-to-llvm,convert-ub-to-llvm,finalize-memref-to-llvm,"
-    "convert-arith-to-llvm,convert-index-to-llvm,convert-cf-to-llvm,"
-    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},reconcile-unrealized-casts,canonicalize,cse)"
-)
 #: elements that a kernel is compiled for; longer arrays are cut in pieces
 BLOCK = 4096
 
@@ -81,7 +75,7 @@ def lower(module: ir.Module) -> ir.Module:
     with module.context:
         math_expansion.expand_math(module)
         module.operation.verify()
-        PassManager.parse(TO_LLVM).run(module.operation)
+    code_to_llvm(module)
     return module
 
 

@@ -16,22 +16,13 @@ import ml_dtypes
 import mlir.ir as ir
 import numpy as np
 from mlir.execution_engine import ExecutionEngine
-from mlir.passmanager import PassManager
 
 from stablexla.dialects.contexts import upstream_context
-from stablexla.lowering.math import expand_math
-from stablexla.lowering.math.small_floats import expand_small_floats
 from stablexla.targets.codegen.kernel import KIND, Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.emitters import EMITTERS, Emitter
+from stablexla.targets.llvm.to_llvm import code_to_llvm
 
-TO_LLVM = (
-    "builtin.module(func.func(convert-vector-to-scf{full-unroll=true},convert-scf-to-cf),"
-    "convert-vector-to-llvm{enable-x86vector=true},expand-strided-metadata,lower-affine,convert-math-to-llvm,"
-    "convert-ub-to-llvm,convert-complex-to-llvm,finalize-memref-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
-    "convert-cf-to-llvm,"
-    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},reconcile-unrealized-casts,canonicalize,cse)"
-)
 DTYPES = {
     "f64": np.dtype(np.float64),
     "f32": np.dtype(np.float32),
@@ -84,9 +75,7 @@ def lower(module: ir.Module) -> None:
                 op.operation.erase()
             elif op.operation.regions[0].blocks:  # the engine only finds public functions
                 op.operation.attributes["sym_visibility"] = ir.StringAttr.get("public")
-        expand_math(module)
-        expand_small_floats(module)
-        PassManager.parse(TO_LLVM).run(module.operation)
+    code_to_llvm(module)
 
 
 def compile_kernel(

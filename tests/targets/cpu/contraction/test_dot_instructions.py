@@ -8,16 +8,13 @@ import ml_dtypes
 import mlir.ir as ir
 import numpy as np
 import pytest
-from mlir.passmanager import PassManager
 
-from stablexla.lowering.math import expand_math
-from stablexla.lowering.math.small_floats import expand_small_floats
-from stablexla.targets.codegen.kernel import KIND, Kernel
+from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import FEATURES, CpuTarget, host_target
 from stablexla.targets.codegen.match.contraction import match_contraction
 from stablexla.targets.cpu.contraction.dot_instructions import choose_multiply_add
 from stablexla.targets.cpu.contraction.strategy import emit_contraction
-from tests.targets.cpu.assembly import compiled_for
+from tests.targets.cpu.assembly import assembly_for
 from tests.targets.cpu.contraction.test_strategy import ORDERS, close_to_einsum, dot
 from tests.targets.cpu.harness import DTYPES, compile_kernel, emit
 from tests.targets.cpu.kernel_text import KernelText
@@ -208,12 +205,6 @@ def test_f32_is_never_rounded_to_multiply() -> None:
 
 # --- other processors ----------------------------------------------------------------------------------------
 
-TO_LLVM = (
-    "builtin.module(func.func(convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf),"
-    "expand-strided-metadata,lower-affine,convert-vector-to-llvm{enable-x86vector=true},"
-    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-to-llvm,reconcile-unrealized-casts)"
-)
-
 
 @pytest.mark.parametrize(
     ("kind", "features", "instruction"),
@@ -233,14 +224,7 @@ TO_LLVM = (
 def test_instructions_of_other_machines(kind: str, features: tuple[str, ...], instruction: str) -> None:
     target = CpuTarget(num_threads=2).with_vectors(512, features)
     module, _, _ = emit(kernel_text(kind, "mk,kn->mn", 64, 64, 256), target, emit_contraction)
-    with module.context, ir.Location.unknown():
-        for op in list(module.body.operations):
-            if KIND in op.operation.attributes:
-                op.operation.erase()
-        expand_math(module)
-        expand_small_floats(module)
-        PassManager.parse(TO_LLVM).run(module.operation)
-    text = compiled_for(module, "graniterapids" if "f16" in kind and "bf16" not in kind else "sapphirerapids")
+    text = assembly_for(module, "graniterapids" if "f16" in kind and "bf16" not in kind else "sapphirerapids")
     assert instruction in text
     for library_call in ("__truncsfbf2", "__extendhfsf2"):
         assert library_call not in text
