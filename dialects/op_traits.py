@@ -1,4 +1,4 @@
-"""One row of facts for each operation: element-wise or not, exactness against other implementations, and how it is fuzzed.
+"""One row of facts for each operation: element-wise or not, exactness between implementations, how it is fuzzed.
 
 Every list of operations elsewhere is derived from `TRAITS`: the rule for sizes at run time (`dynamic_rules.py`), the
 dimensions that are cut over devices (`targets/stablehlo/partition/factors.py`), the tolerances of the judge
@@ -17,20 +17,21 @@ class OpTraits:
     """The facts of one operation that more than one part of the compiler depends on.
 
     Attributes:
-        is_elementwise: every result has the operands' shape; scalars among the operands are broadcast. Then sizes at run
-            time are those of the operands, and every dimension can be cut over devices.
-        is_cut_alike: every dimension of operands and results can be cut over devices; element-wise operations need not
-            say so.
+        is_elementwise: every result has the operands' shape; scalars among the operands are broadcast. Then sizes at
+            run time are those of the operands, and every dimension can be cut over devices.
+        is_cut_alike: every dimension of operands and results can be cut over devices; element-wise operations need
+            not say so.
         arity: the number of operands with which the fuzzer draws it: 1 or 2.
         is_exact: every implementation rounds a float result correctly, so that any difference is a fault.
         adds_up: the result is a sum, whose rounding depends on the order.
         xla_ulp: of a function that is approximated, XLA:CPU's error in units in the last place, in f32 and f64.
         complex_ulp: of a function of complex numbers, how far the result may be from the exact value, in units in the
             last place of its larger part.
-        algorithm_units: of an algorithm with divisions, the error of the whole, relative to the result's largest number.
+        algorithm_units: of an algorithm with divisions, the error of the whole, relative to the result's largest
+            number.
         drawn: the element types on which the fuzzer draws it, with operands and result of one type: words of `pred`,
-            `integer`, `signed`, `float` and `complex`. `fraction:float` says that the result of whole numbers may be none,
-            `ulp:float` that the last bits differ between implementations.
+            `integer`, `signed`, `float` and `complex`. `fraction:float` says that the result of whole numbers may be
+            none, `ulp:float` that the last bits differ between implementations.
     """
 
     is_elementwise: bool = False

@@ -26,12 +26,8 @@ def same_names(arity: int, element: str, whole: bool) -> tuple[str, ...]:
     """
     type_ = BY_MLIR[element]
     kind = kind_of(element)
-    words = (
-        kind,
-        *(() if whole else (f"fraction:{kind}",)),
-        *(("signed",) if type_.is_signed and type_.is_integer else ()),
-    )
-    found = _drawn(arity, *words)
+    words = [kind] if whole else [kind, f"fraction:{kind}"]
+    found = _drawn(arity, *words, *(["signed"] if type_.is_integer and type_.is_signed else []))
     # A product of whole numbers in bf16 soon has more digits than the type.
     return tuple(name for name in found if name != "multiply") if whole and element == "bf16" else found
 
