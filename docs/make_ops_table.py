@@ -11,7 +11,7 @@ import argparse
 import ast
 import runpy
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from jaxlib.mlir.dialects import _stablehlo_ops_gen
 import stablexla as sx
 import stablexla.api
 import stablexla.lowering.bounded.rules
-import stablexla.lowering.support.families
+import stablexla.lowering.rules
 from stablexla.dialects.composites import COMPOSITES
 from stablexla.lowering.bounded.bounded import EXPANSIONS
 from stablexla.lowering.support.registry import RULES
@@ -75,9 +75,9 @@ class Row:
 def lowering_of(emits: str) -> str:
     """How an operation of that name is lowered, in Markdown; "" when it is not."""
     if emits in RULES:
-        return _link(f"lowering/{RULES[emits].family}.py")
+        return _link(_file_of(RULES[emits].rule))
     if emits in COMPOSITES:
-        return _link(f"lowering/{COMPOSITES[emits].rule.__module__.rpartition('.')[2]}.py")
+        return _link(_file_of(COMPOSITES[emits].rule))
     if emits.startswith("chlo."):
         return "to StableHLO"
     if emits.startswith("stablehlo.dynamic_"):  # static once the extents are known
@@ -87,8 +87,12 @@ def lowering_of(emits: str) -> str:
     return {"": "none needed", "func.call": "inlined"}.get(emits, "")
 
 
+def _file_of(function: Callable[..., object]) -> str:
+    return function.__module__.removeprefix("stablexla.").replace(".", "/") + ".py"
+
+
 def _link(path: str) -> str:
-    return f"[{Path(path).stem}](../{path})"
+    return f"[{path.removesuffix('.py').removeprefix('lowering/').removeprefix('rules/')}](../{path})"
 
 
 # ---- which tests speak of which operations ---------------------------------------------------------------------------
