@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import difflib
 import functools
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from stablexla.dialects.errors import CompileError
@@ -48,12 +47,14 @@ def pipeline_of(target: Target, options: CompileOptions) -> Pipeline:
     return Pipeline(pipeline.name, pipeline.steps, rules) if rules else pipeline
 
 
+PACKAGE = "stablexla.targets"
+
+
 @functools.cache
 def target_names() -> tuple[str, ...]:
     """The names of all targets: the folders of `targets/` that have a file `target.py`."""
-    package = __name__.rpartition(".")[0]
-    folders = (found.name for found in pkgutil.iter_modules(import_module(package).__path__) if found.ispkg)
-    return tuple(name for name in folders if find_spec(f"{package}.{name}.target") is not None)
+    folders = import_module(PACKAGE).__path__
+    return tuple(sorted({file.parent.name for folder in folders for file in Path(folder).glob("*/target.py")}))
 
 
 def find_target(name: str) -> Target:
@@ -65,7 +66,7 @@ def find_target(name: str) -> Target:
     kind = str(name).partition(":")[0]
     if kind not in target_names():
         raise no_target(name)
-    found: Target = import_module(f"{__name__.rpartition('.')[0]}.{kind}.target").target(str(name))
+    found: Target = import_module(f"{PACKAGE}.{kind}.target").target(str(name))
     return found
 
 
