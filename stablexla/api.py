@@ -1,7 +1,6 @@
 """The public names of the package: `stablexla` has those in `__all__`, and imports this file at the first use of one.
 
-What each is stands where it is defined. The operations are those that their families' files export
-(`stablexla/ops/exports.py`); docs/ops.md documents them.
+Each is documented at its definition; docs/ops.md lists the operations.
 """
 
 from stablexla.dialects.builds.pins import check_pins

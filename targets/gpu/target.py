@@ -1,4 +1,4 @@
-"""A GPU as a target: its pipeline, what loads the result, and how its stages read."""
+"""GPU target: its pipeline, its loader, and how its stages are printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stablexla.targets.registry import Target
 
 
 def target(text: str) -> Target:
-    """The target that a text as `gpu:sm_90` names.
+    """Return the target that a text as `gpu:sm_90` names.
 
     Raises:
         CompileError: there is no such chip or version of PTX.
