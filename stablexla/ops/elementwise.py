@@ -37,7 +37,7 @@ __all__ = [
     "sub", "tan", "tanh", "xor", "zeta",
 ]  # fmt: skip
 
-# What the elements of the result are, where that is not what the operands' are.
+# The result's element type, where it differs from the operands'.
 _PARTS = ("abs", "imag", "real")
 _TESTS = ("is_finite", "is_inf", "is_neg_inf", "is_pos_inf")
 

@@ -12,7 +12,7 @@ from stablexla.ops.support.registry import COMPLEX, FLOAT, operation
 
 __all__ = ["cholesky", "triangular_solve"]
 
-#: What is done to a matrix before it is used.
+#: The operation on a matrix before its use.
 Transpose = Literal["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"]
 
 
