@@ -14,21 +14,10 @@ from stablexla.dialects.attributes.attributes import (
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.attributes.windows import Window
 from stablexla.dialects.dynamic_sizes import Extents, Size, Sizes, Use, agree, sizes_by
-
-_UNARY = """abs cbrt ceil convert cosine count_leading_zeros exponential exponential_minus_one floor imag is_finite log
-    log_plus_one logistic negate not popcnt real reduce_precision round_nearest_afz round_nearest_even rsqrt sign sine
-    sqrt tan tanh"""
-_SEVERAL = """add and atan2 clamp compare complex divide map maximum minimum multiply or power remainder select
-    shift_left shift_right_arithmetic shift_right_logical subtract xor"""
-_CHLO = """acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf
-    lgamma mulhi next_after polygamma sinh square tan zeta"""
-ELEMENTWISE = (
-    *(f"stablehlo.{name}" for name in (_UNARY + " " + _SEVERAL).split()),
-    *(f"chlo.{name}" for name in _CHLO.split()),
-)
+from stablexla.dialects.op_traits import operations
 
 
-@sizes_by(*ELEMENTWISE)
+@sizes_by(*operations(lambda traits: traits.is_elementwise))
 def elementwise(use: Use) -> list[Sizes]:
     """As the operands, which agree; scalars among them stand for all elements."""
     if any(extents not in ((), use.results[0]) for extents in use.operands):

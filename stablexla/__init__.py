@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stablexla import interop as interop
     from stablexla.api import *  # noqa: F403
     from stablexla.api import __all__ as __all__
+    from stablexla.ops.exports import *  # noqa: F403
 else:
     from stablexla.dialects.builds.mlir_finder import use_private_libraries
 

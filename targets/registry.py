@@ -1,13 +1,17 @@
-"""The targets by name: a pipeline, and what loads the result of it.
+"""The targets by name: a pipeline, and the function that loads its result.
 
-A target is imported when it is first compiled for: who only builds or reads programs does not wait for it.
+A target is a folder `targets/<name>/` with a file `target.py` whose function `target` makes a `Target` of the text
+that names it. It is imported when it is first compiled for: building and reading programs does not wait for it.
 """
 
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from stablexla.dialects.errors import CompileError
@@ -36,19 +40,6 @@ class Target:
     is_saved: bool = True
 
 
-def _cpu() -> Target:
-    from stablexla.targets.cpu.pipeline import cpu_pipeline
-    from stablexla.targets.llvm.engine import load
-
-    return Target("cpu", cpu_pipeline, load)
-
-
-def _gpu(text: str) -> Target:
-    from stablexla.targets.gpu.target import gpu_target
-
-    return gpu_target(text)
-
-
 def pipeline_of(target: Target, options: CompileOptions) -> Pipeline:
     """The steps that a program is compiled with here and now: the user's or the target's, with the rules that hold."""
     pipeline = target.pipeline(options) if options.pipeline is None else options.pipeline
@@ -56,18 +47,30 @@ def pipeline_of(target: Target, options: CompileOptions) -> Pipeline:
     return Pipeline(pipeline.name, pipeline.steps, rules) if rules else pipeline
 
 
-TARGETS: dict[str, Callable[[str], Target]] = {"cpu": lambda text: _cpu(), "gpu": _gpu}
-"""What makes each target of the whole text that names it: `gpu:sm_90` is a target `gpu`."""
+PACKAGE = "stablexla.targets"
+
+
+@functools.cache
+def target_names() -> tuple[str, ...]:
+    """The names of all targets: the folders of `targets/` that have a file `target.py`."""
+    folders = import_module(PACKAGE).__path__
+    return tuple(sorted({file.parent.name for folder in folders for file in Path(folder).glob("*/target.py")}))
 
 
 def find_target(name: str) -> Target:
-    """The target of that name; `gpu` alone is for the GPU that is there.
+    """The target of that name, as its own `target` reads it; `gpu` alone is for the GPU that is there.
 
     Raises:
         CompileError: there is none.
     """
-    kind, colon, _ = str(name).partition(":")
-    if kind not in TARGETS or (colon and kind == "cpu"):
-        near = difflib.get_close_matches(str(name), TARGETS, n=1) or list(TARGETS)
-        raise CompileError(f"there is no target {name!r}", hint=" or ".join(f'target="{n}"' for n in near))
-    return TARGETS[kind](name)
+    kind = str(name).partition(":")[0]
+    if kind not in target_names():
+        raise no_target(name)
+    found: Target = import_module(f"{PACKAGE}.{kind}.target").target(str(name))
+    return found
+
+
+def no_target(name: str) -> CompileError:
+    """The error of a text that names no target."""
+    near = difflib.get_close_matches(str(name), target_names(), n=1) or target_names()
+    return CompileError(f"there is no target {name!r}", hint=" or ".join(f'target="{n}"' for n in near))

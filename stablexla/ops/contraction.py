@@ -14,6 +14,8 @@ from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import operation
 
+__all__ = ["DotDimensionNumbers", "dot", "dot_general"]
+
 #: "DEFAULT", "HIGH" or "HIGHEST", for both operands or one for each.
 Precision = str | Sequence[str]
 

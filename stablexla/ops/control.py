@@ -16,6 +16,8 @@ from stablexla.dialects.shapes import Shape
 from stablexla.interop.bracket_depth import DEEPEST, too_deep
 from stablexla.ops.support.registry import operation
 
+__all__ = ["call", "composite_call", "conditional", "optimization_barrier", "while_"]
+
 if TYPE_CHECKING:
     from stablexla.builder.builder import XlaBuilder
 

@@ -8,6 +8,8 @@ from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import FLOAT, operation
 
+__all__ = ["bitcast_convert_type", "convert_element_type", "reduce_precision"]
+
 
 @operation("stablehlo.convert")
 def convert_element_type(operand: XlaOp, new_element_type: str | ElementType) -> XlaOp:

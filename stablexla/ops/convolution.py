@@ -25,6 +25,8 @@ from stablexla.ops.support.convolution_numbers import (
 )
 from stablexla.ops.support.registry import operation
 
+__all__ = ["conv", "conv_general", "conv_general_dilated", "conv_with_general_dimensions", "conv_with_general_padding"]
+
 #: "SAME", "VALID", or (low, high) for each spatial dimension.
 Padding = str | Iterable[tuple[int, int]]
 

@@ -17,6 +17,11 @@ from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import operation
 
+__all__ = [
+    "custom_call", "custom_call_with_computation", "custom_call_with_computation_and_layouts",
+    "custom_call_with_layout",
+]  # fmt: skip
+
 if TYPE_CHECKING:
     from stablexla.builder.builder import XlaBuilder
 

@@ -9,6 +9,8 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import operation
 
+__all__ = ["set_dimension_size"]
+
 
 @operation("stablehlo.set_dimension_size")
 def set_dimension_size(operand: XlaOp, size: XlaOp | int, dimension: int) -> XlaOp:

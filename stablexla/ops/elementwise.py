@@ -26,6 +26,17 @@ from stablexla.ops.support.registry import (
     operation,
 )
 
+__all__ = [
+    "abs", "acos", "acosh", "add", "and_", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i1e", "cbrt", "ceil",
+    "clamp", "clz", "compare", "complex", "conj", "cos", "cosh", "digamma", "div", "eq", "eq_total_order", "erf",
+    "erf_inv", "erfc", "exp", "expm1", "floor", "ge", "ge_total_order", "gt", "gt_total_order", "imag", "is_finite",
+    "is_inf", "is_nan", "is_neg_inf", "is_pos_inf", "le", "le_total_order", "lgamma", "log", "log1p", "logistic",
+    "lt", "lt_total_order", "max", "min", "mul", "mulhi", "ne", "ne_total_order", "neg", "next_after", "not_", "or_",
+    "polygamma", "population_count", "pow", "real", "reciprocal", "rem", "round", "round_nearest_even", "rsqrt",
+    "select", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square",
+    "sub", "tan", "tanh", "xor", "zeta",
+]  # fmt: skip
+
 # The result's element type, where it differs from the operands'.
 _PARTS = ("abs", "imag", "real")
 _TESTS = ("is_finite", "is_inf", "is_neg_inf", "is_pos_inf")

@@ -11,6 +11,8 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import operation
 
+__all__ = ["fft"]
+
 #: Forward, inverse, forward from real numbers, inverse to real numbers.
 FftType = Literal["FFT", "IFFT", "RFFT", "IRFFT"]
 

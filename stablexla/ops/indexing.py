@@ -22,6 +22,8 @@ from stablexla.ops.support.index_numbers import (
 )
 from stablexla.ops.support.registry import operation
 
+__all__ = ["gather", "scatter", "torch_gather", "torch_index_select"]
+
 
 @operation("stablehlo.gather")
 def gather(

@@ -10,6 +10,8 @@ from stablexla.builder.checking import Rules, checking, same_element_type
 from stablexla.builder.op import XlaOp
 from stablexla.ops.support.registry import COMPLEX, FLOAT, operation
 
+__all__ = ["cholesky", "triangular_solve"]
+
 #: The operation on a matrix before its use.
 Transpose = Literal["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"]
 

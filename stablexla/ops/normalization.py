@@ -9,6 +9,8 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import FLOAT, operation
 
+__all__ = ["batch_norm_grad", "batch_norm_inference", "batch_norm_training"]
+
 
 @operation("stablehlo.batch_norm_training", FLOAT)
 def batch_norm_training(operand: XlaOp, scale: XlaOp, offset: XlaOp, epsilon: float, feature_index: int) -> XlaOp:

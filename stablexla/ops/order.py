@@ -13,6 +13,8 @@ from stablexla.ops.elementwise import lt, lt_total_order
 from stablexla.ops.shape import slice_in_dim
 from stablexla.ops.support.registry import FLOAT, INTEGER, PRED, operation
 
+__all__ = ["sort", "top_k"]
+
 
 @operation("stablehlo.sort")
 def sort(operands: Operands, comparator: Computation, dimension: int = -1, is_stable: bool = False) -> XlaOp:

@@ -10,6 +10,8 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import FLOAT, INTEGER, PRED, REGISTRY, operation
 
+__all__ = ["rng_bit_generator", "rng_normal", "rng_uniform"]
+
 #: XLA's names of the algorithms, StableHLO's, and how many numbers their states have.
 _ALGORITHMS = {
     "rng_default": ("DEFAULT", (2, 3)),

@@ -13,6 +13,8 @@ from stablexla.ops.shape import broadcast_in_dim, reshape
 from stablexla.ops.support.combiners import check_reduction_operands, checked_combiner
 from stablexla.ops.support.registry import operation
 
+__all__ = ["map", "reduce", "reduce_all"]
+
 
 @operation("stablehlo.reduce")
 def reduce(operands: Operands, init_values: InitValues, computation: Computation, dimensions: Sequence[int]) -> XlaOp:

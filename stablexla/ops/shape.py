@@ -18,6 +18,12 @@ from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.padding import Given, PaddingConfig, checked_config, padded
 from stablexla.ops.support.registry import operation
 
+__all__ = [
+    "broadcast", "broadcast_in_dim", "collapse", "concat_in_dim", "concatenate", "copy", "dynamic_slice",
+    "dynamic_update_slice", "get_dimension_size", "pad", "pad_in_dim", "reshape", "rev", "slice", "slice_in_dim",
+    "transpose",
+]  # fmt: skip
+
 
 @operation("stablehlo.broadcast_in_dim")
 def broadcast(operand: XlaOp, broadcast_sizes: Sizes) -> XlaOp:

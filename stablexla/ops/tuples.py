@@ -9,6 +9,8 @@ from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import operation
 
+__all__ = ["get_tuple_element", "tuple"]
+
 
 @operation()
 def tuple(elements: Sequence[XlaOp]) -> XlaOp:

@@ -18,6 +18,11 @@ from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.combiners import accumulates_in, check_reduction_operands, checked_combiner
 from stablexla.ops.support.registry import operation
 
+__all__ = [
+    "reduce_window", "reduce_window_with_general_padding", "select_and_scatter",
+    "select_and_scatter_with_general_padding",
+]  # fmt: skip
+
 #: "SAME", "VALID", or (low, high) for each dimension.
 Padding = str | Sequence[tuple[int, int]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from stablexla.dialects.errors import ParseError, StablexlaError
 from stablexla.interop.entry import MAIN
 from stablexla.targets.pipeline.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
-from stablexla.targets.registry import TARGETS
+from stablexla.targets.registry import target_names
 
 FAILED, USAGE = 1, 2
 
@@ -40,8 +40,8 @@ def add_entry_option(parser: argparse.ArgumentParser) -> None:
 def target(text: str) -> str:
     """Parse an option's target; the text after the colon is checked at look-up."""
     kind = text.partition(":")[0]
-    if kind not in TARGETS:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(sorted(TARGETS))}")
+    if kind not in target_names():
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(sorted(target_names()))}")
     return text
 
 

@@ -13,7 +13,7 @@ from stablexla.targets.llvm.engine import load as load_on_cpu
 from stablexla.targets.registry import Target
 
 
-def gpu_target(text: str) -> Target:
+def target(text: str) -> Target:
     """Return the target that a text as `gpu:sm_90` names.
 
     Raises:

@@ -66,13 +66,13 @@ def lower(whole_sorts: bool = False) -> str:
     return f"{LOWER}{{whole-sorts=true}}" if whole_sorts else LOWER
 
 
-def kernels_step(find_attention: str, before_grouping: Sequence[str] = ()) -> Step:
+def kernels_step(find_attention: str = "", before_grouping: Sequence[str] = ()) -> Step:
     """From linalg on tensors to kernels: private functions that `main` calls.
 
     Args:
-        find_attention: the target's pass that makes kernels of attention.
+        find_attention: the target's pass that makes kernels of attention, where it has one.
         before_grouping: passes of the target's that change what is grouped.
     """
     products = ("stablexla-turn-products", "stablexla-hoist-products")
     passes = (*PREPARE, find_attention, *products, *before_grouping, "stablexla-group", "stablexla-outline")
-    return Step("kernels", ",".join(passes), TENSOR)
+    return Step("kernels", ",".join(filter(None, passes)), TENSOR)

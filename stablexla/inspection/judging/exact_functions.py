@@ -10,6 +10,7 @@ import mpmath
 import numpy as np
 
 from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.op_traits import TRAITS, bare
 from stablexla.inspection.judging.tolerances import Array, Case
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -44,7 +45,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 PRECISION = 2500
 # Units in the last place of the exact value that stablexla may be off, in f32 and f64; of the larger part for complex.
 LIMITS = (2.0, 3.0)
-COMPLEX_LIMITS = {"divide": 4.0, "multiply": 2.0, "power": 8.0, "logistic": 8.0, "cbrt": 5.0}
+COMPLEX_LIMITS = {bare(name): traits.complex_ulp for name, traits in TRAITS.items() if traits.complex_ulp}
 # Beyond it mpmath would count the digits of results that overflow for hours.
 LARGEST_EXPONENT = 1e7
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.op_traits import bare, operations
 from stablexla.inspection.judging.tolerances import Array, Case, largest, overflows, terms
 
 # The differing elements (flat) that a fault explains: a mask, or all or none.
@@ -42,10 +43,7 @@ class Fault:
 
 
 FAULTS: list[Fault] = []
-COMPLEX_FUNCTIONS = {
-    *("abs", "atan2", "cbrt", "cosine", "divide", "exponential", "exponential_minus_one", "log", "log_plus_one"),
-    *("logistic", "multiply", "power", "rsqrt", "sign", "sine", "sqrt", "tan", "tanh"),
-}
+COMPLEX_FUNCTIONS = frozenset(bare(name) for name in operations(lambda traits: traits.complex_ulp))
 
 
 def fault(name: str, reason: str, oracle: str = "") -> Callable[[Excuse], Excuse]:

@@ -17,29 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.op_traits import TRAITS, bare, operations
 from stablexla.inspection.judging.exact_sums import exact_sums, exceeds_error_bound
 
 Array = npt.NDArray[Any]
 
 # Units in the last place between results in f32 and f64. stablexla keeps to 2 and 3 (docs/numerics.md), the interpreter
 # computes f32 in f64. XLA:CPU's own errors are those of that table; its column is added to ours.
-FUNCTIONS = {
-    "exponential": (6, 2), "exponential_minus_one": (6, 4), "log": (2, 1), "log_plus_one": (3, 128),
-    "logistic": (3, 3), "sine": (1, 1), "cosine": (1, 1), "tan": (2, 1), "tanh": (5, 7), "sqrt": (1, 1),
-    "rsqrt": (2, 2), "cbrt": (1, 4), "power": (1, 1), "atan2": (2, 1), "erf": (6, 1), "erf_inv": (65, 10),
-}  # fmt: skip
+FUNCTIONS = {bare(name): traits.xla_ulp for name, traits in TRAITS.items() if traits.xla_ulp}
 OURS = (2, 3)
 INTERPRETERS = (1, 1)
 # Operations that add up, whose result depends on the order.
-SUMS = ("dot_general", "dot", "convolution", "reduce_window", "reduce", "scatter", "select_and_scatter", "fft")
+SUMS = frozenset(bare(name) for name in operations(lambda traits: traits.adds_up))
 # Algorithms with divisions, whose errors are those of the whole: relative to the largest number of the result.
-ALGORITHMS = {
-    "cholesky": 64,
-    "triangular_solve": 256,
-    "batch_norm_training": 64,
-    "batch_norm_inference": 16,
-    "batch_norm_grad": 256,
-}
+ALGORITHMS = {bare(name): traits.algorithm_units for name, traits in TRAITS.items() if traits.algorithm_units}
 
 
 class Described(Protocol):

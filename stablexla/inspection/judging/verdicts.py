@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE, ElementType
+from stablexla.dialects.op_traits import bare, operations
 from stablexla.inspection.comparing.ways import Way
 from stablexla.inspection.judging.known_faults import FAULTS
 from stablexla.inspection.judging.tolerances import ALGORITHMS, FUNCTIONS, OURS, SUMS, Case, differing, ulp_distance
@@ -26,12 +27,7 @@ from stablexla.processes.questions import Refusal
 Array = npt.NDArray[Any]
 _FLOATS = re.compile(r"(?<![A-Za-wyz\d_!%@#])(?:f16|f32|bf16|f8E\w+|f6E\w+|f4E\w+)(?!\w)")
 # Correctly rounded by every implementation: any difference is a mistake, and f64 would say nothing more.
-EXACT = {
-    *("abs", "add", "ceil", "clamp", "compare", "concatenate", "convert", "copy", "divide", "dynamic_slice", "floor"),
-    *("dynamic_update_slice", "gather", "iota", "maximum", "minimum", "multiply", "negate", "pad", "remainder"),
-    *("reduce_precision", "reshape", "reverse", "round_nearest_afz", "round_nearest_even", "select", "sign", "slice"),
-    *("sort", "subtract", "transpose", "broadcast_in_dim", "bitcast_convert", "real", "imag", "complex"),
-}
+EXACT = frozenset(bare(name) for name in operations(lambda traits: traits.is_exact))
 # Difference of sums, in ulps, that is accepted without further evaluation.
 NEAR = 4
 # Functions of f64 that no table has are written out as several operations by the other implementations.

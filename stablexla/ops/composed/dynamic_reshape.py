@@ -20,6 +20,11 @@ from stablexla.ops.indexing import gather
 from stablexla.ops.shape import broadcast_in_dim, get_dimension_size, reshape, slice
 from stablexla.ops.support.registry import INTEGER, operation
 
+__all__ = [
+    "dynamic_reshape", "mhlo_dynamic_broadcast_in_dim", "mhlo_dynamic_reshape", "remove_dynamic_dimension",
+    "reshape_with_inferred_dimension",
+]  # fmt: skip
+
 
 @operation("stablehlo.set_dimension_size", family="dynamic_size")
 def remove_dynamic_dimension(operand: XlaOp, dimension: int) -> XlaOp:

@@ -15,6 +15,8 @@ from stablexla.ops.shape import broadcast_in_dim, transpose
 from stablexla.ops.support.registry import operation
 from stablexla.ops.window import reduce_window_with_general_padding
 
+__all__ = ["RaggedDotDimensionNumbers", "ragged_dot"]
+
 
 @dataclass(frozen=True)
 class RaggedDotDimensionNumbers:

@@ -11,6 +11,8 @@ from stablexla.ops.conversion import convert_element_type
 from stablexla.ops.shape import broadcast_in_dim, reshape
 from stablexla.ops.support.registry import FLOAT, operation
 
+__all__ = ["scaled_dot"]
+
 
 @operation("stablehlo.composite", FLOAT, family="contraction")
 def scaled_dot(

@@ -15,6 +15,8 @@ from stablexla.ops.shape import broadcast_in_dim, dynamic_slice, dynamic_update_
 from stablexla.ops.support.registry import operation
 from stablexla.ops.tuples import tuple as pack
 
+__all__ = ["scan"]
+
 
 @operation("stablehlo.while")
 def scan(

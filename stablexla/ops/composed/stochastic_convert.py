@@ -9,6 +9,8 @@ from stablexla.ops.conversion import convert_element_type
 from stablexla.ops.elementwise import abs, floor, ge, le, lt, select
 from stablexla.ops.support.registry import FLOAT, operation
 
+__all__ = ["stochastic_convert_type"]
+
 
 @operation("stablehlo.convert", FLOAT, family="conversion")
 def stochastic_convert_type(operand: XlaOp, random: XlaOp, new_element_type: str | ElementType) -> XlaOp:

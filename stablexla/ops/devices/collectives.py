@@ -22,6 +22,8 @@ from stablexla.ops.devices.device_pairs import PAIRS, Pairs, channel_number, che
 from stablexla.ops.devices.effects import DEVICE_TO_DEVICE
 from stablexla.ops.support.registry import NUMBER, operation
 
+__all__ = ["all_gather", "all_reduce", "all_to_all", "collective_permute", "cross_replica_sum", "reduce_scatter"]
+
 if TYPE_CHECKING:
     from stablexla.builder.builder import XlaBuilder
 

@@ -12,6 +12,11 @@ from stablexla.dialects.shapes import Shape
 from stablexla.ops.devices.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, table_attribute
 from stablexla.ops.support.registry import ANY, operation
 
+__all__ = [
+    "after_all", "infeed_with_token", "outfeed", "outfeed_with_token", "recv_from_host", "recv_with_token", "send",
+    "send_to_host", "send_with_token",
+]  # fmt: skip
+
 # Types of channels, as StableHLO numbers them.
 DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE = 1, 2, 3
 

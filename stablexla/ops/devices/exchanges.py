@@ -27,6 +27,8 @@ from stablexla.ops.devices.device_pairs import Pairs, checked_pairs
 from stablexla.ops.shape import concatenate, reshape, slice_in_dim
 from stablexla.ops.support.registry import INTEGER, operation
 
+__all__ = ["all_to_all_tuple", "multi_collective_permute", "ragged_all_to_all"]
+
 RAGGED = "ragged_all_to_all"
 """The target of the custom call."""
 TYPED_FFI = 4

@@ -27,6 +27,8 @@ from stablexla.ops.devices.collectives import (
 )
 from stablexla.ops.support.registry import operation
 
+__all__ = ["collective_broadcast", "collective_reduce"]
+
 VARIADIC = "1.20"
 """The version of StableHLO whose `collective_broadcast` has several operands, and dynamic roots."""
 

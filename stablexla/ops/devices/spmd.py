@@ -11,6 +11,8 @@ from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import operation
 
+__all__ = ["convert_spmd_full_to_shard_shape", "convert_spmd_shard_to_full_shape"]
+
 _TILES = re.compile(r"\{devices=\[([\d,]+)\][^{}]*\}")
 
 

@@ -13,6 +13,8 @@ from stablexla.builder.checking import Rules, checking
 from stablexla.dialects.attributes.arguments import MOST_ITEMS, told
 from stablexla.dialects.shapes import Shape
 
+__all__ = ["ConvDimensionNumbers"]
+
 
 class GivenWindow(NamedTuple):
     """How the window moves, as a user says it: what is None has its default."""

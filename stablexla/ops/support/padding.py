@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from stablexla.builder.checking import Rules, checking
 
+__all__ = ["PaddingConfig", "PaddingConfigDimension"]
+
 
 class PaddingConfigDimension(NamedTuple):
     """How one dimension is padded: values before it, behind it, and between neighbours."""

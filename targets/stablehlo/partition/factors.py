@@ -15,6 +15,8 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.dialects.op_traits import operations
+
 Shape: TypeAlias = Sequence[int]
 Ids: TypeAlias = tuple[int | None, ...]
 
@@ -37,23 +39,13 @@ class Factors:
 Rule = Callable[[Any, list[Shape], list[Shape]], Factors | None]
 RULES: dict[str, Rule] = {}
 
-_STABLEHLO = """
-    abs add and atan2 cbrt ceil clamp collective_broadcast collective_permute collective_reduce compare complex convert
-    cosine count_leading_zeros divide exponential exponential_minus_one floor imag is_finite log log_plus_one logistic
-    map maximum minimum multiply negate not or popcnt power real reduce_precision remainder round_nearest_afz
-    round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan
-    tanh xor all_reduce
-"""
-_CHLO = """
-    acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf lgamma
-    next_after polygamma sinh square tan zeta
-"""
-ELEMENTWISE = frozenset([*map("stablehlo.{}".format, _STABLEHLO.split()), *map("chlo.{}".format, _CHLO.split())])
+CUT_ALIKE = frozenset(operations(lambda traits: traits.is_elementwise or traits.is_cut_alike))
+"""Operations every dimension of which can be cut."""
 
 
 def factors_of(op: Any, operands: list[Shape], results: list[Shape]) -> Factors | None:
     """The factors of an operation on arrays of these shapes; None where nothing is known of it."""
-    if op.name in ELEMENTWISE and "has_dynamic_root" not in op.attributes:
+    if op.name in CUT_ALIKE and "has_dynamic_root" not in op.attributes:
         return _elementwise(operands, results)
     rule = RULES.get(op.name)
     return None if rule is None else rule(op, operands, results)

@@ -1,0 +1,18 @@
+"""The CPU of this machine as a target."""
+
+from __future__ import annotations
+
+from stablexla.targets.cpu.pipeline import cpu_pipeline
+from stablexla.targets.llvm.engine import load
+from stablexla.targets.registry import Target, no_target
+
+
+def target(text: str) -> Target:
+    """The target `cpu`, which has no variants.
+
+    Raises:
+        CompileError: the text says more than `cpu`.
+    """
+    if text != "cpu":
+        raise no_target(text)
+    return Target("cpu", cpu_pipeline, load)

@@ -1,0 +1,137 @@
+"""A pass, an emitter for the CPU and a target are one new file each, which is found where it lies.
+
+Each is added to a copy of the sources (tests/tree.py), with no other edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.tree import Tree
+
+PASS = """
+import mlir.ir as ir
+
+from stablexla.targets.pipeline.passes import module_pass
+
+
+@module_pass("stablexla-count-functions", "writes the number of functions onto the module")
+def count_functions(module: ir.Module) -> None:
+    with module.context:
+        number = len(module.body.operations)
+        module.operation.attributes["made.functions"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+"""
+EMITTER = '''
+import mlir.ir as ir
+from mlir.dialects import arith, func, memref, scf
+
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.cpu.emitters import emitter
+
+
+@emitter("loop", priority=100)
+def emit_forty_two(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Of arrays of 7 numbers, whatever the kernel is, 42."""
+    if kernel.results[0].type.shape != [7]:
+        return None
+    function, arguments = kernel.declare()
+    with function.context, ir.Location.unknown(), ir.InsertionPoint(function.entry_block):
+        value = arith.constant(ir.F32Type.get(), 42.0)
+        loop = scf.ForOp(arguments.lo, arguments.hi, arith.constant(ir.IndexType.get(), 1))
+        with ir.InsertionPoint(loop.body):
+            memref.store(value, arguments.results[0], [loop.induction_variable])
+            scf.yield_([])
+        func.return_([])
+    return Emitted(items=7, grain=7)
+'''
+TARGET = """
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emit import emit_all, kernels_of
+from stablexla.targets.codegen.general import emit_general
+from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.llvm.engine import load
+from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.pipeline.pipelines import Pipeline, Step
+from stablexla.targets.pipeline.steps import BUFFERS, kernels_step, register_passes, stablehlo_step, tensor_step
+from stablexla.targets.registry import Target
+
+
+@module_pass("stablexla-emit-toy", "writes each kernel by the general path")
+def emit_toy(module: ir.Module) -> None:
+    emit_all([Kernel(view) for view in kernels_of(module)], lambda kernel: None, emit_general)
+
+
+def pipeline(options: CompileOptions) -> Pipeline:
+    register_passes("toy")
+    buffers = Step("buffers", "stablexla-emit-toy,stablexla-assign-buffers", BUFFERS)
+    last = Step("llvm", ",".join(TO_LLVM), LLVM)
+    return Pipeline("toy", [stablehlo_step(), tensor_step(), kernels_step(), buffers, last])
+
+
+def target(text: str) -> Target:
+    return Target(text, pipeline, load)
+"""
+PROGRAM = """
+import numpy as np
+import stablexla as sx
+
+b = sx.XlaBuilder("program")
+x = b.parameter(0, sx.f32[7])
+total = sx.reduce(x, b.constant(0.0), sx.add, (0,))
+program = b.build(sx.tuple((sx.tanh(x) * 2 + 1, total)))
+try:
+    executable = sx.compile(program, target={target!r})
+    print(executable.target, "stablexla.emit" in str(executable.pipeline))
+    print(*(np.round(result, 3) for result in executable(np.arange(7, dtype=np.float32))))
+except sx.CompileError as error:
+    print(*str(error).splitlines(), sep="\\n")
+"""
+PIPELINE = "--pass-pipeline=builtin.module(stablexla-count-functions)"
+NUMBERS = "[1.    2.523 2.928 2.99  2.999 3.    3.   ] 21.0"
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return Tree(tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture
+def tree(sources: Tree) -> Iterator[Tree]:
+    """The copy; files that a test adds are taken away."""
+    before = set(sources.root.glob("targets/**/*.py"))
+    yield sources
+    for file in set(sources.root.glob("targets/**/*.py")) - before:
+        file.unlink()
+
+
+def test_a_pass(tree: Tree) -> None:
+    tree.write(
+        "program.mlir", "func.func @f(%x: memref<4xf32>) { return }\nfunc.func @g(%x: memref<4xf32>) { return }\n"
+    )
+    command = ("-m", "stablexla.tools.opt", "program.mlir", "--context=upstream", PIPELINE)
+    assert "stablexla-count-functions" in tree.run(*command).stderr
+    tree.write("targets/grouping/count_functions.py", PASS)
+    done = tree.run(*command)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "module attributes {made.functions = 2 : i64}" in done.stdout
+    assert "stablexla-count-functions" in tree.run("-m", "stablexla.tools.opt", "--list-passes").stdout
+
+
+def test_an_emitter_for_the_cpu(tree: Tree) -> None:
+    assert tree.printed(PROGRAM.format(target="cpu"))[-1] == NUMBERS
+    tree.write("targets/cpu/elementwise/forty_two.py", EMITTER)
+    assert tree.printed(PROGRAM.format(target="cpu"))[-1] == "[42. 42. 42. 42. 42. 42. 42.] 21.0"
+
+
+def test_a_target(tree: Tree) -> None:
+    program = PROGRAM.format(target="toy")
+    assert tree.printed(program) == ["there is no target 'toy'", '  try: target="cpu" or target="gpu"']
+    tree.write("targets/toy/target.py", TARGET)
+    assert tree.printed(program) == ["toy False", NUMBERS]
+    assert tree.printed(PROGRAM.format(target="cpu"))[-1] == NUMBERS
