@@ -85,7 +85,7 @@ def _emitters() -> list[list[str]]:
     """What each of them takes, in its own words."""
     found = {_file_of(e): e.__doc__ or "" for them in EMITTERS.values() for e in them}
     said = {name: text.split("\n\n")[0].split() for name, text in found.items()}
-    return [[f"`{name}`", " ".join(words).removeprefix("Takes ").rstrip(".")] for name, words in sorted(said.items())]
+    return [[f"`{name}`", " ".join(words).removeprefix("Emit ").rstrip(".")] for name, words in sorted(said.items())]
 
 
 def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
