@@ -1,4 +1,4 @@
-"""Fits the polynomials of lowering/math_expansion: minimax by the Remez exchange, coefficients rounded one by one.
+"""Fits the polynomials of lowering/math: minimax by the Remez exchange, coefficients rounded one by one.
 
 `python -m benchmarks.fit_polynomials [NAME ...]` prints the coefficients and log2 of the largest weighted error;
 without a name, of all. A fit is a function g(x) on an interval with a weight w(x): the polynomial p minimises

@@ -1,4 +1,4 @@
-"""Fits the rational functions of lowering/math_expansion: least squares with the denominator of the step before, and
+"""Fits the rational functions of lowering/math: least squares with the denominator of the step before, and
 weights that grow where the error is large (Lawson's iteration), until it is nearly minimax.
 
 `python -m benchmarks.fit_rationals` prints numerator, denominator (constants first, the denominator's is 1) and log2 of

@@ -28,7 +28,7 @@ EPILOG = """examples:
   python -m tests.fuzz --programs 1 --seed 1234         one program again, by its number
   python -m tests.fuzz --families shape,reduction       of two families only
   python -m tests.fuzz --minutes 30 --seed 100000       as many as fit into half an hour
-  python -m tests.fuzz --target gpu:sm_80               on the simulated driver of tests/gpu/simulator
+  python -m tests.fuzz --target gpu:sm_80               on the simulated driver of tests/targets/gpu/simulator
 """
 
 
