@@ -25,12 +25,16 @@ from tests.loading import load_file
 
 ROOT = Path(__file__).parents[1]
 SKIPPED = ("build", ".venv")
-PAGES = sorted(
-    path
-    for pattern in ("*.md", "*/*.md", "*/*/*.md", "*/*/*/*.md")
-    for path in ROOT.glob(pattern)
-    if not any(part in SKIPPED or part.startswith(".") for part in path.relative_to(ROOT).parts)
-)
+
+
+def _pages() -> Iterator[Path]:
+    """Every page of the repository; the links to layers inside of stablexla/ are not followed."""
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in SKIPPED and not name.startswith(".")]
+        yield from (Path(folder, name) for name in files if name.endswith(".md"))
+
+
+PAGES = sorted(_pages())
 # A line of code and, in the block after it, what it prints.
 PROGRAM = re.compile(r"```python\n(?P<code>.*?)```\n\n```text\n(?P<output>.*?)```", re.DOTALL)
 # Code that is quoted from a file, whose path stands in its first line.

@@ -28,7 +28,14 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sp
 
 root_doc = "README"
 include_patterns = ["*.md", "**/*.md"]
-exclude_patterns = ["build", "dist", ".*", "**/.*"]
+# The links in stablexla/ are the layers beside it once more.
+exclude_patterns = [
+    "build",
+    "dist",
+    ".*",
+    "**/.*",
+    *(f"stablexla/{layer}" for layer in ("dialects", "lowering", "targets")),
+]
 
 myst_heading_anchors = 6
 autosummary_generate = False
