@@ -70,6 +70,6 @@ def dynamic_reshape(site: Site) -> None:
 
 
 def _is_first(extents: Extents, dynamic: Iterable[int]) -> bool:
-    """Whether no dimension but the first of extent above 1 is dynamic."""
+    """Whether no dimension but the first of an extent other than 1 is dynamic."""
     first = next((place for place, size in enumerate(extents) if size != 1), 0)
     return set(dynamic) <= {first}

@@ -79,7 +79,7 @@ def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[O
 
 
 def _sort_keys(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
-    """Emit the sort of a single array as a kernel that a target may replace: elements of equal keys are the same."""
+    """Emit the sort of a single array as a kernel that a target may replace; equal keys may be of unequal elements."""
     order = digits.orders[0]
     config = {
         "rows": rows.rows,

@@ -15,7 +15,7 @@ class Axis:
 
     Attributes:
         extent, positions: extents of the array, and of the result.
-        size, stride, low: of the window, between windows, and the padding before the array.
+        size, stride, low: the window's extent, the stride between windows, and the padding before the array.
         step, position_step: memory strides, in elements, of the array and of an array with an element per window.
     """
 

@@ -249,7 +249,8 @@ def folded_in_loops(
     outputs = [
         Output(folding.type(e, extents), to_storage(v, e)) for v, e in zip(starts, folding.elements, strict=True)
     ]
-    # Where the window has one position in a longer array, the loop of trip count 1 is kept: it fixes the extent.
+    # Where the window has one position in a longer array, the loop of trip count 1 is kept, so that linalg does not
+    # infer the window's extent from the array.
     kept = [place[d] for d in wide if extents[d] == 1 and shape[d] != window.reach[d]]
 
     def body(arguments: Sequence[ir.Value]) -> list[ir.Value]:

@@ -159,7 +159,7 @@ def _rounds(folding: Folding) -> bool:
 
 
 def _free(folding: Folding) -> bool:
-    """Whether the scan may be reassociated: a combiner that does not round may be exactly non-associative."""
+    """Whether the scan may be reassociated: unknown combiners without rounding stay sequential, associative or not."""
     return bool(folding.known) or all(e.is_float or e.is_complex for e in folding.elements)
 
 

@@ -93,7 +93,7 @@ def top_k(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
 
 @operation_call(SHAPE_ASSERTION)
 def shape_assertion(ctx: LoweringContext, *values: ir.Value) -> list[ir.Value]:
-    """An assertion whose condition is known only when the program runs: the host checks it and raises its error."""
+    """An assertion with a run-time condition: the host checks it and raises its error."""
     host_call(ctx, "assertion", values, ctx.operand_types, [], effect=True, text=text_of(ctx.attributes))
     return []
 

@@ -92,7 +92,7 @@ def _unknown(type_: TensorType) -> ir.Value:
 
 @dataclass
 class _Call:
-    """A call and the row of the table that it must fit."""
+    """A call, checked against its routine's row of the table."""
 
     ctx: LoweringContext
     name: str

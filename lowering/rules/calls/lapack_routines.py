@@ -34,7 +34,7 @@ LETTERS = "sdcz"
 
 @dataclass(frozen=True)
 class Array:
-    """One array of a call: its name, the kind of its elements, and the sizes of what belongs to one matrix."""
+    """One array of a call: its name, the kind of its elements, and its sizes per matrix of the batch."""
 
     name: str
     kind: str
