@@ -22,7 +22,7 @@ from stablexla.lowering.support.context import place_of
 
 Rule = Callable[["Site"], None]
 EXPANSIONS: dict[str, Rule] = {}
-"""What has to be done for an operation; one that is not here only takes the static types."""
+"""Expansion rule of each operation; one without a rule only takes the static types."""
 
 
 def expands(*names: str) -> Callable[[Rule], Rule]:
@@ -106,9 +106,9 @@ class Expansion:
     def __init__(self) -> None:
         self._sizes: dict[ir.Value, dict[int, Scalar]] = {}
         self.dead: list[Any] = []
-        """Operations that are erased at the end: a value that is remembered must not be freed before."""
+        """Dead operations, erased at the end: a value that is a key of the sizes must not be freed before."""
         self.passed_through: list[Any] = []
-        """Operations whose first operand takes the place of their result at the end."""
+        """Operations whose result is replaced by their first operand at the end."""
 
     def sizes_of(self, value: ir.Value) -> Mapping[int, Scalar]:
         """Return the sizes of a value's dynamic dimensions."""
@@ -165,7 +165,7 @@ class Expansion:
 
 
 OWN_REGIONS = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
-"""Operations whose expansion goes through their regions itself."""
+"""Operations whose expansion rule expands their regions itself."""
 
 
 def expand_main(main: Any) -> None:

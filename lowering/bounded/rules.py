@@ -98,7 +98,7 @@ def convolution(site: Site) -> None:
 
 
 NEUTRAL = {"stablehlo.add": "-0", "stablehlo.multiply": "1", "stablehlo.xor": "0"}
-"""What changes nothing, for the reductions that count an initial value as often as it comes."""
+"""Identity of each combiner that is not idempotent: initial values in the mask would be combined many times."""
 
 
 @expands("stablehlo.reduce")

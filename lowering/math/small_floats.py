@@ -29,7 +29,7 @@ class ToBf16(Enum):
 
 
 NO_BF16 = "stablexla.no_bf16"
-"""Attribute of a module for this machine in which the pass found no bf16, so that nobody else need look for it."""
+"""Attribute of a module for this machine in which the pass found no bf16, so that later passes need not search."""
 
 
 class Special(Enum):

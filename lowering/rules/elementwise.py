@@ -121,7 +121,7 @@ def select(ctx: LoweringContext, pred: ir.Value, on_true: ir.Value, on_false: ir
 
 @lowers("stablehlo.clamp")
 def clamp(ctx: LoweringContext, low: ir.Value, x: ir.Value, high: ir.Value) -> list[ir.Value]:
-    """min(max(x, low), high) for each element; rank-0 bounds are broadcast."""
+    """min(max(x, low), high) for each element; rank-0 bounds hold for all."""
     element = ctx.result.element
     table = BINARY[element.kind]
     if "maximum" not in table:

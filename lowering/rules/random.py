@@ -26,7 +26,7 @@ from stablexla.lowering.support.storage import constant, from_storage, to_storag
 from stablexla.lowering.support.types import TensorType, storage_type
 
 RANDOM_KEY, RANDOM_BITS = "random_key", "random_bits"
-"""Kinds of kernels: 64 bits that no call gets twice, and an array of the words of blocks."""
+"""Kinds of kernels: a key of 64 bits, unique to each call, and an array of the words of blocks."""
 
 # Types whose bits the emitter of blocks can store.
 _PLAIN = ("f16", "bf16", "f32", "f64")

@@ -11,7 +11,7 @@ from stablexla.lowering.support.types import is_token
 
 ALIASING, DONOR = "tf.aliasing_output", "jax.buffer_donor"
 DONATED = "stablexla.donated"
-"""On a parameter that may be overwritten: the number of the result that is wanted there, -1 for any."""
+"""Attribute of a donated parameter: the number of the result that may alias it, -1 for any."""
 
 
 def note_donations(source: Any, main: ir.Operation) -> None:

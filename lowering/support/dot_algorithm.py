@@ -22,7 +22,7 @@ from stablexla.lowering.support.types import TensorType
 
 TF32 = Layout(8, 10)
 IN_TF32 = "stablexla.tf32"
-"""Attribute of a product of f32 whose factors have no more digits than tf32, so that tensor cores may multiply them."""
+"""Attribute of an f32 contraction whose operands are exact in tf32, so that tensor cores may multiply them."""
 Contract = Callable[["Part", ir.Value, ir.Value], ir.Value]
 
 

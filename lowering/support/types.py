@@ -16,7 +16,7 @@ from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.tensor_types import TensorType as TensorType  # it is named from here
 
 TOKEN = TensorType(BY_NAME["u8"], (0,))
-"""What stands for a token: an array of nothing, which is carried along and orders what takes and gives it."""
+"""The placeholder type of a token: an empty array, whose use-def chain orders the operations."""
 
 
 def is_token(type_: Any) -> bool:

@@ -16,7 +16,7 @@ from stablexla.lowering.support.storage import compute_type, constant, narrow, n
 from stablexla.lowering.support.types import value_type
 
 Blocks = Callable[[int], Sequence[ir.Value]]
-"""The blocks of an element by their numbers, of two words of 32 random bits each."""
+"""An element's blocks by their numbers, of two words of 32 random bits each."""
 
 
 @dataclass(frozen=True)

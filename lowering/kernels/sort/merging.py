@@ -38,7 +38,7 @@ GROUP = 4
 
 Values = Sequence[ir.Value]
 Less = Callable[[Values, Values], ir.Value]
-"""Whether one element comes before another; an element is its value in each array, as stored."""
+"""A comparator: whether one element comes before another; an element is its value in each array, in storage form."""
 
 
 @dataclass(frozen=True)

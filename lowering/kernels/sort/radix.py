@@ -130,7 +130,7 @@ def _rows(arrays: Values, rows: Rows, digits: _Digits, shared: bool) -> list[ir.
 
 
 _Place = tuple[Values, ir.Value]
-"""Arrays, and where in them a row begins."""
+"""Arrays, and the offset of a row in them."""
 
 
 def _sort_row(source: _Place, result: _Place, spare: _Place, length: int, digits: _Digits) -> tuple[Values, Values]:

@@ -19,13 +19,13 @@ from stablexla.lowering.support.registry import Rule, lowers
 from stablexla.lowering.support.types import is_token
 
 ARGUMENTS, RESULT = "stablexla.arguments", "stablexla.result"
-"""On a custom call: the shapes of its arguments and of its result where there are tuples that the types do not show."""
+"""Attributes of a custom call: the shapes of its arguments and of its result, for tuples that the types do not show."""
 
 FUNCTION, C, FFI = "function", "c", "ffi"
-"""What is called: a Python function, a C function, or a handler of XLA's foreign function interface."""
+"""Kinds of callees: a Python function, a C function, or a handler of XLA's foreign function interface."""
 
 OPERATIONS: dict[str, Rule] = {}
-"""Rules for operations of other dialects, which come as custom calls of their names."""
+"""Rules for operations of other dialects, which programs hold as custom calls of their names."""
 
 
 def operation_call(name: str) -> Callable[[Rule], Rule]:

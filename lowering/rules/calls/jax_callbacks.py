@@ -13,7 +13,7 @@ from stablexla.lowering.rules.calls.custom_call import operation_call
 from stablexla.lowering.support.context import LoweringContext, place_of
 
 CALLBACKS = ("xla_ffi_partitioned_python_cpu_callback", "xla_ffi_python_cpu_callback", "xla_python_cpu_callback")
-"""What JAX calls Python functions by."""
+"""Targets of JAX's custom calls of Python functions."""
 
 
 def unbound(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:

@@ -291,4 +291,4 @@ TABLE = (
 )
 
 ROUTINES = {routine.name_for(letter): routine for routine in TABLE for letter in routine.elements}
-"""By LAPACK's names, with the letter of the elements' type: `ssyevd`."""
+"""The routines by LAPACK's names, with the letter of the element type: `ssyevd`."""

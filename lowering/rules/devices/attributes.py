@@ -27,7 +27,7 @@ PAIRS, FRONTEND, XLA_PAIRS = "source_target_pairs", "mhlo.frontend_attributes", 
 WITH_FLAG = frozenset(
     ["stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.cross-replica-sum", "stablehlo.reduce_scatter"]
 )
-"""Operations that may say that their groups number all devices."""
+"""Operations with `use_global_device_ids`, by which their groups number all devices."""
 
 
 def channel_of(attributes: Any) -> int:

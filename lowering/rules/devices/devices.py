@@ -25,7 +25,7 @@ from stablexla.lowering.support.types import storage_type, tensor_storage
 COLLECTIVE = "collective"
 """The kind of these kernels."""
 DEVICE = "device"
-"""The kind of kernels that give the number of the device that runs the program."""
+"""The kind of kernels that return the number of the device that runs the program."""
 
 Fold = Callable[[ir.Value, ir.Value], ir.Value]
 

@@ -25,7 +25,7 @@ from stablexla.lowering.support.storage import constant
 
 ROOTED = "has_dynamic_root"
 ZEROS = "stablexla.zeros"
-"""Attribute of an operation on what were quantised arrays: the integers that stand for the number 0."""
+"""Attribute of an operation on formerly quantized arrays: their zero points."""
 _PRED, _NUMBER = TensorType(BY_NAME["pred"], ()), TensorType(BY_NAME["s32"], ())
 
 
