@@ -1,8 +1,8 @@
-"""From arrays with dynamic dimensions to arrays of their bounds, each with its sizes as scalars beside it.
+"""Expansion of bounded dynamic dimensions to static arrays of the bounds, with the sizes as scalars.
 
-Values are changed where they stand: an array takes the static type of its bounds, and `Expansion.sizes` remembers the
-scalars. What stands behind a size means nothing; the rules in `bounded_rules.py` put something there where an
-operation would see it. Sizes of parameters of `main` become further parameters, those of results further results.
+Values are changed in place: an array takes the static type of its bounds, and `Expansion.sizes` holds the scalars.
+Elements beyond a size are undefined; the rules in `rules.py` mask them where an operation would read them. Sizes of
+parameters of `main` become further parameters, those of results further results.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from stablexla.lowering.support.context import place_of
 
 Rule = Callable[["Site"], None]
 EXPANSIONS: dict[str, Rule] = {}
-"""What has to be done for an operation; one that is not here only takes the static types."""
+"""Expansion rule of each operation; one without a rule only takes the static types."""
 
 
 def expands(*names: str) -> Callable[[Rule], Rule]:
-    """Registers the expansion of operations of these names."""
+    """Register the expansion of operations of these names."""
 
     def register(rule: Rule) -> Rule:
         for name in names:
@@ -39,7 +39,7 @@ def expands(*names: str) -> Callable[[Rule], Rule]:
 
 @dataclass(frozen=True)
 class Declared:
-    """The type that a value had in the source: extents, bounds where they are dynamic, and the dynamic dimensions."""
+    """The type of a value in the source: extents, or bounds where dynamic, and the dynamic dimensions."""
 
     extents: Extents
     dynamic: tuple[int, ...]
@@ -54,8 +54,8 @@ class Site:
 
     Attributes:
         op: the operation; its operands have static types already.
-        declared: of each result what the source says.
-        use: the operation for the rules about sizes.
+        declared: each result's type in the source.
+        use: the operation for the size rules.
     """
 
     def __init__(self, op: Any, all_sizes: Expansion) -> None:
@@ -66,19 +66,19 @@ class Site:
         self.use = Use(op.name, operands, [d.extents for d in self.declared], sizes, op.attributes)
 
     def sizes(self, operand: int) -> Sizes:
-        """The sizes of an operand's dynamic dimensions."""
+        """Return the sizes of an operand's dynamic dimensions."""
         return self.use.sizes[operand]
 
     def set_operand(self, number: int, value: Any) -> None:
-        """Gives the operation another operand."""
+        """Replace an operand of the operation."""
         self.op.operands[number] = value
 
     def static_types(self) -> list[Any]:
-        """The types of the results with bounds as extents."""
+        """Return the types of the results with bounds as extents."""
         return [tensor(r.type, d.extents) if d.dynamic else r.type for r, d in zip(self.op.results, self.declared)]
 
     def keep(self) -> None:
-        """The operation stays and takes the static types."""
+        """Keep the operation, with static types."""
         found = result_sizes(self.use)
         results = list(zip(self.op.results, self.static_types(), self.declared, strict=True))
         for (result, type_, declared), own in zip(results, found, strict=True):
@@ -87,7 +87,7 @@ class Site:
             self.expansion.note(result, declared, own)
 
     def replace(self, values: Sequence[Any], sizes: Sequence[Sizes] | None = None) -> None:
-        """These values, of static types, take the place of the results; their sizes by the rule, if not given."""
+        """Replace the results by values of static types; their sizes are by the size rule, if not given."""
         found = result_sizes(self.use) if sizes is None else sizes
         for result, value, declared, own in zip(self.op.results, values, self.declared, found, strict=True):
             result.replace_all_uses_with(value)
@@ -95,7 +95,7 @@ class Site:
         self.expansion.dead.append(self.op)
 
     def again(self, operands: Sequence[Any]) -> Any:
-        """The same operation on other operands, with the only result in its static type."""
+        """Clone the operation on other operands, its only result of static type."""
         attributes = {name: self.op.attributes[name] for name in self.op.attributes}
         return emit(self.op.name, operands, self.static_types(), attributes)
 
@@ -106,27 +106,27 @@ class Expansion:
     def __init__(self) -> None:
         self._sizes: dict[ir.Value, dict[int, Scalar]] = {}
         self.dead: list[Any] = []
-        """Operations that are erased at the end: a value that is remembered must not be freed before."""
+        """Dead operations, erased at the end: a value that is a key of the sizes must not be freed before."""
         self.passed_through: list[Any] = []
-        """Operations whose first operand takes the place of their result at the end."""
+        """Operations whose result is replaced by their first operand at the end."""
 
     def sizes_of(self, value: ir.Value) -> Mapping[int, Scalar]:
-        """The dynamic dimensions of a value."""
+        """Return the sizes of a value's dynamic dimensions."""
         return self._sizes.get(value, {})
 
     def size(self, value: Any, dimension: int) -> Scalar:
-        """The size of a value's dimension, a constant where it is static."""
+        """Return the size of a value's dimension, a constant where it is static."""
         return self.sizes_of(value).get(dimension) or Scalar.of(int(value.type.shape[dimension]))
 
     def note(self, value: ir.Value, declared: Declared, sizes: Mapping[int, Size]) -> None:
-        """Remembers the sizes of a new value. What the source calls dynamic without a reason is full."""
+        """Record the sizes of a new value. A dimension declared dynamic without a size has its bound."""
         known: dict[int, Size | int] = {place: declared.extents[place] for place in declared.dynamic}
         known.update(sizes)
         if known:
             self._sizes[value] = {place: Scalar.of(size) for place, size in sorted(known.items())}
 
     def block(self, block: Any) -> None:
-        """Expands the operations of a block in their order, down to those in regions; its end belongs to its owner."""
+        """Expand the operations of a block in order, nested ones included; its terminator belongs to its owner."""
         for view in list(block.operations)[:-1]:
             op = view.operation
             with op.location, ir.InsertionPoint(op):
@@ -156,7 +156,7 @@ class Expansion:
         return UnsupportedError(refusal.summary + where, operation=site.op.name, operands=shown, hint=refusal.hint)
 
     def finish(self) -> None:
-        """Erases what is not needed any more."""
+        """Erase the dead operations."""
         for op in self.passed_through:
             op.results[0].replace_all_uses_with(op.operands[0])
         for op in [*self.dead, *self.passed_through]:
@@ -165,14 +165,14 @@ class Expansion:
 
 
 OWN_REGIONS = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
-"""Operations whose expansion goes through their regions itself."""
+"""Operations whose expansion rule expands their regions itself."""
 
 
 def expand_main(main: Any) -> None:
-    """Expands the function `main`, into which everything that it calls is inlined.
+    """Expand the function `main`, into which all calls are inlined.
 
     Raises:
-        UnsupportedError: an operation that takes no dynamic dimension.
+        UnsupportedError: an operation that supports no dynamic dimension.
     """
     block = main.regions[0].blocks[0]
     results = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
@@ -189,7 +189,7 @@ def expand_main(main: Any) -> None:
 
 
 def _enter(expansion: Expansion, block: Any, argument: Any) -> None:
-    """Gives a parameter of main its static type; its sizes become parameters behind all others."""
+    """Give a parameter of main its static type; append its sizes to the parameters."""
     declared = Declared.of(argument.type)
     if declared.dynamic:
         argument.set_type(tensor(argument.type, declared.extents))
@@ -198,7 +198,7 @@ def _enter(expansion: Expansion, block: Any, argument: Any) -> None:
 
 
 def _leave(expansion: Expansion, block: Any, end: Any, declared: Sequence[Declared]) -> None:
-    """Lets main return the sizes of its results behind all of them."""
+    """Append the sizes of main's results to its results."""
     with ir.InsertionPoint(end):
         given = list(end.operands)
         sizes = [expansion.size(value, place).value for value, d in zip(given, declared) for place in d.dynamic]

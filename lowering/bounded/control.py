@@ -1,4 +1,4 @@
-"""Loops and branches whose values have dynamic dimensions: the sizes go along as further values."""
+"""Bounded dynamism in loops and branches: sizes become further loop-carried values and results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stablexla.lowering.bounded.values import Scalar, size_type
 
 @expands("stablehlo.while")
 def while_(site: Site) -> None:
-    """The state is followed by the sizes of its arrays."""
+    """Append the sizes of the state's arrays to the state."""
     initial = [site.op.operands[i] for i in range(len(site.declared))]
     new = _with_sizes(site, [*initial, *_sizes(site, initial)])
     for number in range(2):
@@ -31,7 +31,7 @@ def while_(site: Site) -> None:
 
 @expands("stablehlo.if", "stablehlo.case")
 def branches(site: Site) -> None:
-    """Each branch returns the sizes of its arrays behind them."""
+    """Append the sizes of each branch's arrays to its results."""
     new = _with_sizes(site, list(site.op.operands))
     for region in new.regions:
         block = region.blocks[0]
@@ -41,7 +41,7 @@ def branches(site: Site) -> None:
 
 
 def _with_sizes(site: Site, operands: Sequence[ir.Value]) -> Any:
-    """The operation with further results for sizes, and with the regions of the old one."""
+    """Clone the operation with further results for sizes, moving its regions."""
     old = site.op
     extra = [size_type() for declared in site.declared for _ in declared.dynamic]
     attributes = {name: old.attributes[name] for name in old.attributes}
@@ -53,7 +53,7 @@ def _with_sizes(site: Site, operands: Sequence[ir.Value]) -> Any:
 
 
 def _return_sizes(site: Site, block: Any) -> None:
-    """Lets a block return the sizes behind the values that it returns already."""
+    """Append sizes to the values that a block returns."""
     end = list(block.operations)[-1].operation
     with end.location, ir.InsertionPoint(end):
         values = list(end.operands)
@@ -62,7 +62,7 @@ def _return_sizes(site: Site, block: Any) -> None:
 
 
 def _sizes(site: Site, values: Sequence[Any]) -> list[ir.Value]:
-    """The sizes of values that come to be the results, for their dynamic dimensions."""
+    """Return the sizes of values for the results' dynamic dimensions."""
     found = []
     for value, declared in zip(values, site.declared, strict=True):
         if declared.dynamic and tuple(value.type.shape) != declared.extents:
@@ -72,7 +72,7 @@ def _sizes(site: Site, values: Sequence[Any]) -> list[ir.Value]:
 
 
 def _note(expansion: Expansion, values: Sequence[Any], declared: Sequence[Declared], sizes: Sequence[ir.Value]) -> None:
-    """Remembers which of the sizes belongs to which value."""
+    """Record the sizes of each value."""
     rest = iter(sizes)
     for value, own in zip(values, declared, strict=True):
         expansion.note(value, own, {place: Scalar(next(rest)) for place in own.dynamic})

@@ -1,4 +1,4 @@
-"""Operations of StableHLO that take the sizes of their results as an operand, where the results have bounds."""
+"""Expansion of operations whose result sizes are an operand (dynamic_iota, dynamic_reshape ...), with bounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stablexla.lowering.bounded.values import Scalar, broadcast, emit, resized, 
 
 
 def _asked(site: Site, operand: int) -> dict[int, Size]:
-    """The sizes of the result's dynamic dimensions, from the operand that has them, held between 0 and the bounds."""
+    """Load the sizes of the result's dynamic dimensions from an operand, clamped to [0, bound]."""
     sizes, declared = site.op.operands[operand], site.declared[0]
     if not declared.dynamic or isinstance(sizes.type.element_type, ir.IndexType):
         site.use.refuse("the result needs bounds, and sizes that are integers of a known width")
@@ -35,7 +35,7 @@ def _slice(place: int) -> dict[str, int]:
 
 @expands("stablehlo.dynamic_iota")
 def dynamic_iota(site: Site) -> None:
-    """Counts up to the bound."""
+    """Emit an iota up to the bound."""
     attributes = {"iota_dimension": site.op.attributes["iota_dimension"]}
     found = _asked(site, 0)
     site.replace([emit("stablehlo.iota", [], site.static_types(), attributes)], [found])
@@ -43,7 +43,7 @@ def dynamic_iota(site: Site) -> None:
 
 @expands("stablehlo.dynamic_broadcast_in_dim")
 def dynamic_broadcast_in_dim(site: Site) -> None:
-    """Copies up to the bounds."""
+    """Broadcast up to the bounds."""
     x, extents = site.op.operands[0], site.declared[0].extents
     places = integers(site.op.attributes["broadcast_dimensions"])
     for place, size in enumerate(x.type.shape):
@@ -55,7 +55,7 @@ def dynamic_broadcast_in_dim(site: Site) -> None:
 
 @expands("stablehlo.dynamic_reshape")
 def dynamic_reshape(site: Site) -> None:
-    """The elements stay in their order: a dynamic dimension keeps its place, or stands before all others."""
+    """Reshape in row-major order: a dynamic dimension keeps its position, or is the outermost."""
     x, declared = site.op.operands[0], site.declared[0]
     found, before = _asked(site, 1), site.use.operands[0]
     if prod(before) == prod(declared.extents):
@@ -70,6 +70,6 @@ def dynamic_reshape(site: Site) -> None:
 
 
 def _is_first(extents: Extents, dynamic: Iterable[int]) -> bool:
-    """Whether no dimension but the first that counts is dynamic."""
+    """Whether no dimension but the first of an extent other than 1 is dynamic."""
     first = next((place for place, size in enumerate(extents) if size != 1), 0)
     return set(dynamic) <= {first}

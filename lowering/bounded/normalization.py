@@ -1,4 +1,4 @@
-"""Batch normalization over dynamic dimensions, written out as sums and arithmetic: the count of elements is a size.
+"""Batch normalization over dynamic dimensions, decomposed into sums and arithmetic: the element count is a size.
 
 As in `normalization.py`, floats below 32 bits are computed in f32 and rounded once.
 """
@@ -15,7 +15,7 @@ from stablexla.lowering.bounded.values import Scalar, broadcast, emit, masked, n
 
 
 class _Norm:
-    """The arrays of one batch normalization, in the type that it is computed in."""
+    """The arrays of one batch normalization, in the computing type."""
 
     def __init__(self, site: Site) -> None:
         self.x = site.op.operands[0]
@@ -37,21 +37,21 @@ class _Norm:
         self.epsilon = broadcast(emit("stablehlo.constant", [], [scalar], {"value": epsilon}), self.features.shape)
 
     def wide(self, value: Any) -> Any:
-        """The array in the type that is computed in."""
+        """Promote an array to the computing type."""
         type_ = ir.RankedTensorType.get(list(value.type.shape), self.element)
         return value if value.type == type_ else emit("stablehlo.convert", [value], [type_])
 
     def narrow(self, value: Any) -> Any:
-        """The array in the operand's type."""
+        """Round an array to the operand's type."""
         type_ = tensor(self.x.type, value.type.shape)
         return value if value.type == type_ else emit("stablehlo.convert", [value], [type_])
 
     def spread(self, value: Any) -> Any:
-        """Numbers of features, for all elements."""
+        """Broadcast per-feature values to the elements."""
         return broadcast(value, self.extents, [self.feature])
 
     def sum(self, value: Any) -> Any:
-        """The sums over the elements of each feature."""
+        """Sum over the elements of each feature."""
         seen = masked(value, self.sizes, number(value.type, "0"))
         zero = number(value.type, "0")
         gone = [place for place in range(len(self.extents)) if place != self.feature]
@@ -70,7 +70,7 @@ def _of(name: str, *operands: Any) -> Any:
 
 @expands("stablehlo.batch_norm_training")
 def batch_norm_training(site: Site) -> None:
-    """The operand normalized by its own mean and variance for each feature, and these two."""
+    """The operand normalized by its own mean and variance per feature, the mean, and the variance."""
     norm = _Norm(site)
     x, scale, offset = (norm.wide(v) for v in site.op.operands)
     mean = _of("divide", norm.sum(x), norm.count)

@@ -1,4 +1,4 @@
-"""What operations need besides static types, so that none sees what stands behind a size."""
+"""Expansion rules of bounded dynamism: masks and start indices that keep operations from elements beyond a size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from stablexla.lowering.bounded.values import (
 
 @expands("stablehlo.set_dimension_size")
 def set_dimension_size(site: Site) -> None:
-    """The array itself under another size, which is held between 0 and the bound."""
+    """The array itself with another size, clamped to [0, bound]."""
     place, bound = int(site.op.attributes["dimension"]), site.use.operands[0]
     declared, size = site.declared[0], site.op.operands[1]
     sizes: dict[int, Size] = {other: own for other, own in site.sizes(0).items() if other != place}
@@ -51,7 +51,7 @@ def set_dimension_size(site: Site) -> None:
 
 
 def _constant(value: Any) -> int | None:
-    """The number that a scalar constant holds."""
+    """Return the value of a scalar constant."""
     op = value.owner
     if isinstance(op, ir.Block) or op.name != "stablehlo.constant":
         return None
@@ -66,7 +66,7 @@ def get_dimension_size(site: Site) -> None:
 
 @expands("stablehlo.reshape")
 def reshape(site: Site) -> None:
-    """A dimension of bound 1 that is left out reads as zero where it was empty."""
+    """Reshape; a dropped dimension of bound 1 reads as zero where it was empty."""
     x, before, after = site.op.operands[0], site.use.operands[0], site.declared[0].extents
     dropped = {place: size for place, size in site.sizes(0).items() if is_dropped(before, after, place)}
     site.set_operand(0, masked(x, dropped, number(x.type, "0")) if dropped else x)
@@ -75,7 +75,7 @@ def reshape(site: Site) -> None:
 
 @expands("stablehlo.dot_general")
 def dot_general(site: Site) -> None:
-    """Zeros on both sides: behind a size, either may hold what is no number."""
+    """Mask both operands with zeros: beyond a size, either may hold NaN."""
     numbers = DotDimensionNumbers.read(site.op.attributes["dot_dimension_numbers"])
     pairs = list(zip(numbers.lhs_contracting, numbers.rhs_contracting, strict=True))
     found = [(at, side, places[side]) for at, places in enumerate(pairs) for side in range(2)]
@@ -89,7 +89,7 @@ def dot_general(site: Site) -> None:
 
 @expands("stablehlo.convolution")
 def convolution(site: Site) -> None:
-    """Zeros in spatial dimensions."""
+    """Mask spatial dimensions with zeros."""
     x = site.op.operands[0]
     places = {spatial.input for spatial in Convolution.read(site.op.attributes).spatial}
     own = {place: size for place, size in site.sizes(0).items() if place in places}
@@ -98,12 +98,12 @@ def convolution(site: Site) -> None:
 
 
 NEUTRAL = {"stablehlo.add": "-0", "stablehlo.multiply": "1", "stablehlo.xor": "0"}
-"""What changes nothing, for the reductions that count an initial value as often as it comes."""
+"""Identity of each combiner that is not idempotent: initial values in the mask would be combined many times."""
 
 
 @expands("stablehlo.reduce")
 def reduce(site: Site) -> None:
-    """What is neutral where the computation is known, else the initial value, which has to be so."""
+    """Mask with the identity of a known combiner, else with the initial value, which has to be its identity."""
     gone = integers(site.op.attributes["dimensions"])
     own = {place: size for place, size in agree(site.use.sizes).items() if place in gone}
     count = len(site.op.operands) // 2
@@ -115,18 +115,18 @@ def reduce(site: Site) -> None:
 
 
 def _signed(x: Any, spelled: str) -> str:
-    """Only floats have a -0, which added to 0 leaves its sign; complex numbers have two."""
+    """Drop the sign of -0 for types without it; floats have a -0, which added to 0 keeps its sign, complex have two."""
     return spelled if isinstance(x.type.element_type, ir.FloatType | ir.ComplexType) else spelled.lstrip("-")
 
 
 def _of_type(init: Any, x: Any) -> Any:
-    """The initial value as an element of an array; the two may differ in width."""
+    """Convert the initial value to an array's element type; the two may differ in width."""
     wanted = tensor(x.type, [])
     return init if init.type == wanted else emit("stablehlo.convert", [init], [wanted])
 
 
 def _combiner(block: Any, at: int, count: int) -> str:
-    """The one operation that a computation applies to its pair of arguments, or ""."""
+    """Return the one operation that a combiner applies to its pair of arguments, or ""."""
     end = list(block.operations)[-1].operation
     value = end.operands[at]
     if isinstance(value.owner, ir.Block):
@@ -138,7 +138,7 @@ def _combiner(block: Any, at: int, count: int) -> str:
 
 @expands("stablehlo.reduce_window")
 def reduce_window(site: Site) -> None:
-    """The initial value, which is what padding is made of."""
+    """Mask with the initial value, which also is the padding."""
     window = Window.read(site.op.attributes, len(site.use.operands[0]))
     plain = (1, 1, 1, (0, 0))
     columns = zip(window.sizes, window.strides, window.base_dilations, window.padding, strict=True)
@@ -153,7 +153,7 @@ def reduce_window(site: Site) -> None:
 
 @expands("stablehlo.pad")
 def pad(site: Site) -> None:
-    """More of the padding value."""
+    """Mask with the padding value."""
     config = PaddingConfig.read(site.op.attributes)
     padded = [p for p, row in enumerate(zip(config.low, config.high, config.interior, strict=True)) if any(row)]
     own = {place: size for place, size in site.sizes(0).items() if place in padded}
@@ -163,7 +163,7 @@ def pad(site: Site) -> None:
 
 @expands("stablehlo.concatenate")
 def concatenate(site: Site) -> None:
-    """Along a dynamic dimension each part is written over what stands behind the one before."""
+    """Concatenate; along a dynamic dimension each part overwrites the elements beyond the size of the one before."""
     along = int(site.op.attributes["dimension"])
     if not any(along in own for own in site.use.sizes):
         return site.keep()
@@ -176,13 +176,13 @@ def concatenate(site: Site) -> None:
 
 
 def _starts(x: Any, chosen: Mapping[int, Size]) -> list[Any]:
-    """Start indices for an array: 0 but for the chosen dimensions."""
+    """Return start indices for an array: 0 but for the chosen dimensions."""
     return [Scalar.of(chosen.get(place, 0)).value for place in range(x.type.rank)]
 
 
 @expands("stablehlo.reverse")
 def reverse(site: Site) -> None:
-    """Reversed as a whole, the elements stand behind the padding, and are moved to the front."""
+    """Reverse the whole array, and move the elements from behind the padding to the front."""
     turned = site.again([site.op.operands[0]])
     for place in integers(site.op.attributes["dimensions"]):
         if place in site.sizes(0):
@@ -202,7 +202,7 @@ def _dynamic_slice(x: Any, starts: Sequence[Any], extents: Sequence[int]) -> Any
 
 @expands("stablehlo.dynamic_slice")
 def dynamic_slice(site: Site) -> None:
-    """The start is moved so that the slice ends before the size; a slice that is longer goes on with zeros."""
+    """Clamp the start so that the slice ends at the size; a longer slice is padded with zeros."""
     x, extents = site.op.operands[0], site.declared[0].extents
     partial = {p: size for p, size in site.sizes(0).items() if extents[p] != site.use.operands[0][p]}
     room = {place: (size - extents[place]).most(0) for place, size in partial.items()}
@@ -211,7 +211,7 @@ def dynamic_slice(site: Site) -> None:
 
 
 def _held(starts: Sequence[Any], room: Mapping[int, Size]) -> list[Any]:
-    """Start indices that are at most what there is room for."""
+    """Clamp start indices to the given room."""
     if not room:
         return list(starts)
     wide = [wide_enough(start) for start in starts]
@@ -223,7 +223,7 @@ def _held(starts: Sequence[Any], room: Mapping[int, Size]) -> list[Any]:
 
 @expands("stablehlo.dynamic_update_slice")
 def dynamic_update_slice(site: Site) -> None:
-    """The start is moved by the sizes. Of a dynamic update, only what stands before its size is written."""
+    """Clamp the start by the sizes. Of a dynamic update, only the elements within its size are written."""
     x, update = site.op.operands[0], site.op.operands[1]
     places = {*site.sizes(0), *site.sizes(1)}
     room = {p: (site.expansion.size(x, p) - site.expansion.size(update, p)).most(0) for p in sorted(places)}
@@ -231,7 +231,7 @@ def dynamic_update_slice(site: Site) -> None:
     own = site.sizes(1)
     if not own:
         return site.replace([site.again([x, update, *starts])])
-    # The whole update is written, with what was there behind its size; room is made so that no start moves.
+    # The whole update is written, with the old elements beyond its size; padding keeps the starts from being clamped.
     extents, bounds = list(x.type.shape), list(update.type.shape)
     wider = resized(x, [n + bounds[i] if i in own else n for i, n in enumerate(extents)])
     mixed = masked(update, own, _dynamic_slice(wider, starts, bounds))
@@ -241,7 +241,7 @@ def dynamic_update_slice(site: Site) -> None:
 
 @expands("stablehlo.sort")
 def sort(site: Site) -> None:
-    """One more operand says which elements stand behind the size; the comparator puts these last."""
+    """Sort with a further mask operand; the comparator puts the elements beyond the size last."""
     place = int(site.op.attributes["dimension"])
     own = {p: size for p, size in agree(site.use.sizes).items() if p == place % len(site.use.operands[0])}
     if not own:
@@ -257,7 +257,7 @@ def sort(site: Site) -> None:
 
 
 def _put_last(block: Any, seen: Any) -> None:
-    """Extends a comparator by the truth values of what is seen: seen elements come first, in their order."""
+    """Extend a comparator by a mask: elements within the size come first, in their order."""
     scalar = tensor(seen.type, [])
     end = list(block.operations)[-1].operation
     left, right = (block.add_argument(scalar, end.location) for _ in range(2))
@@ -270,7 +270,7 @@ def _put_last(block: Any, seen: Any) -> None:
 
 @expands("stablehlo.gather")
 def gather(site: Site) -> None:
-    """Starts are moved so that slices end before the size; what is longer, or taken from nothing, reads as zero."""
+    """Clamp starts so that slices end at the size; elements of longer slices, or of empty operands, read as zero."""
     numbers = GatherDimensionNumbers.read(site.op.attributes["dimension_numbers"])
     x, indices = site.op.operands[0], site.op.operands[1]
     slices = integers(site.op.attributes["slice_sizes"])
@@ -294,7 +294,7 @@ def gather(site: Site) -> None:
 
 
 def _at_most(indices: Any, room: Sequence[Size | int], vector: int) -> Any:
-    """Index vectors of which no entry is beyond what there is room for."""
+    """Clamp the entries of index vectors to the given room."""
     limits = [as_type_of(indices, Scalar.of(size)) for size in room]
     if vector == indices.type.rank:
         return emit("stablehlo.minimum", [indices, broadcast(limits[0], indices.type.shape)], [indices.type])
@@ -306,7 +306,7 @@ def _at_most(indices: Any, room: Sequence[Size | int], vector: int) -> Any:
 
 @expands("stablehlo.scatter")
 def scatter(site: Site) -> None:
-    """Indices behind the size point out of the array, so that their updates are dropped."""
+    """Point the indices beyond the size out of bounds, so that their updates are dropped."""
     numbers = ScatterDimensionNumbers.read(site.op.attributes["scatter_dimension_numbers"])
     count = len(site.op.operands) // 2
     indices = site.op.operands[count]

@@ -1,4 +1,4 @@
-"""What is written in StableHLO for sizes at run time: arithmetic on them, and masks over what stands behind them."""
+"""Builders of StableHLO for run-time sizes: arithmetic on them, and masks of the elements beyond them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from stablexla.dialects.dynamic_sizes import Size
 
 
 class Scalar:
-    """A size: an s32 scalar of the program. Arithmetic is written down where insertion stands."""
+    """A size: an s32 scalar of the program. Arithmetic is emitted at the insertion point."""
 
     def __init__(self, value: ir.Value) -> None:
         self.value = value
 
     @staticmethod
     def of(size: Size | int) -> Scalar:
-        """A size of the program; a number becomes a constant."""
+        """Return a size as a scalar; a number becomes a constant."""
         if isinstance(size, int):
             return Scalar(constant(size_type(), str(size)))
         assert isinstance(size, Scalar)
@@ -38,7 +38,7 @@ class Scalar:
         return self if other == 1 else self._with("stablehlo.multiply", other)
 
     def __floordiv__(self, other: int) -> Scalar:
-        """Rounds down as sizes are never negative."""
+        """Divide, rounding down, since sizes are never negative."""
         return self if other == 1 else self._with("stablehlo.divide", other)
 
     def least(self, other: Size | int) -> Scalar:
@@ -55,34 +55,34 @@ def emit(
     types: Sequence[ir.Type],
     attributes: Mapping[str, ir.Attribute] | None = None,
 ) -> Any:
-    """The only result of a new operation, at the current insertion point."""
+    """Emit an operation at the insertion point; return its only result."""
     made = ir.Operation.create(name, results=list(types), operands=list(operands), attributes=dict(attributes or {}))
     return made.results[0]
 
 
 def size_type() -> ir.Type:
-    """The type of sizes."""
+    """Return the type of sizes."""
     return ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
 
 
 def tensor(type_: Any, extents: Sequence[int]) -> ir.RankedTensorType:
-    """The static tensor type of these extents with the elements of another tensor type."""
+    """Return the static tensor type of these extents with the elements of another tensor type."""
     return ir.RankedTensorType.get(list(extents), type_.element_type)
 
 
 def constant(type_: Any, text: str) -> Any:
-    """A constant with all elements alike."""
+    """Return a splat constant."""
     return emit("stablehlo.constant", [], [type_], {"value": ir.Attribute.parse(f"dense<{text}> : {type_}")})
 
 
 def number(type_: Any, spelled: str) -> Any:
-    """The scalar 0, -0 or 1 of a tensor type's elements."""
+    """Return the scalar 0, -0 or 1 of a tensor type's elements."""
     element = type_.element_type
     text = spelled.lstrip("-")
     if str(element) == "i1":
         text = "true" if text == "1" else "false"
     elif isinstance(element, ir.ComplexType):
-        part = ir.RankedTensorType.get([], element.element_type)  # the bindings read no complex constants from texts
+        part = ir.RankedTensorType.get([], element.element_type)  # the bindings parse no complex constants
         parts = [number(part, spelled), number(part, spelled if spelled == "-0" else "0")]
         return emit("stablehlo.complex", parts, [tensor(type_, [])])
     elif not isinstance(element, ir.IntegerType):
@@ -91,14 +91,14 @@ def number(type_: Any, spelled: str) -> Any:
 
 
 def broadcast(value: Any, extents: Sequence[int], places: Sequence[int] = ()) -> Any:
-    """An array stretched to these extents; a scalar, when no places are given."""
+    """Broadcast an array to these extents; a scalar, when no places are given."""
     places_attribute = ir.DenseI64ArrayAttr.get(list(places))
     type_ = tensor(value.type, extents)
     return emit("stablehlo.broadcast_in_dim", [value], [type_], {"broadcast_dimensions": places_attribute})
 
 
 def compare(lhs: Any, rhs: Any, direction: str = "LT") -> Any:
-    """A comparison of signed integers."""
+    """Emit a comparison of signed integers."""
     type_ = ir.RankedTensorType.get(list(lhs.type.shape), ir.IntegerType.get_signless(1))
     attributes = {
         "comparison_direction": stablehlo.ComparisonDirectionAttr.get(direction),
@@ -108,7 +108,7 @@ def compare(lhs: Any, rhs: Any, direction: str = "LT") -> Any:
 
 
 def within(extents: Sequence[int], sizes: Mapping[int, Size]) -> Any:
-    """Truth values of these extents: which elements stand before the sizes."""
+    """Return a mask of these extents: which elements are within the sizes."""
     counting = ir.RankedTensorType.get(list(extents), ir.IntegerType.get_signless(32))
     place_type = ir.IntegerType.get_signless(64)
     found: Any = None
@@ -120,7 +120,7 @@ def within(extents: Sequence[int], sizes: Mapping[int, Size]) -> Any:
 
 
 def masked(value: Any, sizes: Mapping[int, Size], fill: Any) -> Any:
-    """`value` with `fill`, a scalar or an array of its extents, instead of what stands behind the sizes."""
+    """Replace the elements of `value` beyond the sizes by `fill`, a scalar or an array of its extents."""
     if not sizes:
         return value
     extents = list(value.type.shape)
@@ -130,7 +130,7 @@ def masked(value: Any, sizes: Mapping[int, Size], fill: Any) -> Any:
 
 
 def wide_enough(index: Any) -> Any:
-    """Integers of at least 32 bits, which every size fits in."""
+    """Extend integers to at least 32 bits, which every size fits in."""
     element = index.type.element_type
     if element.width >= 32:
         return index
@@ -139,14 +139,14 @@ def wide_enough(index: Any) -> Any:
 
 
 def as_type_of(like: Any, size: Size) -> Any:
-    """A size as a scalar of the elements of `like`, which are integers of at least 32 bits."""
+    """Convert a size to the element type of `like`, integers of at least 32 bits."""
     value = Scalar.of(size).value
     wanted = tensor(like.type, [])
     return value if value.type == wanted else emit("stablehlo.convert", [value], [wanted])
 
 
 def resized(x: Any, extents: Sequence[int]) -> Any:
-    """An array with elements added or taken away at the ends."""
+    """Pad or truncate an array at the ends."""
     high = [new - old for new, old in zip(extents, x.type.shape, strict=True)]
     zeros = ir.DenseI64ArrayAttr.get([0] * len(high))
     attributes = {

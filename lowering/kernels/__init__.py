@@ -1,1 +1,1 @@
-"""TODO"""
+"""Kernel bodies of the larger operations, on tensors: FFT, random bits, scans, sorts and window reductions."""

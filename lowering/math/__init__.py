@@ -1,4 +1,4 @@
-"""Elementary functions on f32 and f64, scalars and vectors, as arithmetic that becomes vector instructions.
+"""Elementary functions on f32 and f64, scalars and vectors, as vectorizable arithmetic.
 
 `expand_math` is the pass `stablexla-expand-math`, run on a module before it is lowered to LLVM's dialect. The emitters
 (`logistic`, `erf_inv`, `integer_power`) build functions that have no operation of their own while lowering.
@@ -29,7 +29,7 @@ __all__ = [
     "expand_math",
     "integer_power",
     "logistic",
-    # the files of functions, which register themselves when imported
+    # the modules of functions, which register themselves when imported
     "error_function",
     "exponential",
     "hyperbolic",

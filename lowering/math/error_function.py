@@ -1,4 +1,4 @@
-"""erf, erfc and erf_inv."""
+"""Error functions: erf, erfc and erf_inv."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def erf(x: Real) -> Real:
 
 
 def _erf_single(a: Real) -> Real:
-    """erf of an f32 that is not negative; from 3.93 on it is 1."""
+    """erf of a non-negative f32; from 3.93 on it is 1."""
     near = a.fma(polynomial(a.fma(a, -0.5), _NEAR_SINGLE), a)
     root = polynomial(a.at_most(3.93) - 1.25, _FAR_SINGLE)
     far = (-(root * root)).fma(root, 1.0)
@@ -133,7 +133,7 @@ def _erf_single(a: Real) -> Real:
 
 @expands_operation("math.erfc")
 def erfc_operation(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
-    """With so many digits as the result is rounded to."""
+    """Expand erfc to the precision that its result is rounded to."""
     if not is_real(operation.operands[0].type):
         return None
     x = Real(scope.format_of(operation.operands[0].type), operation.operands[0])

@@ -1,7 +1,7 @@
 """exp, exp2, expm1 and logistic, and the parts of exp that other functions build on.
 
-exp(x) = 2**n * exp(r) with n the nearest integer to x / ln 2, so that |r| <= ln(2) / 2. What is computed from r is
-exp(r) - 1, which loses nothing near r = 0. Coefficients: benchmarks/fit_polynomials.py.
+exp(x) = 2**n * exp(r) with n the nearest integer to x / ln 2, so that |r| <= ln(2) / 2. The polynomial computes
+exp(r) - 1, which loses no bits near r = 0. Coefficients: benchmarks/fit_polynomials.py.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _EXP_SHORTEST = (0.4999922811985016, 0.16667115688323975, 0.04189055413007736, 0
 
 
 def ln2(format: Format) -> tuple[float, float]:
-    """ln 2 as high and low part."""
+    """Return ln 2 as high and low part."""
     parts: tuple[float, float] = format.pick(LN2_SINGLE, LN2_DOUBLE)
     return parts
 
 
 def reduce_exponent(x: Real, low: Real | None = None) -> tuple[Integer, Pair]:
-    """n + magic's bits, and r as a sum of two, with x (+ low) = n ln 2 + r. |x| is below 2**20 or so."""
+    """Argument reduction x (+ low) = n ln 2 + r: return n + magic's bits, and r as a pair. |x| is below about 2**20."""
     high_ln2, low_ln2 = ln2(x.format)
     magic = x.format.layout.magic
     shifted = x.fma(LOG2_E, magic)
@@ -78,8 +78,10 @@ def expm1_reduced(r: Pair) -> Real:
 
 
 def factors(shifted: Integer, halvings: int = 0) -> tuple[Real, Real]:
-    """Two normal numbers with the product 2**(n - halvings), which may be denormal or infinite; `shifted` holds n plus
-    magic's bits."""
+    """Return two normal numbers with the product 2**(n - halvings), which may be denormal or infinite.
+
+    `shifted` holds n plus magic's bits.
+    """
     layout = shifted.format.layout
     magic_bits = ((layout.bias + layout.fraction_bits) << layout.fraction_bits) | 1 << (layout.fraction_bits - 1)
     # n + 2 bias is positive, so halves of it are found without a signed shift
@@ -101,7 +103,7 @@ def power_of_shifted(shifted: Integer, halvings: int = 0) -> Real:
 
 
 def exp_bounded(x: Real) -> Real:
-    """exp(x) to about one unit in the last place, where neither x nor the result is special."""
+    """exp(x) to about one ulp, where neither x nor the result is special."""
     return _exp_plain(x, x.format.pick(_EXP_SINGLE, _EXP_DOUBLE))
 
 
@@ -133,7 +135,7 @@ def exp_halved(x: Real, halvings: int = 0) -> Real:
 
 @expands_operation("math.exp")
 def exp_operation(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
-    """With so many digits as the result is rounded to."""
+    """Expand exp to the precision that its result is rounded to."""
     if not is_real(operation.operands[0].type):
         return None
     x = Real(scope.format_of(operation.operands[0].type), operation.operands[0])
@@ -155,7 +157,7 @@ def _exp_for_bf16(x: Real) -> Real:
 
 @expands("math.exp2")
 def exp2(x: Real) -> Real:
-    """2**x: the reduction is exact, and exp does the rest."""
+    """2**x: the argument reduction is exact, the remainder as in exp."""
     low, high = x.format.pick((-152.0, 130.0), (-1077.0, 1026.0))
     high_ln2, low_ln2 = ln2(x.format)
     magic = x.format.layout.magic
@@ -189,7 +191,7 @@ def logistic(x: Real) -> Real:
     """1 / (1 + exp(-x)) = exp(x) / (1 + exp(x)), with the exponential that is at most 1.
 
     Its factor exp(r), the sum and the quotient are kept as pairs: each rounded by itself, their errors would add up to
-    more than 2 ULP. Of a large negative x the result is denormal.
+    more than 2 ULP. For a large negative x the result is denormal.
     """
     shifted, r = reduce_exponent((-abs(x)).at_least(x.format.pick(-105.0, -747.0)))
     first, second = factors(shifted)

@@ -1,4 +1,4 @@
-"""sinh, cosh, tanh and their inverses.
+"""Hyperbolic functions sinh, cosh, tanh and their inverses.
 
 The inverses of an f32 are computed in f64, where log to 37 bits is enough; those of an f64 go through log1p.
 """
@@ -33,14 +33,14 @@ _SINH_DOUBLE = (
 
 
 def odd_polynomial(x: Real, coefficients: tuple[float, ...]) -> Real:
-    """x + x z p(z) with z = x**2."""
+    """Return the odd polynomial x + x z p(z) with z = x**2."""
     z = x * x
     return (x * z).fma(polynomial(z, coefficients), x)
 
 
 @expands("math.tanh")
 def tanh(x: Real) -> Real:
-    """1 - 2 / (exp(2 |x|) + 1), and for small x what does not cancel."""
+    """1 - 2 / (exp(2 |x|) + 1), and for small x an odd polynomial, without cancellation."""
     a = abs(x)
     if x.format.width == 32:
         large = 1.0 - 2.0 / _exp_twice_plus_one(a.at_most(9.1))
@@ -52,7 +52,7 @@ def tanh(x: Real) -> Real:
 def _exp_twice_plus_one(x: Real) -> Real:
     """exp(2 x) + 1 of an f32 from 0.625 to 9.1, rounded once.
 
-    ln 2 has no second part here: what it would add to an exponent of 26 at most is below a tenth of a unit of tanh.
+    ln 2 has no low part here: with an exponent of 26 at most it would change tanh by less than a tenth of an ulp.
     """
     shifted = x.fma(2 * LOG2_E, x.format.layout.magic)
     r = (shifted - x.format.layout.magic).fma(-LN2_SINGLE[0] / 2, x)
@@ -77,7 +77,7 @@ def cosh(x: Real) -> Real:
     return half + 0.25 / half
 
 
-# above it, x**2 would overflow and 1 does not matter beside it
+# above it, x**2 would overflow, and adding 1 to it has no effect
 _HUGE = 2.0**500
 
 

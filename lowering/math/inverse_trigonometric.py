@@ -1,4 +1,7 @@
-"""asin, acos, atan and atan2. Constants like pi/2 are pairs, so that subtracting from them loses nothing."""
+"""Inverse trigonometric functions asin, acos, atan and atan2.
+
+Constants like pi/2 are pairs, so that subtracting from them loses no bits.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,10 @@ def half_pi(format: Format) -> tuple[float, float]:
 
 
 def _asin_parts(a: Real) -> tuple[Real, Real]:
-    """For 0 <= a <= 1/2: a and asin(a) - a. Above: s = sqrt((1 - a) / 2) and asin(s) - s, so that
-    asin(a) = pi/2 - 2 asin(s); what rounding the root lost is in the second part."""
+    """Return the parts of asin: for 0 <= a <= 1/2, a and asin(a) - a; above, s and asin(s) - s.
+
+    s = sqrt((1 - a) / 2), so that asin(a) = pi/2 - 2 asin(s); the root's rounding error is in the second part.
+    """
     large = a > 0.5
     z = select(large, a.fma(-0.5, 0.5), a * a)
     root = z.sqrt()
@@ -75,7 +80,7 @@ def acos(x: Real) -> Real:
 def _angle(top: Real, bottom: Real) -> Pair:
     """atan(top / bottom) for 0 <= top <= bottom, as a part known exactly (0 or pi/4) and the rest."""
     quarter_high, quarter_low = (part / 2 for part in half_pi(top.format))
-    # from a half on the difference of the two is exact
+    # from a half on their difference is exact
     far = top + top >= bottom
     t = select(far, top - bottom, top) / select(far, top + bottom, bottom)
     z = t * t
@@ -86,7 +91,7 @@ def _angle(top: Real, bottom: Real) -> Pair:
 
 
 def _reflected(angle: Pair, mirror: Real, mirror_low: Real) -> Pair:
-    """mirror - angle."""
+    """Return mirror - angle."""
     start = fast_two_sum(mirror, -angle.high)
     return Pair(start.high, start.low + (mirror_low - angle.low))
 
@@ -110,7 +115,7 @@ def atan2(y: Real, x: Real) -> Real:
     a, b = abs(y), abs(x)
     steep = a > b
     top, bottom = select(steep, b, a), select(steep, a, b)
-    # keeps the sum of the two finite; where this makes `top` denormal the quotient is 0 anyway
+    # keeps their sum finite; where this makes `top` denormal the quotient is 0 anyway
     shrink = select(bottom > 2.0 ** (x.format.layout.bias - 3), 0.25, 1.0)
     # equal sides have angle pi/4 without a quotient: infinities; and 0 / 0 is angle 0
     same = top.equals(bottom)

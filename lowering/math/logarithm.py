@@ -1,6 +1,6 @@
-"""log, log2, log10 and log1p, and the parts of log that other functions build on.
+"""Logarithms log, log2, log10 and log1p, and the parts of log that other functions build on.
 
-x = 2**k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), so that k is 0 around x = 1 and nothing cancels there.
+x = 2**k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), so that k is 0 around x = 1, without cancellation there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SQRT_HALF_BITS = {32: 0x3F3504F3, 64: 0x3FE6A09E667F3BCD}
 
 
 def split(x: Real, normal: bool = False) -> tuple[Real, Real, Integer]:
-    """k, f and k in the place of the exponent bits, of a positive finite x; `normal` says that no x is denormal."""
+    """Split a positive finite x: return k, f, and k in the exponent bits; `normal` says that no x is denormal."""
     layout = x.format.layout
     offset = 2.0**layout.fraction_bits + layout.bias + 1
     tiny = x < layout.smallest_normal
@@ -79,14 +79,14 @@ def _log_minus_ratio(f: Real, coefficients: tuple[float, ...]) -> Real:
 
 
 def log_of_special(x: Real, value: Real) -> Real:
-    """`value`, but the logarithm of what is not positive and finite where x is not."""
+    """Return `value`, or the logarithm's special value where x is not positive and finite."""
     value = select(x < float("inf"), value, x)  # infinity and NaN
     value = select(x.equals(0.0), -float("inf"), value)
     return select(x < 0.0, float("nan"), value)
 
 
 def log_short(x: Real) -> Real:
-    """log(x) of an f64 to 37 bits; x is not denormal and not 0."""
+    """log(x) of an f64 to 37 bits; x is neither denormal nor 0."""
     k, f, _ = split(x, normal=True)
     value = k.fma(LN2_DOUBLE[0], f + _log_minus_ratio(f, _LOG_SHORT))
     value = select(x < float("inf"), value, x)
@@ -102,7 +102,7 @@ def _combine(k: Real, f: Real, rest: Real) -> Real:
 
 @expands("math.log")
 def log(x: Real) -> Real:
-    """The natural logarithm; what only denormal, negative and infinite numbers take is done where there are any."""
+    """The natural logarithm; a branch handles denormal, negative and infinite numbers where there are any."""
     special = _is_special(x)
     scaled, places = when_any(special, lambda: _scaled(x), [x, x.format.real(0.0)])
     k, f, _ = split(scaled, normal=True)
@@ -112,7 +112,7 @@ def log(x: Real) -> Real:
 
 
 def _is_special(x: Real) -> Mask:
-    """Whether x is no positive normal number: the bits are moved so that those come first among signed integers."""
+    """Whether x is no positive normal number, by one signed comparison of its shifted bit pattern."""
     layout = x.format.layout
     least, infinite = 1 << layout.fraction_bits, (2 * layout.bias + 1) << layout.fraction_bits
     lowest = 1 << (layout.width - 1)
@@ -120,7 +120,7 @@ def _is_special(x: Real) -> Mask:
 
 
 def _scaled(x: Real) -> list[Real]:
-    """x as a normal number if it was denormal, and how many places it was moved."""
+    """Scale x to a normal number if it is denormal; return it and the shift of its exponent."""
     layout = x.format.layout
     tiny = x < layout.smallest_normal
     return [select(tiny, x * 2.0**layout.fraction_bits, x), select(tiny, float(layout.fraction_bits), 0.0)]
@@ -154,14 +154,14 @@ def log10(x: Real) -> Real:
 
 @expands("math.log1p")
 def log1p(x: Real) -> Real:
-    """log(1 + x): what rounding 1 + x loses is put back after scaling."""
+    """log(1 + x): the rounding error of 1 + x is added back after scaling (compensated)."""
     layout = x.format.layout
     rounded = x + 1.0
     big = x > 1.0
     # 1 + x - rounded without error: Dekker's sum, the larger part first
     lost = select(big, 1.0 - (rounded - x), x - (rounded - 1.0))
     k, f, exponent = split(rounded, normal=True)
-    # 2**-k; it reaches 0 only where nothing is lost
+    # 2**-k; it is 0 only where no bits are lost
     inverse = (exponent.format.integer(layout.bias << layout.fraction_bits) - exponent).at_least(0).as_real()
     whole = fast_two_sum(f, lost * inverse)
     value = _combine(k, whole.high, log_minus(whole.high) + whole.low)

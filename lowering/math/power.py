@@ -1,4 +1,4 @@
-"""pow, the square root's reciprocal, cube root and powers with integer exponents."""
+"""Powers: pow, rsqrt, cbrt and powers with integer exponents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rsqrt(x: Real) -> Real:
 
 @expands("math.powf")
 def power(x: Real, y: Real) -> Real:
-    """x**y with the special cases of C's pow. Of f32 it is computed in f64, so that it needs no pairs."""
+    """x**y with the special cases of C's pow. f32 is computed in f64, without pairs."""
     if x.format.width == 32:
         magnitude = _power_short(abs(x).to_double(), y.to_double()).rounded_to(x.format)
     else:
@@ -45,7 +45,7 @@ def _power_short(a: Real, y: Real) -> Real:
 
 
 def _power_pair(a: Real, y: Real) -> Real:
-    """a**y of f64, with the logarithm as a pair."""
+    """a**y of f64, with the logarithm in double-double precision."""
     limit = 800.0  # beyond it exp gives 0 or infinity
     logarithm = log_pair(a)
     high = select(a.equals(0.0), -float("inf"), select(a < float("inf"), logarithm.high, a))
@@ -73,7 +73,7 @@ _CBRT = (
     2.1083499137899806, -3.16154888006517, 4.511717920033545, -4.203326528892401, 2.4188010126535624,
     -0.7835158599942681, 0.10952242250421398,
 )  # fmt: skip
-# two thirds of the exponent's bias, less what makes the error of the first guess the same on both sides
+# two thirds of the exponent's bias, less a term that balances the error of the initial guess
 _CBRT_OFFSET = 715094177
 
 
@@ -99,7 +99,7 @@ def cbrt(x: Real) -> Real:
 
 @expands_operation("math.fpowi")
 def power_with_integer_exponent(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
-    """x**n as x**y, where n of up to 32 bits is a number of f64 exactly; wider ones are left alone."""
+    """Expand x**n as x**y, where n of up to 32 bits is exact in f64; wider exponents are left alone."""
     base, exponent = operation.operands
     element = exponent.type.element_type if isinstance(exponent.type, ir.VectorType) else exponent.type
     if not is_real(base.type) or element.width > 32:
@@ -113,7 +113,7 @@ def power_with_integer_exponent(scope: Scope, operation: ir.Operation) -> list[i
 
 @expands_operation("math.ipowi")
 def power_of_integers(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
-    """Signed exponents, as the operation has them."""
+    """Expand a power of integers with signed exponents."""
     format = scope.format_of(operation.operands[0].type)
     base, exponent = (Integer(format, operand) for operand in operation.operands)
     return [_power_by_squaring(base, exponent, signed=True).ssa]

@@ -1,6 +1,6 @@
-"""Which operation is expanded by which function, and the pass `stablexla-expand-math` that walks a module.
+"""Registry of the expansions of elementary functions, and the pass `stablexla-expand-math` that applies them.
 
-The functions register themselves with `@expands`; importing the package brings all of them.
+The functions register themselves with `@expands`; importing the package registers all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Expansion = Callable[[Scope, ir.Operation], "list[ir.Value] | None"]
 
 EXPANSIONS: dict[str, Expansion] = {}
 
-# what constants may be put at the front of
+# functions, at whose start constants may be emitted
 _FUNCTIONS = frozenset({"func.func", "llvm.func", "gpu.func", "async.func"})
 
 
@@ -33,14 +33,14 @@ def is_real(type_: ir.Type) -> bool:
 
 
 def is_rounded_to_bf16(operation: ir.Operation) -> bool:
-    """Whether an f32 is only needed as bf16, so that some 17 bits of it will do."""
+    """Whether all users of an f32 round it to bf16, so that some 17 bits suffice."""
     users = [use.owner for use in operation.results[0].uses]
     single = str(operation.results[0].type).rstrip(">").endswith("f32")
     return single and all(user.name == "arith.truncf" and "bf16" in str(user.results[0].type) for user in users)
 
 
 def expands(*names: str) -> Callable[[Callable[..., Real]], Callable[..., Real]]:
-    """Registers a function of `Real`s as the expansion of the operations `names`, on f32 and f64."""
+    """Register a function of `Real`s as the expansion of the operations `names`, on f32 and f64."""
 
     def register(function: Callable[..., Real]) -> Callable[..., Real]:
         def expansion(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
@@ -58,7 +58,7 @@ def expands(*names: str) -> Callable[[Callable[..., Real]], Callable[..., Real]]
 
 
 def expands_operation(*names: str) -> Callable[[Expansion], Expansion]:
-    """Registers an expansion that reads the operation itself: one with integers or several results."""
+    """Register an expansion that reads the operation itself: one with integers or several results."""
 
     def register(expansion: Expansion) -> Expansion:
         EXPANSIONS.update(dict.fromkeys(names, expansion))
@@ -68,7 +68,7 @@ def expands_operation(*names: str) -> Callable[[Expansion], Expansion]:
 
 
 def emitter(function: Callable[..., Real]) -> Callable[..., ir.Value]:
-    """A function of `Real`s as one of MLIR values, emitting at the insertion point."""
+    """Wrap a function of `Real`s as one of MLIR values that emits at the insertion point."""
 
     def emit(*operands: ir.Value) -> ir.Value:
         format = Scope().format_of(operands[0].type)
@@ -79,7 +79,7 @@ def emitter(function: Callable[..., Real]) -> Callable[..., ir.Value]:
 
 
 def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
-    """Rewrites the elementary functions on f32 and f64 in `module` into arithmetic that becomes vector instructions.
+    """Expand the elementary functions on f32 and f64 in `module` into vectorizable arithmetic.
 
     All `math` operations but those that are instructions themselves (fma, sqrt, floor ...) and `arith.remf` are
     replaced, on scalars and on vectors of any shape. Results are within 2 ULP (f32) or 3 ULP (f64) of the correctly
@@ -100,7 +100,7 @@ def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
 
 
 def _find(root: ir.Operation) -> list[tuple[ir.Operation, Scope]]:
-    """The operations to expand, in order, each with the scope of its function."""
+    """Return the operations to expand, in order, each with the scope of its function."""
     found: list[tuple[ir.Operation, Scope]] = []
     scope = Scope()
 
@@ -125,7 +125,7 @@ def _entry(function: ir.Operation) -> ir.Block | None:
 
 
 def _outermost(operation: ir.Operation, root: ir.Operation) -> ir.Block:
-    """The block of `root` that `operation` stands in, directly or nested, where there is no function between."""
+    """Return the block of `root` that contains `operation`, directly or nested, without a function between."""
     while operation.parent is not None and operation.parent.operation != root:
         operation = operation.parent.operation
     return operation.block

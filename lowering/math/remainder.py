@@ -20,7 +20,7 @@ def remainder(x: Real, y: Real) -> Real:
     infinite = float("inf")
     a, b = abs(x), abs(y)
     valid = (a < infinite) & (b > 0.0)  # false for NaN in either
-    # lanes without a result take no part in the loop
+    # lanes without a result are masked out of the loop
     wide_a, wide_b = select(valid, a, 0.0).to_double(), select(valid, b, 1.0).to_double()
     exponent = _exponent(wide_b)
 
@@ -39,19 +39,19 @@ def remainder(x: Real, y: Real) -> Real:
 
 
 def _field(x: Real) -> Integer:
-    """The exponent field of a number that is not negative."""
+    """Return the exponent field of a non-negative number."""
     return x.bits() >> x.format.layout.fraction_bits
 
 
 def _exponent(x: Real) -> Integer:
-    """As `_field`, but what it would be for a denormal if the exponent had no end."""
+    """Return the exponent field, extended below its range for denormals."""
     tiny = x < x.format.layout.smallest_normal
     scaled = x * 2.0**54
     return select_integer(tiny, _field(scaled) - 54, _field(x))
 
 
 def _scaled(x: Real, exponent: Integer) -> Real:
-    """x * 2**exponent for an exponent from 0 to 2100, where the result is finite: in three factors."""
+    """Scale x by 2**exponent, from 0 to 2100, in three factors; the result is finite."""
     layout = x.format.layout
 
     def factor(part: Integer) -> Real:

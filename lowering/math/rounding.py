@@ -1,4 +1,4 @@
-"""Rounding half away from zero, and the tests of a number's class."""
+"""Rounding half away from zero, and the classification of numbers (isnan, isinf ...)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def round_half_away(x: Real) -> Real:
 
 @expands_operation("math.isnan", "math.isinf", "math.isfinite", "math.isnormal")
 def classify(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
-    """Comparisons of the absolute value."""
+    """Expand a classification to comparisons of the absolute value."""
     operand = operation.operands[0]
     if not is_real(operand.type):
         return None

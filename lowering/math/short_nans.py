@@ -1,7 +1,7 @@
-"""Which f32 values can only be NaNs whose lower 16 bits are zero: rounding one of those to bf16 needs no care.
+"""Analysis of NaN payloads: f32 values whose NaNs have 16 low zero bits round to bf16 without a NaN check.
 
-Arithmetic answers with the processor's own NaN, which is such a one, or with an operand's. So what is computed from
-bf16 alone has no others, and a chain of operations that are each rounded to bf16 is a third shorter.
+Arithmetic returns the processor's own NaN, which is such a one, or an operand's. So values computed from bf16 alone
+have no others, and a chain of operations that are each rounded to bf16 is a third shorter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ARITHMETIC = frozenset(
 
 
 def has_short_nans(value: ir.Value, depth: int = 0) -> bool:
-    """Whether the f32, or every f32 of a vector, is a number, or a NaN whose lower 16 bits are zero."""
+    """Whether an f32, or every lane of a vector, is a number, or a NaN whose lower 16 bits are zero."""
     op = _maker(value)
     if op is None or depth > DEEPEST:
         return False
@@ -41,7 +41,7 @@ def has_short_nans(value: ir.Value, depth: int = 0) -> bool:
 
 
 def _bits_have_short_nans(value: ir.Value, depth: int) -> bool:
-    """The same of an f32's bits."""
+    """Whether the bit pattern of an f32 is that of a number, or of a NaN whose lower 16 bits are zero."""
     op = _maker(value)
     if op is None or depth > DEEPEST:
         return False
@@ -74,7 +74,7 @@ def _is_low_zero(value: ir.Value, depth: int) -> bool:
 
 
 def _is_sign(value: ir.Value) -> bool:
-    """Whether at most the sign's bit is set."""
+    """Whether no bit but the sign bit is set."""
     op = _maker(value)
     return op is not None and op.name == "arith.andi" and _constant(op.operands[1]) == SIGN
 
@@ -90,7 +90,7 @@ def _constant(value: ir.Value) -> int | None:
 
 
 def _number(op: ir.Operation) -> int | float | None:
-    """A constant, or that of every lane."""
+    """Return the value of a constant or splat, else None."""
     attribute = op.attributes["value"]
     if isinstance(attribute, ir.DenseElementsAttr):
         if not attribute.is_splat:

@@ -1,8 +1,8 @@
 """The pass `stablexla-expand-small-floats`: conversions of floats below 32 bits, rewritten into integer arithmetic.
 
-LLVM knows no floats of 8 bits or less, has a library call for f32 to bf16, and rounds f64 to f16 likewise. Conversions
-between f16 and f32 are instructions and stay. What values mean in each format stands here; rules elsewhere only widen
-to f32, compute there and narrow.
+LLVM has no floats of 8 bits or less, has a library call for f32 to bf16, and rounds f64 to f16 likewise. Conversions
+between f16 and f32 are instructions and stay. The formats are defined here; rules elsewhere only widen to f32, compute
+in f32 and narrow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PASS_NAME = "stablexla-expand-small-floats"
 
 
 class ToBf16(Enum):
-    """How an f32 becomes a bf16; which of the first two is right depends on the NaN that a processor makes."""
+    """Rounding of f32 to bf16; which of the first two is right depends on the processor's default NaN."""
 
     SHORT_NANS = "short-nans"  # arithmetic's NaNs have zeros in the lower 16 bits, as those of x86 and Arm
     ANY_NANS = "any-nans"  # they do not, as those of NVIDIA's GPUs: adding a half could carry into the sign
@@ -29,11 +29,11 @@ class ToBf16(Enum):
 
 
 NO_BF16 = "stablexla.no_bf16"
-"""Attribute of a module for this machine in which the pass found no bf16, so that nobody else need look for it."""
+"""Attribute of a module for this machine in which the pass found no bf16, so that later passes need not search."""
 
 
 class Special(Enum):
-    """Which codes of a format are no finite numbers, and so what becomes of numbers that are too large."""
+    """The special codes of a format (infinities, NaN), and so the result of overflow."""
 
     IEEE = "infinities and NaNs, as in IEEE-754"
     ONE_NAN = "no infinity; NaN has all bits but the sign set, and too large numbers become NaN"
@@ -43,7 +43,7 @@ class Special(Enum):
 
 @dataclass(frozen=True)
 class SmallFloat:
-    """A format of a sign, `exponent` bits and `mantissa` bits, with denormals."""
+    """A float format with sign, `exponent` bits and `mantissa` bits, and denormals."""
 
     exponent: int
     mantissa: int
@@ -87,23 +87,23 @@ _CMPF = {"ogt": 2, "one": 6, "uno": 14}
 
 
 class Lanes:
-    """Values of one shape (scalars, or vectors of it) and the operations on them that conversions need.
+    """Builder of lane-wise operations on values of one shape (scalars or vectors), as conversions need them.
 
-    `like` is a value of that shape. Operations are made at the insertion point.
+    `like` is a value of that shape. Operations are emitted at the insertion point.
     """
 
     def __init__(self, like: ir.Value) -> None:
         self.shape = list(like.type.shape) if isinstance(like.type, ir.VectorType) else None
 
     def of(self, element: ir.Type) -> ir.Type:
-        """The type of such values with these elements."""
+        """Return the type of such values with these elements."""
         return element if self.shape is None else ir.VectorType.get(self.shape, element)
 
     def integer(self, width: int) -> ir.Type:
         return self.of(ir.IntegerType.get_signless(width))
 
     def constant(self, type_: ir.Type, value: int) -> ir.Value:
-        """An integer constant of `type_`, given modulo its width."""
+        """Return an integer constant of `type_`, taken modulo its width."""
         element = type_.element_type if isinstance(type_, ir.VectorType) else type_
         width = element.width
         value &= (1 << width) - 1
@@ -114,11 +114,11 @@ class Lanes:
         return _make("arith.constant", type_, [], {"value": attribute})
 
     def integers(self, name: str, x: ir.Value, y: ir.Value | int) -> ir.Value:
-        """A binary operation on integers; a Python integer is a constant."""
+        """Emit a binary operation on integers; a Python integer becomes a constant."""
         return _make(f"arith.{name}", x.type, [x, self.constant(x.type, y) if isinstance(y, int) else y])
 
     def compare(self, predicate: str, x: ir.Value, y: ir.Value | int) -> ir.Value:
-        """A comparison of integers."""
+        """Emit a comparison of integers."""
         right = self.constant(x.type, y) if isinstance(y, int) else y
         return _make("arith.cmpi", self.integer(1), [x, right], _predicate(_CMPI[predicate]))
 
@@ -126,20 +126,20 @@ class Lanes:
         return _make("arith.cmpf", self.integer(1), [x, y], _predicate(_CMPF[predicate]))
 
     def select(self, condition: ir.Value, x: ir.Value | int, y: ir.Value) -> ir.Value:
-        """x where the condition holds, else y."""
+        """Select x where the condition holds, else y."""
         left = self.constant(y.type, x) if isinstance(x, int) else x
         return _make("arith.select", y.type, [condition, left, y])
 
     def bits(self, x: ir.Value, width: int) -> ir.Value:
-        """The bits of a float as an integer."""
+        """Bitcast a float to an integer."""
         return _make("arith.bitcast", self.integer(width), [x])
 
     def float32(self, x: ir.Value) -> ir.Value:
-        """The f32 of these bits."""
+        """Bitcast an integer to f32."""
         return _make("arith.bitcast", self.of(ir.F32Type.get()), [x])
 
     def cast(self, name: str, x: ir.Value, element: ir.Type) -> ir.Value:
-        """extf, truncf, extui or trunci to another element type."""
+        """Emit extf, truncf, extui or trunci to another element type."""
         return _make(f"arith.{name}", self.of(element), [x])
 
 
@@ -157,11 +157,11 @@ def _predicate(number: int) -> dict[str, ir.Attribute]:
 
 
 def decode(lanes: Lanes, code: ir.Value, format: SmallFloat) -> ir.Value:
-    """Bits of the f32 that a code (in i32, zeros above it) stands for; no denormal f32 occurs on the way."""
+    """Return the bit pattern of the f32 that a code (zero-extended in i32) encodes; no denormal f32 occurs."""
     magnitude = lanes.integers("andi", code, format.sign - 1)
     shifted = lanes.integers("shli", magnitude, MANTISSA - format.mantissa)
     rebased = lanes.integers("addi", shifted, (BIAS - format.bias) << MANTISSA)
-    # A denormal m * 2^k is read as 2^j + m * 2^k, from which 2^j is taken away.
+    # A denormal m * 2^k is read as 2^j + m * 2^k, from which 2^j is subtracted.
     one_up = (BIAS - format.bias + 1) << MANTISSA
     with_one = lanes.integers("addi", shifted, one_up)
     one = lanes.float32(lanes.constant(shifted.type, one_up))
@@ -185,7 +185,7 @@ def _decode_special(lanes: Lanes, code: ir.Value, shifted: ir.Value, finite: ir.
 
 
 def decode_exponent(lanes: Lanes, code: ir.Value) -> ir.Value:
-    """f8E8M0FNU: 2^(code - 127), the smallest of which is a denormal f32; 255 is NaN."""
+    """Decode f8E8M0FNU: 2^(code - 127), the smallest of which is a denormal f32; 255 is NaN."""
     bits = lanes.integers("shli", code, MANTISSA)
     bits = lanes.select(lanes.compare("eq", code, 0), 1 << (MANTISSA - 1), bits)
     return lanes.select(lanes.compare("eq", code, 0xFF), QUIET_NAN, bits)
@@ -195,7 +195,7 @@ def decode_exponent(lanes: Lanes, code: ir.Value) -> ir.Value:
 
 
 def encode(lanes: Lanes, bits: ir.Value, format: SmallFloat) -> ir.Value:
-    """The code (in i32) nearest to the f32 of these bits; a tie goes to the even one."""
+    """Return the code (in i32) of an f32's bit pattern, rounded to nearest even."""
     magnitude = lanes.integers("andi", bits, MAGNITUDE)
     dropped = MANTISSA - format.mantissa
     rounded = _round_to_even(lanes, magnitude, dropped)
@@ -211,14 +211,14 @@ def encode(lanes: Lanes, bits: ir.Value, format: SmallFloat) -> ir.Value:
 
 
 def _round_to_even(lanes: Lanes, bits: ir.Value, dropped: int) -> ir.Value:
-    """Shifts right, rounding to nearest, ties to even."""
+    """Shift right, rounding to nearest even."""
     odd = lanes.integers("andi", lanes.integers("shrui", bits, dropped), 1)
     half = lanes.integers("addi", bits, (1 << (dropped - 1)) - 1)
     return lanes.integers("shrui", lanes.integers("addi", half, odd), dropped)
 
 
 def _encode_special(lanes: Lanes, magnitude: ir.Value, sign: ir.Value, code: ir.Value, format: SmallFloat) -> ir.Value:
-    """Puts the sign in, and what stands for too large numbers and NaN. The code of a NaN is larger than any finite."""
+    """Insert the sign, and the codes of overflow and NaN. The code of a NaN is larger than any finite one."""
     if format.special is Special.ONE_NAN:
         return lanes.integers("ori", lanes.integers("minui", code, format.sign - 1), sign)
     if format.special is Special.NEGATIVE_ZERO:
@@ -235,7 +235,7 @@ def _encode_special(lanes: Lanes, magnitude: ir.Value, sign: ir.Value, code: ir.
 
 
 def encode_exponent(lanes: Lanes, bits: ir.Value) -> ir.Value:
-    """f8E8M0FNU: the nearest power of two, the larger one in a tie; NaN for 0 and negative numbers."""
+    """Encode f8E8M0FNU: the nearest power of two, the larger one in a tie; NaN for 0 and negative numbers."""
     half = 1 << (MANTISSA - 1)
     normal = lanes.integers("shrui", lanes.integers("addi", bits, half), MANTISSA)
     # The exponent field of denormals is that of the next power: they lie around 2^-127, the smallest code.
@@ -245,18 +245,18 @@ def encode_exponent(lanes: Lanes, bits: ir.Value) -> ir.Value:
 
 
 def encode_bf16(lanes: Lanes, value: ir.Value, way: ToBf16) -> ir.Value:
-    """The bf16 code (in i32) of an f32; a NaN keeps its upper bits and is made quiet."""
+    """Return the bf16 code (in i32) of an f32; a NaN keeps its upper bits and is made quiet."""
     bits = lanes.bits(value, 32)
-    if way is ToBf16.SHORT_NANS and has_short_nans(value):  # which rounding leaves as they are
+    if way is ToBf16.SHORT_NANS and has_short_nans(value):  # NaNs are unchanged by rounding
         return _round_to_even(lanes, bits, 16)
     quiet = lanes.integers("ori", lanes.integers("shrui", bits, 16), 0x40)
     return lanes.select(lanes.compare_floats("uno", value, value), quiet, _round_to_even(lanes, bits, 16))
 
 
 def round_to_odd(lanes: Lanes, value: ir.Value) -> ir.Value:
-    """The f32 next to an f64 towards zero, with its last bit set when it is not exact.
+    """Round an f64 to f32 by round-to-odd: truncated, with the last bit set when it is not exact.
 
-    Rounding that once more, to a format with at least two bits less, gives what rounding the f64 would have given.
+    Rounding once more, to a format with at least two bits less, then equals rounding the f64 directly.
     """
     nearest = lanes.cast("truncf", value, ir.F32Type.get())
     back = lanes.cast("extf", nearest, ir.F64Type.get())
@@ -271,7 +271,7 @@ def round_to_odd(lanes: Lanes, value: ir.Value) -> ir.Value:
 
 
 def convert_float(value: ir.Value, target: ir.Type, way: ToBf16) -> ir.Value:
-    """A float or a vector of them as elements of another type, rounded once, without extf and truncf of small ones."""
+    """Convert floats, scalar or vector, to another type, rounded once, without extf and truncf of small ones."""
     lanes = Lanes(value)
     source = _element(value.type)
     if source == target:
@@ -282,7 +282,7 @@ def convert_float(value: ir.Value, target: ir.Type, way: ToBf16) -> ir.Value:
 
 
 def _to_f32(lanes: Lanes, value: ir.Value, source: ir.Type) -> ir.Value:
-    """The value as f32, or as it is where it is an f64."""
+    """Widen a value to f32; an f64 is unchanged."""
     name = str(source)
     if name in ("f32", "f64"):
         return value
@@ -297,7 +297,7 @@ def _to_f32(lanes: Lanes, value: ir.Value, source: ir.Type) -> ir.Value:
 
 
 def _from_f32(lanes: Lanes, value: ir.Value, target: ir.Type, way: ToBf16) -> ir.Value:
-    """An f32, or an f64 for a target that is no small float, as the target."""
+    """Convert an f32, or an f64 for a target that is no small float, to the target."""
     name = str(target)
     if name in ("f32", "f64", "f16") or (name == "bf16" and way is ToBf16.INSTRUCTION):
         source = _element(value.type)
@@ -319,13 +319,13 @@ def _element(type_: ir.Type) -> ir.Type:
 
 
 def convert_integer(value: ir.Value, target: ir.Type, way: ToBf16, *, signed: bool) -> ir.Value:
-    """An integer or a vector of them as elements of a small float type, rounded once."""
+    """Convert integers, scalar or vector, to a small float type, rounded once."""
     lanes = Lanes(value)
     width = _element(value.type).width
     if width <= 24:
         return convert_float(_to_float(lanes, value, ir.F32Type.get(), signed), target, way)
     wide, precision = (ir.F32Type.get(), 24) if width <= 32 else (ir.F64Type.get(), 53)
-    # Of a large integer the last bit that the wide type can hold is set when any below it is (rounding to odd).
+    # Round-to-odd of large integers: the last bit that the wide type can hold is set when any below it is.
     dropped = width - precision
     low = lanes.compare("ne", lanes.integers("andi", value, (1 << dropped) - 1), 0)
     high = lanes.integers("andi", value, -1 << dropped)
@@ -340,7 +340,7 @@ def _to_float(lanes: Lanes, value: ir.Value, target: ir.Type, signed: bool) -> i
 
 
 def expand_small_floats(module: ir.Module | ir.Operation | Any, way: ToBf16 = ToBf16.SHORT_NANS) -> None:
-    """Rewrites conversions from and to floats below 32 bits, all but f16 with f32, into integer arithmetic.
+    """Rewrite conversions from and to floats below 32 bits, all but f16 with f32, into integer arithmetic.
 
     Scalars and vectors of any shape; rounding is to nearest even, once, and denormals are kept. Constants, loads,
     stores, selects and bitcasts of small floats stay: the conversion to LLVM takes them as integers.
@@ -364,7 +364,7 @@ def expand_small_floats(module: ir.Module | ir.Operation | Any, way: ToBf16 = To
 
 
 def _holds_bf16(module: ir.Operation, conversions: list[ir.Operation]) -> bool:
-    """Whether any value of a module may be of bf16: what computes with it was an argument, or was converted."""
+    """Whether any value of a module may be bf16: such a value is an argument, or the result of a conversion."""
     for view in module.regions[0].blocks[0].operations:
         attributes = view.operation.attributes
         if "function_type" in attributes and "bf16" in str(attributes["function_type"]):
@@ -379,7 +379,7 @@ def _from_small(name: str) -> Callable[[ir.Value, ir.Type, ToBf16], ir.Value]:
     return rewrite
 
 
-# Canonicalisation makes the last four of a conversion followed or preceded by extf or truncf.
+# Canonicalization creates the last four from a conversion followed or preceded by extf or truncf.
 _REWRITES: dict[str, Callable[[ir.Value, ir.Type, ToBf16], ir.Value]] = {
     "arith.extf": lambda value, type_, way: convert_float(value, _element(type_), way),
     "arith.truncf": lambda value, type_, way: convert_float(value, _element(type_), way),

@@ -1,7 +1,7 @@
-"""sin, cos, tan and sincos, with arguments reduced exactly whatever their size.
+"""Trigonometric functions sin, cos, tan and sincos, with exact argument reduction at any size.
 
-x = n pi/2 + r with |r| <= pi/4, r as a pair. Below a limit n pi/2 is subtracted in three parts; above it (rare, so
-behind a branch) the bits of 2/pi that matter are multiplied as integers, after Payne and Hanek.
+x = n pi/2 + r with |r| <= pi/4, r as a pair. Below a limit n pi/2 is subtracted in three parts (Cody-Waite); above it
+(rare, so behind a branch) the significant bits of 2/pi are multiplied as integers, after Payne and Hanek.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _LOW_WORD = 0xFFFFFFFF
 
 
 def reduce_angle(x: Real) -> tuple[Pair, Integer]:
-    """r and n modulo 4 (in its two lowest bits)."""
+    """Argument reduction: return r, and n modulo 4 in its two lowest bits."""
     format = x.format
     first, second, third = format.pick(_HALF_PI_SINGLE, _HALF_PI_DOUBLE)
     shifted = x.fma(_TWO_OVER_PI, format.layout.magic)
     n = shifted - format.layout.magic
     start = n.fma(-first, x)  # exact
-    # either of the two may be the larger one, and what is left of them may be small
+    # either of the two may be the larger one, and their difference may be small
     middle = two_product(n, -second)
     near = two_sum(start, middle.high)
     low = n.fma(-third, near.low + middle.low)
@@ -71,7 +71,7 @@ def reduce_angle(x: Real) -> tuple[Pair, Integer]:
     def with_huge() -> list[Real | Integer]:
         r, quadrant = _reduce_huge(x.to_double())
         rounded = r.high.rounded_to(format)
-        # for f32, what rounding the high part lost is the low part
+        # for f32, the low part is the rounding error of the high part
         rest = r.low if rounded is r.high else (r.high - rounded.to_double()).rounded_to(format)
         return [
             select(huge, rounded, high),
@@ -84,10 +84,10 @@ def reduce_angle(x: Real) -> tuple[Pair, Integer]:
 
 
 def _reduce_huge(x: Real) -> tuple[Pair, Integer]:
-    """As `reduce_angle`, for an f64 of 2 and more; NaN for infinity.
+    """Payne-Hanek argument reduction of an f64 of 2 and more; NaN for infinity.
 
-    x = m 2**e. Only the bits of 2/pi from place e - 1 on matter: those before give multiples of whole turns. The
-    product of m and the 192 bits from there, modulo 2**192, is the angle as a fraction of a turn.
+    x = m 2**e. Only the bits of 2/pi from position e - 1 on matter: those before contribute multiples of the period.
+    The product of m and the 192 bits from there, modulo 2**192, is the angle as a fraction of the period.
     """
     integer = x.format.integer
     bits = x.bits()
@@ -99,7 +99,7 @@ def _reduce_huge(x: Real) -> tuple[Pair, Integer]:
     middle = lower_1 + upper_2
     carry = select_integer(middle.compare("ult", lower_1), integer(1), integer(0))
     top = significand * words[0] + upper_1 + carry
-    # the nearest quarter of a turn, and what is left as a signed number of 128 bits
+    # the nearest quarter of the period, and the remainder as a signed number of 128 bits
     quarter = (top + (1 << 61)) >> 62
     top = top - (quarter << 62)
     negative = top.compare("slt", 0)
@@ -113,7 +113,7 @@ def _reduce_huge(x: Real) -> tuple[Pair, Integer]:
 
 
 def _window(place: Integer) -> list[Integer]:
-    """The 192 bits of 2/pi's table from bit `place` on, as three words."""
+    """Load the 192 bits of 2/pi's table from bit `place` on, as three words."""
     words = [place.format.integer(word) for word in _TWO_OVER_PI_WORDS]
     index = place >> 6
     for step, count in ((8, 11), (4, 7), (2, 5), (1, 4)):
@@ -125,7 +125,7 @@ def _window(place: Integer) -> list[Integer]:
 
 
 def _wide_product(a: Integer, b: Integer) -> tuple[Integer, Integer]:
-    """The high and the low word of the product of two words, from products of half words."""
+    """Return the high and the low word of a widening product, from products of half words."""
     a_low, a_high, b_low, b_high = a & _LOW_WORD, a >> 32, b & _LOW_WORD, b >> 32
     low, first, second = a_low * b_low, a_low * b_high, a_high * b_low
     middle = (low >> 32) + (first & _LOW_WORD) + (second & _LOW_WORD)
@@ -134,7 +134,7 @@ def _wide_product(a: Integer, b: Integer) -> tuple[Integer, Integer]:
 
 
 def _to_pair(top: Integer, bottom: Integer) -> Pair:
-    """The fraction top / 2**64 + bottom / 2**128 as a pair."""
+    """Return the fraction top / 2**64 + bottom / 2**128 as a pair."""
     parts = [top >> 32, top & _LOW_WORD, bottom >> 32, bottom & _LOW_WORD]
     numbers = [part.to_real() * 2.0 ** (-32 * (k + 1)) for k, part in enumerate(parts)]
     upper = fast_two_sum(numbers[0], numbers[1])
@@ -168,7 +168,7 @@ def _turned(r: Pair, quadrant: Integer) -> Real:
 
 
 def _unless_tiny(x: Real, value: Real) -> Real:
-    """`value`, or x itself where x**3 does not matter: keeps the sign of zero."""
+    """Return `value`, or x itself where x**3 is negligible, which keeps the sign of zero."""
     return select(abs(x) < 2.0 ** -(x.format.layout.precision // 2 + 1), x, value)
 
 
@@ -203,7 +203,7 @@ def tan(x: Real) -> Real:
 
 @expands_operation("math.sincos")
 def sincos(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
-    """Both at once, with one reduction."""
+    """Expand sincos: both with one argument reduction."""
     operand = operation.operands[0]
     if not is_real(operand.type):
         return None

@@ -1,7 +1,7 @@
-"""Typed values that elementary functions are written over: reals, integers of the same width, and masks.
+"""Typed SSA values with operators, over which elementary functions are written: reals, integers and masks.
 
-One `Real` is a scalar or a vector of f32 or f64; the same Python code emits either. What the functions compute stands
-in the files beside this one; which operation is replaced by which function, in `registry.py`.
+A `Real` is a scalar or a vector of f32 or f64; the same Python code emits either. The functions are in the modules
+beside this one; the operations that they expand, in `registry.py`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _INTEGER_PREDICATES = {"eq": 0, "ne": 1, "slt": 2, "sle": 3, "sgt": 4, "sge": 5,
 
 
 class Scope:
-    """The place where constants go: all of them once, in front of everything that may use them.
+    """The scope of shared constants: each is emitted once, and dominates all its users.
 
-    `anchor` is the block that constants are put at the start of. Without one, the first constant is made where the
-    insertion point stands, and the later ones are put in front of that one.
+    `anchor` is the block at whose start constants are emitted. Without one, the first constant is emitted at the
+    insertion point, and later ones before it.
     """
 
     __slots__ = ("anchor", "constants", "formats")
@@ -34,7 +34,7 @@ class Scope:
         self.formats: dict[tuple[int, tuple[int, ...] | None], Format] = {}
 
     def format_of(self, type_: ir.Type) -> Format:
-        """The format of values of `type_`: f32, f64, an integer or a vector of them."""
+        """Return the format of values of `type_`: f32, f64, an integer or a vector of them."""
         if isinstance(type_, ir.VectorType):
             return self.format(type_.element_type.width, tuple(type_.shape))
         return self.format(type_.width, None)
@@ -65,7 +65,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a floating-point type is laid out in bits."""
+    """Bit layout of a floating-point type."""
 
     width: int
     precision: int  # bits of the significand, the hidden one included
@@ -77,7 +77,7 @@ class Layout:
 
     @property
     def magic(self) -> float:
-        """Adding it rounds to an integer, which then stands in the low bits: 1.5 * 2**fraction_bits."""
+        """The constant 1.5 * 2**fraction_bits: adding it rounds to an integer, which then is in the low bits."""
         return 1.5 * 2.0**self.fraction_bits
 
     @property
@@ -90,9 +90,9 @@ LAYOUTS = {32: Layout(32, 24, 127), 64: Layout(64, 53, 1023)}
 
 @dataclass(eq=False, slots=True)
 class Format:
-    """f32 or f64, as a scalar (`shape` is None) or a vector; makes constants and names the types that go with it.
+    """f32 or f64, as a scalar (`shape` is None) or a vector; creates constants, and has the types of that shape.
 
-    Of another width than 32 and 64 it has integers and masks alone.
+    Of another width than 32 and 64 it has integers and masks only.
     """
 
     scope: Scope
@@ -118,7 +118,7 @@ class Format:
         return element if self.shape is None else ir.VectorType.get(self.shape, element)
 
     def real(self, value: float) -> Real:
-        """The constant `value`, rounded to this format."""
+        """Return the constant `value`, rounded to this format."""
         key = (id(self), value.hex())
         found = self.scope.constants.get(key)
         if found is None:
@@ -126,7 +126,7 @@ class Format:
         return Real(self, found)
 
     def integer(self, value: int) -> Integer:
-        """The constant `value` modulo 2**width."""
+        """Return the constant `value` modulo 2**width."""
         value &= (1 << self.width) - 1
         key = (id(self), f"i{value}")
         found = self.scope.constants.get(key)
@@ -137,7 +137,7 @@ class Format:
         return Integer(self, found)
 
     def mask(self, value: bool) -> Mask:
-        """The constant mask of one truth value."""
+        """Return the constant mask of one truth value."""
         key = (id(self), f"m{value}")
         attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(1), int(value))
         return Mask(self, self.scope.constant(key, self.mask_type, attribute))
@@ -147,7 +147,7 @@ class Format:
         return self.scope.format(64, self.shape)
 
     def pick(self, single: Any, double: Any) -> Any:
-        """`single` for f32, `double` for f64: coefficients and thresholds."""
+        """Return `single` for f32, `double` for f64: coefficients and thresholds."""
         return single if self.width == 32 else double
 
 
@@ -183,7 +183,7 @@ class Mask:
         return self ^ self.format.mask(True)
 
     def any(self) -> ir.Value:
-        """An i1: whether the mask holds in any lane."""
+        """Return an i1: whether the mask holds in any lane."""
         shape = self.format.shape
         if shape is None:
             return self.ssa
@@ -229,7 +229,7 @@ class Integer:
         return self._binary("arith.shli", other)
 
     def __rshift__(self, other: Integer | int) -> Integer:
-        """Shift right, filling with zeros: the signed shift of 64 bits is no AVX2 instruction."""
+        """Shift right, zero-filled: the signed shift of 64 bits is no AVX2 instruction."""
         return self._binary("arith.shrui", other)
 
     def at_least(self, low: int) -> Integer:
@@ -241,17 +241,17 @@ class Integer:
         return Mask(self.format, emit("arith.cmpi", self.format.mask_type, [self.ssa, right.ssa], number))
 
     def narrowed_to(self, format: Format) -> Integer:
-        """The low bits, as an integer of `format`'s width."""
+        """Truncate to an integer of `format`'s width."""
         if format is self.format:
             return self
         return Integer(format, emit("arith.trunci", format.integer_type, [self.ssa]))
 
     def as_real(self) -> Real:
-        """The same bits as a real."""
+        """Bitcast to a real."""
         return Real(self.format, emit("arith.bitcast", self.format.real_type, [self.ssa]))
 
     def to_real(self) -> Real:
-        """The real of a number from 0 to 2**fraction_bits - 1, without a conversion (which AVX2 lacks for i64)."""
+        """Convert a number from 0 to 2**fraction_bits - 1, without the instruction (which AVX2 lacks for i64)."""
         layout = self.format.layout
         exponent = 2.0**layout.fraction_bits
         bits = (layout.bias + layout.fraction_bits) << layout.fraction_bits
@@ -259,7 +259,7 @@ class Integer:
 
 
 class Real:
-    """A floating-point number for each lane. Python numbers beside it become constants of its format."""
+    """A floating-point number for each lane. Python operands become constants of its format."""
 
     __slots__ = ("format", "ssa")
 
@@ -324,7 +324,7 @@ class Real:
         return self._binary("math.copysign", self, other)
 
     def or_sign_of(self, other: Real) -> Real:
-        """With the sign of `other`, for self of sign +: one instruction less than `with_sign_of`."""
+        """Copy the sign of `other`, for self of sign +: one instruction less than `with_sign_of`."""
         sign = other.bits() & (1 << (self.format.width - 1))
         return (self.bits() | sign).as_real()
 
@@ -363,18 +363,18 @@ class Real:
         return select(self > bound, bound, self)
 
     def bits(self) -> Integer:
-        """The same bits as an integer."""
+        """Bitcast to an integer."""
         return Integer(self.format, emit("arith.bitcast", self.format.integer_type, [self.ssa]))
 
     def to_double(self) -> Real:
-        """The same number as f64."""
+        """Widen to f64."""
         double = self.format.double()
         if double is self.format:
             return self
         return Real(double, emit("arith.extf", double.real_type, [self.ssa]))
 
     def rounded_to(self, format: Format) -> Real:
-        """An f64 rounded to `format`, denormals included."""
+        """Round an f64 to `format`, denormals included."""
         if format is self.format:
             return self
         return Real(format, emit("arith.truncf", format.real_type, [self.ssa]))
@@ -397,7 +397,7 @@ def select_integer(mask: Mask, yes: Integer | int, no: Integer | int) -> Integer
 
 
 def polynomial(x: Real, coefficients: Sequence[float]) -> Real:
-    """The polynomial with these coefficients, the constant one first, by Horner's rule."""
+    """Evaluate a polynomial by Horner's rule; coefficients from the constant one on."""
     *rest, last = coefficients
     value = x.format.real(last)
     for coefficient in reversed(rest):
@@ -406,7 +406,7 @@ def polynomial(x: Real, coefficients: Sequence[float]) -> Real:
 
 
 def power_of_two(exponent: Integer) -> Real:
-    """2**exponent for an exponent of a normal number."""
+    """Return 2**exponent for an exponent of a normal number."""
     layout = exponent.format.layout
     return ((exponent + layout.bias) << layout.fraction_bits).as_real()
 
@@ -419,9 +419,9 @@ def _body(region: ir.Region, arguments: Sequence[ir.Type] = ()) -> Iterator[ir.B
 
 
 def when_any(mask: Mask, then: Callable[[], Sequence[Any]], otherwise: Sequence[Any]) -> list[Any]:
-    """`then()` computed only if the mask holds in some lane, else `otherwise`; the caller selects lanes.
+    """Branch: compute `then()` only if the mask holds in some lane, else `otherwise`; the caller selects lanes.
 
-    Constants that `then` asks for are put outside, so that they are valid everywhere.
+    Constants of `then` are hoisted, so that they dominate all users.
     """
     mask.format.mask(True)  # makes sure that the scope has an anchor outside of the branch
     types = [value.ssa.type for value in otherwise]
@@ -438,7 +438,7 @@ def repeat_while(
     step: Callable[[Sequence[Any]], Sequence[Any]],
     start: Sequence[Any],
 ) -> list[Any]:
-    """`step` applied to the values of `start` as long as `condition` holds in some lane."""
+    """Emit a while loop: apply `step` to the values of `start` as long as `condition` holds in some lane."""
     start[0].format.mask(True)  # see when_any
     types = [value.ssa.type for value in start]
     loop = ir.Operation.create("scf.while", results=types, operands=[value.ssa for value in start], regions=2)
@@ -456,7 +456,7 @@ def repeat_while(
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An unevaluated sum high + low of two reals: twice the precision where low is below the last place of high."""
+    """Double-double number: an unevaluated sum high + low, twice the precision where low is below high's last place."""
 
     high: Real
     low: Real
@@ -483,19 +483,19 @@ def constant_pair(format: Format, high: float, low: float) -> Pair:
 
 
 def fast_two_sum(big: Real, small: Real) -> Pair:
-    """big + small without error, where |big| >= |small| or big is 0."""
+    """Exact sum big + small (Dekker's fast two-sum), where |big| >= |small| or big is 0."""
     total = big + small
     return Pair(total, small - (total - big))
 
 
 def two_sum(a: Real, b: Real) -> Pair:
-    """a + b without error."""
+    """Exact sum a + b (Knuth's two-sum)."""
     total = a + b
     other = total - a
     return Pair(total, (a - (total - other)) + (b - other))
 
 
 def two_product(a: Real, b: Real | float) -> Pair:
-    """a * b without error (unless it underflows)."""
+    """Exact product a * b (two-product), unless it underflows."""
     product = a * b
     return Pair(product, a.fma(b, -product))

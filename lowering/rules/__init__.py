@@ -1,4 +1,4 @@
-"""The lowering rules, a file for each family of operations; all are registered when this package is imported."""
+"""Lowering rules, one module per family of operations; importing this package registers them all."""
 
 from stablexla.dialects.discovery import import_all
 

@@ -1,7 +1,7 @@
-"""Lowering of associative scans: the composite that stands for a tree of slices and combinations.
+"""Lowering of associative scans: the composite that stands for a tree of slices and combiner calls.
 
-Its kernel is that of running sums, with any computation and any number of arrays. A target may put the parentheses
-elsewhere, but never change the elements' places.
+Its kernel is that of prefix sums, with any combiner and any number of arrays. A target may reassociate the
+combinations, but never commute the elements.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _has_order(element: ElementType) -> bool:
 
 @composite_kernel(NAME, accepts=_has_order, versions=(0,))
 def associative_scan(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
-    """What all elements up to each one combine to, along one dimension and from either end."""
+    """The inclusive scan along one dimension, from either end, by any associative combiner."""
     scan = _Scan(ctx)
     arrays, uniforms = operands[: scan.arrays], operands[scan.arrays :]
     types = ctx.operand_types[: scan.arrays]
@@ -65,7 +65,7 @@ def associative_scan(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value
 
 
 class _Scan:
-    """What the composite's attributes say."""
+    """The composite's attributes, decoded."""
 
     def __init__(self, ctx: LoweringContext) -> None:
         attributes = hlo_ir.DictAttr(ctx.attributes["composite_attributes"])
@@ -79,23 +79,23 @@ class _Scan:
 
     @cached_property
     def known(self) -> str:
-        """The name of the operation, if one array is scanned by one whose order is free."""
+        """Return the combiner's name if one array is scanned by a known, freely ordered operation, else ""."""
         return "" if self.arrays > 1 else known_operation(self.ctx.function(self.function).regions[0])
 
     def combined(self, before: Values, values: Values, uniforms: Values) -> list[ir.Value]:
-        """What stored elements, or what came before them, combine to."""
+        """Inline the combiner on the accumulators and the next elements, all in storage form."""
         pairs = zip([*before, *values], self.elements * 2, strict=True)
         made = self.ctx.inline_function(self.function, [*(from_storage(v, e) for v, e in pairs), *uniforms])
         return [to_storage(v, e) for v, e in zip(made, self.elements, strict=True)]
 
 
 def _write(scan: _Scan, uniforms: Values, arrays: Values, extents: tuple[int, int, int]) -> list[ir.Value]:
-    """The loops: each line of the dimension by itself, its totals carried as they are stored."""
+    """Emit the loop nest: each line is scanned by itself, its accumulators carried in storage form."""
     outer, extent, inner = extents
     made = empty_like([arrays[i] for i in scan.returned], outer * extent * inner)
 
     def stored(totals: Values) -> list[ir.Value]:
-        """The tree adds zeros to all results, which leaves no negative zero."""
+        """Add zero to the accumulators, as the tree does with all results: no negative zero remains."""
         return [_plus_zero(totals[i], scan.elements[i]) for i in scan.returned]
 
     def line(o: ir.Value, column: ir.Value, *out: ir.Value) -> Sequence[ir.Value]:

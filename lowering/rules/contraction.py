@@ -22,7 +22,7 @@ from stablexla.lowering.support.types import TensorType
 
 @lowers("stablehlo.dot_general")
 def dot_general(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
-    """Sums over the contracted dimensions; result dimensions are batch, then lhs free, then rhs free."""
+    """Sum of products over the contracted dimensions; result dimensions are batch, then lhs free, then rhs free."""
     numbers = DotDimensionNumbers.read(ctx.attributes["dot_dimension_numbers"])
     if is_plain(ctx, accumulation_type(ctx.result.element)):
         return contract(ctx, lhs, rhs, numbers)
@@ -31,13 +31,13 @@ def dot_general(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
 
 @lowers("stablehlo.dot")
 def dot(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
-    """The last dimension of lhs with the first of rhs."""
+    """Contraction of the last dimension of lhs with the first of rhs."""
     last = ctx.operand_types[0].rank - 1
     return contract(ctx, lhs, rhs, DotDimensionNumbers((last,), (0,), (), ()))
 
 
 def contract(ctx: LoweringContext | Part, lhs: ir.Value, rhs: ir.Value, numbers: DotDimensionNumbers) -> ir.Value:
-    """The contraction in its accumulation type, then rounded to the result's type."""
+    """Emit the contraction in its accumulation type, then round to the result's type."""
     maps, iterators = contraction_maps(numbers, ctx.operand_types[0].rank, ctx.operand_types[1].rank)
     return sum_products(ctx, lhs, rhs, maps, iterators)
 
@@ -45,7 +45,7 @@ def contract(ctx: LoweringContext | Part, lhs: ir.Value, rhs: ir.Value, numbers:
 def sum_products(
     ctx: LoweringContext | Part, lhs: ir.Value, rhs: ir.Value, maps: Sequence[ir.AffineMap], iterators: Sequence[str]
 ) -> ir.Value:
-    """Products of elements of lhs and rhs, read through the first two maps, added up into the result's elements."""
+    """Emit the sum of products of lhs and rhs, indexed by the first two maps, into the result's elements."""
     types = [(v, t) for v, t in zip((lhs, rhs), ctx.operand_types, strict=True)]
     lhs, rhs = (_at_least_1d(v, t) for v, t in types)
     accumulator = TensorType(accumulation_type(ctx.result.element), ctx.result.shape)
@@ -65,14 +65,14 @@ def sum_products(
 
 
 def add_product(ctx: LoweringContext | Part, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
-    """total + x * y, in the type that the operation sums in; x and y are values of its operands' types."""
+    """Return total + x * y in the operation's accumulation type; x and y have its operands' types."""
     wide = accumulation_type(ctx.result.element)
     x, y = (convert_value(v, t.element, wide) for v, t in zip((x, y), ctx.operand_types, strict=True))
     return multiply_add(x, y, total, wide)
 
 
 def rounded_sum(ctx: LoweringContext | Part, summed: ir.Value) -> ir.Value:
-    """The sums, which are an array also where the result is a scalar, as the operation's result."""
+    """Round accumulated sums, an array even for a scalar result, to the operation's result."""
     element = ctx.result.element
     accumulator = TensorType(accumulation_type(element), ctx.result.shape)
     if not accumulator.rank:
@@ -85,17 +85,17 @@ def rounded_sum(ctx: LoweringContext | Part, summed: ir.Value) -> ir.Value:
 
 
 def _at_least_1d(value: ir.Value, type_: TensorType) -> ir.Value:
-    """A scalar operand is read by the loops as it is, in storage form."""
+    """Convert a scalar operand to storage form, which the loop nest reads."""
     return value if type_.rank else to_storage(value, type_.element)
 
 
 def accumulation_type(element: ElementType) -> ElementType:
-    """Small floats are summed in f32, everything else in the result's own type."""
+    """Return the accumulation type: f32 for small floats, else the result's own type."""
     return BY_NAME["f32"] if element.is_float and element.bits < 32 else element
 
 
 def multiply_add(x: ir.Value, y: ir.Value, total: ir.Value, element: ElementType) -> ir.Value:
-    """total + x * y; for pred, or and and."""
+    """Return total + x * y; for pred, total or (x and y)."""
     if element.is_complex:
         product = complex_math.BINARY["multiply"](x, y, element)
         return complex_math.BINARY["add"](total, product, element)
@@ -109,7 +109,7 @@ def multiply_add(x: ir.Value, y: ir.Value, total: ir.Value, element: ElementType
 def contraction_maps(
     numbers: DotDimensionNumbers, lhs_rank: int, rhs_rank: int
 ) -> tuple[list[ir.AffineMap], list[str]]:
-    """Loops in the order batch, lhs free, rhs free, contracted."""
+    """Return the indexing maps and loop kinds of a contraction: loops batch, lhs free, rhs free, contracted."""
     lhs_free = [d for d in range(lhs_rank) if d not in numbers.lhs_batch and d not in numbers.lhs_contracting]
     rhs_free = [d for d in range(rhs_rank) if d not in numbers.rhs_batch and d not in numbers.rhs_contracting]
     batch = len(numbers.lhs_batch)
@@ -126,7 +126,7 @@ def contraction_maps(
 def _loops_of(
     rank: int, batch: Sequence[int], free: Sequence[int], contracted: Sequence[int], first_free: int, first_k: int
 ) -> list[int]:
-    """The loop that runs over each dimension of an operand."""
+    """Return the loop that indexes each dimension of an operand."""
     loops = [0] * rank
     for dimensions, first in ((batch, 0), (free, first_free), (contracted, first_k)):
         for i, d in enumerate(dimensions):

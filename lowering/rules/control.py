@@ -17,7 +17,7 @@ from stablexla.lowering.support.unrolling import known_turns
 
 @lowers("stablehlo.while")
 def while_(ctx: LoweringContext, *inits: ir.Value) -> list[ir.Value]:
-    """The body again and again as long as the condition holds; scalars are carried as values, arrays as tensors."""
+    """Repeat the body as long as the condition holds; scalars are carried as values, arrays as tensors."""
     turns = known_turns(ctx.op)
     if turns is not None:
         values = list(inits)
@@ -39,13 +39,13 @@ def while_(ctx: LoweringContext, *inits: ir.Value) -> list[ir.Value]:
 
 @lowers("stablehlo.if")
 def if_(ctx: LoweringContext, pred: ir.Value) -> list[ir.Value]:
-    """The first region where pred holds, else the second."""
+    """The results of the first region where pred holds, else of the second."""
     return _branch(ctx, pred, lambda: ctx.inline_region(0, []), lambda: ctx.inline_region(1, []))
 
 
 @lowers("stablehlo.case")
 def case(ctx: LoweringContext, index: ir.Value) -> list[ir.Value]:
-    """The region of that index; the last one for an index outside of their range."""
+    """The results of the region of that index; an index out of range selects the last region."""
     return _case(ctx, index, 0)
 
 

@@ -1,7 +1,6 @@
-"""Lowering of conversions: between element types, between bit patterns, to fewer bits of precision, and between complex
-numbers and their parts.
+"""Lowering of conversions: convert, bitcast_convert, reduce_precision, and complex numbers to and from their parts.
 
-Small floats are only widened and narrowed here; what their codes mean stands in `small_floats`.
+Small floats are only widened and narrowed here; their formats are in `small_floats`.
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ def convert(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
 
 
 def convert_value(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
-    """One element in another type.
+    """Convert one element to another type.
 
-    Floats become integers by dropping the fraction, held at the type's bounds, NaN 0; integers wrap around; anything
-    becomes pred by comparing with 0; a complex number becomes real by dropping its imaginary part. Whatever becomes a
-    float is rounded once, to nearest even.
+    Float to integer truncates and saturates, NaN to 0; integers wrap around; to pred compares with 0; complex to real
+    drops the imaginary part. A conversion to a float rounds once, to nearest even.
     """
     if source == target:
         return x
@@ -67,7 +65,7 @@ def _to_pred(x: ir.Value, source: ElementType) -> ir.Value:
 
 
 def _resize(x: ir.Value, width: int, *, signed: bool) -> ir.Value:
-    """An integer in a type of another width."""
+    """Truncate an integer, or extend its sign or zeros, to another width."""
     type_ = ir.IntegerType.get_signless(width)
     if x.type.width == width:
         return x
@@ -81,7 +79,7 @@ def _integer_to_integer(x: ir.Value, source: ElementType, target: ElementType) -
 
 
 def _float_to_float(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
-    """By f32 where neither type holds all values of the other; one of the two steps is exact then."""
+    """Convert through f32 where neither type holds all values of the other; one of the two steps is exact then."""
     wide = widen(x, source) if target.bits < 32 or source.bits < 16 else x
     type_ = value_type(target)
     if wide.type == type_:
@@ -95,7 +93,7 @@ def _integer_to_float(x: ir.Value, source: ElementType, target: ElementType) -> 
 
 
 def _float_to_integer(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
-    """Rounds towards zero; too large and too small numbers become the bounds, NaN 0."""
+    """Round toward zero and saturate at the target's bounds, NaN to 0."""
     x = widen(x, source)
     largest = (1 << (target.bits - target.is_signed)) - 1
     precision = 53 if source.bits == 64 else 24
@@ -113,7 +111,7 @@ def _float_to_integer(x: ir.Value, source: ElementType, target: ElementType) -> 
 
 
 def _to_integer(x: ir.Value, target: ElementType) -> ir.Value:
-    """A float within the target's bounds as an integer of at least 32 bits, for which there are instructions."""
+    """Convert a float within the target's bounds to an integer of at least 32 bits, for which instructions exist."""
     type_ = ir.IntegerType.get_signless(max(32, target.bits))
     if target.is_unsigned and target.bits >= 32:
         return arith.fptoui(type_, x)
@@ -125,7 +123,7 @@ def _to_integer(x: ir.Value, target: ElementType) -> ir.Value:
 
 @lowers("stablehlo.bitcast_convert")
 def bitcast_convert(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """The same bits as elements of another type.
+    """The same bit pattern as elements of another type.
 
     Where the widths differ, the narrower elements lie along a last dimension, the one of the lowest bits first.
     """
@@ -143,7 +141,7 @@ def bitcast_convert(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
 
 
 def bits_of_value(x: ir.Value, element: ElementType) -> ir.Value:
-    """The bits of an element as an integer of the element's width."""
+    """Return the bit pattern of an element as an integer of the element's width."""
     if element.is_complex:
         half = element.bits // 2
         low, high = (bits_of_value(p, element.part) for p in (complex.re(x), complex.im(x)))
@@ -155,7 +153,7 @@ def bits_of_value(x: ir.Value, element: ElementType) -> ir.Value:
 
 
 def value_of_bits(bits: ir.Value, element: ElementType) -> ir.Value:
-    """The element that has these bits."""
+    """Return the element of a bit pattern."""
     if element.is_complex:
         half = element.bits // 2
         high = arith.shrui(bits, constant(bits.type, half))
@@ -166,7 +164,7 @@ def value_of_bits(bits: ir.Value, element: ElementType) -> ir.Value:
 
 
 def _join_bits(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """Several narrow elements make a wide one."""
+    """Bitcast several narrow elements to a wide one."""
     (source,), target = ctx.operand_types, ctx.result
     count, rank = source.shape[-1], target.rank
 
@@ -192,7 +190,7 @@ def _join_bits(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
 
 
 def _split_bits(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """A wide element makes several narrow ones."""
+    """Bitcast a wide element to several narrow ones."""
     (source,), target = ctx.operand_types, ctx.result
     rank, width = target.rank, source.element.bits
 
@@ -214,7 +212,7 @@ def _split_bits(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Exponent and mantissa bits of a float's format."""
+    """Exponent and mantissa bits of a float format."""
 
     exponent: int
     mantissa: int
@@ -230,7 +228,7 @@ OTHERS = {"f8e8m0fnu": Layout(8, 0)} | {
 
 @lowers("stablehlo.reduce_precision")
 def reduce_precision(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """Each element rounded to what a format of fewer exponent and mantissa bits holds; more bits change nothing."""
+    """Each element rounded to a format of fewer exponent and mantissa bits; more bits change nothing."""
     element = ctx.result.element
     format = Layout(*(int(ctx.attributes[n]) for n in ("exponent_bits", "mantissa_bits")))
     own = IEEE.get(element.name) or OTHERS[element.name]
@@ -240,7 +238,7 @@ def reduce_precision(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     def body(value: ir.Value) -> ir.Value:
         if element.name in IEEE:
             return reduce_value(value, own, format)
-        # No infinities: done in f32, and narrowing makes of them what the type has instead.
+        # No infinities in the type: computed in f32; narrowing replaces them by the type's overflow value.
         wide = Layout(format.exponent if format.exponent < own.exponent else 8, format.mantissa)
         return arith.truncf(value_type(element), reduce_value(widen(value, element), IEEE["f32"], wide))
 
@@ -248,8 +246,9 @@ def reduce_precision(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
 
 
 def reduce_value(x: ir.Value, own: Layout, format: Layout) -> ir.Value:
-    """Rounds the mantissa to nearest even; then makes what is too large infinite and what is too small a zero, also
-    numbers that the smaller format would have as denormals. NaN stays."""
+    """Round the mantissa to nearest even; overflow becomes infinite, underflow zero. NaN stays.
+
+    Numbers that would be denormals of the smaller format become zero as well."""
     width = x.type.width
     type_ = ir.IntegerType.get_signless(width)
     bits = arith.bitcast(type_, x)

@@ -1,8 +1,8 @@
-"""Lowering of convolutions: one linalg.generic over the result and the window, which reads lhs where the window lies.
+"""Lowering of convolutions: a direct convolution as one linalg.generic over the result and the window.
 
-Padding and dilation are never written to memory: an element that lies beside those of lhs counts as zero. Whether the
-product of such a zero and a weight is made, which tells for infinite weights, is left to the target. What the operation
-was stays with the loops as an attribute, for targets that know better loops.
+Padding and dilation are not materialized: an element outside of lhs counts as zero. Whether the product of such a zero
+and a weight is computed, which matters for infinite weights, is left to the target. An attribute of the loop nest
+describes the convolution, for targets with better loops.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType
 
-# The attribute of a convolution's loops: its shapes, the places of dimensions, and the window.
+# The attribute of a convolution's loop nest: its shapes, dimension numbers, and the window.
 CONVOLUTION = "stablexla.convolution"
-# Fewer pixels than these are a narrow matrix, which contractions have loops of its own for.
+# Below this many output pixels a pointwise convolution is a skinny matrix, for which contractions have own loops.
 PIXELS = 32
 
 
 @lowers("stablehlo.convolution")
 def convolution(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
-    """Sums of products of the window's weights and the elements of lhs under it."""
+    """Sums of products of the window's weights and the elements of lhs under them."""
     conv = Convolution.read(ctx.attributes)
     if not all(t.size for t in (*ctx.operand_types, ctx.result)):
         return fill(constant_value(0, ctx.result.element), ctx.result)
@@ -42,9 +42,9 @@ def convolution(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
 
 
 def _contraction_maps(ctx: LoweringContext, conv: Convolution) -> tuple[list[ir.AffineMap], list[str]] | None:
-    """The maps of lhs, rhs and result, and the loops, if each element of lhs meets the window at one place at most.
+    """Match a convolution that is a contraction; return the maps of lhs, rhs and result, and the loop kinds, or None.
 
-    So it is with windows of one element, and with those as large as lhs.
+    Each element of lhs must be read at one window position at most: windows of one element, or as large as lhs.
     """
     if conv.feature_groups != 1 or conv.batch_groups != 1:
         return None
@@ -67,8 +67,10 @@ def _contraction_maps(ctx: LoweringContext, conv: Convolution) -> tuple[list[ir.
 
 
 def _is_over_pixels(ctx: LoweringContext, conv: Convolution) -> bool:
-    """Whether windows of one element lie on many pixels. It is a product of matrices, but its neighbours in a network
-    are convolutions, whose code it shares; it is as fast either way."""
+    """Whether a convolution is pointwise over many pixels.
+
+    It is a matrix product, but the adjacent convolutions of a network share its code; it is as fast either way.
+    """
     element, shape = ctx.result.element, ctx.operand_types[1].shape
     pointwise = bool(conv.spatial) and all(shape[d.kernel] == 1 for d in conv.spatial)
     return (
@@ -77,7 +79,7 @@ def _is_over_pixels(ctx: LoweringContext, conv: Convolution) -> bool:
 
 
 def _windows(ctx: LoweringContext, conv: Convolution, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
-    """Loops over the result's dimensions, then over the window's and the input features."""
+    """Emit the loop nest: the result's dimensions, then the window's, then the input features."""
     source, weights = ctx.operand_types
     rank, loops = ctx.result.rank, 2 * ctx.result.rank - 1
     accumulator = TensorType(accumulation_type(ctx.result.element), ctx.result.shape)
@@ -103,7 +105,7 @@ def _windows(ctx: LoweringContext, conv: Convolution, lhs: ir.Value, rhs: ir.Val
 
 
 def _element(ctx: LoweringContext, conv: Convolution, lhs: ir.Value) -> ir.Value:
-    """Inside the loops: the element of lhs, as stored, that the window's present element lies on."""
+    """Load the element of lhs, in storage form, under the current window element; zero in the padding."""
     (source, weights), rank = ctx.operand_types, ctx.result.rank
     batch, output, feature = loop_index(conv.output_batch), loop_index(conv.output_feature), loop_index(2 * rank - 2)
     outputs = weights.shape[conv.kernel_output]
@@ -128,9 +130,9 @@ def _element(ctx: LoweringContext, conv: Convolution, lhs: ir.Value) -> ir.Value
 def _position(
     d: SpatialDimension, sizes: tuple[int, int, int], output: ir.Value, window: ir.Value
 ) -> tuple[ir.Value, ir.Value | None]:
-    """Where along a dimension of lhs an element of the window lies, and whether there is one if that is not sure.
+    """Return the index of a window element along a dimension of lhs, and a bounds mask if it may lie outside.
 
-    Where there is none it lies at 0: something is read there, and not used.
+    Outside of lhs the index is 0: the element loaded there is masked out.
     """
     size, count, outputs = sizes
     if d.reversed:
@@ -161,7 +163,7 @@ def _plus(a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 def _attribute(ctx: LoweringContext, conv: Convolution) -> ir.Attribute:
-    """What a target must know to write other loops; `config_value` reads it."""
+    """Return the attribute from which a target can emit other loops; `config_value` reads it."""
     lhs, rhs = (list(t.shape) for t in ctx.operand_types)
     entries = {
         "lhs": lhs,

@@ -19,7 +19,7 @@ from stablexla.lowering.support.generic import elementwise, identity, read_throu
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import narrow, widen
 
-# They enter what they have in the tables of complex_math.
+# Imported for their effect: they register their functions in the tables of lowering.math.complex.
 COMPLEX = (complex_functions, complex_power)
 
 UNARY: dict[Kind, dict[str, Any]] = {
@@ -86,14 +86,14 @@ def binary(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
 
 
 def _is_below(value: ir.Value, limit: int) -> bool:
-    """Whether a value is a known number in [0, limit), the same everywhere."""
+    """Whether a value is a known constant in [0, limit), the same for all elements."""
     rank = value.type.rank if isinstance(value.type, ir.RankedTensorType) else 0
     number = _known(read_through(value, identity(rank))[0])
     return number is not None and 0 <= number < limit
 
 
 def _known(scalar: ir.Value) -> int | None:
-    """An integer constant, or the difference of two, which is how a rotation is written."""
+    """Return the value of an integer constant, or of the difference of two, as rotations are written, else None."""
     owner = scalar.owner
     if not isinstance(owner, ir.OpView | ir.Operation):
         return None
@@ -106,7 +106,7 @@ def _known(scalar: ir.Value) -> int | None:
 
 @lowers("stablehlo.is_finite")
 def is_finite(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """Neither infinite nor NaN."""
+    """Whether each element is neither infinite nor NaN."""
     element = ctx.operand_types[0].element
     return elementwise(
         [x], ctx.operand_types, ctx.result_types, lambda v: scalars.is_finite(widen(v, element), element)
@@ -115,7 +115,7 @@ def is_finite(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
 
 @lowers("stablehlo.select")
 def select(ctx: LoweringContext, pred: ir.Value, on_true: ir.Value, on_false: ir.Value) -> list[ir.Value]:
-    """on_true where pred holds, else on_false; a rank-0 pred chooses all."""
+    """on_true where pred holds, else on_false; a rank-0 pred selects all elements."""
     return elementwise([pred, on_true, on_false], ctx.operand_types, ctx.result_types, arith.select)
 
 
@@ -136,7 +136,7 @@ def clamp(ctx: LoweringContext, low: ir.Value, x: ir.Value, high: ir.Value) -> l
 
 @lowers("stablehlo.compare")
 def compare(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
-    """The comparison of each pair, as pred; floats by IEEE-754, or by its total order when asked for."""
+    """The comparison of each pair, as pred; floats by IEEE-754, or by its total order with TOTALORDER."""
     direction = word(ctx.attributes["comparison_direction"])
     kind = word(ctx.attributes["compare_type"]) if "compare_type" in ctx.attributes else ""
     element = ctx.operand_types[0].element
@@ -146,7 +146,7 @@ def compare(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
 
 
 def compare_values(x: ir.Value, y: ir.Value, element: ElementType, direction: str, kind: str = "") -> ir.Value:
-    """One comparison; `direction` is EQ, NE, GE, GT, LE or LT."""
+    """Emit one comparison; `direction` is EQ, NE, GE, GT, LE or LT."""
     if element.is_complex:
         return complex_math.compare(x, y, direction)
     if element.is_float and kind == "TOTALORDER":

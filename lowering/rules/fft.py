@@ -1,6 +1,6 @@
-"""Lowering of fft: a kernel whose body follows the plan of the transform with loops over whole arrays.
+"""Lowering of fft: a kernel whose body emits the plan of the transform as loops over whole arrays.
 
-Complex elements stay complex numbers; the tables of the plan are operands, each a plane of real parts and one of
+Complex elements stay complex numbers; the plan's twiddle tables are operands, each a plane of real parts and one of
 imaginary parts.
 """
 
@@ -29,7 +29,7 @@ def fft(ctx: LoweringContext, x: ir.Value) -> ir.Value:
         return empty(result)
     whole = result if kind == "RFFT" else source
     if kind in ("FFT", "IFFT"):
-        lengths = source.shape[source.rank - len(lengths) :]  # the specification does not look at fft_length
+        lengths = source.shape[source.rank - len(lengths) :]  # the specification ignores fft_length
     plan = plan_transform(kind, whole.shape, lengths)
     tables = [_constant(table) for table in plan.tables]
     (made,) = kernel(
@@ -43,7 +43,7 @@ def fft(ctx: LoweringContext, x: ir.Value) -> ir.Value:
 
 
 def _constant(table: Table) -> ir.Value:
-    """A table as an array [2, size] of f64, each number rounded once."""
+    """Return a table as an array [2, size] of f64, each number rounded once."""
     values = table.values()
     planes = np.stack([values.real, values.imag]).astype(np.float64)
     type_ = ir.RankedTensorType.get(planes.shape, ir.F64Type.get())

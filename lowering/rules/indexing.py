@@ -1,6 +1,6 @@
-"""Lowering of gather and its like: slices of an array, from places that an array of indices tells.
+"""Lowering of gather, dynamic_gather and torch_index_select: slices of an array at indices given by another array.
 
-A kernel over lines of elements; every start is held within the operand.
+A kernel over flattened arrays; each start index is clamped to the operand.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from stablexla.lowering.support.types import TensorType
 
 @lowers("stablehlo.gather")
 def gather(ctx: LoweringContext, operand: ir.Value, indices: ir.Value) -> ir.Value:
-    """A slice of the operand for each index vector, in those dimensions of the result that the numbers say."""
+    """A slice of the operand for each index vector, in the result's offset dimensions."""
     numbers = GatherDimensionNumbers.read(ctx.attributes["dimension_numbers"])
     return _gather(ctx, operand, indices, numbers, integers(ctx.attributes["slice_sizes"]))
 
 
 @lowers("stablehlo.dynamic_gather")
 def dynamic_gather(ctx: LoweringContext, operand: ir.Value, indices: ir.Value, sizes: ir.Value) -> ir.Value:
-    """A gather whose slice sizes are an operand; the result's type tells them too."""
+    """A gather whose slice sizes are an operand; the result's type states them too."""
     numbers = GatherDimensionNumbers.read(ctx.attributes["dimension_numbers"])
     left_out = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     extents = iter([ctx.result.shape[d] for d in numbers.offset_dims])
@@ -52,7 +52,7 @@ def dynamic_gather(ctx: LoweringContext, operand: ir.Value, indices: ir.Value, s
 
 @lowers("stablehlo.torch_index_select")
 def torch_index_select(ctx: LoweringContext, operand: ir.Value, indices: ir.Value) -> ir.Value:
-    """What lies at the indices along `dim`; the first `batch_dims` dimensions of both operands go together."""
+    """The elements at the indices along `dim`; the first `batch_dims` dimensions of both operands are batched."""
     source, index_type = ctx.operand_types
     dim, batch = (int(ctx.attributes[name]) for name in ("dim", "batch_dims"))
     dim += source.rank if dim < 0 else 0
@@ -70,7 +70,7 @@ def _gather(
     source, index_type = ctx.operand_types[:2]
     if not ctx.result.size:
         return empty(ctx.result)
-    if not source.size:  # slices of nothing, whose dimensions are all collapsed
+    if not source.size:  # empty slices, whose dimensions are all collapsed
         return fill(constant_value(0, source.element), ctx.result)
     vectors = IndexVectors.of(index_type, numbers.index_vector_dim)
     starts = vectors.starts(numbers.start_index_map, source.shape, sizes)
@@ -108,8 +108,10 @@ def _axes(
     dims: Sequence[int],
     strides: Sequence[int],
 ) -> Iterator[Axis]:
-    """The result's dimensions as loops over index vectors, operand and result; `dims` of the indices hold vectors that
-    are `strides` apart."""
+    """Yield the loop of each result dimension with its strides in index vectors, operand and result.
+
+    Dimension dims[i] of the indices has stride strides[i] between vectors.
+    """
     steps = row_major(source.shape)
     left_out = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     together = zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True)
@@ -121,12 +123,12 @@ def _axes(
 
 
 def _last_over_vectors(axes: Sequence[Axis]) -> int:
-    """How many loops there are up to the innermost one that goes from one index vector to the next."""
+    """Return the number of loops up to the innermost one that iterates over index vectors."""
     return max((i + 1 for i, axis in enumerate(axes) if axis.steps[0]), default=0)
 
 
 def _reads_again(axes: Sequence[Axis]) -> bool:
-    """Whether index vectors would be read, and held within the operand, several times over."""
+    """Whether the loop nest would load and clamp the same index vectors several times."""
     return not all(axis.steps[0] for axis in axes[: _last_over_vectors(axes)])
 
 
@@ -138,7 +140,7 @@ def _copy_slices(
     starts: Sequence[Start],
     result: TensorType,
 ) -> Values:
-    """The loops of a gather over lines; all turns of the outermost one are independent."""
+    """Emit the loop nest of a gather on flattened arrays; the iterations of the outermost loop are independent."""
     count = _last_over_vectors(axes)
 
     def copy(places: Values, carried: Values) -> Values:

@@ -1,6 +1,6 @@
-"""Lowering of cholesky and triangular_solve: kernels whose bodies are the textbook's loops, one matrix after another.
+"""Lowering of cholesky and triangular_solve: kernels with the unblocked textbook loops, one matrix after another.
 
-Both read one triangle only. A target with a library of linear algebra, or a better order of loops, replaces the body.
+Both read one triangle only. A target with a linear algebra library, or with blocked loops, replaces the body.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def cholesky(ctx: LoweringContext, a: ir.Value) -> ir.Value:
 
 @lowers("stablehlo.triangular_solve")
 def triangular_solve(ctx: LoweringContext, a: ir.Value, b: ir.Value) -> ir.Value:
-    """x of op(a) x = b or x op(a) = b, by substitution from the end of the triangle that has one element."""
+    """The solution x of op(a) x = b or x op(a) = b, by forward or back substitution."""
     flags = {name: _truth(ctx, name) for name in ("left_side", "lower", "unit_diagonal")}
     return solve_triangular(ctx, a, b, word(ctx.attributes["transpose_a"]), **flags)
 
 
 def solve_triangular(ctx: LoweringContext, a: ir.Value, b: ir.Value, transpose: str, **flags: bool) -> ir.Value:
-    """As triangular_solve, for an operation that has its operands and result."""
+    """Emit a triangular solve for an operation with the operands and result of triangular_solve."""
     matrices, sides = (_Batch.of(t) for t in ctx.operand_types)
 
     def body(given: ir.Value, right: ir.Value) -> list[ir.Value]:
@@ -76,7 +76,7 @@ def solve_triangular(ctx: LoweringContext, a: ir.Value, b: ir.Value, transpose: 
 
 
 def _truth(ctx: LoweringContext, name: str) -> bool:
-    """A truth value among the operation's attributes; one that is not there is false."""
+    """Return a boolean attribute of the operation; false if absent."""
     return name in ctx.attributes and bool(ctx.attributes[name].value)
 
 
@@ -85,7 +85,7 @@ def _truth(ctx: LoweringContext, name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Batch:
-    """An array seen as one batch of matrices, in the type that it is computed in."""
+    """An array as one batch of matrices in the computing type."""
 
     given: TensorType
     type: TensorType
@@ -101,7 +101,7 @@ class _Batch:
 
     @property
     def whole(self) -> TensorType:
-        """The array in the type that it is computed in, with all dimensions of the batch."""
+        """The array's type with the computing element type and all batch dimensions."""
         return TensorType(self.type.element, self.given.shape)
 
     def enter(self, value: ir.Value) -> ir.Value:
@@ -126,7 +126,7 @@ def _empty(type_: TensorType) -> ir.Value:
 
 
 class Field:
-    """Arithmetic on real or complex numbers."""
+    """Arithmetic on real or complex elements."""
 
     def __init__(self, element: ElementType) -> None:
         self.element, self.is_complex = element, element.is_complex
@@ -164,7 +164,7 @@ class Field:
         return complex.re(x) if self.is_complex else x
 
     def of_real(self, x: ir.Value) -> ir.Value:
-        """A real number as an element."""
+        """Convert a real number to an element."""
         return create(x, constant(self.real, 0.0)) if self.is_complex else x
 
     def constant(self, x: float) -> ir.Value:
@@ -175,7 +175,7 @@ class Field:
 
 
 class _Factors:
-    """Cholesky's algorithm, column by column of the lower factor or row by row of the upper one.
+    """Unblocked Cholesky factorization, column by column of the lower factor or row by row of the upper one.
 
     With x_ij for l_ij or u_ji, both are x_ij = (a_ij - sum over k < j of x_ik * conj(x_jk)) / x_jj.
     """
@@ -184,11 +184,11 @@ class _Factors:
         self.field, self.given, self.size, self.lower = field, given, size, lower
 
     def place(self, batch: ir.Value, i: ir.Value, j: ir.Value) -> list[ir.Value]:
-        """Where x_ij lies."""
+        """Return the index of x_ij."""
         return [batch, i, j] if self.lower else [batch, j, i]
 
     def of_matrix(self, batch: ir.Value, made: ir.Value) -> list[ir.Value]:
-        """Fills one matrix."""
+        """Factor one matrix."""
         good = constant(ir.IntegerType.get_signless(1), 1)
         made, good = count(0, self.size, [made, good], lambda j, *carried: self._column(batch, j, *carried))
 
@@ -198,7 +198,7 @@ class _Factors:
         return choose(good, [made.type], lambda: [made], spoiled)
 
     def _column(self, batch: ir.Value, j: ir.Value, made: ir.Value, good: ir.Value) -> list[ir.Value]:
-        """x_ij for all i, and whether all diagonal elements so far are the roots of positive numbers."""
+        """Compute x_ij for all i, and whether all diagonal elements so far are roots of positive numbers."""
         square = self.field.real_part(self._rest(batch, j, j, made))
         good = arith.andi(good, cmpf("OGT", square, constant(self.field.real, 0.0)))
         diagonal = math.sqrt(square)
@@ -214,7 +214,7 @@ class _Factors:
         return [*count(below, self.size, [made], element), good]
 
     def _rest(self, batch: ir.Value, i: ir.Value, j: ir.Value, made: ir.Value) -> ir.Value:
-        """a_ij without what the columns before j make of it."""
+        """Subtract the products of the columns before j from a_ij."""
 
         def step(k: ir.Value, s: ir.Value) -> list[ir.Value]:
             x, y = (tensor.extract(made, self.place(batch, row, k)) for row in (i, j))
@@ -230,8 +230,11 @@ class _Factors:
 
 
 class _System:
-    """Substitution. x op(a) = b is op(a)^T x^T = b^T: with m for op(a) or its transpose, both are
-    x_i = (b_i - sum over k of m_ik * x_k) / m_ii, for the k whose x_k is known already."""
+    """Triangular solve by forward or back substitution.
+
+    x op(a) = b is op(a)^T x^T = b^T: with m for op(a) or its transpose, both are
+    x_i = (b_i - sum over k of m_ik * x_k) / m_ii, for the k whose x_k is known already.
+    """
 
     def __init__(
         self,
@@ -253,16 +256,16 @@ class _System:
         self.size, self.others = (shape[1], shape[2]) if left_side else (shape[2], shape[1])
 
     def matrix(self, batch: ir.Value, i: ir.Value, k: ir.Value) -> ir.Value:
-        """m_ik."""
+        """Load m_ik."""
         value = tensor.extract(self.given, [batch, k, i] if self.swapped else [batch, i, k])
         return self.field.conjugate(value) if self.conjugated else value
 
     def place(self, batch: ir.Value, i: ir.Value, other: ir.Value) -> list[ir.Value]:
-        """Where element i of a solution lies."""
+        """Return the index of element i of a solution."""
         return [batch, i, other] if self.left_side else [batch, other, i]
 
     def of_matrix(self, batch: ir.Value, made: ir.Value) -> list[ir.Value]:
-        """All solutions with one matrix."""
+        """Solve for all right-hand sides of one matrix."""
 
         def one(other: ir.Value, made: ir.Value) -> list[ir.Value]:
             return count(0, self.size, [made], lambda turn, m: self._element(batch, turn, other, m))

@@ -1,6 +1,6 @@
-"""Lowering of batch normalization into sums over all dimensions but one, and arithmetic on elements.
+"""Lowering of batch normalization into reductions over all dimensions but the feature's, and element-wise arithmetic.
 
-Floats below 32 bits are computed in f32 from end to end, and rounded once.
+Floats below 32 bits are computed in f32 throughout, and rounded once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stablexla.lowering.support.types import TensorType, value_type
 
 @lowers("stablehlo.batch_norm_training")
 def batch_norm_training(ctx: LoweringContext, x: ir.Value, scale: ir.Value, offset: ir.Value) -> list[ir.Value]:
-    """The operand normalized by its own mean and variance for each feature, and these two."""
+    """The operand normalized by its own mean and variance per feature, the mean, and the variance."""
     norm = _Norm(ctx)
     (total,) = norm.sums([x], lambda v: [v])
     mean = norm.on_features([total], lambda v: norm.mean(v))
@@ -46,7 +46,7 @@ def batch_norm_training(ctx: LoweringContext, x: ir.Value, scale: ir.Value, offs
 def batch_norm_inference(
     ctx: LoweringContext, x: ir.Value, scale: ir.Value, offset: ir.Value, mean: ir.Value, variance: ir.Value
 ) -> list[ir.Value]:
-    """The operand normalized by a mean and variance that are given."""
+    """The operand normalized by a given mean and variance."""
     norm = _Norm(ctx)
     return [_normalized(norm, x, scale, offset, norm.wide(mean), norm.wide(variance))]
 
@@ -81,7 +81,7 @@ def batch_norm_grad(
 def _normalized(
     norm: _Norm, x: ir.Value, scale: ir.Value, offset: ir.Value, mean: ir.Value, variance: ir.Value
 ) -> ir.Value:
-    """scale * (x - mean) / sqrt(variance + epsilon) + offset."""
+    """Emit scale * (x - mean) / sqrt(variance + epsilon) + offset."""
     deviation = norm.on_features([variance], norm.deviation)
     spread = [norm.spread(v) for v in (norm.wide(scale), norm.wide(offset), mean, deviation)]
     return norm.on_elements(
@@ -95,7 +95,7 @@ def _square(value: ir.Value) -> ir.Value:
 
 @dataclass(frozen=True)
 class _Norm:
-    """The arrays of one batch normalization: elements in their own type, numbers of features in the computing type."""
+    """The arrays of one batch normalization: elements in their own type, per-feature values in the computing type."""
 
     ctx: LoweringContext
 
@@ -121,7 +121,7 @@ class _Norm:
 
     @property
     def _count(self) -> int:
-        """How many elements there are for each feature."""
+        """The number of elements per feature."""
         count = 1
         for d, extent in enumerate(self._array.shape):
             count *= extent if d != self._feature else 1
@@ -131,42 +131,42 @@ class _Norm:
         return constant(value_type(self._wide), value)
 
     def mean(self, total: ir.Value) -> ir.Value:
-        """A feature's mean from its sum."""
+        """Return a feature's mean from its sum."""
         return arith.divf(total, self._number(self._count))
 
     def shifted(self, variance: ir.Value) -> ir.Value:
-        """variance + epsilon."""
+        """Return variance + epsilon."""
         epsilon = hlo_ir.FloatAttr(self.ctx.attributes["epsilon"]).value
         return arith.addf(variance, self._number(epsilon))
 
     def deviation(self, variance: ir.Value) -> ir.Value:
-        """The root of that."""
+        """Return sqrt(variance + epsilon)."""
         return math.sqrt(self.shifted(variance))
 
     def wide(self, features: ir.Value) -> ir.Value:
-        """Numbers of features in the computing type."""
+        """Promote per-feature values to the computing type."""
         if self._wide == self._element:
             return features
         narrow_type = TensorType(self._element, self._features.shape)
         return elementwise([features], [narrow_type], [self._features], lambda v: widen(v, self._element))[0]
 
     def narrow_features(self, features: ir.Value) -> ir.Value:
-        """Numbers of features in the operand's type."""
+        """Round per-feature values to the operand's type."""
         if self._wide == self._element:
             return features
         result = TensorType(self._element, self._features.shape)
         return elementwise([features], [self._features], [result], lambda v: narrow(v, self._element))[0]
 
     def spread(self, features: ir.Value) -> ir.Value:
-        """Numbers of features at each element."""
+        """Broadcast per-feature values to the elements."""
         return broadcast(features, self._features, TensorType(self._wide, self._array.shape), [self._feature])
 
     def on_features(self, operands: Sequence[ir.Value], body: Callable[..., ir.Value]) -> ir.Value:
-        """A function of numbers of features."""
+        """Apply an element-wise function to per-feature values."""
         return elementwise(operands, [self._features] * len(operands), [self._features], body)[0]
 
     def on_elements(self, operands: Sequence[ir.Value], body: Callable[..., ir.Value]) -> ir.Value:
-        """A function of elements, and of numbers spread to them; computed wide, and given in the operand's type."""
+        """Apply a function to elements and broadcast values in the computing type; round to the operand's type."""
         types = [TensorType(self._of(v), self._array.shape) for v in operands]
 
         def narrowed(*values: ir.Value) -> ir.Value:
@@ -178,7 +178,7 @@ class _Norm:
     def sums(
         self, operands: Sequence[ir.Value], body: Callable[..., Sequence[ir.Value]], count: int = 1
     ) -> list[ir.Value]:
-        """Sums over all dimensions but the features' of what `body` makes of the elements."""
+        """Sum `body` of the elements over all dimensions but the feature's."""
         rank = self._array.rank
         elements = [self._of(v) for v in operands]
         inputs, maps = read_all(operands, [identity(rank)] * len(operands))
@@ -197,6 +197,6 @@ class _Norm:
         return generic(inputs, outputs, [*maps, *[kept] * count], iterators, add_up)
 
     def _of(self, value: ir.Value) -> ElementType:
-        """The element type of an array, which is the operand's or the computing type."""
+        """Return the element type of an array: the operand's or the computing type."""
         wide = value.type.element_type == value_type(self._wide)
         return self._wide if wide else self._element

@@ -1,4 +1,4 @@
-"""Lowering of sort and top_k: the dimension is brought last, and rows are sorted by the comparison's own way."""
+"""Lowering of sort and top_k: the dimension is transposed to the end, and rows are sorted by keys or a merge sort."""
 
 from __future__ import annotations
 
@@ -24,13 +24,24 @@ from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import from_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage
 
+<<<<<<< HEAD
 # Elements of longer rows are not counted in 32 bits.
 LONGEST = (1 << 31) - 1
+=======
+# Rows up to this length are rank sorted: by counting the elements that come before each.
+SHORT = 64
+# From this number of rows on, rows are radix sorted side by side instead.
+MANY = 16
+# Indices of longer rows do not fit 32 bits.
+LONGEST = (1 << 31) - 1
+# A top-k with k above length / LARGE sorts whole rows.
+LARGE = 16
+>>>>>>> v6
 
 
 @lowers("stablehlo.sort")
 def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
-    """All operands moved alike, so that along the dimension no element comes before its neighbour by the comparator."""
+    """The operands, permuted alike, sorted along the dimension by the comparator."""
     source = ctx.operand_types[0]
     dimension = int(ctx.attributes["dimension"]) % source.rank
     length = source.shape[dimension]
@@ -60,7 +71,7 @@ def sort_by_keys(
 
 
 def _rows(x: ir.Value, type_: TensorType, order: Sequence[int]) -> ir.Value:
-    """The array's dimensions in that order, all of them as one."""
+    """Transpose an array to that order of dimensions, and flatten it."""
     moved = type_.with_shape(tuple(type_.shape[d] for d in order))
     return reshaped(transposed(x, type_, order), moved, type_.with_shape((type_.size,)))
 
@@ -75,7 +86,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def _comparator(ctx: LoweringContext) -> Less:
-    """The region, on elements as they are stored."""
+    """Return the comparator: the region, on elements in storage form."""
     elements = [t.element for t in ctx.operand_types]
 
     def less(these: Sequence[ir.Value], those: Sequence[ir.Value]) -> ir.Value:
@@ -88,14 +99,14 @@ def _comparator(ctx: LoweringContext) -> Less:
 
 @composite_kernel("chlo.top_k", "stablexla.bottom_k", accepts=has_keys)
 def top_k(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """The k largest, or smallest, elements along the last dimension by the total order, and where they stood."""
+    """The k largest, or smallest, elements along the last dimension by the total order, and their indices."""
     largest = hlo_ir.StringAttr(ctx.attributes["name"]).value == "chlo.top_k"
     return best(ctx, x, ctx.operand_types[0], ctx.result_types, largest=largest)
 
 
 @operation_call("mhlo.topk")
 def mhlo_topk(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """As top_k, in the words of an older dialect."""
+    """top_k under its name in an older dialect."""
     attributes = hlo_ir.DictAttr(ctx.attributes["mhlo.attributes"]) if "mhlo.attributes" in ctx.attributes else {}
     if not has_keys(ctx.operand_types[0].element):
         raise ctx.unsupported("mhlo.topk of this element type")
@@ -106,7 +117,10 @@ def mhlo_topk(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
 def best(
     ctx: LoweringContext, x: ir.Value, source: TensorType, results: Sequence[TensorType], *, largest: bool
 ) -> list[ir.Value]:
-    """The largest, or smallest, elements along the last dimension, and their places as s32, as many as results say."""
+    """Emit top-k along the last dimension: the largest or smallest elements and their indices as s32.
+
+    The extent of the results is k.
+    """
     values = results[0]
     if not values.size:
         return [empty(t) for t in results]
@@ -127,14 +141,14 @@ def best(
 def sort_first(
     ctx: LoweringContext, array: ir.Value, rows: int, type_: TensorType, order: Order, k: int
 ) -> list[ir.Value]:
-    """As `select_first`, for many: all are sorted."""
+    """Select the first k elements of each row by sorting whole rows: `select_first` for large k."""
     both, given = _with_places(array, rows, type_)
     found = sort_by_keys(ctx, given, both, (order,))
     return [_first(v, t, rows, k) for v, t in zip(found, both.types, strict=True)]
 
 
 def _with_places(array: ir.Value, rows: int, type_: TensorType) -> tuple[Rows, list[ir.Value]]:
-    """Rows of the elements and of their places."""
+    """Return rows of the elements and of their indices."""
     length = type_.size // rows
     counted = TensorType(BY_NAME["s32"], (rows, length))
     i32 = ir.IntegerType.get_signless(32)
@@ -146,7 +160,7 @@ def _with_places(array: ir.Value, rows: int, type_: TensorType) -> tuple[Rows, l
 
 
 def _first(array: ir.Value, type_: TensorType, rows: int, k: int) -> ir.Value:
-    """The first `k` elements of each row."""
+    """Slice the first `k` elements of each row."""
     shape = (rows, type_.size // rows)
     result = type_.with_shape((rows, k))
     whole = reshaped(array, type_, type_.with_shape(shape))

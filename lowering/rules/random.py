@@ -1,6 +1,6 @@
-"""Lowering of random numbers: rng draws from a key that is new each time, rng_bit_generator from the state it is given.
+"""Lowering of counter-based random numbers: rng draws from a new key each run, rng_bit_generator from its state.
 
-The bits of rng_bit_generator are those of XLA: which word of which block is which element is said by `Layout`.
+The bits of rng_bit_generator are those of XLA: `Layout` maps elements to words of blocks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stablexla.lowering.support.storage import constant, from_storage, to_storag
 from stablexla.lowering.support.types import TensorType, storage_type
 
 RANDOM_KEY, RANDOM_BITS = "random_key", "random_bits"
-"""Kinds of kernels: 64 bits that no call gets twice, and an array of the words of blocks."""
+"""Kinds of kernels: a key of 64 bits, unique to each call, and an array of the words of blocks."""
 
 # Types whose bits the emitter of blocks can store.
 _PLAIN = ("f16", "bf16", "f32", "f64")
@@ -37,7 +37,7 @@ _PLAIN = ("f16", "bf16", "f32", "f64")
 
 @lowers("stablehlo.rng")
 def rng(ctx: LoweringContext, first: ir.Value, second: ir.Value, _: ir.Value) -> ir.Value:
-    """Numbers of a distribution; each run of the operation has a key of its own, each element a block."""
+    """Random numbers of a distribution; each run of the operation has a key of its own, each element a block."""
     element = ctx.result.element
     draw = uniform if word(ctx.attributes["rng_distribution"]) == "UNIFORM" else normal
     drawn = draw(element, first, second)
@@ -57,13 +57,13 @@ def rng(ctx: LoweringContext, first: ir.Value, second: ir.Value, _: ir.Value) ->
 
 
 def _counter(place: ir.Value, block: int) -> list[ir.Value]:
-    """The element's number; further blocks of the same element have other upper words."""
+    """Return the counter of an element's block: the element's number, and the block's in the upper words."""
     low, high = halves(place)
     return [low, high if not block else arith.xori(high, constant_like(high, block << 24))]
 
 
 def _counted(scalars: list[ir.Value], type_: TensorType, body: Callable[[list[ir.Value]], list[ir.Value]]) -> ir.Value:
-    """An array of one dimension, each element of which is computed from its number and some scalars."""
+    """Emit a flat array, each element of which is computed from its number and some scalars."""
     maps = [ir.AffineMap.get(1, 0, [])] * len(scalars)
     count = len(scalars)
     return generic(scalars, [Output(type_)], [*maps, identity(1)], [PARALLEL], lambda given: body(list(given[:count])))[
@@ -88,9 +88,9 @@ def _new_key(ctx: LoweringContext) -> ir.Value:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which words of which blocks an array is made of.
+    """Mapping of an array's elements to words of blocks.
 
-    The blocks' words lie side by side along one dimension: of `length` elements, which may cut off the last block's.
+    The blocks' words are consecutive along one dimension of `length` elements, which may truncate the last block.
 
     Attributes:
         words: elements of a block.
@@ -112,7 +112,7 @@ class Layout:
         return self.outer * self.across * self.inner
 
     def place(self, element: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The block and the word of an element, by its number; all of them as i64."""
+        """Return the block and the word of an element, by its number; all of them as i64."""
 
         def split(value: ir.Value, by: int) -> tuple[ir.Value, ir.Value]:
             divisor = constant_like(value, by)
@@ -126,8 +126,10 @@ class Layout:
 
 
 def layout_of(algorithm: str, type_: TensorType) -> Layout:
-    """XLA's: blocks follow one another, but Threefry's two words of 32 bits lie along the first even dimension, else
-    the longest."""
+    """Return XLA's layout of blocks: consecutive, but along a dimension for Threefry's two words of 32 bits.
+
+    That dimension is the first even one, else the longest.
+    """
     size = type_.size
     wide = type_.element.bits == 64
     if algorithm == "PHILOX":
@@ -142,7 +144,7 @@ def layout_of(algorithm: str, type_: TensorType) -> Layout:
 
 @lowers("stablehlo.rng_bit_generator")
 def rng_bit_generator(ctx: LoweringContext, state: ir.Value) -> list[ir.Value]:
-    """The bits that follow from the state, and the state that comes after them."""
+    """The state after the draw, and the random bits."""
     algorithm = word(ctx.attributes["rng_algorithm"])
     algorithm = "PHILOX" if algorithm == "DEFAULT" else algorithm
     length = ctx.operand_types[0].shape[0]
@@ -158,7 +160,7 @@ def rng_bit_generator(ctx: LoweringContext, state: ir.Value) -> list[ir.Value]:
 
 
 def _next_state(ctx: LoweringContext, state: ir.Value, counter: ir.Value, blocks: int) -> ir.Value:
-    """The counter moved on by the number of blocks: the second number, and the third as its upper half."""
+    """Advance the counter by the number of blocks: the state's second number, and the third as its upper half."""
     type_ = ctx.operand_types[0]
 
     def body(given: Sequence[ir.Value]) -> list[ir.Value]:
@@ -179,7 +181,7 @@ def _bits(ctx: LoweringContext, algorithm: str, layout: Layout, state: list[ir.V
     element = type_.element
 
     def each(*numbers: ir.Value) -> ir.Value:
-        """Every element by itself: its block is made for it alone."""
+        """Compute each element from a block of its own."""
 
         def body(given: list[ir.Value]) -> list[ir.Value]:
             place = arith.index_cast(ir.IntegerType.get_signless(64), loop_index(0))
@@ -202,13 +204,13 @@ def _bits(ctx: LoweringContext, algorithm: str, layout: Layout, state: list[ir.V
 
 
 def _is_plain(layout: Layout, element: ElementType) -> bool:
-    """Whether blocks can be stored whole, but for the last one."""
+    """Whether blocks can be stored whole, except the last."""
     whole = layout.length % layout.words == 0 or layout.outer == layout.inner == 1
     return whole and (element.is_integer or element.name in _PLAIN)
 
 
 def words_of(algorithm: str, state: list[ir.Value], block: ir.Value, bits: int) -> list[ir.Value]:
-    """The words of a block, of 32 bits or of 64. The numbers of the state are scalars, or vectors as the block is."""
+    """Return a block's words, of 32 or 64 bits. The numbers of the state are scalars, or vectors like the block."""
     key, counter, *upper = state
     low = arith.addi(counter, block)
     if algorithm == "THREE_FRY":
@@ -232,7 +234,7 @@ def _selected(words: list[ir.Value], which: ir.Value) -> ir.Value:
 
 
 def _stored(bits: ir.Value, element: ElementType) -> ir.Value:
-    """An element whose bits are the lower ones of a word."""
+    """Return the element, in storage form, of a word's low bits."""
     value = resized(bits, max(8, element.bits))
     if element.bits < 8:
         return arith.andi(value, constant(value.type, (1 << element.bits) - 1))

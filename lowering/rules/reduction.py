@@ -1,4 +1,4 @@
-"""Lowering of reduce and map: a computation given by the user, applied over dimensions or to each element."""
+"""Lowering of reduce and map: a combiner reduced over dimensions, or a computation applied to each element."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stablexla.lowering.support.unit_dimensions import without
 
 @lowers("stablehlo.reduce")
 def reduce(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
-    """Folds each operand over `dimensions` with the region, from the initial values; the order is not defined."""
+    """Reduce each operand over `dimensions` with the region, from the initial values; the order is not defined."""
     count = len(operands) // 2
     dimensions = integers(ctx.attributes["dimensions"])
     source = ctx.operand_types[0]
@@ -48,7 +48,7 @@ def reduce(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
 
     starts = [to_storage(v, t.element) for v, t in zip(firsts, ctx.result_types, strict=True)]
     if ctx.result_types[0].rank and all(source.shape[d] == 1 for d in dimensions):
-        # Nothing is folded but the initial value: an element-wise operation, which others may join.
+        # No dimension is reduced: an element-wise operation with the initial value, which can be fused.
         rank = source.rank - len(dimensions)
         values = [without(v, dimensions) for v in operands[:count]]
         inputs, maps = read_all([*values, *starts], [*[identity(rank)] * count, *[projection(rank, [])] * count])
@@ -65,7 +65,7 @@ def reduce(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
 
 
 def _widened(values: Sequence[ir.Value], given: Sequence[ElementType], to: Sequence[ElementType]) -> list[ir.Value]:
-    """Scalars as scalars of other element types."""
+    """Promote scalars to other element types."""
     each = zip(values, given, to, strict=True)
     return [value if own is wide else convert_value(value, own, wide) for value, own, wide in each]
 

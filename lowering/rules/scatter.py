@@ -1,7 +1,7 @@
-"""Lowering of scatter: windows of updates combined into an array, at places that an array of indices tells.
+"""Lowering of scatter: windows of updates combined into an array at indices given by another array.
 
-A kernel over lines of elements that changes its operands in place, in the order of the index vectors. An element that
-would lie outside is left out, by itself: the other elements of its window are combined.
+A kernel over flattened arrays that updates its operands in place, in the order of the index vectors. An element that
+is out of bounds is masked by itself: the other elements of its window are combined.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from stablexla.lowering.support.storage import constant, from_storage, to_storag
 from stablexla.lowering.support.types import TensorType
 
 Bounds = tuple[ir.Value, ir.Value]
-# So many updates that are promised to meet different elements are shared between threads.
+# From this many updates on, a scatter with unique indices is shared between threads.
 WORTH_SHARING = 1 << 14
 
 
@@ -74,7 +74,7 @@ def scatter(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
 
 
 def _in_type(x: ir.Value, given: TensorType, wanted: TensorType) -> ir.Value:
-    """An input in the type that the region combines in."""
+    """Promote an input to the region's type."""
     if given == wanted:
         return x
     (made,) = elementwise([x], [given], [wanted], lambda v: convert_value(v, given.element, wanted.element))
@@ -83,15 +83,15 @@ def _in_type(x: ir.Value, given: TensorType, wanted: TensorType) -> ir.Value:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The loops of a scatter, over indices, operand and updates.
+    """The loop nest of a scatter, over indices, operand and updates.
 
     Attributes:
-        vectors: of the indices.
-        starts: the numbers of a vector.
-        outer: loops up to the one over the last index vector.
-        window: loops over a window; the number says which start moves it, when it may lie partly outside.
-        independent: the turns of the outermost loop change different elements.
-        distinct: so do all windows.
+        vectors: the index vectors.
+        starts: the start indices of a vector.
+        outer: loops over index vectors.
+        window: loops over a window, each with the start index that offsets it, if it may be partly out of bounds.
+        independent: the iterations of the outermost loop change different elements.
+        distinct: all windows change different elements.
     """
 
     vectors: IndexVectors
@@ -102,7 +102,7 @@ class _Plan:
     distinct: bool
 
     def attributes(self) -> dict[str, object]:
-        """What an emitter has to know; `moved` are the starts by which windows may lie partly inside, or -1."""
+        """Return the kernel's configuration; `moved` are the starts by which windows may be partly inside, or -1."""
         return {
             "outer": [[axis.extent, *axis.steps] for axis in self.outer],
             "window": [[axis.extent, *axis.steps[1:]] for axis, _ in self.window],
@@ -127,7 +127,7 @@ def _plan(ctx: LoweringContext, source: TensorType, index_type: TensorType, upda
     window = list(_axes_of_window(source, update, numbers, in_window))
     apart = next((axis for axis in outer if axis.steps[1]), None)
     unique = "unique_indices" in ctx.attributes and bool(ctx.attributes["unique_indices"].value)
-    if apart is not None:  # a batching dimension: each of its places has a part of the operand for itself
+    if apart is not None:  # a batching dimension: each of its indices has its own part of the operand
         outer = [apart, *(axis for axis in outer if axis is not apart)]
         return _Plan(vectors, starts, outer, window, independent=True, distinct=unique or len(outer) == 1)
     shared = unique and bool(outer) and update.size >= WORTH_SHARING
@@ -148,7 +148,7 @@ def _axes_over_vectors(
 def _axes_of_window(
     source: TensorType, update: TensorType, numbers: ScatterDimensionNumbers, in_window: Sequence[int]
 ) -> Iterator[tuple[Axis, int | None]]:
-    """The window's loops; neighbours that no index moves are one where they can be."""
+    """Yield the window's loops; adjacent loops without a start index are collapsed where contiguous."""
     steps, in_update = row_major(source.shape), row_major(update.shape)
     pointed = numbers.scatter_dims_to_operand_dims
     still: list[Axis] = []
@@ -164,7 +164,7 @@ def _axes_of_window(
 
 
 class _Writer:
-    """Writes a kernel's loops. `arrays` are the lines of the operands, the indices, and the updates."""
+    """Emitter of a scatter's loop nest. `arrays` are the flattened operands, the indices, and the updates."""
 
     def __init__(self, ctx: LoweringContext, plan: _Plan, arrays: Sequence[ir.Value]) -> None:
         self._ctx, self._plan = ctx, plan
@@ -175,11 +175,11 @@ class _Writer:
         self._given = [t.element for t in ctx.operand_types[count + 1 :]]
 
     def write(self) -> Values:
-        """The lines after all updates."""
+        """Emit the loop nest; return the flattened operands after all updates."""
         return loops(self._plan.outer, [index(0)] * 3, self._lines, self._window)
 
     def _window(self, places: Values, carried: Values) -> Values:
-        """One window: its loops turn only where they stay inside."""
+        """Emit one window; its loop bounds are clipped to the operand."""
         vector, at, given = places
         element = self._plan.vectors.type.element
         inside: list[ir.Value] = []
@@ -223,7 +223,7 @@ class _Writer:
         return loop(axis, low, high, places, carried, lambda p, c: self._loops(rest, bounds, p, c))
 
     def _combine(self, places: Values, carried: Values) -> Values:
-        """One element: the region's value of what is there and what is given."""
+        """Combine one element of the operand with its update by the region."""
         _, at, given = places
         there = [from_storage(tensor.extract(v, [at]), e) for v, e in zip(carried, self._elements, strict=True)]
         new = [
@@ -238,7 +238,7 @@ class _Writer:
 
 
 def _where(conditions: Sequence[ir.Value], turn: Turn, otherwise: Turn, places: Values, carried: Values) -> Values:
-    """`turn` where all conditions hold, else `otherwise`."""
+    """Emit `turn` where all conditions hold, else `otherwise`."""
     if not conditions:
         return list(turn(places, carried))
     made = scf.IfOp(reduce(arith.andi, conditions), [v.type for v in carried], has_else=True)
@@ -249,7 +249,7 @@ def _where(conditions: Sequence[ir.Value], turn: Turn, otherwise: Turn, places: 
 
 
 def _lies_inside(value: ir.Value, element: ElementType, extent: int) -> ir.Value:
-    """0 <= value < extent."""
+    """Emit 0 <= value < extent."""
     reachable = (1 << (element.bits - element.is_signed)) - 1
     if extent <= reachable:
         return cmpi("ult", value, constant(value.type, extent))
@@ -259,7 +259,7 @@ def _lies_inside(value: ir.Value, element: ElementType, extent: int) -> ir.Value
 
 
 def _saturated(value: ir.Value, element: ElementType, start: Start) -> ir.Value:
-    """The start as an index; one from which no element of the window lies inside is held at the nearest such one."""
+    """Convert a start to an index, clamped to the nearest start with the whole window out of bounds."""
     if element.is_unsigned:
         return as_index(held_within(value, element, start.extent), element)
     wide = ir.IntegerType.get_signless(64)

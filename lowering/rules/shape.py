@@ -1,4 +1,4 @@
-"""Lowering of operations that make or move elements: constants, iota, broadcasts, reshapes, slices, pads ..."""
+"""Lowering of data movement and creation: constant, iota, broadcast, reshape, transpose, slice, pad, concatenate ..."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from stablexla.lowering.support.storage import from_storage, narrow, to_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage, value_type
 from stablexla.lowering.support.unit_dimensions import differ_only_in_units, with_dimensions, without
 
-# Slices of constants of up to so many elements are taken while lowering.
+# Slices of constants of up to this many elements are folded.
 SMALL_TABLE = 64
 
 
 @lowers("stablehlo.constant")
 def constant(ctx: LoweringContext) -> ir.Value:
-    """The array itself; a scalar, or an array of one repeated value, needs no memory."""
+    """The constant array; a scalar, or a splat, needs no memory."""
     values = read_constant(ctx.op, ctx.result.element, ctx.result.shape)
     return constant_array(values, ctx.result)
 
 
 def constant_array(values: np.ndarray, type_: TensorType) -> ir.Value:
-    """A constant of any element type; equal elements make a fill."""
+    """Return a constant of any element type; a splat becomes a fill."""
     raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(type_.size, -1) if type_.size else None
     if not type_.rank or raw is None or (raw == raw[0]).all():
         first = values.reshape(-1)[0] if type_.size else np.zeros((), type_.element.dtype)[()]
@@ -60,7 +60,7 @@ def constant_array(values: np.ndarray, type_: TensorType) -> ir.Value:
 
 
 def _dense(values: np.ndarray, type_: TensorType) -> ir.Value:
-    """An arith.constant of integers or common floats; other floats are their bits, seen as floats."""
+    """Emit an arith.constant of integers or common floats; other floats are bitcast from their bit patterns."""
     stored = tensor_storage(type_)
     if values.dtype.isbuiltin == 1 and type_.element.bits >= 8 and not type_.element.is_pred:
         attribute = ir.DenseElementsAttr.get(np.ascontiguousarray(_signless(values)), type=stored)
@@ -76,7 +76,7 @@ def _signless(values: np.ndarray) -> np.ndarray:
 
 
 def constant_value(value: object, element: ElementType) -> ir.Value:
-    """A scalar constant in SSA form."""
+    """Return a scalar constant in SSA form."""
     number = np.asarray(value, element.dtype)
     type_ = value_type(element)
     if element.is_complex:
@@ -87,7 +87,7 @@ def constant_value(value: object, element: ElementType) -> ir.Value:
         raw = int(number.view(f"u{element.bytes}")) & ((1 << element.bits) - 1)
         return arith.bitcast(type_, scalar_constant(width, raw))
     if element.is_float:
-        if np.isnan(number):  # keeps sign and payload, which a decimal literal would lose
+        if np.isnan(number):  # keeps sign and NaN payload, which a decimal literal would lose
             raw = int(number.view(f"u{element.bytes}"))
             return arith.bitcast(type_, scalar_constant(ir.IntegerType.get_signless(element.bits), raw))
         return arith.constant(type_, float(number))
@@ -124,7 +124,7 @@ def iota(ctx: LoweringContext) -> list[ir.Value]:
 
 @lowers("stablehlo.broadcast_in_dim")
 def broadcast_in_dim(ctx: LoweringContext, x: ir.Value) -> ir.Value:
-    """Repeats x along the new dimensions and along its dimensions of size 1."""
+    """x repeated along the new dimensions and along its dimensions of size 1."""
     source = ctx.operand_types[0]
     if not source.rank:
         return fill(x, ctx.result) if ctx.result.rank else x
@@ -133,7 +133,7 @@ def broadcast_in_dim(ctx: LoweringContext, x: ir.Value) -> ir.Value:
 
 
 def broadcast(x: ir.Value, source: TensorType, result: TensorType, dimensions: Sequence[int]) -> ir.Value:
-    """x with its dimension i along the result's dimension dimensions[i]; those of size 1 are repeated."""
+    """Broadcast x: its dimension i is the result's dimension dimensions[i]; those of size 1 are repeated."""
     if source.shape == result.shape and tuple(dimensions) == tuple(range(result.rank)):
         return x
     exprs = [
@@ -149,7 +149,7 @@ def broadcast(x: ir.Value, source: TensorType, result: TensorType, dimensions: S
 
 
 def _copy_through(x: ir.Value, map_: ir.AffineMap, result: TensorType, mark: str = "") -> ir.Value:
-    """A tensor whose element at i is x's at map_(i); `mark` says that consumers may read x through the map."""
+    """Emit a copy whose element at i is x's at map_(i); `mark` allows consumers to read x through the map."""
     rank = result.rank
     maps = [map_, identity(rank)]
     return generic([x], [Output(result)], maps, [PARALLEL] * rank, lambda arguments: [arguments[0]], mark)[0]
@@ -157,7 +157,7 @@ def _copy_through(x: ir.Value, map_: ir.AffineMap, result: TensorType, mark: str
 
 @lowers("stablehlo.reshape")
 def reshape(ctx: LoweringContext, x: ir.Value) -> ir.Value:
-    """The same elements in row-major order under other extents."""
+    """The same elements in row-major order with another shape."""
     source, result = ctx.operand_types[0], ctx.result
     if not result.rank:
         if not source.rank:
@@ -172,7 +172,7 @@ def reshape(ctx: LoweringContext, x: ir.Value) -> ir.Value:
 
 
 def reshaped(x: ir.Value, source: TensorType, result: TensorType) -> ir.Value:
-    """Through one dimension, so that every pair of shapes is the same two operations."""
+    """Reshape by way of one dimension (collapse, expand), so that all pairs of shapes are the same two operations."""
     if source.shape == result.shape:
         return x
     if isinstance(x.owner, ir.OpView | ir.Operation) and x.owner.operation.name == "tensor.splat":
@@ -195,7 +195,7 @@ def transpose(ctx: LoweringContext, x: ir.Value) -> ir.Value:
 
 
 def transposed(x: ir.Value, source: TensorType, permutation: Sequence[int]) -> ir.Value:
-    """x with its dimension permutation[i] as dimension i."""
+    """Transpose x: dimension i of the result is dimension permutation[i] of x."""
     if list(permutation) == list(range(source.rank)):
         return x
     result = source.with_shape(tuple(source.shape[d] for d in permutation))
@@ -205,7 +205,7 @@ def transposed(x: ir.Value, source: TensorType, permutation: Sequence[int]) -> i
 
 @lowers("stablehlo.reverse")
 def reverse(ctx: LoweringContext, x: ir.Value) -> ir.Value:
-    """Turns the order along the given dimensions round."""
+    """x with the order of elements reversed along the given dimensions."""
     if not ctx.result.rank:
         return x
     reversed_dimensions = integers(ctx.attributes["dimensions"])
@@ -245,12 +245,12 @@ def slice_(ctx: LoweringContext, x: ir.Value) -> ir.Value:
 
 
 def _one_element(x: ir.Value, place: Sequence[ir.Value], result: TensorType) -> ir.Value:
-    """A slice of one element, most often to become a scalar: one that then never lies in memory."""
+    """Slice one element, most often reshaped to a scalar, which then is never stored to memory."""
     return tensor.splat(tensor_storage(result), tensor.extract(x, place), [])
 
 
 def _small_constant(x: ir.Value) -> np.ndarray | None:
-    """The elements of a table of integers, such as a generator's rotations, which may so become plain numbers."""
+    """Return the elements of a small constant of integers, such as a generator's rotations, to fold slices of it."""
     op = x.owner
     if isinstance(op, ir.Block) or op.operation.name != "arith.constant":
         return None
@@ -271,7 +271,7 @@ def pad(ctx: LoweringContext, x: ir.Value, padding: ir.Value) -> ir.Value:
 def padded(
     x: ir.Value, source: TensorType, padding: ir.Value, result: TensorType, low: Sequence[int], steps: Sequence[int]
 ) -> ir.Value:
-    """`padding` everywhere but for the elements of x, which lie from `low` on and `steps` apart."""
+    """Pad x: its elements from index `low` on with strides `steps`, `padding` everywhere else."""
     filled = fill(padding, result)
     placed = list(map(_placed, source.shape, result.shape, low, steps))
     kept = [count for _, count, _ in placed]
@@ -282,8 +282,7 @@ def padded(
 
 
 def _placed(size: int, extent: int, low: int, step: int) -> tuple[int, int, int]:
-    """Of a dimension of `size` elements, set at low, low + step ...: the first that lies in [0, extent), how many
-    do, and where the first of them lies."""
+    """Clip elements at low, low + step ... to [0, extent): return the first inside, their count, and its index."""
     first = max(0, -(low // step))
     last = min(size - 1, (extent - 1 - low) // step)
     return first, max(0, last - first + 1), low + first * step
@@ -291,7 +290,7 @@ def _placed(size: int, extent: int, low: int, step: int) -> tuple[int, int, int]
 
 @lowers("stablehlo.concatenate")
 def concatenate(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:
-    """The operands one after the other along `dimension`."""
+    """The operands concatenated along `dimension`."""
     dimension = int(ctx.attributes["dimension"])
     result, offset = empty(ctx.result), 0
     for operand, type_ in zip(operands, ctx.operand_types, strict=True):
@@ -337,7 +336,7 @@ def _dynamic(rank: int) -> list[int]:
 def clamped_starts(
     ctx: LoweringContext, starts: Sequence[ir.Value], extents: Sequence[int], sizes: Sequence[int], first_operand: int
 ) -> list[ir.Value]:
-    """clamp(0, start, extent - size) of each start, as an index; unsigned starts are compared as such."""
+    """Return clamp(0, start, extent - size) of each start, as an index; unsigned starts are compared as such."""
     offsets = []
     for i, (start, extent, size) in enumerate(zip(starts, extents, sizes, strict=True)):
         element = ctx.operand_types[first_operand + i].element
@@ -346,7 +345,7 @@ def clamped_starts(
 
 
 def held_within(start: ir.Value, element: ElementType, highest: int) -> ir.Value:
-    """clamp(0, start, highest), in the type of the start; unsigned ones are compared as such."""
+    """Return clamp(0, start, highest) in the type of the start; unsigned ones are compared as such."""
     reachable = (1 << (element.bits - element.is_signed)) - 1
     if element.is_signed:
         start = arith.maxsi(start, scalar_constant(start.type, 0))
@@ -357,13 +356,13 @@ def held_within(start: ir.Value, element: ElementType, highest: int) -> ir.Value
 
 
 def as_index(number: ir.Value, element: ElementType) -> ir.Value:
-    """An integer as an index."""
+    """Convert an integer to an index."""
     cast = arith.index_castui if element.is_unsigned else arith.index_cast
     return cast(ir.IndexType.get(), number)
 
 
 def static_slice(x: ir.Value, source: TensorType, offsets: Sequence[int], sizes: Sequence[int]) -> ir.Value:
-    """A block of x."""
+    """Slice a block of x."""
     if tuple(sizes) == source.shape:
         return x
     result = tensor_storage(source.with_shape(tuple(sizes)))
@@ -373,7 +372,7 @@ def static_slice(x: ir.Value, source: TensorType, offsets: Sequence[int], sizes:
 def static_insert(
     x: ir.Value, into: ir.Value, offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
 ) -> ir.Value:
-    """`into` with x at the given offsets and strides."""
+    """Insert x in `into` at the given offsets and strides."""
     return tensor.insert_slice(x, into, [], [], [], list(offsets), list(sizes), list(strides))
 
 
@@ -385,6 +384,6 @@ def optimization_barrier(ctx: LoweringContext, *operands: ir.Value) -> Sequence[
 
 @lowers("stablehlo.get_dimension_size")
 def get_dimension_size(ctx: LoweringContext, x: ir.Value) -> ir.Value:
-    """The extent of a dimension, which is known here."""
+    """The extent of a dimension, a constant here."""
     extent = ctx.operand_types[0].shape[int(ctx.attributes["dimension"])]
     return scalar_constant(value_type(ctx.result.element), extent)

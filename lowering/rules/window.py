@@ -1,8 +1,8 @@
-"""Lowering of reduce_window and select_and_scatter: which way a reduction of windows is computed.
+"""Lowering of reduce_window (pooling) and select_and_scatter: selects the algorithm of a window reduction.
 
-Small windows are written out as one pass over shifted copies. Windows that reach from an end of the array become scans
-(window_scan.py). Large ones of a known computation are put together from windows of 4, 16, 64 ... elements, one
-dimension after the other; what is left are loops over each window (window_parts.py).
+Small windows are unrolled into one pass over shifted copies. Windows that extend from an end of the array become
+scans (kernels/window/scan.py). Large windows of a known combiner are combined from windows of 4, 16, 64 ... elements,
+one dimension after the other; the remaining ones are loops over each window (kernels/window/parts.py).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from stablexla.lowering.support.generic import elementwise, empty
 from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.registry import lowers
 
-# Long windows of one dimension are put together from parts, this many at a time.
+# Long windows of one dimension are combined from parts, this many at a time.
 RADIX = 4
 
 
 @lowers("stablehlo.reduce_window")
 def reduce_window(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
-    """Folds each window with the region, from the initial values, which also stand for padding."""
+    """Each window reduced with the region, from the initial values, which also are the padding."""
     rank = ctx.operand_types[0].rank
     arrays, starts = _in_wider_types(ctx, operands)
     folding = Folding(ctx, starts)
@@ -54,12 +54,12 @@ def reduce_window(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Valu
 
 @lowers("stablehlo.select_and_scatter")
 def select_and_scatter(ctx: LoweringContext, x: ir.Value, source: ir.Value, start: ir.Value) -> Sequence[ir.Value]:
-    """Combines each element of the source into the place that its window selects."""
+    """Each element of the source combined into the element that its window selects."""
     return scatter_selected(ctx, x, source, start)
 
 
 def _in_wider_types(ctx: LoweringContext, operands: Sequence[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
-    """The arrays and initial values in the types that they are folded in, which may be wider than their own."""
+    """Promote the arrays and initial values to the region's types, which may be wider than their own."""
     count = len(operands) // 2
     made = []
     for operand, type_, result in zip(operands, ctx.operand_types, ctx.result_types * 2, strict=True):
@@ -75,7 +75,7 @@ def _in_wider_types(ctx: LoweringContext, operands: Sequence[ir.Value]) -> tuple
 def _windows(
     folding: Folding, window: Window, arrays: Sequence[ir.Value], shape: tuple[int, ...]
 ) -> Sequence[ir.Value]:
-    """The folded windows of arrays of a shape."""
+    """Emit the window reduction by the cheapest of the algorithms."""
     if _pools(folding, window, shape):
         return _pool(folding, window, arrays[0], shape)
     arrays, shape = _padded(folding, window, arrays, shape)
@@ -89,13 +89,13 @@ def _windows(
 
 
 def _pools(folding: Folding, window: Window, shape: tuple[int, ...]) -> bool:
-    """Whether the loops over a small window can be cut at the edges, so that nothing must be padded in memory.
+    """Whether the loops over a small window can be clipped at the edges, so that no padding is materialized.
 
-    The last dimension is one of channels, side by side. Without padding one pass over shifted copies is as good, and
-    can be computed with what comes after it.
+    The last dimension must be contiguous channels. Without padding one pass over shifted copies is as good, and can be
+    fused with its consumers.
     """
     element, dilations = folding.elements[0], (*window.base_dilations, *window.window_dilations)
-    # The largest of floats of 16 bits is found in 32 without rounding.
+    # The maximum of 16-bit floats is computed in f32 without rounding.
     wide = element.is_integer or element.bits >= 32 or (element.bits == 16 and folding.repeats)
     known = folding.keeps_start and wide and element.bits >= 8
     large = prod(window.sizes) > folding.context.choices.pooled_window
@@ -108,7 +108,7 @@ def _pools(folding: Folding, window: Window, shape: tuple[int, ...]) -> bool:
 
 
 def _pool(folding: Folding, window: Window, array: ir.Value, shape: tuple[int, ...]) -> Sequence[ir.Value]:
-    """A kernel of loops over windows; its body says the same by padding."""
+    """Emit a pooling kernel of loops over windows; its body on tensors pads instead."""
     positions_ = window.positions(shape)
     source, result = (folding.type(folding.elements[0], extents) for extents in (shape, positions_))
     flat = [t.with_shape((t.size,)) for t in (source, result)]
@@ -132,7 +132,7 @@ def _pool(folding: Folding, window: Window, array: ir.Value, shape: tuple[int, .
 def _padded(
     folding: Folding, window: Window, arrays: Sequence[ir.Value], shape: tuple[int, ...]
 ) -> tuple[Sequence[ir.Value], tuple[int, ...]]:
-    """The arrays with their padding around and between their elements."""
+    """Pad the arrays around and between their elements."""
     extents = window.padded(shape)
     if all(pair == (0, 0) for pair in window.padding) and extents == shape:
         return arrays, shape
@@ -147,7 +147,7 @@ def _padded(
 def _written_out(
     folding: Folding, window: Window, arrays: Sequence[ir.Value], shape: tuple[int, ...]
 ) -> Sequence[ir.Value]:
-    """One pass that reads all elements of a window at once."""
+    """Unroll the window: one pass that loads all elements of a window."""
     pieces = [Pieces(arrays, shape, offsets) for offsets in offsets_of(window.sizes, window.window_dilations)]
     return folded_pieces(folding, pieces, window.strides, positions(window, shape), start=True)
 
@@ -156,7 +156,7 @@ def _written_out(
 
 
 class _Step:
-    """The reduction along one dimension, and about how many elements it reads."""
+    """The window reduction along one dimension, and its cost, roughly the number of elements read."""
 
     def __init__(
         self, window: Window, shape: Sequence[int], dimension: int, strides: tuple[int, ...], short: int
@@ -177,13 +177,13 @@ class _Step:
 
 
 class _Plan:
-    """The steps of a reduction of large windows, innermost dimension first: so the elements stay in order."""
+    """The steps of a separable reduction of large windows, innermost dimension first: elements stay in order."""
 
     def __init__(self, window: Window, shape: tuple[int, ...], short: int) -> None:
         self.steps: list[_Step] = []
         wide = [d for d, n in enumerate(window.sizes) if n > 1]
         for dimension in reversed(wide):
-            # Dimensions in which the window takes one element lose the elements between windows at once.
+            # Dimensions of window size 1 are strided in the first step, which drops the elements between windows.
             alone = () if self.steps else [d for d in range(window.rank) if d not in wide]
             strides = tuple(s if d == dimension or d in alone else 1 for d, s in enumerate(window.strides))
             self.steps.append(_Step(window, shape, dimension, strides, short))
@@ -192,7 +192,7 @@ class _Plan:
 
 
 def _levels(size: int) -> int:
-    """How many times parts are put together, four at a time, until they are no smaller than a quarter of `size`."""
+    """Return how many times parts are combined, four at a time, until they have more than a quarter of `size`."""
     levels, part = 0, 1
     while part * RADIX <= size:
         levels, part = levels + 1, part * RADIX
@@ -212,7 +212,7 @@ def _by_dimensions(
 def _along(
     folding: Folding, step: _Step, arrays: Sequence[ir.Value], shape: tuple[int, ...], *, start: bool
 ) -> Sequence[ir.Value]:
-    """The windows along one dimension."""
+    """Reduce the windows along one dimension."""
     rank, place = len(shape), step.dimension
     if step.in_loops:
         ones = (1,) * rank
@@ -239,9 +239,9 @@ def _along(
 
 
 def _cover(size: int, repeats: bool) -> list[tuple[int, int]]:
-    """(level, first element) of parts of RADIX^level elements that cover `size` elements in order.
+    """Return (level, first element) of parts of RADIX^level elements that cover `size` elements in order.
 
-    With `repeats` parts may overlap: what is folded twice changes nothing.
+    With `repeats` parts may overlap: the combiner is idempotent.
 
     >>> _cover(22, False)
     [(2, 0), (1, 16), (0, 20), (0, 21)]

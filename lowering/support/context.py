@@ -1,6 +1,6 @@
-"""What a lowering rule is handed, and the walk over a StableHLO module that applies the rules.
+"""The lowering context passed to rules, and the traversal of a StableHLO module that applies them.
 
-Rank-0 tensors are scalars in the lowered program, so that loop counters and reduction bodies never touch memory.
+Rank-0 tensors are scalars in the lowered program, so that loop counters and combiners never touch memory.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LoweringContext:
 
     @property
     def result(self) -> TensorType:
-        """Type of the only result."""
+        """The type of the only result."""
         (only,) = self.result_types
         return only
 
@@ -75,21 +75,21 @@ class LoweringContext:
 
     @property
     def plain_attributes(self) -> dict[str, Any]:
-        """The attributes as plain values; of a composite those that it was given by its user."""
+        """The attributes as plain values; for a composite those that its user gave."""
         if self.op_name == COMPOSITE:
             return attributes_of(self.op)
         return {name: plain(self.op.attributes[name]) for name in self.op.attributes}
 
     @property
     def place(self) -> str:
-        """A line that says where the operation comes from; empty when that is not known."""
+        """The operation's source location as a line of text; empty if unknown."""
         return place_of(self.op.location)
 
     def elementwise(self, function: Callable[..., ir.Value], *operands: ir.Value) -> list[ir.Value]:
-        """The results of an operation that works on each element by itself: one loop nest.
+        """Emit an element-wise operation as one loop nest; return its results.
 
         Args:
-            function: writes scalar operations; it is called with an element of each operand.
+            function: emits scalar operations; it is called with an element of each operand.
             operands: as the rule was called with them, of the shape of the result.
         """
         from stablexla.lowering.support.generic import elementwise
@@ -97,49 +97,49 @@ class LoweringContext:
         return elementwise(operands, self.operand_types, self.result_types, function)
 
     def constant(self, value: float, like: ir.Value) -> ir.Value:
-        """A number of the type of another scalar; MLIR's own function ends the process on an integer for a float."""
+        """Return a constant of another scalar's type; MLIR's own function aborts on an integer for a float."""
         return arith.constant(like.type, (int if isinstance(like.type, _INTEGERS) else float)(value))
 
     def built_in(self, *operands: ir.Value) -> list[ir.Value]:
-        """The results as they would be without the user's rule: for what a rule leaves to the package."""
+        """Lower by the package's rule instead of the user's, for cases that a user's rule leaves to it."""
         from stablexla.lowering.support.user_rules import built_in
 
         return built_in(self, operands)
 
     def unsupported(self, what: str, hint: str = "") -> UnsupportedError:
-        """The error for something that this operation's rule does not take."""
+        """Return the error for a case that this operation's rule does not support."""
         shapes = {f"operand {i}": t for i, t in enumerate(self.operand_types)}
         return UnsupportedError(what + place_of(self.op.location), operation=self.op_name, operands=shapes, hint=hint)
 
     def block_argument_types(self, region: int) -> list[TensorType]:
-        """Types of the arguments of a region's first block."""
+        """Return the types of the arguments of a region's first block."""
         return [tensor_type(a.type) for a in self.op.regions[region].blocks[0].arguments]
 
     def terminator_types(self, region: int) -> list[TensorType]:
-        """Types of the values that a region returns."""
+        """Return the types of the values that a region returns."""
         block = self.op.regions[region].blocks[0]
         return [tensor_type(v.type) for v in block.operations[len(block.operations) - 1].operands]
 
     def inline_region(self, region: int, arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        """Lowers a region's block at the current insertion point, its arguments bound; returns what it returns."""
+        """Inline a region's block, lowered, at the insertion point with bound arguments; return its results."""
         return self._walk.lower_block(self.op.regions[region].blocks[0], arguments)
 
     def inline_function(self, name: str, arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        """Lowers the body of another function of the module at the current insertion point, its arguments bound."""
+        """Inline the body of another function, lowered, at the insertion point with bound arguments."""
         return self._walk.lower_block(self._walk.functions[name].regions[0].blocks[0], arguments)
 
     def new_symbol(self, stem: str) -> str:
-        """A name for a further function in the lowered module."""
+        """Return an unused symbol name for a further function in the lowered module."""
         number = self._walk.symbols[stem] = self._walk.symbols.get(stem, -1) + 1
         return f"{stem}_{number}"
 
     @property
     def choices(self) -> Choices:
-        """What the target decided about the forms that operations take."""
+        """Return the forms of operations that the target chose."""
         return self._walk.choices
 
     def function(self, name: str) -> Any:
-        """The StableHLO function of that name in the module."""
+        """Return the StableHLO function of that name in the module."""
         return self._walk.functions[name]
 
     @property
@@ -148,12 +148,12 @@ class LoweringContext:
         return self._walk.grid
 
     def once(self, name: str, make: Callable[[], ir.Value]) -> ir.Value:
-        """A value that is made at the beginning of main, and is the same wherever it is asked for by that name."""
+        """Return a value emitted once, at the beginning of main, and shared by name."""
         return self._walk.once(name, make)
 
 
 def types_of(values: Sequence[Any], operation: str, location: Any) -> list[TensorType]:
-    """The tensor types of an operation's operands or results.
+    """Return the tensor types of an operation's operands or results.
 
     Raises:
         UnsupportedError: one of them has no lowering; the message names the operation and where it stands.
@@ -165,17 +165,17 @@ def types_of(values: Sequence[Any], operation: str, location: Any) -> list[Tenso
 
 
 def arrays_of(values: Sequence[Any]) -> list[Any]:
-    """The values without the tokens among them."""
+    """Return the values that are not tokens."""
     return [v for v in values if not is_token(v.type)]
 
 
 def new_token() -> ir.Value:
-    """The value that stands for a token."""
+    """Return a placeholder value for a token."""
     return tensor.empty(TOKEN.shape, storage_type(TOKEN.element))
 
 
 def place_of(location: Any) -> str:
-    """A line for an error's message that says where an operation comes from; empty when that is not known."""
+    """Return a source location as a line for an error's message; empty if unknown."""
     place = str(location).removeprefix("loc(").removesuffix(")")
     if place == "unknown":
         return ""
@@ -187,7 +187,7 @@ def place_of(location: Any) -> str:
 
 
 class ModuleLowering:
-    """Lowers the functions of one StableHLO module into a new upstream module."""
+    """The lowering of one StableHLO module into a new upstream module."""
 
     def __init__(self, module: hlo_ir.Module, choices: Choices) -> None:
         self.source = module
@@ -205,7 +205,7 @@ class ModuleLowering:
         self._locations: dict[hlo_ir.Attribute, ir.Location] = {}
 
     def lower(self) -> ir.Module:
-        """The upstream module, with one public function `main`."""
+        """Lower the module; return an upstream module with one public function `main`."""
         with upstream_context(), ir.Location.unknown():
             module = ir.Module.create()
             if "sym_name" in self.source.operation.attributes:
@@ -222,7 +222,7 @@ class ModuleLowering:
             return module
 
     def _lower_main(self, source: Any) -> None:
-        """Tokens among the parameters and results stay outside: effects keep their order in main by themselves."""
+        """Lower `main` without its tokens: operations with effects stay in program order anyway."""
         block = source.regions[0].blocks[0]
         inputs = types_of(arrays_of(block.arguments), "the parameters of main", source.location)
         terminator = block.operations[len(block.operations) - 1]
@@ -239,7 +239,7 @@ class ModuleLowering:
             func.ReturnOp([self._leave(v, t) for v, t in zip(results, outputs, strict=True)])
 
     def once(self, name: str, make: Callable[[], ir.Value]) -> ir.Value:
-        """What is made at the beginning of main, once."""
+        """Emit a value once, at the beginning of main; return it."""
         assert self._entry is not None
         if name not in self._made_once:
             with ir.InsertionPoint.at_block_begin(self._entry):
@@ -247,7 +247,7 @@ class ModuleLowering:
         return self._made_once[name]
 
     def _enter(self, argument: ir.Value, type_: TensorType) -> ir.Value:
-        """A rank-0 argument is read once; anything else is used as it stands."""
+        """Load a rank-0 argument once; return any other unchanged."""
         return argument if type_.rank else from_storage(tensor.extract(argument, []), type_.element)
 
     def _leave(self, value: ir.Value, type_: TensorType) -> ir.Value:
@@ -256,7 +256,7 @@ class ModuleLowering:
         return tensor.from_elements(tensor_storage(type_), [to_storage(value, type_.element)])
 
     def lower_block(self, block: Any, arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        """Lowers a block's operations in order; returns the values of its terminator's operands."""
+        """Lower a block's operations in order; return the values of its terminator's operands."""
         for formal, actual in zip(block.arguments, arguments, strict=True):
             self._values[formal] = actual
         operations = list(block.operations)
@@ -286,7 +286,7 @@ class ModuleLowering:
 
 
 def lower_to_tensor(module: hlo_ir.Module, choices: Choices) -> ir.Module:
-    """Lowers a verified, inlined StableHLO module to linalg, tensor, scf, arith and math on tensors.
+    """Lower a verified, inlined StableHLO module to linalg, tensor, scf, arith and math on tensors.
 
     Args:
         choices: the forms that operations take, as the target decides.

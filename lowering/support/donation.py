@@ -1,4 +1,4 @@
-"""Donated parameters of main, as JAX and XLA mark them, carried from StableHLO to the tensors' level."""
+"""Donation: marks of donated parameters of main, by JAX or XLA, carried from StableHLO to the tensor level."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stablexla.lowering.support.types import is_token
 
 ALIASING, DONOR = "tf.aliasing_output", "jax.buffer_donor"
 DONATED = "stablexla.donated"
-"""On a parameter that may be overwritten: the number of the result that is wanted there, -1 for any."""
+"""Attribute of a donated parameter: the number of the result that may alias it, -1 for any."""
 
 
 def note_donations(source: Any, main: ir.Operation) -> None:
-    """Writes on main's parameters what is said on those of the StableHLO function; tokens are no parameters here."""
+    """Copy the donations of the StableHLO function's parameters to main's; tokens are no parameters here."""
     if "arg_attrs" not in source.attributes:
         return
     block = source.regions[0].blocks[0]
@@ -34,7 +34,7 @@ def note_donations(source: Any, main: ir.Operation) -> None:
 
 
 def _wanted(given: dict[str, Any], arrays: list[int]) -> int | None:
-    """The result that takes the parameter's place; None when the parameter is not donated."""
+    """Return the result that may alias the parameter; None if the parameter is not donated."""
     if ALIASING in given:
         number = int(hlo_ir.IntegerAttr(given[ALIASING]).value)
         return arrays.index(number) if number in arrays else -1

@@ -1,7 +1,7 @@
-"""The algorithms of dot_general: operands rounded to a smaller type, or split into several numbers of it.
+"""Precision algorithms of dot_general: operands rounded to a smaller type, or split into a sum of its numbers.
 
-An operand of c components is x = x1 + x2 + ... + xc, each the rest rounded to the type. Of the products of components
-the largest are taken, as many as the algorithm says, and added up from the smallest.
+An operand of c components is x = x1 + x2 + ... + xc, each the remainder rounded to the type (as in bf16x3). The largest
+products of components are computed, as many as the algorithm states, and accumulated from the smallest.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from stablexla.lowering.support.types import TensorType
 
 TF32 = Layout(8, 10)
 IN_TF32 = "stablexla.tf32"
-"""Attribute of a product of f32 whose factors have no more digits than tf32, so that tensor cores may multiply them."""
+"""Attribute of an f32 contraction whose operands are exact in tf32, so that tensor cores may multiply them."""
 Contract = Callable[["Part", ir.Value, ir.Value], ir.Value]
 
 
 @dataclass(frozen=True)
 class Part:
-    """The types of one of the contractions that an operation is made of."""
+    """The types of one of the contractions that an algorithm splits the operation into."""
 
     operand_types: list[TensorType]
     result: TensorType
@@ -36,7 +36,7 @@ class Part:
 
 
 def is_plain(ctx: LoweringContext, accumulator: ElementType) -> bool:
-    """Whether there is no algorithm, or one that says what is done anyway: the operands' types, one product.
+    """Whether there is no algorithm, or only the default one: the operands' types, one product.
 
     Algorithms are about floats; products of integers are exact, whatever one says, as in XLA.
     """
@@ -52,7 +52,7 @@ def is_plain(ctx: LoweringContext, accumulator: ElementType) -> bool:
 
 
 def contract_parts(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, contract: Contract) -> ir.Value:
-    """The operation by its algorithm, with `contract` for its products."""
+    """Emit the operation by its algorithm, with `contract` for its products."""
     algorithm = DotAlgorithm.read(ctx.attributes["algorithm"])
     total = _accumulator(ctx, algorithm)
     fewest = isqrt(algorithm.primitive_operations - 1) + 1  # JAX writes "three products" without "of two components"
@@ -74,7 +74,7 @@ def contract_parts(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, contract:
 
 
 def _accumulator(ctx: LoweringContext, algorithm: DotAlgorithm) -> TensorType:
-    """The type of the sums: f32 for smaller floats, which is more exact than what is asked for."""
+    """Return the accumulation type: f32 for smaller floats, which is more exact than required."""
     element = BY_MLIR.get(algorithm.accumulation)
     if element is None or not element.is_float:
         raise ctx.unsupported(f"the algorithm {algorithm}: sums of {algorithm.accumulation}")
@@ -84,7 +84,7 @@ def _accumulator(ctx: LoweringContext, algorithm: DotAlgorithm) -> TensorType:
 def _components(
     ctx: LoweringContext, operand: int, value: ir.Value, precision: str, count: int
 ) -> list[tuple[ir.Value, TensorType]]:
-    """The operand as so many arrays of a smaller type."""
+    """Split the operand into `count` arrays of a smaller type."""
     own = ctx.operand_types[operand]
     target = own.element if precision == "tf32" else BY_MLIR.get(precision)
     if (

@@ -1,4 +1,4 @@
-"""The shared shapes of code that rules are written with: linalg.generic, element-wise maps, fills and index maps."""
+"""Builders shared by the rules: linalg.generic without unit loops, element-wise operations, fills and index maps."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from stablexla.lowering.support.unit_dimensions import read_reshaped, with_dimen
 
 Body = Callable[..., ir.Value | Sequence[ir.Value]]
 PARALLEL, REDUCTION = "parallel", "reduction"
-# Marks a linalg.generic that only repeats its operand: consumers read the operand through the map instead.
+# Marks a linalg.generic that only broadcasts its operand: consumers read the operand through the map instead.
 BROADCAST = "stablexla.broadcast"
-# Marks one that only reorders dimensions: contractions read the operand itself, in its own order.
+# Marks one that only transposes: contractions read the operand itself, in its own order.
 TRANSPOSE = "stablexla.transpose"
 
 
@@ -28,23 +28,23 @@ def identity(rank: int) -> ir.AffineMap:
 
 
 def projection(rank: int, dimensions: Sequence[int]) -> ir.AffineMap:
-    """The map from `rank` loops to the given ones of them."""
+    """Return the affine map from `rank` loops to the given ones of them."""
     return ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(d) for d in dimensions])
 
 
 def empty(type_: TensorType) -> ir.Value:
-    """A tensor whose contents are not defined yet."""
+    """Return a tensor of undefined contents."""
     stored = tensor_storage(type_)
     return ir.Operation.create("tensor.empty", results=[stored], operands=[]).result
 
 
 def fill(value: ir.Value, type_: TensorType) -> ir.Value:
-    """A tensor that holds one value everywhere; written out only where someone needs it in memory."""
+    """Return a splat tensor, materialized only where a user needs it in memory."""
     return tensor.splat(tensor_storage(type_), to_storage(value, type_.element), [])
 
 
 def filled(value: ir.Value, out: ir.Value) -> ir.Value:
-    """A linalg.fill of a tensor with a stored scalar; the bindings' own function for it takes fifteen times as long."""
+    """Emit a linalg.fill with a scalar in storage form; the bindings' own function takes fifteen times as long."""
     made = ir.Operation.create(
         "linalg.fill",
         results=[out.type],
@@ -61,13 +61,13 @@ def filled(value: ir.Value, out: ir.Value) -> ir.Value:
 
 @dataclass(frozen=True)
 class Output:
-    """What a linalg.generic makes: its type, and for loops that reduce the stored scalar that they start from."""
+    """An output of a linalg.generic: its type, and for a reduction the initial scalar in storage form."""
 
     type: TensorType
     start: ir.Value | None = None
 
     def initial(self, shape: tuple[int, ...]) -> ir.Value:
-        """The tensor to begin with, under the shape that is left without dimensions of size 1."""
+        """Return the initial tensor, in the shape without dimensions of size 1."""
         made = empty(self.type.with_shape(shape))
         return made if self.start is None else filled(self.start, made)
 
@@ -82,13 +82,13 @@ def generic(
     kept: Sequence[int] = (),
     attributes: Mapping[str, ir.Attribute] | None = None,
 ) -> list[ir.Value]:
-    """A linalg.generic over the loops that run more than once.
+    """Emit a linalg.generic over the loops of trip count above 1.
 
     Args:
         maps: from the loops to the dimensions of each input and output.
         body: gets an element of each input and output as stored and returns what to store.
         mark: a unit attribute for the operation.
-        kept: loops that are kept even when they run once.
+        kept: loops that are kept even with trip count 1.
         attributes: further attributes for the operation.
     """
     nest = _nest(inputs, outputs, maps, iterators, kept)
@@ -125,7 +125,7 @@ def _nest(
     iterators: Sequence[str],
     kept: Sequence[int],
 ) -> _Nest:
-    """The loops over such shapes through such maps: equal ones are thought about once."""
+    """Return the loop nest for these shapes and maps, cached."""
     shapes = [tuple(v.type.shape) if isinstance(v.type, ir.RankedTensorType) else () for v in inputs]
     shapes += [tuple(o.type.shape) for o in outputs]
     known = kept_with_contexts("nests")
@@ -137,14 +137,13 @@ def _nest(
 
 
 class _Nest:
-    """The loops of a linalg.generic, without those that run once: they hide that two nests are over the same
-    elements.
+    """The loop nest of a linalg.generic without loops of trip count 1, which hide that two nests are the same.
 
     Attributes:
-        kept: the loops that are left.
+        kept: the remaining loops.
         maps, iterators: the attributes of the operation.
-        dropped: for each operand the dimensions of size 1 that it is read without.
-        output_shapes: what is left of the outputs' shapes.
+        dropped: for each operand the dropped dimensions of size 1.
+        output_shapes: the outputs' shapes without dropped dimensions.
     """
 
     def __init__(
@@ -190,7 +189,7 @@ class _Nest:
         return longer
 
     def renumber(self, block: ir.Block) -> None:
-        """Lets linalg.index in the body name the loops that are left."""
+        """Renumber linalg.index in the body to the remaining loops."""
         for view in list(block.operations):
             if view.operation.name != "linalg.index":
                 continue
@@ -211,7 +210,7 @@ def _element(type_: ir.Type) -> ir.Type:
 
 
 def read_through(value: ir.Value, map_: ir.AffineMap, *, transposes: bool = False) -> tuple[ir.Value, ir.AffineMap]:
-    """What to read, and through which map, so that repeated values and constants are not read from memory.
+    """Fold broadcasts and splats into an indexing map: return the tensor or scalar to read, and its map.
 
     `map_` leads from the loops to `value`'s dimensions. A splat becomes its scalar; a broadcast its operand; with
     `transposes` a transpose its operand too.
@@ -238,7 +237,7 @@ def read_through(value: ir.Value, map_: ir.AffineMap, *, transposes: bool = Fals
 
 
 def loop_index(dimension: int) -> ir.Value:
-    """Inside a linalg.generic's body: the index of a loop."""
+    """Return a loop's index, inside a linalg.generic's body."""
     i64 = ir.IntegerType.get_signless(64)
     return ir.Operation.create(
         "linalg.index", results=[ir.IndexType.get()], attributes={"dim": ir.IntegerAttr.get(i64, dimension)}
@@ -248,8 +247,10 @@ def loop_index(dimension: int) -> ir.Value:
 def read_all(
     operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap], *, transposes: bool = False
 ) -> tuple[list[ir.Value], list[ir.AffineMap]]:
-    """`read_through` for the operands of loops that reduce: each loop must still be seen by some operand, since that is
-    what tells its extent; an operand is read as it is where it alone tells one."""
+    """Apply `read_through` to the operands of a reduction, keeping every loop's extent defined.
+
+    linalg infers a loop's extent from the operands: one that alone indexes a loop is read as it is.
+    """
     seen = [read_through(v, m, transposes=transposes) for v, m in zip(operands, maps, strict=True)]
     missing = set[int]().union(*map(_loops_alone, maps)) - set[int]().union(*(_loops_alone(m) for _, m in seen))
     for place, (value, map_) in enumerate(zip(operands, maps, strict=True)):
@@ -260,7 +261,7 @@ def read_all(
 
 
 def _loops_alone(map_: ir.AffineMap) -> set[int]:
-    """The loops that alone index a dimension."""
+    """Return the loops that alone index a dimension."""
     return {e.position for e in map_.results if isinstance(e, ir.AffineDimExpr)}
 
 
@@ -270,9 +271,9 @@ def elementwise(
     results: Sequence[TensorType],
     body: Body,
 ) -> list[ir.Value]:
-    """Applies `body` to each element: on scalars directly when the results have rank 0, else in a linalg.generic.
+    """Apply `body` to each element: on scalars directly when the results have rank 0, else in a linalg.generic.
 
-    A rank-0 operand among arrays holds for all elements. `body` sees and returns values, not storage.
+    A rank-0 operand among arrays is broadcast. `body` takes and returns values, not storage.
     """
     if not results[0].rank:
         return _sequence(body(*operands))
@@ -295,7 +296,7 @@ def elementwise(
 
 
 def value_of(argument: ir.Value, element: ElementType, *, scalar: bool) -> ir.Value:
-    """The value of a body's argument: scalars are values already, elements of a tensor are as stored."""
+    """Return the value of a body's argument: scalars are values already, elements of a tensor in storage form."""
     return argument if scalar else from_storage(argument, element)
 
 

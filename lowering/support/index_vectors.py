@@ -1,4 +1,4 @@
-"""Index vectors, as gather and scatter read them: how they lie in an array, and where in an operand they point."""
+"""Index vectors of gather and scatter: their strides in the array of indices, and the operand's start indices."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from stablexla.lowering.support.types import TensorType, value_type
 
 @dataclass(frozen=True)
 class Start:
-    """One number of an index vector.
+    """One start index of an index vector.
 
     Attributes:
-        offset: how many elements behind the vector's first number it lies.
-        extent: of the operand's dimension that it points into.
+        offset: elements from the vector's first index to this one.
+        extent: of the operand's dimension that it indexes.
         size: of the slice or window in that dimension.
-        step: elements of the operand from one place of that dimension to the next.
-        inside: it is known to lie where a slice does not leave the operand.
+        step: the operand's stride in that dimension, in elements.
+        inside: it is known to be in bounds for the whole slice.
     """
 
     offset: int
@@ -37,14 +37,13 @@ class Start:
 
     @property
     def highest(self) -> int:
-        """The last place at which a slice lies inside; one of no elements starts within as well."""
+        """The last start at which a slice is in bounds; an empty slice starts in bounds as well."""
         return self.extent - max(1, self.size)
 
 
 @dataclass(frozen=True)
 class IndexVectors:
-    """The vectors of an array of indices: its other dimensions, how far apart vectors are along them, and how far apart
-    the numbers of a vector are."""
+    """The vectors of an array of indices: its other dimensions, their strides, and the stride within a vector."""
 
     type: TensorType
     dims: tuple[int, ...]
@@ -53,7 +52,7 @@ class IndexVectors:
 
     @classmethod
     def of(cls, type_: TensorType, vector_dim: int) -> IndexVectors:
-        """Those along `vector_dim`; with the rank of the array each number is a vector of its own."""
+        """Return the vectors along `vector_dim`; if that is the array's rank, each number is a vector of its own."""
         strides = row_major(type_.shape)
         dims = tuple(d for d in range(type_.rank) if d != vector_dim)
         step = strides[vector_dim] if vector_dim < type_.rank else 0
@@ -61,20 +60,20 @@ class IndexVectors:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of the dimensions without the vectors' own."""
+        """The extents of the dimensions without the vectors' own."""
         return tuple(self.type.shape[d] for d in self.dims)
 
     def starts(self, pointed: Sequence[int], extents: Sequence[int], sizes: Sequence[int]) -> list[Start]:
-        """The numbers of a vector that points into the dimensions `pointed` of an operand."""
+        """Return the start indices of a vector that indexes the dimensions `pointed` of an operand."""
         steps = row_major(extents)
         return [Start(k * self.step, extents[d], sizes[d], steps[d]) for k, d in enumerate(pointed)]
 
     def read(self, line: ir.Value, place: ir.Value, start: Start) -> ir.Value:
-        """A number of the vector at `place`, as a value."""
+        """Load a start index of the vector at `place`."""
         return from_storage(element_at(line, moved(place, index(1), start.offset)), self.type.element)
 
     def first_element(self, line: ir.Value, place: ir.Value, starts: Sequence[Start]) -> ir.Value:
-        """The operand's element at which the slice of the vector at `place` begins; every start is held inside."""
+        """Return the linear index of the slice of the vector at `place`, each start clamped to the operand."""
         found = index(0)
         for start in starts:
             held = self.read(line, place, start)
@@ -87,8 +86,11 @@ class IndexVectors:
 def table_of_starts(
     array: ir.Value, vectors: IndexVectors, starts: Sequence[Start], size: int
 ) -> tuple[ir.Value, IndexVectors]:
-    """The elements at which the slices of all vectors begin in an operand of `size` elements, as vectors of one number:
-    a line, and how they lie in it."""
+    """Precompute the linear indices of all slices in an operand of `size` elements.
+
+    Returns:
+        The flattened table, and its index vectors, of one number each.
+    """
     element = BY_NAME["s32" if size < 1 << 31 else "s64"]
     table = TensorType(element, vectors.shape)
     rank, width = table.rank, value_type(element)

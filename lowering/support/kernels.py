@@ -1,7 +1,7 @@
-"""Kernels made by lowering rules: operations that are more than one loop nest become private functions at once.
+"""Kernels emitted by lowering rules: operations of more than one loop nest are outlined as private functions at once.
 
-The function's body gives the meaning on tensors; its kind and configuration tell a target's emitter what it may write
-instead. Functions that grouping outlines later carry the same attributes.
+The function's body is the reference semantics on tensors; from its kind and configuration a target's emitter may emit
+other code. Functions that grouping outlines later carry the same attributes.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def kernel(
     effect: bool = False,
     independent: bool = False,
 ) -> list[ir.Value]:
-    """A call of a new private function beside main, whose body computes an operation.
+    """Outline an operation: emit a private function beside main, and a call of it.
 
     Args:
-        kind: what emitters register for.
-        body: takes the operands inside the function, and gives its results: arrays in storage form, scalars as values.
-            What it uses from outside becomes further operands.
-        attributes: what an emitter must know that cannot be read from the body: bools, integers, strings and lists.
+        kind: the key by which emitters register.
+        body: takes the operands inside the function, and returns its results: arrays in storage form, scalars as
+            values. Captured values become further operands.
+        attributes: the emitter's configuration that cannot be read from the body: bools, integers, strings and lists.
         result_types: types of the results; without them those of the operation.
-        effect: it does more than computing its results: it is kept and stays in order with others like it.
-        independent: the turns of the body's one outermost loop do not depend on each other.
+        effect: it has side effects: it is not dead code, and stays in order with others like it.
+        independent: the iterations of the body's one outermost loop are independent.
 
-    Inside another kernel, or the body of a linalg operation, there is no call: the operations stand there themselves.
+    Inside another kernel, or the body of a linalg operation, the body is emitted inline.
     """
     types = ctx.result_types if result_types is None else list(result_types)
     main = _enclosing_function()
@@ -70,7 +70,7 @@ def kernel(
 
 
 def config_attribute(value: object) -> ir.Attribute:
-    """A plain Python value as an attribute; `config_value` reads it back."""
+    """Convert a plain Python value to an attribute; `config_value` reads it back."""
     if isinstance(value, bool):
         return ir.BoolAttr.get(value)
     if isinstance(value, int):
@@ -82,21 +82,21 @@ def config_attribute(value: object) -> ir.Attribute:
 
 
 def config_value(attribute: ir.Attribute) -> Any:
-    """The Python value of an attribute; sequences are tuples."""
+    """Return the Python value of an attribute; sequences are tuples."""
     if isinstance(attribute, ir.ArrayAttr):
         return tuple(config_value(a) for a in attribute)
     return attribute.value
 
 
 def config_of(function: ir.Operation) -> dict[str, Any]:
-    """What a rule wrote about a kernel's function for its emitters."""
+    """Return the configuration of a kernel's function."""
     if CONFIG not in function.attributes:
         return {}
     return {named.name: config_value(named.attr) for named in ir.DictAttr(function.attributes[CONFIG])}
 
 
 def _enclosing_function() -> ir.Operation | None:
-    """The function main when the insertion point is in it, at most inside control flow; else None."""
+    """Return main if the insertion point is in it, at most inside control flow; else None."""
     op = ir.InsertionPoint.current.block.owner.operation
     while op.name != "func.func":
         if op.name.startswith("linalg."):
@@ -106,7 +106,7 @@ def _enclosing_function() -> ir.Operation | None:
 
 
 def _fill(function: ir.Operation, operands: list[ir.Value], body: Body, types: Sequence[TensorType]) -> list[ir.Value]:
-    """Writes the function's body. Returns what it must be called with."""
+    """Emit the function's body; return the operands of its call."""
     location = ir.Location.current
     block = function.regions[0].blocks.append(*[v.type for v in operands], arg_locs=[location] * len(operands))
     with ir.InsertionPoint(block):
@@ -121,7 +121,7 @@ def _fill(function: ir.Operation, operands: list[ir.Value], body: Body, types: S
 
 
 def _take_captured(function: ir.Operation, block: ir.Block) -> list[ir.Value]:
-    """Gives the function an argument for each value from outside, and a copy of each scalar constant."""
+    """Turn captured values into arguments, and rematerialize scalar constants in the function."""
     outside = []
     for value in captured(function):
         if is_constant(value):
@@ -134,12 +134,12 @@ def _take_captured(function: ir.Operation, block: ir.Block) -> list[ir.Value]:
     return outside
 
 
-# What constants are made of that are no constants of arith: complex numbers, and numbers given by their bits.
+# Operations of constants that are no arith.constant: complex numbers, and numbers given by their bit patterns.
 _OF_CONSTANTS = ("complex.create", "complex.constant", "arith.bitcast")
 
 
 def is_constant(value: ir.Value) -> bool:
-    """Whether a scalar is a constant, or made of nothing but constants."""
+    """Whether a scalar is a constant, or computed from constants only."""
     maker = value.owner
     if isinstance(maker, ir.Block):
         return False
@@ -148,7 +148,7 @@ def is_constant(value: ir.Value) -> bool:
 
 
 def copied_constant(value: ir.Value) -> ir.Value:
-    """A constant once more, at the insertion point, with all that it is made of."""
+    """Rematerialize a constant at the insertion point, with its operands."""
     op = value.owner.operation
     parts = {v: copied_constant(v) for v in op.operands}
     copy = op.clone().operation

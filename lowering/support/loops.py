@@ -1,6 +1,6 @@
-"""Loops that rules write by hand in the bodies of kernels: counting, searching, arithmetic on indices.
+"""Builders of scf loops for the bodies of kernels: counted and while loops, branches, index arithmetic.
 
-What a loop changes it carries: numbers, and tensors that `put` makes anew; bufferization does that in place.
+Loops carry all that they change: numbers, and the tensors of `put`, which bufferization updates in place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Values = Sequence[ir.Value]
 
 
 def number(n: int) -> ir.Value:
-    """A constant of type index."""
+    """Return a constant of type index."""
     return arith.constant(ir.IndexType.get(), n)
 
 
@@ -33,12 +33,12 @@ def mul(a: ir.Value, b: ir.Value | int) -> ir.Value:
 
 
 def quotient(a: ir.Value, b: ir.Value | int) -> ir.Value:
-    """a / b for numbers from 0 on."""
+    """Return a / b of non-negative numbers."""
     return arith.divui(a, _like(b, a))
 
 
 def remainder(a: ir.Value, b: ir.Value | int) -> ir.Value:
-    """a mod b for numbers from 0 on."""
+    """Return a mod b of non-negative numbers."""
     return arith.remui(a, _like(b, a))
 
 
@@ -63,7 +63,7 @@ def not_(condition: ir.Value) -> ir.Value:
 
 
 def as_index(integer: ir.Value) -> ir.Value:
-    """An integer without sign, or a condition as 0 or 1, as an index."""
+    """Convert an unsigned integer, or a condition as 0 or 1, to an index."""
     return arith.index_castui(ir.IndexType.get(), integer)
 
 
@@ -74,7 +74,7 @@ def _like(b: ir.Value | int, a: ir.Value) -> ir.Value:
 def count(
     low: ir.Value | int, high: ir.Value | int, carried: Values, turn: Callable[..., Values], step: ir.Value | int = 1
 ) -> list[ir.Value]:
-    """`turn(i, *carried)` for i from `low` to `high` gives what the next turn carries; what the last one gave."""
+    """Emit a counted loop over [low, high): `turn(i, *carried)` returns the next carried values; return the last."""
     bounds = [number(b) if isinstance(b, int) else b for b in (low, high, step)]
     loop = scf.ForOp(*bounds, list(carried))
     with ir.InsertionPoint(loop.body):
@@ -83,7 +83,7 @@ def count(
 
 
 def repeat(carried: Values, going: Callable[..., ir.Value], turn: Callable[..., Values]) -> list[ir.Value]:
-    """`turn(*carried)` as long as `going(*carried)` holds."""
+    """Emit a while loop: `turn(*carried)` as long as `going(*carried)` holds."""
     types = [v.type for v in carried]
     loop = scf.WhileOp(types, list(carried))
     location = [ir.Location.current] * len(types)
@@ -98,7 +98,7 @@ def repeat(carried: Values, going: Callable[..., ir.Value], turn: Callable[..., 
 def choose(
     condition: ir.Value, types: Sequence[ir.Type], then: Callable[[], Values], other: Callable[[], Values]
 ) -> list[ir.Value]:
-    """The values of the side that is taken; only that one runs."""
+    """Emit a branch; return the values of the side that is taken."""
     op = scf.IfOp(condition, list(types), has_else=True)
     for block, values in ((op.then_block, then), (op.else_block, other)):
         with ir.InsertionPoint(block):
@@ -107,34 +107,33 @@ def choose(
 
 
 def get(arrays: Values, at: ir.Value) -> list[ir.Value]:
-    """The elements of arrays of one dimension at a place."""
+    """Load the elements of flat arrays at an index."""
     return [tensor.extract(array, [at]) for array in arrays]
 
 
 def put(values: Values, arrays: Values, at: ir.Value) -> list[ir.Value]:
-    """The arrays with their elements at a place replaced."""
+    """Store elements in flat arrays at an index; return the new arrays."""
     return [tensor.insert(value, array, [at]) for value, array in zip(values, arrays, strict=True)]
 
 
 def pick(condition: ir.Value, these: Values, those: Values) -> list[ir.Value]:
-    """These where the condition holds, else those."""
+    """Select these where the condition holds, else those."""
     return [arith.select(condition, a, b) for a, b in zip(these, those, strict=True)]
 
 
 def either(condition: ir.Value, this: ir.Value, that: ir.Value) -> ir.Value:
-    """This index where the condition holds, else that one: by arithmetic, since a branch on what is as good as chance
-    would be guessed wrongly half of the time."""
+    """Select an index by arithmetic, without a branch: one on random data would be mispredicted half of the time."""
     mask = sub(number(0), as_index(condition))
     return arith.xori(that, arith.andi(arith.xori(this, that), mask))
 
 
 def empties(types: Sequence[TensorType]) -> list[ir.Value]:
-    """Arrays whose contents are not defined yet."""
+    """Return arrays of undefined contents."""
     return [ir.Operation.create("tensor.empty", results=[tensor_storage(t)], operands=[]).result for t in types]
 
 
 def empty_like(arrays: Values, size: int) -> list[ir.Value]:
-    """Arrays of one dimension and the same element types, whose contents are not defined yet."""
+    """Return flat arrays of the same element types and undefined contents."""
     return [
         ir.Operation.create(
             "tensor.empty", results=[ir.RankedTensorType.get([size], array.type.element_type)], operands=[]

@@ -1,4 +1,4 @@
-"""Finding one's way among operations and values: what makes a value, what is inside an operation, what it uses."""
+"""Queries on operations and values: defining operation, nested operations, captured values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from stablexla.dialects.errors import CompileError
 
 
 def body_of(op: ir.Operation) -> list[ir.Operation]:
-    """The operations of a linalg.generic's body."""
+    """Return the operations of a linalg.generic's body."""
     return [o.operation for o in op.regions[0].blocks[0].operations]
 
 
 def main_of(module: ir.Module) -> ir.Operation:
-    """The function `main`.
+    """Return the function `main`.
 
     Raises:
         CompileError: there is none.
@@ -30,13 +30,13 @@ def is_tensor(value: ir.Value) -> bool:
 
 
 def defining(value: ir.Value) -> ir.Operation | None:
-    """The operation that makes a value; None for a block's argument."""
+    """Return the operation that defines a value; None for a block argument."""
     owner = value.owner
     return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
 
 
 def walk(op: ir.Operation) -> list[ir.Operation]:
-    """The operation and all inside it, outer ones first."""
+    """Return the operation and all nested in it, in pre-order."""
     if not len(op.operation.regions):  # most often
         return [op.operation]
     found: list[ir.Operation] = []
@@ -50,7 +50,7 @@ def walk(op: ir.Operation) -> list[ir.Operation]:
 
 
 def within(op: ir.Operation, holders: set[ir.Operation]) -> bool:
-    """Whether the operation is one of `holders` or lies inside one of them."""
+    """Whether the operation is one of `holders` or nested in one of them."""
     found: ir.Operation | None = op
     while found is not None and found not in holders:
         found = found.parent.operation if found.parent is not None else None
@@ -58,7 +58,7 @@ def within(op: ir.Operation, holders: set[ir.Operation]) -> bool:
 
 
 def remap(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
-    """Lets an operation, and all inside it, use other values."""
+    """Replace operands of an operation, and of all nested in it, by a mapping."""
     for inner in walk(op):
         for i, operand in enumerate(inner.operands):
             if operand in mapping:
@@ -66,7 +66,7 @@ def remap(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
 
 
 def captured(op: ir.Operation) -> list[ir.Value]:
-    """Values from outside that an operation uses, its operands first, then those used inside its regions."""
+    """Return the values from outside that an operation uses: its operands, then those captured by its regions."""
     seen: list[ir.Value] = list(op.operands)
     inside = walk(op)
     if len(inside) == 1:
@@ -80,6 +80,6 @@ def captured(op: ir.Operation) -> list[ir.Value]:
 
 
 def _holder(value: ir.Value) -> ir.Operation:
-    """The operation that makes a value, or in whose region the value is an argument."""
+    """Return the operation that defines a value, or in whose region it is a block argument."""
     owner = value.owner
     return owner.owner.operation if isinstance(owner, ir.Block) else owner.operation

@@ -20,7 +20,7 @@ Rule = Callable[..., Lowered]
 
 @dataclass(frozen=True)
 class Registration:
-    """A rule and the family (file) that it stands in."""
+    """A rule and its family (the module that defines it)."""
 
     rule: Rule
     family: str
@@ -30,7 +30,7 @@ RULES: dict[str, Registration] = {}
 
 
 def lowers(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a rule for StableHLO operations.
+    """Register a rule for StableHLO operations.
 
     A rule takes the context and the lowered operands and returns the lowered result, or a sequence of them when the
     operation has several or none.
@@ -47,7 +47,7 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
 
 
 def lower_operation(ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """Applies the rule of the context's operation: a user's, where one holds."""
+    """Apply the rule of the context's operation: a user's, where one matches."""
     mine = rule_for(ctx.op)
     if mine is not None:
         ctx.rule = mine

@@ -1,7 +1,7 @@
-"""Arithmetic on one element: what each element-wise operation of StableHLO means for floats, integers and pred.
+"""Scalar arithmetic of StableHLO's element-wise operations, for floats, integers and pred.
 
-Values are scalars in their computing type (floats below 32 bits already widened to f32). Complex numbers have a file of
-their own.
+Values are scalars in their computing type (floats below 32 bits already widened to f32). Complex numbers are in
+lowering.math.complex.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Binary = Callable[[ir.Value, ir.Value, ElementType], ir.Value]
 
 
 def minimum_of(element: ElementType) -> int:
-    """The smallest integer of a type."""
+    """Return the smallest integer of a type."""
     return -(1 << (element.bits - 1)) if element.is_signed else 0
 
 
 def cmpi(predicate: str, x: ir.Value, y: ir.Value) -> ir.Value:
-    """Integer comparison; `predicate` is MLIR's name (`eq`, `slt`, `ult` ...)."""
+    """Emit an integer comparison; `predicate` is MLIR's name (`eq`, `slt`, `ult` ...)."""
     return arith.cmpi(getattr(arith.CmpIPredicate, predicate), x, y)
 
 
 def cmpf(predicate: str, x: ir.Value, y: ir.Value) -> ir.Value:
-    """Float comparison; `predicate` is MLIR's name in capitals (`OEQ`, `UNE` ...)."""
+    """Emit a float comparison; `predicate` is MLIR's name in capitals (`OEQ`, `UNE` ...)."""
     return arith.cmpf(getattr(arith.CmpFPredicate, predicate), x, y)
 
 
@@ -55,26 +55,26 @@ def sign_integer(x: ir.Value, element: ElementType) -> ir.Value:
 
 
 def count_leading_zeros(x: ir.Value, element: ElementType) -> ir.Value:
-    """Zero bits above the highest one bit; the width for 0."""
+    """Count the zero bits above the highest one bit; the width for 0."""
     counted = math.ctlz(bits_of_width(x, element))
     gap = x.type.width - element.bits
     return arith.subi(counted, constant(x.type, gap)) if gap else counted
 
 
 def population_count(x: ir.Value, element: ElementType) -> ir.Value:
-    """One bits."""
+    """Count the one bits."""
     return math.ctpop(bits_of_width(x, element))
 
 
 def bits_of_width(x: ir.Value, element: ElementType) -> ir.Value:
-    """The bits of a small integer with zeros above them."""
+    """Zero-extend the bits of a small integer."""
     if element.bits >= 8:
         return x
     return arith.andi(x, constant(x.type, (1 << element.bits) - 1))
 
 
 def divide_integer(x: ir.Value, y: ir.Value, element: ElementType) -> ir.Value:
-    """Rounds towards zero. x / 0 has all bits set, and the smallest integer / -1 is itself, as XLA:CPU has them."""
+    """Divide, rounding toward zero. x / 0 has all bits set, and the smallest integer / -1 is itself, as in XLA:CPU."""
     zero, all_ones = constant(x.type, 0), constant(x.type, -1)
     by_zero = cmpi("eq", y, zero)
     if element.is_unsigned:
@@ -86,7 +86,7 @@ def divide_integer(x: ir.Value, y: ir.Value, element: ElementType) -> ir.Value:
 
 
 def remainder_integer(x: ir.Value, y: ir.Value, element: ElementType) -> ir.Value:
-    """The sign is the dividend's. x rem 0 is x, and the smallest integer rem -1 is 0, as XLA:CPU has them."""
+    """Remainder with the dividend's sign. x rem 0 is x, and the smallest integer rem -1 is 0, as in XLA:CPU."""
     zero, one = constant(x.type, 0), constant(x.type, 1)
     by_zero = cmpi("eq", y, zero)
     if element.is_unsigned:
@@ -101,7 +101,7 @@ def _overflows(x: ir.Value, y: ir.Value, element: ElementType) -> ir.Value:
 
 
 def power_integer(x: ir.Value, y: ir.Value, element: ElementType) -> ir.Value:
-    """x to the y by squaring, modulo 2^bits. A negative y gives 1 / x^-y rounded towards zero."""
+    """x to the y by squaring, modulo 2^bits. A negative y gives 1 / x^-y rounded toward zero."""
     one, zero = constant(x.type, 1), constant(x.type, 0)
     index = [arith.constant(ir.IndexType.get(), i) for i in (0, element.bits, 1)]
     loop = scf.ForOp(*index, iter_args=[one, x, y])
@@ -127,12 +127,12 @@ def shift_left(x: ir.Value, y: ir.Value, element: ElementType) -> ir.Value:
 
 
 def shift_right_logical(x: ir.Value, y: ir.Value, element: ElementType) -> ir.Value:
-    """Zeros come in from above; 0 when y is no smaller than the width."""
+    """Shift right, zero-filled; 0 when y is no smaller than the width."""
     return _shift(x, y, element, arith.shrui(bits_of_width(x, element), _amount(y, element)), constant(x.type, 0))
 
 
 def shift_right_arithmetic(x: ir.Value, y: ir.Value, element: ElementType) -> ir.Value:
-    """Copies of the sign bit come in from above, also for unsigned types."""
+    """Shift right with sign extension, also for unsigned types."""
     signed = x
     if element.bits < 8:
         gap = constant(x.type, 8 - element.bits)
@@ -162,7 +162,7 @@ PLAIN_SHIFTS: dict[str, Callable[[ir.Value, ir.Value], ir.Value]] = {
 
 
 def extreme_integer(signed: str, unsigned: str) -> Binary:
-    """max or min: two names of arith operations."""
+    """Return max or min, by the names of its signed and unsigned arith operations."""
 
     def extreme(x: ir.Value, y: ir.Value, element: ElementType) -> ir.Value:
         return getattr(arith, signed if element.is_signed else unsigned)(x, y)
@@ -186,12 +186,12 @@ def sign_float(x: ir.Value, element: ElementType) -> ir.Value:
 
 
 def is_finite(x: ir.Value, element: ElementType) -> ir.Value:
-    """Neither infinite nor NaN."""
+    """Whether x is neither infinite nor NaN."""
     return cmpf("OLT", math.absf(x), constant(x.type, float("inf")))
 
 
 def total_order_key(x: ir.Value, element: ElementType) -> ir.Value:
-    """A signed integer that orders floats as -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
+    """Return a signed integer key in the total order -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
     bits = element.bits
     integer = ir.IntegerType.get_signless(bits)
     raw = arith.bitcast(integer, x)
@@ -199,15 +199,15 @@ def total_order_key(x: ir.Value, element: ElementType) -> ir.Value:
     key = arith.xori(raw, arith.shrui(sign, constant(integer, 1)))
     if not element.name.endswith("fnuz"):
         return key
-    # The only NaN of these types has the bits that are -0 in others; as a negative NaN it is the lowest, and the
-    # negative numbers take the place that it leaves.
+    # The only NaN of these types has the bit pattern of -0 in others; as a negative NaN it is the lowest, and the
+    # negative numbers move up by one to its position.
     lowest = constant(integer, 1 << (bits - 1))
     negative = arith.subi(key, sign)
     return arith.select(arith.cmpi(arith.CmpIPredicate.eq, raw, lowest), lowest, negative)
 
 
 def ignoring_type(function: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
-    """Takes the element type as a last argument and drops it."""
+    """Wrap a function to accept the element type as a last argument, and ignore it."""
     return lambda *values: function(*values[:-1])
 
 

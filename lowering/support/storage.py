@@ -1,4 +1,4 @@
-"""Between an element in memory and its value in SSA form, and between a value and the type it is computed in."""
+"""Conversions between storage type, value type and computing type of an element."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stablexla.lowering.support.types import storage_type, value_type
 
 
 def from_storage(stored: ir.Value, element: ElementType) -> ir.Value:
-    """The value of an element as it lies in memory; the bits above a small element are not trusted."""
+    """Convert an element from storage to its value; the bits above a small element are not trusted."""
     if element.bits >= 8:
         return stored
     if element.is_pred:
@@ -22,7 +22,7 @@ def from_storage(stored: ir.Value, element: ElementType) -> ir.Value:
 
 
 def to_storage(value: ir.Value, element: ElementType) -> ir.Value:
-    """An element as it lies in memory: what is smaller than a byte has zeros above it, as in ml_dtypes' arrays."""
+    """Convert a value to storage: an element below a byte is zero-extended, as in ml_dtypes' arrays."""
     if element.bits >= 8:
         return value
     if element.is_integer:
@@ -33,7 +33,7 @@ def to_storage(value: ir.Value, element: ElementType) -> ir.Value:
 
 
 def normalise(value: ir.Value, element: ElementType) -> ir.Value:
-    """Wraps an integer that is kept in a wider type around at its own width; others are unchanged."""
+    """Wrap an integer that is kept in a wider type around at its own width; others are unchanged."""
     if not element.is_integer or element.bits >= 8:
         return value
     if element.is_unsigned:
@@ -43,7 +43,7 @@ def normalise(value: ir.Value, element: ElementType) -> ir.Value:
 
 
 def constant(type_: ir.Type, value: int | float) -> ir.Value:
-    """A scalar constant; integers are given modulo their width."""
+    """Return a scalar constant; integers are taken modulo their width."""
     if isinstance(type_, ir.IndexType):
         return arith.constant(type_, int(value))
     if isinstance(type_, ir.IntegerType):
@@ -55,17 +55,19 @@ def constant(type_: ir.Type, value: int | float) -> ir.Value:
 
 
 def compute_type(element: ElementType) -> ElementType | None:
-    """The wider type that a float below 32 bits is computed in (f32 holds enough digits that rounding twice is
-    rounding once, for +, -, *, / and square root); None when the type is computed in itself."""
+    """Return the computing type of a float below 32 bits, f32; None when the type is computed in itself.
+
+    f32 holds enough digits that double rounding is innocuous for +, -, *, / and square root.
+    """
     return BY_NAME["f32"] if element.is_float and element.bits < 32 else None
 
 
 def widen(value: ir.Value, element: ElementType) -> ir.Value:
-    """The value in the type that it is computed in."""
+    """Promote a value to its computing type."""
     wide = compute_type(element)
     return arith.extf(value_type(wide), value) if wide else value
 
 
 def narrow(value: ir.Value, element: ElementType) -> ir.Value:
-    """Back from the type that it was computed in."""
+    """Round a value from its computing type to its own."""
     return arith.truncf(value_type(element), value) if compute_type(element) else normalise(value, element)

@@ -1,6 +1,6 @@
-"""How StableHLO's tensor types stand in the `tensor` stage: an element's value type and its storage type.
+"""StableHLO's tensor types in the `tensor` stage: value type and storage type of an element.
 
-A value is what arithmetic sees in SSA form; storage is what lies in memory, where each element takes at least a byte.
+Arithmetic is on values in SSA form; storage is the form in memory, where each element takes at least a byte.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.tensor_types import TensorType as TensorType  # it is named from here
 
 TOKEN = TensorType(BY_NAME["u8"], (0,))
-"""What stands for a token: an array of nothing, which is carried along and orders what takes and gives it."""
+"""The placeholder type of a token: an empty array, whose use-def chain orders the operations."""
 
 
 def is_token(type_: Any) -> bool:
@@ -25,7 +25,7 @@ def is_token(type_: Any) -> bool:
 
 
 def tensor_type(type_: Any) -> TensorType:
-    """Reads a StableHLO type.
+    """Parse a StableHLO tensor type.
 
     Raises:
         UnsupportedError: a dynamic extent, or a type that is no tensor of one of XLA's element types.
@@ -38,7 +38,7 @@ def tensor_type(type_: Any) -> TensorType:
 
 
 def _read(type_: Any) -> TensorType:
-    """`tensor_type` of a type that was not read yet: to have it printed takes long."""
+    """Parse a type, cached by `tensor_type`: to have it printed takes long."""
     if not isinstance(type_, hlo_ir.RankedTensorType):
         if is_token(type_):
             return TOKEN
@@ -59,7 +59,7 @@ def _read(type_: Any) -> TensorType:
 
 
 def value_type(element: ElementType) -> ir.Type:
-    """Type of one element in SSA form; integers are signless, those below a byte are kept extended in i8."""
+    """Return the type of an element in SSA form; integers are signless, those below a byte kept extended in i8."""
     if element.is_pred:
         return ir.IntegerType.get_signless(1)
     if element.is_integer:
@@ -72,17 +72,17 @@ def value_type(element: ElementType) -> ir.Type:
 
 
 def storage_type(element: ElementType) -> ir.Type:
-    """Type of one element in a tensor or buffer: nothing is smaller than a byte."""
+    """Return the type of an element in a tensor or buffer, of a byte at least."""
     if element.bits < 8:
         return ir.IntegerType.get_signless(8)
     return value_type(element)
 
 
 def tensor_storage(type_: TensorType) -> ir.RankedTensorType:
-    """The upstream tensor that stands for a StableHLO tensor."""
+    """Return the upstream tensor type of a StableHLO tensor."""
     return ir.RankedTensorType.get(type_.shape, storage_type(type_.element))
 
 
 def ssa_type(type_: TensorType) -> ir.Type:
-    """What a StableHLO tensor is in SSA form: a scalar when its rank is 0, else a tensor."""
+    """Return the type of a StableHLO tensor in SSA form: a scalar when its rank is 0, else a tensor."""
     return value_type(type_.element) if type_.rank == 0 else tensor_storage(type_)

@@ -1,6 +1,6 @@
-"""Dimensions of size 1, which say nothing about memory: loops leave them out, and arrays gain and lose them for free.
+"""Unit dimensions (of size 1), which do not affect memory: loops omit them, and reshapes add or drop them for free.
 
-So the maximum of each row of a [8,128] array, kept as [8,1] and subtracted, still meets the [8] that it was made as.
+So the row maximum of a [8,128] array, kept as [8,1] and subtracted, still fuses with its definition of shape [8].
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import mlir.ir as ir
 
 
 def without(value: ir.Value, dropped: Sequence[int]) -> ir.Value:
-    """A tensor without some of its dimensions, which have size 1."""
+    """Drop unit dimensions from a tensor."""
     if not dropped:
         return value
     shape = list(value.type.shape)
@@ -27,7 +27,7 @@ def without(value: ir.Value, dropped: Sequence[int]) -> ir.Value:
 
 
 def with_dimensions(value: ir.Value, shape: Sequence[int]) -> ir.Value:
-    """A tensor under a shape that has some dimensions of size 1 more."""
+    """Reshape a tensor to a shape with further unit dimensions."""
     type_ = value.type
     if list(type_.shape) == list(shape):
         return value
@@ -44,7 +44,7 @@ def _reshaped(
     groups: Sequence[Sequence[int]],
     attributes: Mapping[str, ir.Attribute] | None = None,
 ) -> ir.Value:
-    """A reshape with its groups of dimensions; the classes of the bindings take five times as long to make one."""
+    """Emit a reshape with its reassociation; the bindings' classes take five times as long."""
     i64 = ir.IntegerType.get_signless(64)
     numbers = [ir.ArrayAttr.get([ir.IntegerAttr.get(i64, d) for d in group]) for group in groups]
     given = {"reassociation": ir.ArrayAttr.get(numbers), **(attributes or {})}
@@ -52,12 +52,12 @@ def _reshaped(
 
 
 def differ_only_in_units(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether two shapes are equal but for dimensions of size 1."""
+    """Whether two shapes are equal up to unit dimensions."""
     return [e for e in one if e != 1] == [e for e in other if e != 1]
 
 
 def _positions(short: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """Where in `shape` the dimensions of `short` are, the others having size 1."""
+    """Return the positions of the dimensions of `short` in `shape`, the others having size 1."""
     positions, at = [], 0
     for extent in short:
         while shape[at] != extent:
@@ -68,7 +68,7 @@ def _positions(short: Sequence[int], shape: Sequence[int]) -> list[int]:
 
 
 def _groups(rank: int, kept: Sequence[int]) -> list[list[int]]:
-    """A group of neighbouring dimensions for each kept one; the dropped ones go with the kept one before them."""
+    """Return the reassociation: each kept dimension grouped with the dropped ones after it."""
     if not kept:
         return []
     starts = [0, *kept[1:], rank]
@@ -76,8 +76,7 @@ def _groups(rank: int, kept: Sequence[int]) -> list[list[int]]:
 
 
 def read_reshaped(op: ir.Operation, map_: ir.AffineMap) -> ir.AffineMap | None:
-    """The map to the operand of an expand_shape or collapse_shape that only adds or drops dimensions of size 1, from
-    the map to its result; None for one that does more."""
+    """Fold an expand_shape or collapse_shape of unit dimensions into an indexing map; None for other reshapes."""
     if op.name not in ("tensor.expand_shape", "tensor.collapse_shape"):
         return None
     source, result = list(op.operands[0].type.shape), list(op.results[0].type.shape)

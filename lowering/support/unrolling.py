@@ -1,6 +1,6 @@
-"""Loops of few turns that are known beforehand: their bodies are written one after the other, and can be fused.
+"""Unrolling of loops with a small constant trip count, so that their bodies can be fused.
 
-So the rounds of a random generator, which JAX writes as a loop, are one pass over the elements.
+The rounds of a random generator, which JAX writes as a loop, so become one pass over the elements.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ MOST_TURNS, MOST_OPERATIONS = 8, 500
 
 
 def known_turns(loop: Any) -> int | None:
-    """How often a `stablehlo.while` runs, if it counts a scalar up by one from a constant to a constant, and its turns
-    are few and small."""
+    """Return the trip count of a `stablehlo.while` that is worth unrolling, else None.
+
+    It must increment a scalar by one from a constant to a constant, in few and small iterations.
+    """
     condition, body = (region.blocks[0] for region in loop.regions)
     end = _limit(condition)
     if end is None:
@@ -33,7 +35,7 @@ def known_turns(loop: Any) -> int | None:
 
 
 def _limit(condition: Any) -> tuple[int, int] | None:
-    """Which part of the state is compared with which number: `state[i] < n`."""
+    """Match the condition `state[i] < n`; return i and n."""
     operations = [view.operation for view in condition.operations]
     compare = _maker(operations[-1].operands[0])
     if compare is None or compare.name != "stablehlo.compare":
@@ -44,7 +46,7 @@ def _limit(condition: Any) -> tuple[int, int] | None:
 
 
 def _counts(body: Any, place: int) -> bool:
-    """Whether a part of the state becomes one more in each turn."""
+    """Whether a part of the state is incremented by one in each iteration."""
     operations = [view.operation for view in body.operations]
     step = _maker(operations[-1].operands[place])
     if step is None or step.name != "stablehlo.add":
@@ -65,14 +67,14 @@ def _maker(value: Any) -> Any:
 
 
 def _argument(value: Any, block: Any) -> int | None:
-    """The number of a block's argument."""
+    """Return the number of a block's argument, else None."""
     if _maker(value) is not None or value.owner != block:
         return None
     return int(hlo_ir.BlockArgument(value).arg_number)
 
 
 def _integer(value: Any) -> int | None:
-    """The number of a constant scalar of an integer type."""
+    """Return the value of an integer scalar constant, else None."""
     maker = _maker(value)
     if maker is None or maker.name != "stablehlo.constant":
         return None

@@ -1,4 +1,4 @@
-"""How a rule that a user gave is applied: what it raises or gives wrongly is told with its place."""
+"""Application of users' lowering rules: their exceptions and wrong results are reported with the operation's place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def apply_rule(rule: LoweringRule, ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """What the rule gives for an operation.
+    """Apply a user's rule to an operation; return its checked results.
 
     Raises:
         CompileError: an exception in the rule, or results that do not fit the operation.
@@ -45,7 +45,7 @@ def apply_rule(rule: LoweringRule, ctx: LoweringContext, operands: Sequence[ir.V
 
 
 def built_in(ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """What the operation is lowered to without the user's rules for it."""
+    """Lower the operation without the user's rules for it."""
     from stablexla.lowering.support.registry import lower_operation
 
     mine = ctx.rule

@@ -1,6 +1,6 @@
-"""The meaning of a plan of a Fourier transform, on tensors: right for every length, in n log n steps.
+"""Reference body of a Fourier transform's plan, on tensors: correct for every length, in n log n steps.
 
-Arrays are tensors of complex numbers [outer, n, inner] all along. A target's emitter does the same with vectors.
+Arrays are tensors of complex numbers [outer, n, inner] throughout. A target's emitter vectorizes the same plan.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from stablexla.lowering.support.types import TensorType
 
 Tables = Mapping[Table, ir.Value]
 Element = Callable[..., ir.Value]
-# What is computed in, also for f32: so the result is as good as the exact one rounded once, which numpy's is too.
+# The computing type, also for f32: the result is as good as the exact one rounded once, which numpy's is too.
 WHOLE = BY_NAME["c128"]
 
 
 def transform(plan: Transform, given: ir.Value, source: TensorType, result: TensorType, tables: Tables) -> ir.Value:
-    """The body: one axis after the other, then the scale of an inverse transform; all of it in f64."""
+    """Emit the body: one axis after the other, then the scale of an inverse transform; all of it in f64."""
     writer = _Writer(tables)
     before, after = _wide(source), _wide(result)
     value, type_ = _converted(given, source, before), before
@@ -67,7 +67,7 @@ def _converted(value: ir.Value, source: TensorType, result: TensorType) -> ir.Va
 
 
 class _Writer:
-    """Writes loops over arrays of complex numbers."""
+    """Emitter of the loops of a transform over arrays of complex numbers."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
@@ -78,7 +78,7 @@ class _Writer:
         return TensorType(WHOLE, shape)
 
     def each(self, result: TensorType, element: Element) -> ir.Value:
-        """The array whose elements are `element(*indices)`."""
+        """Emit the array whose elements are `element(*indices)`."""
         rank = result.rank
 
         def body(_: Sequence[ir.Value]) -> list[ir.Value]:
@@ -87,13 +87,13 @@ class _Writer:
         return generic([], [Output(result)], [identity(rank)], [PARALLEL] * rank, body)[0]
 
     def root(self, table: Table, at: ir.Value | int) -> ir.Value:
-        """An element of a table."""
+        """Load a root of unity from a table."""
         place = number(at) if isinstance(at, int) else at
         planes = self.tables[table]
         return create(*(tensor.extract(planes, [number(plane), place]) for plane in (0, 1)))
 
     def product_of_roots(self, fine: Powers, coarse: Powers | None, row: ir.Value, column: ir.Value) -> ir.Value:
-        """An element of a table that may be taken apart along its rows."""
+        """Load an element of a table of roots, or the product of its fine and coarse tables."""
         if coarse is None:
             return self.root(fine, add(mul(row, fine.columns), column))
         inside, outside = remainder(row, fine.rows), quotient(row, fine.rows)
@@ -116,13 +116,13 @@ class _Writer:
     # ---- along one dimension ----------------------------------------------------------------------------------------
 
     def along(self, axis: Axis, value: ir.Value, type_: TensorType) -> ir.Value:
-        """A complex transform of one dimension."""
+        """Emit a complex transform of one dimension."""
         assert not isinstance(axis.plan, RealLine)
         flat = self.type(axis.outer, axis.plan.n, axis.inner)
         return reshaped(self.line(axis.plan, reshaped(value, type_, flat), axis.outer, axis.inner), flat, type_)
 
     def line(self, plan: Line, x: ir.Value, outer: int, inner: int) -> ir.Value:
-        """x[outer, n, inner] transformed along n."""
+        """Transform x[outer, n, inner] along n by its plan."""
         if isinstance(plan, Direct):
             return self.passes(plan, x, outer, inner)
         if isinstance(plan, Split):
@@ -140,7 +140,7 @@ class _Writer:
         return x
 
     def one_pass(self, step: Pass, x: ir.Value, after: TensorType) -> ir.Value:
-        """The sums over t of in[o, k, t, q] times its root, in loops over o, k, j, t, q."""
+        """Emit a radix pass: sums over t of in[o, k, t, q] times its root, in loops over o, k, j, t, q."""
 
         def body(arguments: Sequence[ir.Value]) -> list[ir.Value]:
             term, total = arguments
@@ -195,7 +195,7 @@ class _Writer:
         return self.each(self.type(outer, n, inner), back)
 
     def place(self, table: Table, plane: int, at: ir.Value) -> ir.Value:
-        """A whole number of a table."""
+        """Load an integer of a permutation table."""
         found = tensor.extract(self.tables[table], [number(plane), at])
         return as_index(arith.fptoui(ir.IntegerType.get_signless(32), found))
 
@@ -222,10 +222,10 @@ class _Writer:
 
         return self.each(self.type(outer, n, inner), back)
 
-    # ---- between real numbers and half a spectrum -------------------------------------------------------------------
+    # ---- between real numbers and the half spectrum -----------------------------------------------------------------
 
     def unit(self, plan: RealLine, k: ir.Value) -> ir.Value:
-        """The k-th root of unity of the table of a real transform."""
+        """Load the k-th root of unity of a real transform's table."""
         assert plan.fine is not None
         if plan.coarse is None:
             return self.root(plan.fine, k)
@@ -233,7 +233,7 @@ class _Writer:
         return _multiply(self.root(plan.fine, inside), self.root(plan.coarse, outside))
 
     def from_real(self, plan: RealLine, x: ir.Value, outer: int) -> ir.Value:
-        """x[outer, n] of real numbers as the first n // 2 + 1 elements of its spectrum."""
+        """Emit a real-input FFT of x[outer, n]: the half spectrum, of n // 2 + 1 elements."""
         zero = constant(_part(self.type()), 0.0)
         kept = self.type(outer, plan.n // 2 + 1)
         if plan.fine is None:
@@ -258,7 +258,7 @@ class _Writer:
         return self.each(kept, joined)
 
     def to_real(self, plan: RealLine, x: ir.Value, outer: int) -> ir.Value:
-        """The real numbers of the spectrum whose first n // 2 + 1 elements are x[outer, ...]; not divided by n."""
+        """Emit the inverse real FFT of a half spectrum x[outer, n // 2 + 1]; not divided by n."""
         real = TensorType(WHOLE.part, (outer, plan.n))
         half = plan.n // 2
         if plan.fine is None:
@@ -283,13 +283,13 @@ class _Writer:
         return self.each(real, part)
 
     def without_edges(self, value: ir.Value, k: ir.Value, half: int) -> ir.Value:
-        """The element k of a half spectrum: the first and the last one are taken to be real."""
+        """Return element k of a half spectrum; the first and the last one are taken to be real."""
         edge = arith.cmpi(arith.CmpIPredicate.eq, remainder(k, half), number(0))
         zero = constant(_part(self.type()), 0.0)
         return create(complex.re(value), arith.select(edge, zero, complex.im(value)))
 
     def mirrored(self, x: ir.Value, o: ir.Value, k: ir.Value, n: int) -> ir.Value:
-        """Element k of the whole spectrum of an odd number of real numbers; the first one is taken to be real."""
+        """Load element k of the whole spectrum of an odd number of real numbers; the first is taken to be real."""
         inside = is_less(k, n // 2 + 1)
         other = sub(number(n), k)
         value = tensor.extract(x, [o, arith.select(inside, k, other)])

@@ -1,7 +1,8 @@
-"""How a Fourier transform is taken apart, decided from its length alone, and the tables that it needs.
+"""Plan of a Fourier transform: its decomposition, chosen by the length alone, and the tables that it needs.
 
-A length with small prime factors is a row of passes; a long one that splits is two rows of passes with a multiplication
-between them; one with a large prime factor becomes a convolution (Rader, Bluestein). Bodies and emitters follow a plan.
+A length with small prime factors is a sequence of mixed-radix passes; a long one that splits is a four-step FFT, two
+such sequences with twiddle factors between them; one with a large prime factor becomes a convolution (Rader,
+Bluestein). Bodies and emitters follow the plan.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from stablexla.lowering.kernels.fft.tables import (
 
 # Prime factors above this cost more as a pass than the two longer transforms of a convolution.
 LARGEST_RADIX = 61
-# A prime is taken down to the length before it (Rader) where no prime factor of that is above this one.
+# A prime n uses Rader's convolution of length n - 1 if no prime factor of n - 1 is above this one.
 LARGEST_BEFORE_PRIME = 13
-# The longest of them: its places are tables of f32 where the numbers are.
+# The longest such prime: its permutation is stored in tables of the elements' type, exact in f32 up to here.
 LONGEST_PRIME = 1 << 24
 # A transform is split in two when both parts have at least this length.
 SHORTEST_PART = 8
-# A second part up to this length is transformed in the first level of cache, and then the first part is the shorter the
-# better: 1000 lines of 1024 take 1.24 ms as 16 * 64, and 1.4 to 1.7 as 32 * 32; from 512 on a longer second part loses.
+# A second part up to this length is transformed in L1; then the shorter the first part, the better: 1000 lines of 1024
+# take 1.24 ms as 16 * 64, and 1.4 to 1.7 ms as 32 * 32; from 512 on a longer second part loses.
 LONGEST_ROWS = 256
-# Up to this many elements the factors between two parts stand in one table; above in two, of which they are products.
+# Up to this many elements the twiddle factors between two parts are one table; above, products of two tables.
 ONE_TABLE = 4096
-# Elements of the finer of two tables that take the place of a long one.
+# Elements of the finer of two tables that replace a long one.
 FINE_ROOTS = 1024
 
 
@@ -45,7 +46,7 @@ FINE_ROOTS = 1024
 
 @dataclass(frozen=True)
 class Pass:
-    """One step of a row of passes: `done` * `radix` * `rest` is the length of the transform.
+    """A Stockham radix pass: `done` * `radix` * `rest` is the length of the transform.
 
     An array [done, radix, rest] becomes [radix, done, rest]: out[j, k, q] is the sum over t of
     in[k, t, q] * twiddles[k * radix + t] * roots[j * t mod radix].
@@ -60,7 +61,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Direct:
-    """A row of passes."""
+    """A transform as a sequence of Stockham passes."""
 
     n: int
     passes: tuple[Pass, ...]
@@ -75,9 +76,10 @@ class Direct:
 
 @dataclass(frozen=True)
 class Split:
-    """First over the columns of [columns.n, rows.n], then times the factors, turned around, and over the rows.
+    """Four-step FFT of [columns.n, rows.n]: transform columns, multiply by twiddles, transpose, transform rows.
 
-    The factor at [a, b] is fine[a, b], or with a coarse table fine[a % fine.rows, b] * coarse[a // fine.rows, b].
+    The twiddle factor at [a, b] is fine[a, b], or with a coarse table
+    fine[a % fine.rows, b] * coarse[a // fine.rows, b].
     """
 
     n: int
@@ -97,7 +99,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Bluestein:
-    """The product with a chirp, convolved with the conjugate chirp through transforms of length `inner.n`."""
+    """Bluestein's chirp-z: the product with a chirp, convolved with the conjugate chirp by transforms of `inner.n`."""
 
     n: int
     chirp: Chirp
@@ -113,8 +115,10 @@ class Bluestein:
 
 @dataclass(frozen=True)
 class Rader:
-    """For a prime: all but the first number, in the order of `places`, convolved with roots in that order, through
-    transforms of length n - 1."""
+    """Rader's algorithm for a prime n: all elements but the first, permuted by `places`, convolved with the roots.
+
+    The convolution is by transforms of length n - 1.
+    """
 
     n: int
     places: Places
@@ -133,7 +137,7 @@ Line = Direct | Split | Bluestein | Rader
 
 @functools.cache
 def radices(n: int) -> tuple[int, ...]:
-    """The radices of a row of passes: fours and at most one two or eight, then odd primes; none for n = 1."""
+    """Return the radices of the passes: fours and at most one two or eight, then odd primes; none for n = 1."""
     primes = factors(n)
     twos = primes.count(2)
     powers = {0: [], 1: [2], 3: [8]}.get(twos, [4] * (twos // 2) if twos % 2 == 0 else [8] + [4] * ((twos - 3) // 2))
@@ -141,7 +145,7 @@ def radices(n: int) -> tuple[int, ...]:
 
 
 def direct(n: int, sign: int) -> Direct:
-    """The passes of a length that has no large prime factor."""
+    """Plan the passes of a length without large prime factors."""
     passes, done = [], 1
     for radix in radices(n):
         twiddles = Powers(done * radix, sign, columns=radix, rows=done) if done > 1 else None
@@ -151,7 +155,7 @@ def direct(n: int, sign: int) -> Direct:
 
 
 def _split(n: int, sign: int) -> Split | None:
-    """In two parts that fill vectors well: the shortest with one that a cache holds, or else about equal ones."""
+    """Split a length in two parts that fill vectors well: the shortest with rows held in cache, else about equal."""
     parts = [part for part in range(isqrt(n), SHORTEST_PART - 1, -1) if n % part == 0]
     parts = [part for part in reversed(parts) if n // part <= LONGEST_ROWS] or parts
     best = min(parts, key=lambda part: _padding(part) + _padding(n // part), default=0)
@@ -159,7 +163,7 @@ def _split(n: int, sign: int) -> Split | None:
 
 
 def _padding(n: int) -> float:
-    """How much of vectors of 8 numbers is used twice when n of them are taken."""
+    """Return the share of lanes computed twice when n numbers are taken in vectors of 8."""
     return -(-n // 8) * 8 / n
 
 
@@ -173,13 +177,13 @@ def _split_at(n: int, columns: int, rows: int, sign: int) -> Split:
 
 
 def _convolution_length(n: int) -> int:
-    """The smallest length of at least 2 n - 1 that is a power of two, or one of a few small odd numbers times that."""
+    """Return the smallest convolution length >= 2 n - 1 that is a power of two times 1 or a few small odd numbers."""
     return min(odd << max(4, (-(-(2 * n - 1) // odd) - 1).bit_length()) for odd in (1, 3, 5, 9, 15))
 
 
 @functools.cache
 def line(n: int, sign: int, *, split: bool) -> Line:
-    """The plan of a transform of length n >= 1.
+    """Plan a transform of length n >= 1.
 
     Args:
         sign: -1 forward, 1 inverse; nothing is divided by n.
@@ -204,10 +208,10 @@ def line(n: int, sign: int, *, split: bool) -> Line:
 
 @dataclass(frozen=True)
 class RealLine:
-    """Between real numbers and the kept half of their spectrum, along the last dimension.
+    """Transform between real numbers and their half spectrum, along the last dimension.
 
-    For an even length by a complex transform of half of it; `fine` and `coarse` are the factors that take the spectra
-    of even and odd elements together: fine[k % fine.columns] * coarse[k // fine.columns].
+    For an even length by a complex transform of half of it; `fine` and `coarse` are the twiddle factors that combine
+    the spectra of even and odd elements: fine[k % fine.columns] * coarse[k // fine.columns].
     """
 
     n: int
@@ -225,7 +229,7 @@ class RealLine:
 
 
 def real_line(n: int, sign: int) -> RealLine:
-    """The plan of a real transform of length n >= 1."""
+    """Plan a real transform of length n >= 1."""
     if n % 2:
         return RealLine(n, line(n, sign, split=True), None, None)
     kept = n // 2 + 1
@@ -247,7 +251,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Transform:
-    """A transform over one to three dimensions: the axes in their order, and what the result is multiplied by."""
+    """A transform over one to three dimensions: the axes in their order, and the scale of the result."""
 
     kind: str
     axes: tuple[Axis, ...]
@@ -255,12 +259,12 @@ class Transform:
 
     @property
     def tables(self) -> list[Table]:
-        """Every table once."""
+        """All tables, without duplicates."""
         return list(dict.fromkeys(table for axis in self.axes for table in axis.plan.tables))
 
 
 def plan_transform(kind: str, shape: tuple[int, ...], lengths: tuple[int, ...]) -> Transform:
-    """The plan of a transform that is not empty.
+    """Plan a transform that is not empty.
 
     Args:
         kind: "FFT", "IFFT", "RFFT" or "IRFFT".

@@ -1,4 +1,4 @@
-"""The tables of a Fourier transform: roots of unity, and orders in which a transform of a prime length is convolved.
+"""Tables of a Fourier transform: twiddle factors (roots of unity), chirps, and Rader's permutations.
 
 Each number is computed in extended precision, and rounded once where a table becomes an array.
 """
@@ -16,7 +16,7 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.clongdouble]]
 
 @dataclass(frozen=True)
 class Powers:
-    """exp(sign * 2 pi i * e / n) for e = (first + row * step) * column, row by row."""
+    """Twiddle factors exp(sign * 2 pi i * e / n) for e = (first + row * step) * column, row by row."""
 
     n: int
     sign: int
@@ -36,7 +36,7 @@ class Powers:
 
 @dataclass(frozen=True)
 class Chirp:
-    """exp(sign * pi i * j^2 / n) for j < n."""
+    """Bluestein's chirp exp(sign * pi i * j^2 / n) for j < n."""
 
     n: int
     sign: int
@@ -52,7 +52,7 @@ class Chirp:
 
 @dataclass(frozen=True)
 class ChirpSpectrum:
-    """The transform of length m of the conjugate chirp, laid around in a circle and divided by m."""
+    """The transform of length m of the conjugate chirp, wrapped circularly and divided by m."""
 
     n: int
     m: int
@@ -73,9 +73,9 @@ class ChirpSpectrum:
 
 @dataclass(frozen=True)
 class Places:
-    """For a prime n with the root g: real parts are g^k mod n for k < n - 1, imaginary parts where j + 1 is, as g^-q.
+    """Rader's permutation for a prime n with primitive root g: the order in which the transform is a convolution.
 
-    Whole numbers, not roots of unity: the order in which a transform of a prime length is a convolution.
+    Integers, not roots of unity: real parts are g^k mod n for k < n - 1, imaginary parts where j + 1 is, as g^-q.
     """
 
     n: int
@@ -85,7 +85,7 @@ class Places:
         return self.n - 1
 
     def powers(self) -> list[int]:
-        """g^k mod n."""
+        """Return g^k mod n for k < n - 1."""
         g, found = primitive_root(self.n), [1]
         while len(found) < self.n - 1:
             found.append(found[-1] * g % self.n)
@@ -101,7 +101,7 @@ class Places:
 
 @dataclass(frozen=True)
 class PlacesSpectrum:
-    """The transform of length n - 1 of the roots exp(sign * 2 pi i * g^-k / n), divided by n - 1."""
+    """Rader's spectrum: the transform of length n - 1 of exp(sign * 2 pi i * g^-k / n), divided by n - 1."""
 
     n: int
     sign: int
@@ -122,7 +122,7 @@ Table = Powers | Chirp | ChirpSpectrum | Places | PlacesSpectrum
 
 
 def roots(exponents: np.ndarray[tuple[int, ...], np.dtype[np.int64]], n: int, sign: int) -> Numbers:
-    """exp(sign * 2 pi i * e / n): each angle is brought into the first eighth of the circle by whole numbers."""
+    """Return roots of unity exp(sign * 2 pi i * e / n), each angle reduced to the first octant in integers."""
     eighth, rest = np.divmod(8 * (exponents % n), n)
     odd = eighth % 2 == 1
     angle = np.where(odd, n - rest, rest).astype(np.longdouble) * (QUARTER_PI / n)
@@ -136,13 +136,13 @@ def roots(exponents: np.ndarray[tuple[int, ...], np.dtype[np.int64]], n: int, si
 
 
 def primitive_root(n: int) -> int:
-    """The smallest number whose powers modulo a prime n are all numbers from 1 to n - 1."""
+    """Return the smallest primitive root of a prime n: its powers modulo n are all numbers from 1 to n - 1."""
     exponents = [(n - 1) // p for p in set(factors(n - 1))]
     return next(g for g in range(1, n) if all(pow(g, e, n) != 1 for e in exponents))
 
 
 def factors(n: int) -> list[int]:
-    """The prime factors, smallest first."""
+    """Return the prime factors, smallest first."""
     found, p = [], 2
     while p * p <= n:
         while n % p == 0:

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Random numbers: counter-based generators (Threefry, Philox), and distributions from their bits."""

@@ -1,6 +1,6 @@
-"""Threefry-2x32 and Philox-4x32 (Salmon et al., SC 2011): from a key and a counter to words of 32 random bits.
+"""Counter-based generators Threefry-2x32 and Philox-4x32 (Salmon et al., SC 2011): key and counter to random words.
 
-Written in arith on i32 scalars or vectors alike; words have no sign.
+Words have 32 bits. Emitted in arith on i32 scalars or vectors alike; words are unsigned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def threefry(key: Words, counter: Words) -> list[ir.Value]:
-    """Two words, by twenty rounds."""
+    """Emit a Threefry-2x32 block: two words, by twenty rounds."""
     parity = constant_like(key[0], _PARITY)
     keys = [*key, arith.xori(arith.xori(key[0], key[1]), parity)]
     x, y = arith.addi(counter[0], keys[0]), arith.addi(counter[1], keys[1])
@@ -33,7 +33,7 @@ def threefry(key: Words, counter: Words) -> list[ir.Value]:
 
 
 def philox(key: Words, counter: Words) -> list[ir.Value]:
-    """Four words, by ten rounds."""
+    """Emit a Philox-4x32 block: four words, by ten rounds."""
     a, b, c, d = counter
     left, right = key
     for round_ in range(10):
@@ -47,7 +47,7 @@ def philox(key: Words, counter: Words) -> list[ir.Value]:
 
 
 def constant_like(value: ir.Value, number: int) -> ir.Value:
-    """A constant of a value's type, the same in every lane of a vector."""
+    """Return a constant of a value's type, a splat for a vector."""
     type_ = value.type
     element = type_.element_type if isinstance(type_, ir.VectorType) else type_
     width = element.width
@@ -59,7 +59,7 @@ def constant_like(value: ir.Value, number: int) -> ir.Value:
 
 
 def resized(value: ir.Value, bits: int) -> ir.Value:
-    """Integers without sign in another width: cut off, or zeros above."""
+    """Truncate or zero-extend unsigned integers to another width."""
     type_ = value.type
     element = ir.IntegerType.get_signless(bits)
     result = ir.VectorType.get(type_.shape, element) if isinstance(type_, ir.VectorType) else element
@@ -70,12 +70,12 @@ def resized(value: ir.Value, bits: int) -> ir.Value:
 
 
 def halves(value: ir.Value) -> list[ir.Value]:
-    """The lower and the upper word of 64 bits."""
+    """Split 64 bits into the lower and the upper word."""
     return [resized(value, 32), resized(arith.shrui(value, constant_like(value, 32)), 32)]
 
 
 def joined(low: ir.Value, high: ir.Value) -> ir.Value:
-    """64 bits of two words."""
+    """Join two words to 64 bits."""
     wide = resized(high, 64)
     return arith.ori(resized(low, 64), arith.shli(wide, constant_like(wide, 32)))
 
@@ -86,6 +86,6 @@ def _rotated(value: ir.Value, amount: int) -> ir.Value:
 
 
 def _product(value: ir.Value, factor: int) -> list[ir.Value]:
-    """The lower and the upper word of a product."""
+    """Return the lower and the upper word of a widening product."""
     wide = resized(value, 64)
     return halves(arith.muli(wide, constant_like(wide, factor)))

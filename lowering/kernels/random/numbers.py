@@ -1,4 +1,4 @@
-"""From random bits to numbers of a distribution, for every element type."""
+"""Uniform and normal distributions from random bits, for every element type."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from stablexla.lowering.support.storage import compute_type, constant, narrow, n
 from stablexla.lowering.support.types import value_type
 
 Blocks = Callable[[int], Sequence[ir.Value]]
-"""The blocks of an element by their numbers, of two words of 32 random bits each."""
+"""An element's blocks by their numbers, of two words of 32 random bits each."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """What is drawn from.
+    """A probability distribution: its uniform scalars, and the function from random blocks to numbers.
 
     Attributes:
-        scalars: what is the same for all elements.
-        number: from these, as they are seen where elements are computed, and an element's blocks to its value.
+        scalars: loop-invariant values, the same for all elements.
+        number: (scalars as defined inside the loop, an element's blocks) -> its value.
     """
 
     scalars: tuple[ir.Value, ...]
@@ -33,14 +33,14 @@ class Distribution:
 
 
 def uniform(element: ElementType, low: ir.Value, high: ir.Value) -> Distribution:
-    """Numbers from `low` up to but not including `high`; `low` alone when there is nothing between them."""
+    """Return the uniform distribution on [low, high); always `low` if the interval is empty."""
     if element.is_float:
         return _uniform_float(element, low, high)
     return _uniform_integer(element, low, high)
 
 
 def normal(element: ElementType, mean: ir.Value, deviation: ir.Value) -> Distribution:
-    """Numbers of the normal distribution, by the inverse of its integral."""
+    """Return the normal distribution, sampled by the inverse of its cumulative distribution function (erf_inv)."""
     mean, deviation = widen(mean, element), widen(deviation, element)
     scale = arith.mulf(deviation, constant(deviation.type, math.sqrt(2)))
     wide = compute_type(element) or element
@@ -61,7 +61,7 @@ def _uniform_float(element: ElementType, low: ir.Value, high: ir.Value) -> Distr
     lowest, highest = widen(low, element), widen(high, element)
     rises = arith.cmpf(arith.CmpFPredicate.OGT, highest, lowest)
     most = arith.select(rises, widen(_below(high, element), element), lowest)
-    # A width that is too large for a number is added in halves.
+    # A width that overflows is added in halves.
     half = constant(lowest.type, 0.5)
     width = arith.subf(highest, lowest)
     halved = arith.subf(arith.mulf(highest, half), arith.mulf(lowest, half))
@@ -82,7 +82,7 @@ def _uniform_float(element: ElementType, low: ir.Value, high: ir.Value) -> Distr
 
 
 def _below(value: ir.Value, element: ElementType) -> ir.Value:
-    """The next smaller number of a type; its bits are a sign and a magnitude."""
+    """Return the next smaller number of a sign-magnitude float type."""
     bits = arith.bitcast(ir.IntegerType.get_signless(element.bits), value)
     type_, zero = bits.type, constant(bits.type, 0)
     sign = constant(type_, 1 << (element.bits - 1))
@@ -94,7 +94,7 @@ def _below(value: ir.Value, element: ElementType) -> ir.Value:
 
 
 def _from_zero(wide: ElementType, block: Sequence[ir.Value]) -> ir.Value:
-    """From 0 up to but not including 1, in steps of 2^-24 or 2^-52."""
+    """Return a uniform number in [0, 1), in steps of 2^-24 or 2^-52."""
     if wide.bits == 64:
         return arith.subf(_from_one(block), constant(value_type(wide), 1.0))
     steps = arith.shrui(block[0], constant_like(block[0], 8))
@@ -102,7 +102,7 @@ def _from_zero(wide: ElementType, block: Sequence[ir.Value]) -> ir.Value:
 
 
 def _around_zero(wide: ElementType, block: Sequence[ir.Value]) -> ir.Value:
-    """From -1 to 1 without either, in steps of 2^-23 or 2^-51, none of them 0."""
+    """Return a uniform number in (-1, 1) without 0, in steps of 2^-23 or 2^-51."""
     type_ = value_type(wide)
     if wide.bits == 64:
         middle = arith.subf(_from_one(block), constant(type_, 1.5))
@@ -113,7 +113,7 @@ def _around_zero(wide: ElementType, block: Sequence[ir.Value]) -> ir.Value:
 
 
 def _from_one(block: Sequence[ir.Value]) -> ir.Value:
-    """An f64 from 1 up to but not including 2: random bits under the exponent of 1."""
+    """Return an f64 in [1, 2): random mantissa bits under the exponent of 1."""
     bits = joined(*block)
     bits = arith.ori(arith.shrui(bits, constant_like(bits, 12)), constant_like(bits, 0x3FF << 52))
     return arith.bitcast(value_type(BY_NAME["f64"]), bits)
@@ -137,7 +137,7 @@ def _uniform_integer(element: ElementType, low: ir.Value, high: ir.Value) -> Dis
 
 
 def _part_of(width: ir.Value, blocks: Blocks) -> ir.Value:
-    """The width times a random fraction: of 64 bits more than the width has, or of twice as many for 64."""
+    """Return the upper bits of width * random bits: 64 random bits, or 128 for a width of 64 bits."""
     if width.type.width < 64:
         low, high = (resized(word, 64) for word in blocks(0))
         wide = resized(width, 64)

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Loop nests over flattened arrays, and the blocked scan of a line."""

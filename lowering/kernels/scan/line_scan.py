@@ -1,8 +1,8 @@
-"""The loops of a scan along one line, in blocks of blocks, so that no total is the end of a long chain of additions.
+"""Hierarchical blocked scan of one line, which bounds the error: no prefix ends a long chain of additions.
 
-Each block is scanned from its own first element on, and what comes before the block is combined with that. Blocks of
-blocks are handled alike: an element is the result of at most `BLOCK` combinations on each level, and the number of
-levels grows with the logarithm of the line's length. Elements keep their order; only the parentheses are elsewhere.
+Each block is scanned from its own first element on, and the prefix of the preceding blocks is combined with that.
+Blocks of blocks are scanned alike: an element is the result of at most `BLOCK` combinations on each level, and the
+number of levels grows with the logarithm of the line's length. The combinations are reassociated, never commuted.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class LineScan:
     """A scan of `extent` rows, numbered in the order of the scan.
 
     Attributes:
-        combine: (what came before, values) -> both.
+        combine: (prefix, values) -> both combined.
         read: (row) -> its values.
-        write: (totals, arrays, row) -> the arrays with the row's totals in them.
-        in_order: the computation may not be associative: there is one block.
+        write: (accumulators, arrays, row) -> the arrays with the row's result stored.
+        in_order: the combiner may not be associative: there is one block.
     """
 
     extent: int
@@ -39,7 +39,10 @@ class LineScan:
     in_order: bool = False
 
     def run(self, out: Values, before: Values | None = None) -> list[ir.Value]:
-        """The arrays with all rows written; `before` is combined with all of them. The innermost loop is the last."""
+        """Emit the scan; return the arrays with all rows stored, `before` combined with each of them.
+
+        The innermost loop is the last.
+        """
         level, width = 0, self.extent if self.in_order else BLOCK
         while width < self.extent:
             level, width = level + 1, width * BLOCK
@@ -48,14 +51,14 @@ class LineScan:
     def _blocks(
         self, level: int, start: ir.Value, stop: ir.Value, before: Values | None, out: Values
     ) -> tuple[list[ir.Value], list[ir.Value]]:
-        """The total of rows [start, stop), which are at most BLOCK blocks of BLOCK**level rows, and the arrays."""
+        """Scan rows [start, stop), at most BLOCK blocks of BLOCK**level rows; return their reduction and the arrays."""
         if not level:
             return self._rows(start, stop, before, out)
         size = BLOCK**level
         if before is None:
             totals, out = self._blocks(level - 1, start, smaller(add(start, size), stop), None, out)
         else:
-            totals = [*before]  # stands for nothing in the first turn
+            totals = [*before]  # placeholder, unused in the first iteration
         amount = len(totals)
         types = [v.type for v in totals]
 
@@ -77,7 +80,7 @@ class LineScan:
     def _rows(
         self, start: ir.Value, stop: ir.Value, before: Values | None, out: Values
     ) -> tuple[list[ir.Value], list[ir.Value]]:
-        """One row after the other; totals are carried from row to row."""
+        """Scan one block sequentially; the accumulators are carried from row to row."""
 
         def written(totals: Values, out: Values, row: ir.Value) -> list[ir.Value]:
             return self.write(totals if before is None else self.combine(before, totals), out, row)

@@ -1,6 +1,6 @@
-"""Arrays as lines of elements, and loops over them: each loop says how far one turn moves on in each array.
+"""Flattened arrays (lines) and loop nests over them: each loop has a stride in every array.
 
-For kernels whose addresses are computed while they run: they read and write elements by their numbers.
+For kernels whose addresses are computed at run time: they load and store elements by linear index.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from stablexla.lowering.support.storage import constant, from_storage
 from stablexla.lowering.support.types import TensorType
 
 Values = list[ir.Value]
-# What is done at one place: (number of the element in each array, carried values) -> carried values.
+# A loop body: (linear index in each array, carried values) -> carried values.
 Turn = Callable[[Values, Values], Sequence[ir.Value]]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A loop: how many turns, and how many elements one turn moves on in each array."""
+    """A loop: its trip count (`extent`), and its stride in each array, in elements (`steps`)."""
 
     extent: int
     steps: tuple[int, ...]
 
 
 def row_major(shape: Sequence[int]) -> list[int]:
-    """How far apart neighbours are along each dimension."""
+    """Return the row-major strides of a shape, in elements."""
     return [prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
 def merged(axes: Iterable[Axis]) -> list[Axis]:
-    """Without loops of one turn, and with one loop for neighbours that walk evenly through every array."""
+    """Collapse a loop nest: drop loops of trip count 1, merge adjacent loops that are contiguous in every array."""
     found: list[Axis] = []
     for axis in axes:
         if axis.extent == 1:
@@ -49,24 +49,24 @@ def merged(axes: Iterable[Axis]) -> list[Axis]:
 
 
 def line_type(type_: TensorType) -> TensorType:
-    """The type of an array's elements one after the other."""
+    """Return the type of the flattened array."""
     return type_.with_shape((type_.size,))
 
 
 def as_line(value: ir.Value, type_: TensorType) -> ir.Value:
-    """An array's elements one after the other, in row-major order."""
+    """Flatten an array in row-major order."""
     return reshaped(value, type_, line_type(type_)) if type_.rank else fill(value, line_type(type_))
 
 
 def from_line(line: ir.Value, type_: TensorType) -> ir.Value:
-    """The array of these elements."""
+    """Reshape a flattened array to its type."""
     if type_.rank:
         return reshaped(line, line_type(type_), type_)
     return from_storage(element_at(line, index(0)), type_.element)
 
 
 def read_only_line(value: ir.Value, type_: TensorType) -> ir.Value:
-    """Like `as_line`; where all elements are one stored scalar, that scalar."""
+    """Flatten an array like `as_line`; a splat becomes its stored scalar."""
     line = as_line(value, type_)
     maker = line.owner
     is_splat = not isinstance(maker, ir.Block) and maker.operation.name == "tensor.splat"
@@ -74,24 +74,24 @@ def read_only_line(value: ir.Value, type_: TensorType) -> ir.Value:
 
 
 def element_at(line: ir.Value, place: ir.Value) -> ir.Value:
-    """A stored element of a line, or of a scalar that stands for one."""
+    """Load a stored element of a flattened array, or of a scalar that stands for a splat."""
     return tensor.extract(line, [place]) if isinstance(line.type, ir.RankedTensorType) else line
 
 
 def index(number: int) -> ir.Value:
-    """A constant of type index."""
+    """Return a constant of type index."""
     return constant(ir.IndexType.get(), number)
 
 
 def moved(place: ir.Value, turns: ir.Value, step: int) -> ir.Value:
-    """`place` after so many turns."""
+    """Return `place` advanced by `turns` iterations of stride `step`."""
     if step == 0:
         return place
     return arith.addi(place, turns if step == 1 else arith.muli(turns, index(step)))
 
 
 def loops(axes: Sequence[Axis], places: Values, carried: Values, turn: Turn) -> Values:
-    """Loops one inside the other, the first one outermost, that carry `carried` through all their turns."""
+    """Emit a loop nest, the first axis outermost, that carries `carried` through all iterations."""
     if not axes:
         return list(turn(places, carried))
     axis, *rest = axes
@@ -99,7 +99,7 @@ def loops(axes: Sequence[Axis], places: Values, carried: Values, turn: Turn) -> 
 
 
 def loop(axis: Axis, low: ir.Value, high: ir.Value, places: Values, carried: Values, turn: Turn) -> Values:
-    """The turns [low, high) of one loop."""
+    """Emit one loop with the iterations [low, high)."""
     made = scf.ForOp(low, high, index(1), carried)
     with ir.InsertionPoint(made.body):
         here = [moved(place, made.induction_variable, step) for place, step in zip(places, axis.steps, strict=True)]

@@ -1,4 +1,4 @@
-"""What a sort's comparator says, where that is a plain order of one operand, and that order as one of integers."""
+"""Pattern matching of sort comparators that order operands by value, and their integer sort keys."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.support.storage import constant, from_storage
 from stablexla.lowering.support.types import tensor_type
 
-# Floats whose bits are a sign and a magnitude, with NaN above infinity.
+# Floats of sign and magnitude, with NaN above infinity.
 FLOATS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000, "f8e5m2": 0x7C}
 
 
 @dataclass(frozen=True)
 class Order:
-    """The order of one operand's elements.
+    """Sort order of one operand's elements, and its integer keys.
 
     Attributes:
         operand: its number.
@@ -40,11 +40,11 @@ class Order:
 
     @property
     def bits(self) -> int:
-        """Width of the keys."""
+        """The width of the keys."""
         return max(8, self.element.bits)
 
     def key(self, stored: ir.Value) -> ir.Value:
-        """An integer without sign for an element as stored: the order of the integers is that of the elements."""
+        """Return the unsigned integer key of an element in storage form; keys have the order of the elements."""
         value = from_storage(stored, self.element)
         type_ = ir.IntegerType.get_signless(self.bits)
         if self.element.is_pred:
@@ -75,17 +75,16 @@ def _compare(predicate: str, a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 def orders_of(comparator: Any) -> tuple[Order, ...] | None:
-    """Reads the block of a comparator: operands' elements compared by < or >, zeros and NaNs made alike or not; where
-    they are equal, those of a further operand decide, and so on.
+    """Match a comparator by value; return the orders of its operands lexicographically, or None.
 
-    None for everything else.
+    Elements are compared by < or >, zeros and NaNs made alike or not; ties are broken by a further operand, and so on.
     """
     operations = [view.operation for view in comparator.operations]
     return _orders(operations[-1].operands[0])
 
 
 def _orders(answer: Any) -> tuple[Order, ...] | None:
-    """`a < b`, or `a < b | (a == b & rest)`, or `select(a == b, rest, a < b)`."""
+    """Match `a < b`, or `a < b | (a == b & rest)`, or `select(a == b, rest, a < b)`."""
     maker = _maker(answer)
     if maker is None:
         return None
@@ -106,7 +105,7 @@ def _orders(answer: Any) -> tuple[Order, ...] | None:
 
 
 def _chain(less: Any, equal: Any, rest: Any) -> tuple[Order, ...] | None:
-    """The order of `less` first, then those of `rest`, where `equal` compares what `less` does."""
+    """Match a tie break: the order of `less`, then those of `rest`, if `equal` compares the operand of `less`."""
     tests = [None if _maker(v) is None else _comparison(_maker(v)) for v in (less, equal)]
     if tests[0] is None or tests[1] is None or tests[0][0] == "EQ" or tests[1][0] != "EQ":
         return None
@@ -117,7 +116,7 @@ def _chain(less: Any, equal: Any, rest: Any) -> tuple[Order, ...] | None:
 
 
 def _comparison(compare: Any) -> tuple[str, Order] | None:
-    """A comparison of one operand's elements by <, > or ==."""
+    """Match a comparison of one operand's elements by <, > or ==."""
     if compare.name != "stablehlo.compare":
         return None
     direction = word(compare.attributes["comparison_direction"])
@@ -130,7 +129,7 @@ def _comparison(compare: Any) -> tuple[str, Order] | None:
         return None
     alike = left[1]
     if element.is_float and not _is_total(compare):
-        alike = alike | {"zeros", "nans"}  # NaN has no place by this comparison: any is right
+        alike = alike | {"zeros", "nans"}  # NaN is unordered by this comparison: any position is right
     descending = (direction == "GT") != (left[0] > right[0])
     return direction, Order(first // 2, element, descending, "zeros" in alike, "nans" in alike)
 
@@ -146,13 +145,13 @@ def _is_total(compare: Any) -> bool:
 
 
 def _maker(value: Any) -> Any:
-    """The operation inside the comparator that makes a value; None for its arguments and values from outside."""
+    """Return the operation that defines a value; None for block arguments."""
     owner = value.owner
     return None if isinstance(owner, hlo_ir.Block) else owner.operation
 
 
 def _read(value: Any) -> tuple[int, frozenset[str]] | None:
-    """The number of the comparator's argument that a value is, and what is made alike on the way."""
+    """Trace a value to the comparator's argument; return its number, and the classes made alike on the way."""
     maker = _maker(value)
     if maker is None:
         block_argument = hlo_ir.BlockArgument(value)
@@ -172,7 +171,7 @@ def _read(value: Any) -> tuple[int, frozenset[str]] | None:
 
 
 def _alike(test: Any, replaced: Any) -> str | None:
-    """Which elements a select replaces by one of them: `x == 0` by 0, `x != x` by NaN."""
+    """Match a select that canonicalizes a class of elements: `x == 0` by 0, `x != x` by NaN."""
     direction = word(test.attributes["comparison_direction"])
     other = test.operands[1]
     if _is_total(test) or np.signbit(replaced):
@@ -183,7 +182,7 @@ def _alike(test: Any, replaced: Any) -> str | None:
 
 
 def _scalar(value: Any) -> Any:
-    """The number of a floating-point constant."""
+    """Return the value of a floating-point scalar constant, else None."""
     maker = _maker(value)
     if maker is None or maker.name != "stablehlo.constant":
         return None

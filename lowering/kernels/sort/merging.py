@@ -1,8 +1,8 @@
-"""Stable merge sort of rows by any comparison, as kernels whose pieces can run at the same time.
+"""Stable parallel merge sort of rows by any comparator, with merge path partitioning.
 
-Rows longer than a block are sorted block by block; then neighbouring runs are merged, level by level, each merge cut
-into pieces of a block's size. Whatever the comparison answers, every element comes out once: where a merge is cut is
-decided once, in order, and a run that is used up is not read on.
+Rows longer than a block are sorted block by block; then adjacent runs are merged, level by level, each merge
+partitioned into pieces of a block's size. Whatever the comparator answers, the result is a permutation: a merge is
+partitioned once, in order, and an exhausted run is not read further.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ GROUP = 4
 
 Values = Sequence[ir.Value]
 Less = Callable[[Values, Values], ir.Value]
-"""Whether one element comes before another; an element is its value in each array, as stored."""
+"""A comparator: whether one element comes before another; an element is its value in each array, in storage form."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Arrays of one dimension, each the rows of equal length one after the other."""
+    """Flattened arrays of rows of equal length."""
 
     types: tuple[TensorType, ...]
     rows: int
@@ -51,12 +51,12 @@ class Rows:
 
     @property
     def pieces(self) -> int:
-        """Blocks in a row."""
+        """The number of blocks in a row."""
         return -(-self.length // BLOCK)
 
 
 def merge_sort(ctx: LoweringContext, arrays: Values, rows: Rows, less: Less) -> list[ir.Value]:
-    """The arrays with their rows sorted; all are moved alike."""
+    """Emit a merge sort of the arrays' rows; all arrays are permuted alike."""
     types = list(rows.types)
     sorted_ = kernel(
         ctx, "sort", arrays, lambda *xs: _sort_blocks(xs, rows, less), result_types=types, independent=True
@@ -72,7 +72,7 @@ def merge_sort(ctx: LoweringContext, arrays: Values, rows: Rows, less: Less) -> 
 
 
 def _sort_blocks(sources: Values, rows: Rows, less: Less) -> list[ir.Value]:
-    """Sorts each block by itself, between its place in the result and a buffer as long as a block."""
+    """Sort each block by itself, ping-pong between its part of the result and a buffer of a block's size."""
     longest = min(BLOCK, rows.length)
     results = loops.empty_like(sources, rows.rows * rows.length)
 
@@ -87,9 +87,9 @@ def _sort_blocks(sources: Values, rows: Rows, less: Less) -> list[ir.Value]:
 
 
 def _sort_groups(sources: Values, arrays: Values, base: ir.Value, length: ir.Value, less: Less) -> list[ir.Value]:
-    """Copies a block, every `GROUP` neighbours in order. Only neighbours change places, so equal ones keep theirs.
+    """Copy a block with each group of `GROUP` elements sorted by adjacent exchanges, which is stable.
 
-    The last group may be shorter: what is beyond the block's end is not moved.
+    The last group may be shorter: elements beyond the block's end are not moved.
     """
 
     def group(start: ir.Value, *to: ir.Value) -> list[ir.Value]:
@@ -115,12 +115,12 @@ def _put_if(condition: ir.Value, values: Values, arrays: Values, at: ir.Value) -
 
 
 def _pairs_of_levels(longest: int) -> int:
-    """How often runs, which begin as groups, must become four times as long to be the whole."""
+    """Return how many times runs, which begin as groups, must quadruple to cover the whole."""
     return -(-(-(-longest // GROUP) - 1).bit_length() // 2)
 
 
 def _piece(piece: ir.Value, rows: Rows) -> tuple[ir.Value, ir.Value]:
-    """First place of a block and the place after its last."""
+    """Return the bounds [first, end) of a block."""
     if rows.pieces == 1:
         low = mul(piece, rows.length)
         return low, add(low, rows.length)
@@ -133,7 +133,7 @@ def _piece(piece: ir.Value, rows: Rows) -> tuple[ir.Value, ir.Value]:
 def _sort_block(
     arrays: list[ir.Value], buffers: list[ir.Value], base: ir.Value, length: ir.Value, less: Less, pairs: int
 ) -> list[ir.Value]:
-    """Merges runs, which begin as groups, into the buffers and back again."""
+    """Merge runs, which begin as groups, into the buffers and back (ping-pong)."""
     many, zero = len(arrays), number(0)
 
     def two_levels(_: ir.Value, width: ir.Value, *both: ir.Value) -> list[ir.Value]:
@@ -149,7 +149,7 @@ def _merge_runs(
     source: Values, source_base: ir.Value, target: Values, target_base: ir.Value, length: ir.Value, width: ir.Value,
     less: Less,
 ) -> list[ir.Value]:  # fmt: skip
-    """Every two neighbouring runs of `width` elements become one."""
+    """Merge each pair of adjacent runs of `width` elements."""
 
     def pair(start: ir.Value, *to: ir.Value) -> list[ir.Value]:
         middle = smaller(add(start, width), length)
@@ -169,10 +169,10 @@ def merge(
     length: ir.Value,
     less: Less,
 ) -> list[ir.Value]:
-    """Two sorted runs into one, `length` elements from `to` on; of equal elements the left one comes first.
+    """Merge two sorted runs, stably, into `length` elements from `to` on.
 
-    From both ends at once, so that two steps can be on their way at a time. Where the comparison contradicts itself the
-    two may not meet; then it is done again, from the left alone.
+    The merge is bidirectional, from both ends at once, so that two steps are in flight. Where the comparator
+    contradicts itself the two ends may not meet; then the merge is repeated from the left alone.
     """
     turns = loops.quotient(length, 2)
     run = _Run(source, left, right, less)
@@ -187,7 +187,7 @@ def merge(
     i, j, p, q, *made = count(0, turns, [*begin, *target], step)
     met = arith.andi(not_(is_less(p, sub(i, 1))), not_(is_less(q, sub(j, 1))))
 
-    # What is left: the middle one of an odd number, or all.
+    # The remainder: the middle element of an odd number, or all.
     rest = [i, j, add(to, turns), sub(length, mul(turns, 2))]
     i, j, to, length = pick(met, rest, [left[0], right[0], to, length])
     return run.from_left(i, j, made, to, length)
@@ -195,7 +195,7 @@ def merge(
 
 @dataclass(frozen=True)
 class _Run:
-    """Two runs that are being merged: what comes next from their left, or from their right."""
+    """Two runs that are being merged, from the left or from the right."""
 
     source: Values
     left: tuple[ir.Value, ir.Value]
@@ -203,7 +203,7 @@ class _Run:
     less: Less
 
     def forward(self, i: ir.Value, j: ir.Value) -> tuple[list[ir.Value], ir.Value, ir.Value]:
-        """The smaller one of the elements at i and j; a run that is used up has none."""
+        """Return the smaller of the elements at i and j; an exhausted run has none."""
         last_left = loops.larger(sub(self.left[1], 1), self.left[0])
         one, other = smaller(i, last_left), smaller(j, sub(self.right[1], 1))
         second = arith.andi(is_less(j, self.right[1]), self.less(get(self.source, other), get(self.source, one)))
@@ -212,7 +212,7 @@ class _Run:
         return get(self.source, loops.either(second, other, one)), sub(add(i, 1), moved), add(j, moved)
 
     def backward(self, i: ir.Value, j: ir.Value) -> tuple[list[ir.Value], ir.Value, ir.Value]:
-        """The larger one of the elements at i and j."""
+        """Return the larger of the elements at i and j."""
         first_right = smaller(self.right[0], sub(self.right[1], 1))
         one, other = loops.larger(i, self.left[0]), loops.larger(j, first_right)
         first = arith.andi(not_(is_less(i, self.left[0])), self.less(get(self.source, other), get(self.source, one)))
@@ -232,7 +232,7 @@ class _Run:
 
 
 def _merge_level(ctx: LoweringContext, arrays: Values, rows: Rows, less: Less, width: int) -> list[ir.Value]:
-    """Every two runs of `width` elements become one, block by block of what comes out."""
+    """Merge each pair of runs of `width` elements, by blocks of the output."""
     total = rows.rows * rows.pieces
     places = TensorType(BY_NAME["s64"], (total,))
     many = len(arrays)
@@ -255,7 +255,7 @@ def _merge_level(ctx: LoweringContext, arrays: Values, rows: Rows, less: Less, w
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two neighbouring runs, and a block of what they become."""
+    """Two adjacent runs, and a block of their merged output."""
 
     start: ir.Value
     middle: ir.Value
@@ -275,13 +275,13 @@ def _pair_of(piece: ir.Value, rows: Rows, width: ir.Value) -> _Pair:
 
 
 def _cut(arrays: Values, rows: Rows, less: Less, width: ir.Value, total: int) -> ir.Value:
-    """For each block of the result, which element of its left run is the first in it or after it."""
+    """Partition the merges: for each output block, the first element of its left run in or after the block."""
     i64 = ir.IntegerType.get_signless(64)
 
     def block(piece: ir.Value, before: ir.Value, cuts: ir.Value) -> list[ir.Value]:
         pair = _pair_of(piece, rows, width)
         first = loops.is_equal(pair.low, pair.start)
-        # Never behind the cut before, in neither run: a block then has no element of another one.
+        # Never before the previous cut, in either run: blocks then share no element.
         least = loops.larger(before, sub(pair.low, sub(pair.end, pair.middle)))
         most = smaller(add(before, BLOCK), pair.middle)
         least, most = pick(first, [pair.start, pair.start], [least, most])
@@ -293,7 +293,7 @@ def _cut(arrays: Values, rows: Rows, less: Less, width: ir.Value, total: int) ->
 
 
 def _search(arrays: Values, pair: _Pair, least: ir.Value, most: ir.Value, less: Less) -> list[ir.Value]:
-    """By halves: how many of the left run come before place `low` of the two runs merged."""
+    """Binary search (merge path): how many elements of the left run precede position `low` of the merged runs."""
 
     def turn(least: ir.Value, most: ir.Value) -> list[ir.Value]:
         half = add(least, loops.quotient(sub(most, least), 2))
@@ -305,7 +305,7 @@ def _search(arrays: Values, pair: _Pair, least: ir.Value, most: ir.Value, less: 
 
 
 def _merge_pieces(arrays: Values, rows: Rows, less: Less, cuts: ir.Value, width: ir.Value) -> list[ir.Value]:
-    """Each block of the result from its parts of the two runs."""
+    """Merge each output block from its parts of the two runs."""
     total = rows.rows * rows.pieces
     results = loops.empty_like(arrays, rows.rows * rows.length)
 
@@ -324,5 +324,5 @@ def _merge_pieces(arrays: Values, rows: Rows, less: Less, cuts: ir.Value, width:
 
 
 def _right(pair: _Pair, place: ir.Value, left: ir.Value) -> ir.Value:
-    """Where the right run is cut when the left one is cut at `left` for a place of the result."""
+    """Return the cut of the right run for an output position whose cut of the left run is `left`."""
     return add(pair.middle, sub(sub(place, pair.start), sub(left, pair.start)))

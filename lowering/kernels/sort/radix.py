@@ -1,7 +1,7 @@
-"""Stable radix sort of rows by keys that are integers: from the lowest digit to the highest, elements as they stand.
+"""Stable LSD radix sort of rows by integer keys.
 
-A key is computed anew wherever an element is read, so nothing but the elements themselves is moved. One long row is cut
-into parts that count and move their elements at the same time; of many rows, each is sorted by one thread.
+A key is rematerialized wherever an element is loaded, so only the elements themselves are moved. One long row is
+partitioned into parts that count and move their elements in parallel; of many rows, each is sorted by one thread.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from stablexla.lowering.support.types import TensorType
 
 # Rows of this length are worth the larger tables of longer digits.
 LONG = 1 << 14
-# A single row of this length is cut into parts.
+# A single row of this length is partitioned between threads.
 CUT, PARTS = 1 << 15, 4
-# Elements of these widths may be sorted by comparing vectors of them.
+# Elements of these widths may be sorted by vectorized comparisons.
 WIDE = (32, 64)
-# Buffers of a row up to this size lie on the stack of the thread that sorts it.
+# Buffers of a row up to this size are on the stack of the thread that sorts it.
 STACK_BYTES = 1 << 16
 
 Values = Sequence[ir.Value]
@@ -36,10 +36,10 @@ Values = Sequence[ir.Value]
 
 @dataclass(frozen=True)
 class _Digits:
-    """How the keys of some orders are cut.
+    """Digits of the keys of some orders.
 
     Attributes:
-        orders: what gives the keys; the first one decides.
+        orders: the orders that define the keys, most significant first.
         bits: width of a digit.
     """
 
@@ -48,28 +48,28 @@ class _Digits:
 
     @property
     def passes(self) -> list[tuple[Order, int]]:
-        """The digits from the lowest to the highest: whose they are, and by how many bits they are shifted."""
+        """The digits from least to most significant: the order of each, and its shift in bits."""
         return [(o, shift) for o in reversed(self.orders) for shift in range(0, o.bits, self.bits)]
 
     @property
     def size(self) -> int:
-        """How many values a digit has."""
+        """The number of values of a digit, the size of a histogram."""
         return 1 << self.bits
 
     def of(self, order: Order, elements: Values, shift: ir.Value | int) -> ir.Value:
-        """The digit of an order's key at `shift`, as an index."""
+        """Return the digit of an order's key at `shift`, as an index."""
         key = order.key(elements[order.operand])
         by = constant(key.type, shift) if isinstance(shift, int) else shift
         return as_index(arith.andi(arith.shrui(key, by), constant(key.type, self.size - 1)))
 
 
 def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[Order, ...]) -> list[ir.Value]:
-    """The arrays with their rows sorted by the keys of one or more of them; equal ones keep their order."""
+    """Emit a stable radix sort of the arrays' rows by the keys of one or more of them."""
     long = rows.length >= LONG and max(order.bits for order in orders) > 16
     digits = _Digits(orders, 11 if long else 8)
     in_parts = rows.rows == 1 and rows.length >= CUT
-    # Three passes over integers of 32 bits are as fast as merging them, and less code; those of 64 bits mostly are
-    # small, and a digit that all have is passed over.
+    # Three passes over 32-bit integers are as fast as merging them, and less code; 64-bit integers mostly are small,
+    # and a digit that all elements share is skipped.
     by_digits = in_parts and not orders[0].element.is_float
     if len(arrays) == 1 and len(orders) == 1 and orders[0].bits in WIDE and not by_digits:
         return _sort_keys(ctx, arrays, rows, digits)
@@ -79,7 +79,7 @@ def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[O
 
 
 def _sort_keys(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
-    """One array by itself: a target may have a better way than the body, whatever else is equal by equal keys."""
+    """Emit the sort of a single array as a kernel that a target may replace; equal keys may be of unequal elements."""
     order = digits.orders[0]
     config = {
         "rows": rows.rows,
@@ -106,7 +106,7 @@ def _sort_keys(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits
 
 def _sort_each(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
     bytes_of_row = rows.length * sum(t.element.bytes for t in rows.types)
-    # Results that nobody reads are memory of which each row has a part of its own.
+    # Results without users are workspace, of which each row has its own part.
     shared = bytes_of_row > STACK_BYTES and len(digits.passes) > 1
     types = list(rows.types) * (2 if shared else 1)
     made = kernel(
@@ -130,11 +130,11 @@ def _rows(arrays: Values, rows: Rows, digits: _Digits, shared: bool) -> list[ir.
 
 
 _Place = tuple[Values, ir.Value]
-"""Arrays, and where in them a row begins."""
+"""Arrays, and the offset of a row in them."""
 
 
 def _sort_row(source: _Place, result: _Place, spare: _Place, length: int, digits: _Digits) -> tuple[Values, Values]:
-    """Pass by pass between the result and the spare arrays, so that the last one ends in the result."""
+    """Run the passes on ping-pong buffers, result and spare, so that the last pass ends in the result."""
     i32 = ir.IntegerType.get_signless(32)
     passes = digits.passes
     tables = _zeros(len(passes) * digits.size, i32)
@@ -166,7 +166,7 @@ def _zeros(size: int, type_: ir.Type) -> ir.Value:
 
 
 def _running_sums(table: ir.Value, start: int, size: int) -> ir.Value:
-    """Each number becomes the sum of those before it."""
+    """Emit an exclusive prefix sum in place."""
     zero = constant(table.type.element_type, 0)
 
     def step(i: ir.Value, total: ir.Value, table: ir.Value) -> list[ir.Value]:
@@ -185,10 +185,10 @@ def _move(
     order: Order,
     shift: ir.Value | int,
 ) -> list[ir.Value]:
-    """Puts each element where the table, from a place of it on, says for its digit.
+    """Scatter each element to the offset of its digit, from a position of the table on.
 
     Returns:
-        The table, in which those places are used up, and the target's arrays.
+        The table with its offsets advanced, and the target's arrays.
     """
 
     def step(i: ir.Value, places: ir.Value, *to: ir.Value) -> list[ir.Value]:
@@ -206,7 +206,7 @@ def _move(
 
 
 def _sort_in_parts(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
-    """For each digit: the parts count, the counts of all become places, the parts move their elements there."""
+    """Sort one row in parallel parts: for each digit histograms, their prefix sum, and a scatter to the offsets."""
     tables = TensorType(BY_NAME["s32"], (PARTS * digits.size,))
     sorted_: list[ir.Value] = list(arrays)
     made: dict[Order, list[ir.Value]] = {}
@@ -227,7 +227,7 @@ def _sort_in_parts(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Di
 
 
 def _again(made: ir.Value, operands: Values) -> list[ir.Value]:
-    """One more call of the kernel that made a value."""
+    """Emit another call of the kernel that defines a value."""
     call = made.owner.operation
     name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
     return list(func.CallOp([r.type for r in call.results], name, list(operands)).results)
@@ -235,7 +235,7 @@ def _again(made: ir.Value, operands: Values) -> list[ir.Value]:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What the parts of a row do for one digit."""
+    """The phases of the parts of a row for one digit: count, offsets, move."""
 
     rows: Rows
     digits: _Digits
@@ -247,7 +247,7 @@ class _Parts:
         return low, smaller(add(low, size), self.rows.length)
 
     def count(self, *given: ir.Value) -> list[ir.Value]:
-        """How often each part has each digit."""
+        """Emit the histogram of digits of each part."""
         *arrays, shift = given
         size = self.digits.size
         i32 = ir.IntegerType.get_signless(32)
@@ -268,7 +268,7 @@ class _Parts:
         return count(0, PARTS, [tables], part)
 
     def places(self, tables: ir.Value) -> list[ir.Value]:
-        """Where the first element of each part with each digit goes: all parts' smaller digits come before."""
+        """Emit the exclusive prefix sum of the histograms: offsets by digit, then by part."""
         size = self.digits.size
         i32 = ir.IntegerType.get_signless(32)
         made = ir.Operation.create("tensor.empty", results=[tables.type], operands=[]).result
@@ -284,7 +284,7 @@ class _Parts:
         return [count(0, size, [constant(i32, 0), made], digit)[1]]
 
     def move(self, *given: ir.Value) -> list[ir.Value]:
-        """Each part's elements to their places; no two parts write to the same one."""
+        """Scatter each part's elements to their offsets, which are disjoint between parts."""
         *arrays, tables, shift = given
         size = self.digits.size
         results = loops.empty_like(arrays, self.rows.length)

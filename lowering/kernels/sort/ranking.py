@@ -1,4 +1,4 @@
-"""Sorting of short rows by keys: each element is put where the number of those before it says."""
+"""Rank sort of short rows by keys: each element is scattered to its rank, the number of elements before it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Values = Sequence[ir.Value]
 
 
 def rank_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[Order, ...]) -> list[ir.Value]:
-    """The arrays with their rows sorted by the keys of one or more of them; equal ones keep their order."""
+    """Emit a stable rank sort of the arrays' rows by the keys of one or more of them."""
     ranks = _ranks(arrays, rows, orders)
     return kernel(
         ctx,
@@ -36,7 +36,7 @@ def rank_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[Or
 
 
 def _ranks(arrays: Values, rows: Rows, orders: tuple[Order, ...]) -> ir.Value:
-    """For each element how many of its row come before it: smaller ones, and equal ones on its left."""
+    """Count for each element those of its row before it: smaller ones, and equal ones on its left."""
     shape = (rows.rows, rows.length)
     i32 = ir.IntegerType.get_signless(32)
     keys = [_keys(arrays[o.operand], rows.types[o.operand], o, shape) for o in orders]
@@ -71,7 +71,7 @@ def _keys(array: ir.Value, type_: TensorType, order: Order, shape: tuple[int, in
 
 
 def _scatter(arrays: Values, ranks: ir.Value, rows: Rows) -> list[ir.Value]:
-    """Each row's elements to their places."""
+    """Scatter each row's elements to their ranks."""
     results = loops.empty_like(arrays, rows.rows * rows.length)
 
     def row(r: ir.Value, *to: ir.Value) -> list[ir.Value]:

@@ -1,7 +1,7 @@
-"""The first few elements of each row in an order: a heap of the best ones so far, which few elements get into.
+"""Top-k selection of each row with a binary heap of the best elements so far.
 
-The heap's root is the worst of them. An element that is no better is passed over by one comparison, so a row costs
-little more than reading it.
+The heap's root is the worst of them. An element that is no better is rejected by one comparison, so a row costs little
+more than reading it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.loops import add, as_index, count, get, is_less, mul, number, pick, put, smaller, sub
 from stablexla.lowering.support.types import TensorType
 
-# Fewer rows than these are cut into parts of at least so many elements, whose best ones are selected from again.
+# Fewer rows than this are partitioned into parts of at least PART elements, whose best are selected from again.
 FEW_ROWS, PART, MOST_PARTS = 4, 1 << 15, 4
-# So many elements are passed over at once when even the best of them is no better than what is there.
+# This many elements are rejected at once when even the best of them is no better than the heap's root.
 TOGETHER = 8
 
 Values = Sequence[ir.Value]
@@ -31,8 +31,10 @@ Values = Sequence[ir.Value]
 def select_first(
     ctx: LoweringContext, array: ir.Value, rows: int, type_: TensorType, order: Order, k: int
 ) -> list[ir.Value]:
-    """The first `k` elements of each row of a flat array in an order, and their places in the row; of equal ones the
-    leftmost come first."""
+    """Emit top-k: the first `k` elements of each row of a flat array in an order, and their indices in the row.
+
+    Equal elements keep their order.
+    """
     length = type_.size // rows
     parts = min(MOST_PARTS, length // max(PART, 16 * k)) if rows < FEW_ROWS else 1
     if parts < 2:
@@ -43,7 +45,7 @@ def select_first(
 
 @dataclass(frozen=True)
 class _Heap:
-    """The tables of keys and of places where the heap lies; keys have no sign, and the smallest is the best."""
+    """A binary max-heap in tables of keys and of indices; keys are unsigned, and the smallest is the best."""
 
     keys: ir.Value
     places: ir.Value
@@ -58,14 +60,14 @@ class _Heap:
         return _Heap(keys, places, self.base)
 
     def at(self, node: ir.Value) -> list[ir.Value]:
-        """Key and place of a node."""
+        """Load the key and index of a node."""
         return get(self.tables, add(self.base, node))
 
     def put(self, node: ir.Value, pair: Values) -> _Heap:
         return self.having(put(pair, self.tables, add(self.base, node)))
 
     def sift(self, start: ir.Value, size: ir.Value, pair: Values) -> _Heap:
-        """Puts a pair at a node, or as far below it as there are worse ones, which move up."""
+        """Sift a pair down from a node: worse children move up."""
 
         def going(node: ir.Value, *_: ir.Value) -> ir.Value:
             return is_less(add(mul(node, 2), 1), size)
@@ -85,7 +87,7 @@ class _Heap:
 
 
 def _worse(one: Values, other: Values) -> ir.Value:
-    """Whether a pair of key and place comes after another."""
+    """Return whether a pair of key and index comes after another."""
     after = arith.cmpi(arith.CmpIPredicate.ugt, one[0], other[0])
     same = arith.cmpi(arith.CmpIPredicate.eq, one[0], other[0])
     return arith.ori(after, arith.andi(same, arith.cmpi(arith.CmpIPredicate.sgt, one[1], other[1])))
@@ -93,7 +95,7 @@ def _worse(one: Values, other: Values) -> ir.Value:
 
 @dataclass(frozen=True)
 class _Selection:
-    """A search through rows, each cut into parts that are searched by themselves."""
+    """Top-k selection of rows, each in parts that are searched independently."""
 
     rows: int
     length: int
@@ -102,10 +104,10 @@ class _Selection:
     k: int
 
     def run(self, ctx: LoweringContext, arrays: Values) -> list[ir.Value]:
-        """The best of each part in their order, and their places: those in the row, or those in a second array."""
+        """Emit the kernel: the best of each part in order, and their indices, in the row or from a second array."""
         size = (self.rows * self.parts * self.k,)
         i32 = BY_NAME["s32"]
-        # The last two are where the heaps lie; nobody reads them.
+        # The last two results are workspace for the heaps; they have no users.
         elements = [self.order.element, i32, BY_NAME[f"u{self.order.bits}"], i32]
         types = [TensorType(e, size) for e in elements]
         made = kernel(ctx, "top_k", arrays, lambda *xs: self._all(xs, types), result_types=types, independent=True)
@@ -126,7 +128,7 @@ class _Selection:
         return count(0, self.rows * self.parts, loops.empties(types), one)
 
     def _search(self, array: ir.Value, heap: _Heap, low: ir.Value, high: ir.Value) -> _Heap:
-        """The best ones between two places, as places from the first of them on."""
+        """Search [low, high) for the best elements; the heap holds indices relative to `low`."""
         heap = self._begin(array, heap, low)
         i32 = ir.IntegerType.get_signless(32)
         worst = heap.at(number(0))[0]
@@ -158,7 +160,7 @@ class _Selection:
         return heap.having(count(add(begin, whole), high, carried, turn)[1:])
 
     def _begin(self, array: ir.Value, heap: _Heap, low: ir.Value) -> _Heap:
-        """A heap of the first elements."""
+        """Build a heap of the first elements."""
         i32 = ir.IntegerType.get_signless(32)
 
         def enter(i: ir.Value, *tables: ir.Value) -> list[ir.Value]:
@@ -174,7 +176,7 @@ class _Selection:
         return heap.having(count(0, self.k // 2, tables, settle))
 
     def _write(self, arrays: Values, results: Values, heap: _Heap, low: ir.Value, start: ir.Value) -> list[ir.Value]:
-        """Takes the worst one out of the heap, again and again, and fills the results from their end."""
+        """Pop the worst element repeatedly, filling the results from their end."""
         i32 = ir.IntegerType.get_signless(32)
 
         def take(i: ir.Value, *carried: ir.Value) -> list[ir.Value]:

@@ -1,7 +1,6 @@
-"""A sort as one kernel, for targets that have their own ways to sort: rows, and a comparison of two elements.
+"""A sort of rows as one kernel with its comparator, for targets that have sort algorithms of their own.
 
-Its body moves each element past those that it comes before, neighbour by neighbour. It is there for its meaning, and
-for the comparison, which stands in it once.
+Its body is an insertion sort by adjacent exchanges, a reference semantics that holds the comparator once.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Values = Sequence[ir.Value]
 
 
 def by_keys(orders: Sequence[Order]) -> Less:
-    """Whether one element comes before another by their keys in the first order, or equal in it, in the next."""
+    """Return the lexicographic comparator of the keys in these orders."""
 
     def less(these: Values, those: Values) -> ir.Value:
         answer = None
@@ -45,10 +44,10 @@ def by_keys(orders: Sequence[Order]) -> Less:
 def sort_whole(
     ctx: LoweringContext, arrays: Values, rows: Rows, less: Less, first: int, *, by_keys: bool
 ) -> list[ir.Value]:
-    """The first elements of each row in the order of a comparison; those that it does not tell apart keep theirs.
+    """Emit a stable sort of rows by a comparator, of which the first `first` elements of each row are kept.
 
     Args:
-        by_keys: it compares keys, and so it cannot contradict itself.
+        by_keys: the comparator compares keys, and so it cannot contradict itself.
     """
     types = [t.with_shape((rows.rows * first,)) for t in rows.types]
     config = {"rows": rows.rows, "length": rows.length, "first": first, "by_keys": by_keys}

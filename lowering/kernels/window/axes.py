@@ -1,4 +1,4 @@
-"""The dimensions that windows slide along, as loops see them: neighbours where windows are single elements are one."""
+"""Axes of a sliding window: adjacent dimensions of window size 1 are collapsed into one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stablexla.dialects.attributes.windows import Window
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension, or several neighbours in which windows are single elements.
+    """One dimension of a window, or several adjacent ones of window size 1.
 
     Attributes:
-        extent, positions: of the array, and of the windows.
-        size, stride, low: of a window, its steps, and the padding before the array.
-        step, position_step: between neighbours, in elements of the array and of one with an element for each window.
+        extent, positions: extents of the array, and of the result.
+        size, stride, low: the window's extent, the stride between windows, and the padding before the array.
+        step, position_step: memory strides, in elements, of the array and of an array with an element per window.
     """
 
     extent: int
@@ -29,23 +29,25 @@ class Axis:
 
     @property
     def alone(self) -> bool:
-        """Whether each of its elements is a window."""
+        """Whether windows are single elements along the axis."""
         return self.size == self.stride == 1 and not self.low and self.positions == self.extent
 
     @property
     def reaches_in(self) -> bool:
-        """Whether every window has an element that is none of the padding's."""
+        """Whether every window has an element outside of the padding."""
         last = (self.positions - 1) * self.stride - self.low
         return self.low < self.size and last < self.extent
 
     def numbers(self) -> list[int]:
-        """The attributes in their order, for a kernel's configuration."""
+        """Return the attributes in order, for a kernel's configuration."""
         return list(astuple(self))
 
 
 def axes_of(window: Window, shape: Sequence[int], positions: Sequence[int]) -> list[Axis]:
-    """The axes of a window without dilations, outermost first; the first and the last one may be of several
-    dimensions."""
+    """Return the axes of a window without dilations, outermost first.
+
+    The first and the last one may be of several dimensions.
+    """
     made: list[Axis] = []
     for d in reversed(range(len(shape))):
         step, position_step = prod(shape[d + 1 :]), prod(positions[d + 1 :])

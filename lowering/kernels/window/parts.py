@@ -1,6 +1,6 @@
-"""Reductions of windows in one pass: over shifted copies of arrays, or in loops over each window.
+"""Window reductions in one pass: over shifted copies of arrays, or in loops over each window.
 
-Arrays are padded already. What is folded, and which computation it is, is a `Folding`.
+Arrays are padded already. A `Folding` is the combiner with its initial values.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, empt
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType
 
-# Computations whose order is free, and those of them that give x for two times x.
+# Combiners whose order is free, and those of them that are idempotent.
 ASSOCIATIVE = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
 IDEMPOTENT = ("maximum", "minimum", "and", "or")
-# What a computation's operations count for, in code; the others count for one.
+# Operations of a combiner that expand to much code, and their weight; the others count for one.
 HEAVY = {"exponential", "log", "log_plus_one", "exponential_minus_one", "power", "tanh", "logistic", "sine", "cosine"}
 HEAVY_WEIGHT = 16
 
 
 class Folding:
-    """The computation of a reduce_window, and its initial values.
+    """The combiner of a reduce_window, and its initial values.
 
     Attributes:
         context: the operation.
         starts: the initial values.
-        elements: the types that are folded in.
-        known: the operation's name if the computation is one whose order is free, else "".
+        elements: the accumulation types.
+        known: the combiner's name if it is an operation whose order is free, else "".
     """
 
     def __init__(self, ctx: LoweringContext, starts: Sequence[ir.Value]) -> None:
@@ -49,36 +49,36 @@ class Folding:
         self.known = known_operation(ctx.op.regions[0])
 
     def apply(self, totals: Sequence[ir.Value], values: Sequence[ir.Value]) -> list[ir.Value]:
-        """The totals with more values folded in."""
+        """Combine the accumulators with more values."""
         return self.context.inline_region(0, [*totals, *values])
 
     def starting_from(self, starts: Sequence[ir.Value]) -> Folding:
-        """The same where the initial values are arguments, as inside a kernel."""
+        """Return the combiner with other initial values, such as a kernel's arguments."""
         return Folding(self.context, starts)
 
     @staticmethod
     def type(element: ElementType, shape: Sequence[int]) -> TensorType:
-        """Type of an array of elements that are folded."""
+        """Return the type of an array of an accumulation type."""
         return TensorType(element, tuple(shape))
 
     @property
     def repeats(self) -> bool:
-        """Whether folding something in twice is the same as once."""
+        """Whether the combiner is known to be idempotent."""
         return self.known in IDEMPOTENT
 
     @cached_property
     def weight(self) -> int:
-        """About how many operations the computation takes."""
+        """A rough number of operations of the combiner."""
         return sum(_weight(view.operation) for view in self.context.op.regions[0].blocks[0].operations)
 
     @property
     def keeps_start(self) -> bool:
-        """Whether the initial value is known to stay as it is when it is folded with itself."""
+        """Whether the initial value combined with itself is known to be unchanged."""
         return self.repeats or (bool(self.known) and self._start_is(0 if self.known != "multiply" else 1))
 
     @property
     def neutral(self) -> Any:
-        """What changes nothing, not even a sign, when a known computation folds it in."""
+        """The identity of a known combiner, exact to the sign of zero."""
         element = self.elements[0]
         if self.known in ("maximum", "minimum"):
             return _extreme(element, lowest=self.known == "maximum")
@@ -90,7 +90,7 @@ class Folding:
 
     @property
     def start_is_neutral(self) -> bool:
-        """Whether the initial value is known to be that."""
+        """Whether the initial value is known to be the identity."""
         if not self.known or self.elements[0].is_complex:
             return False
         neutral, value = self.neutral, self._constant()
@@ -101,7 +101,7 @@ class Folding:
         return value is not None and bool(value == number)
 
     def _constant(self) -> Any:
-        """The first initial value when it is a constant."""
+        """Return the first initial value if it is a constant."""
         count = len(self.context.op.operands) // 2
         owner = self.context.op.operands[count].owner
         op = getattr(owner, "operation", None)
@@ -113,7 +113,7 @@ class Folding:
 
 
 def known_operation(region: Any) -> str:
-    """The name of the one operation, of those whose order is free, that a region is on its two arguments; else ""."""
+    """Match a combiner that is one operation of free order on its two arguments; return its name, else ""."""
     block = region.blocks[0]
     operations = [view.operation for view in block.operations]
     if len(operations) != 2 or len(block.arguments) != 2:
@@ -134,7 +134,7 @@ def _weight(op: Any) -> int:
 
 
 def _extreme(element: ElementType, *, lowest: bool) -> Any:
-    """The number that is below or above all others."""
+    """Return the smallest or largest value of an element type."""
     if element.is_pred:
         return not lowest
     if element.is_float:
@@ -147,7 +147,7 @@ def _extreme(element: ElementType, *, lowest: bool) -> Any:
 
 
 def positions(window: Window, shape: Sequence[int]) -> tuple[int, ...]:
-    """How many positions a window has in an array that is padded already."""
+    """Return the number of window positions along each dimension of a padded array."""
     return tuple(
         (n - reach) // stride + 1 for n, reach, stride in zip(shape, window.reach, window.strides, strict=True)
     )
@@ -158,7 +158,7 @@ def positions(window: Window, shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Arrays of one shape, and how far in they are read from."""
+    """Shifted copies: arrays of one shape, and the offsets at which they are read."""
 
     arrays: Sequence[ir.Value]
     shape: tuple[int, ...]
@@ -166,7 +166,7 @@ class Pieces:
 
 
 def offsets_of(sizes: Sequence[int], dilations: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Where the elements of a window lie, in row-major order."""
+    """Return the offsets of a window's elements, in row-major order."""
     places = (range(0, size * step, step) for size, step in zip(sizes, dilations, strict=True))
     return itertools.product(*places)
 
@@ -174,14 +174,14 @@ def offsets_of(sizes: Sequence[int], dilations: Sequence[int]) -> Iterator[tuple
 def folded_pieces(
     folding: Folding, pieces: Sequence[Pieces], strides: Sequence[int], shape: tuple[int, ...], *, start: bool
 ) -> list[ir.Value]:
-    """At each index i of `shape` the pieces' elements at i * stride + offset, folded in the order of the pieces.
+    """Combine shifted copies: at each index i of `shape` the pieces' elements at i * stride + offset, in order.
 
     Args:
         start: begins with the initial values, where they change anything.
     """
     rank, count = len(shape), len(folding.elements)
     # linalg takes a loop's extent from any dimension that it alone indexes: where an array is longer than the loop,
-    # one more loop of one turn is added to the index.
+    # one more loop of trip count 1 is added to the index.
     longer = any(_indexes_alone(piece, strides, shape, d) for piece in pieces for d in range(rank))
     loops = rank + longer
     inputs = [array for piece in pieces for array in piece.arrays]
@@ -226,15 +226,15 @@ def _map(piece: Pieces, strides: Sequence[int], shape: Sequence[int], loops: int
 def folded_in_loops(
     folding: Folding, window: Window, arrays: Sequence[ir.Value], shape: tuple[int, ...], *, start: bool = True
 ) -> list[ir.Value]:
-    """The windows of padded arrays, folded element after element.
+    """Reduce the windows of padded arrays in a loop nest over each window.
 
     Args:
-        start: begins with the initial values; without them the computation must be a known one.
+        start: begins with the initial values; without them the combiner must be a known one.
     """
     rank, count = len(shape), len(arrays)
     wide = [d for d, n in enumerate(window.sizes) if n > 1]
     inner = wide[-1] + 1
-    # Loops over the window stand outside those over dimensions that it does not reach into, which lie side by side.
+    # Loops over the window are outside of those over the inner, contiguous dimensions of window size 1.
     place = {d: d if d < inner else d + len(wide) for d in range(rank)}
     turn = {d: inner + i for i, d in enumerate(wide)}
     loops, extents = rank + len(wide), positions(window, shape)
@@ -249,7 +249,8 @@ def folded_in_loops(
     outputs = [
         Output(folding.type(e, extents), to_storage(v, e)) for v, e in zip(starts, folding.elements, strict=True)
     ]
-    # Where the window has one position in a longer array, the loop of one turn still tells that apart from its end.
+    # Where the window has one position in a longer array, the loop of trip count 1 is kept, so that linalg does not
+    # infer the window's extent from the array.
     kept = [place[d] for d in wide if extents[d] == 1 and shape[d] != window.reach[d]]
 
     def body(arguments: Sequence[ir.Value]) -> list[ir.Value]:

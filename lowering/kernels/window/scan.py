@@ -1,6 +1,6 @@
-"""Running scans: reductions of windows that reach from one end of a dimension to each of its elements.
+"""Inclusive scans (prefix sums): window reductions from one end of a dimension to each of its elements.
 
-So JAX writes cumulative sums, products and extremes: a window as large as the dimension, padded on one side.
+JAX writes cumulative sums, products and extremes so: a window as large as the dimension, padded on one side.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from stablexla.lowering.support.loops import mul as times
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import tensor_storage
 
-# Rows that lie side by side are scanned together, at most so many at a time.
+# Lines adjacent in memory are scanned together, at most this many at a time.
 PANEL = 1024
 C64 = BY_NAME["c64"]
-# Shorter scans of a computation that is not known are reductions of windows like others.
+# Shorter scans of an unknown combiner stay window reductions.
 LONG = 32
 
 
 @dataclass(frozen=True)
 class Axis:
-    """The dimension that a scan runs along, and whether from its end to its beginning."""
+    """The dimension of a scan, and its direction."""
 
     dimension: int
     backwards: bool
 
 
 def cumulative(window: Window, shape: tuple[int, ...]) -> Axis | None:
-    """The scan that the reduction of such windows is; None when it is none."""
+    """Match a window reduction that is a scan; return its axis, or None."""
     wide = [d for d, n in enumerate(window.sizes) if n > 1]
     if len(wide) != 1 or any(n != 1 for n in (*window.strides, *window.base_dilations, *window.window_dilations)):
         return None
@@ -63,13 +63,13 @@ def scan(
     axis: Axis,
     windows: Callable[[], Sequence[ir.Value]],
 ) -> Sequence[ir.Value]:
-    """The scan of arrays.
+    """Emit the inclusive scan of arrays.
 
-    Padding holds the initial value, so an element is folded with some copies of it. When these come to the same as one,
-    as they should, nothing is left of them but the scan's first value.
+    Padding holds the initial value, so an element is combined with several copies of it. If these combine to the
+    initial value, as for an identity, it is the scan's first value alone.
 
     Args:
-        windows: computes the same as a reduction of windows.
+        windows: computes the same as a window reduction.
     """
     if folding.keeps_start:
         return _scan(folding, arrays, shape, axis, start=True)
@@ -84,8 +84,10 @@ def scan(
 def _with_copies(
     folding: Folding, arrays: Sequence[ir.Value], shape: tuple[int, ...], axis: Axis
 ) -> Sequence[ir.Value]:
-    """A scan, and one more of the copies of the initial value that stand for padding: the other way round, since the
-    fewer elements a window has the more padding there is."""
+    """Emit a scan, combined with a scan of the initial value's copies in the padding.
+
+    The latter runs in the other direction, since the fewer elements a window has the more padding there is.
+    """
     types = [folding.type(e, shape) for e in folding.elements]
     starts = [fill(v, t) for v, t in zip(folding.starts, types, strict=True)]
     copies = _scan(folding, starts, shape, Axis(axis.dimension, not axis.backwards), start=False)
@@ -95,7 +97,7 @@ def _with_copies(
 
 
 def _keeps_start(folding: Folding) -> ir.Value:
-    """Whether folding the initial values with themselves leaves them as they are, bit by bit."""
+    """Emit whether the initial values combined with themselves are unchanged, bit by bit."""
     twice = folding.apply(folding.starts, folding.starts)
     same = arith.constant(ir.IntegerType.get_signless(1), 1)
     for one, other, element in zip(folding.starts, twice, folding.elements, strict=True):
@@ -120,7 +122,7 @@ def _bits(value: ir.Value, element: ElementType) -> list[ir.Value]:
 def _scan(
     folding: Folding, arrays: Sequence[ir.Value], shape: tuple[int, ...], axis: Axis, *, start: bool
 ) -> Sequence[ir.Value]:
-    """One pass over the arrays, seen as `outer` times `extent` rows of `inner` elements."""
+    """Emit the scan kernel: one pass over arrays of `outer` times `extent` rows of `inner` elements."""
     d = axis.dimension
     if _rounds(folding) and prod(shape[d + 1 :]) > 1:
         return _scan_turned(folding, arrays, shape, axis, start=start)
@@ -152,19 +154,19 @@ def _scan(
 
 
 def _rounds(folding: Folding) -> bool:
-    """Whether totals are rounded and no vectors are made of them: those have to be scanned along lines, by blocks."""
+    """Whether accumulators are rounded and not vectorized: such scans run along contiguous lines, by blocks."""
     return folding.elements[0].is_complex or (not folding.known and _free(folding))
 
 
 def _free(folding: Folding) -> bool:
-    """Whether parentheses may be put elsewhere: what has no rounding keeps its order even if it is not associative."""
+    """Whether the scan may be reassociated: unknown combiners without rounding stay sequential, associative or not."""
     return bool(folding.known) or all(e.is_float or e.is_complex for e in folding.elements)
 
 
 def _scan_turned(
     folding: Folding, arrays: Sequence[ir.Value], shape: tuple[int, ...], axis: Axis, *, start: bool
 ) -> Sequence[ir.Value]:
-    """The scan of arrays whose scanned dimension is moved to the end, and back again."""
+    """Emit a scan with its dimension transposed to the end, and back again."""
     d, rank = axis.dimension, len(shape)
     there = [*(i for i in range(rank) if i != d), d]
     back = [there.index(i) for i in range(rank)]
@@ -176,7 +178,7 @@ def _scan_turned(
 
 @dataclass(frozen=True)
 class _Writer:
-    """The loops of a scan."""
+    """Emitter of a scan's loop nest."""
 
     folding: Folding
     outer: int
@@ -186,7 +188,7 @@ class _Writer:
     start: bool
 
     def write(self, *operands: ir.Value) -> list[ir.Value]:
-        """The scanned arrays; `operands` are flat arrays, and initial values if there are some."""
+        """Emit the loop nest; return the scanned arrays. `operands` are flat arrays, and initial values if any."""
         number_of_arrays = len(self.folding.elements)
         arrays, starts = operands[:number_of_arrays], operands[number_of_arrays:]
         scan_rows = self._one_row if self.inner == 1 else self._rows
@@ -194,7 +196,7 @@ class _Writer:
         return count(0, self.outer, made, lambda o, *out: scan_rows(arrays, starts, o, out))
 
     def _place(self, outer: ir.Value, row: ir.Value, column: ir.Value | int) -> ir.Value:
-        """Where the row that comes as number `row` has an element."""
+        """Return the linear index of an element of the `row`-th row in scan order."""
         row = sub(number(self.extent - 1), row) if self.backwards else row
         return plus(times(plus(times(outer, self.extent), row), self.inner), column)
 
@@ -210,14 +212,14 @@ class _Writer:
 
     @cached_property
     def _wide(self) -> ElementType | None:
-        """The type that totals are carried in, if not their own: errors of a product are those of all its factors."""
+        """The wider accumulator type, if any: a product accumulates the errors of all its factors."""
         return BY_NAME["c128"] if self.folding.known == "multiply" and self.folding.elements[0] == C64 else None
 
     def _first(self, starts: Sequence[ir.Value], values: Sequence[ir.Value]) -> Sequence[ir.Value]:
         return self.folding.apply(starts, values) if self.start else values
 
     def _next(self, totals: Sequence[ir.Value], values: Sequence[ir.Value]) -> list[ir.Value]:
-        """The elements stay in their order, also backwards."""
+        """Combine the accumulators with the next values; the order of elements is kept, also backwards."""
         first, last = (values, totals) if self.backwards else (totals, values)
         if self._wide is not None:
             return [BINARY["multiply"](first[0], last[0], self._wide)]
@@ -232,7 +234,7 @@ class _Writer:
     def _one_row(
         self, arrays: Sequence[ir.Value], starts: Sequence[ir.Value], outer: ir.Value, out: Sequence[ir.Value]
     ) -> Sequence[ir.Value]:
-        """Totals are carried from element to element."""
+        """Scan a contiguous line; the accumulators are carried from element to element."""
 
         def place(row: ir.Value) -> ir.Value:
             return self._place(outer, row, 0)
@@ -249,7 +251,7 @@ class _Writer:
     def _rows(
         self, arrays: Sequence[ir.Value], starts: Sequence[ir.Value], outer: ir.Value, out: Sequence[ir.Value]
     ) -> Sequence[ir.Value]:
-        """Each row is made of the one before it, in panels whose last row stays in the cache."""
+        """Scan row by row: each is combined with the stored row before it, in panels whose last row stays in cache."""
 
         def panel(first: ir.Value, *out: ir.Value) -> Sequence[ir.Value]:
             stop = smaller(plus(first, PANEL), self.inner)

@@ -1,4 +1,4 @@
-"""select_and_scatter: each window of an array selects an element, and something is combined into that place."""
+"""select_and_scatter: each window of an array selects an element, at whose index a source element is combined."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stablexla.lowering.support.types import TensorType
 
 
 def scatter_selected(ctx: LoweringContext, x: ir.Value, source: ir.Value, start: ir.Value) -> Sequence[ir.Value]:
-    """The result of a select_and_scatter."""
+    """Emit a select_and_scatter."""
     source, start = _in_wider_type(ctx, source, 1), _in_wider_type(ctx, start, 2)
     if not ctx.result.rank:  # a window of the one element
         return ctx.inline_region(1, [start, source])
@@ -59,7 +59,7 @@ def scatter_selected(ctx: LoweringContext, x: ir.Value, source: ir.Value, start:
 
 
 def _direction(op: Any) -> str:
-    """The comparison of its two arguments, in order, that the selection is; else ""."""
+    """Match a selection that is one comparison of its two arguments, in order; return its direction, else ""."""
     block = op.regions[0].blocks[0]
     operations = [view.operation for view in block.operations]
     compare = operations[0]
@@ -71,7 +71,7 @@ def _direction(op: Any) -> str:
 
 
 def _in_wider_type(ctx: LoweringContext, value: ir.Value, place: int) -> ir.Value:
-    """An operand in the type that the result is combined in."""
+    """Promote an operand to the combiner's type."""
     type_, target = ctx.operand_types[place], ctx.result.element
     if type_.element == target:
         return value
@@ -81,13 +81,13 @@ def _in_wider_type(ctx: LoweringContext, value: ir.Value, place: int) -> ir.Valu
 
 @dataclass(frozen=True)
 class _Writer:
-    """The loops over all windows, and in each over its elements that are none of the padding's."""
+    """Emitter of the loop nest over all windows, and over the elements of each outside of the padding."""
 
     ctx: LoweringContext
     axes: list[Axis]
 
     def write(self, x: ir.Value, source: ir.Value, result: ir.Value) -> Sequence[ir.Value]:
-        """The result, with each element of the source combined into it in turn."""
+        """Emit the loop nest; return the result with each element of the source combined into it, in order."""
 
         def window(places: Sequence[ir.Value], result: ir.Value) -> Sequence[ir.Value]:
             at = _sum(mul(p, axis.position_step) for p, axis in zip(places, self.axes, strict=True))
@@ -101,7 +101,7 @@ class _Writer:
         return walk([], result)
 
     def _selected(self, x: ir.Value, places: Sequence[ir.Value]) -> ir.Value:
-        """Where in x the element of a window lies that is selected; -1 if all of the window is padding."""
+        """Return the index in x of the selected element of a window; -1 if the window is all padding."""
         firsts = [sub(mul(p, axis.stride), axis.low) for p, axis in zip(places, self.axes, strict=True)]
         element = self.ctx.operand_types[0].element
 
@@ -125,7 +125,7 @@ class _Writer:
         return walk(0, number(0), nothing)[1]
 
     def _combined(self, result: ir.Value, at: ir.Value, stored: ir.Value) -> ir.Value:
-        """The result with an element of the source combined into a place, if there is one."""
+        """Combine an element of the source into the result at an index, unless it is -1."""
         element = self.ctx.result.element
         place = larger(at, 0)
         old = tensor.extract(result, [place])
@@ -138,7 +138,7 @@ class _Writer:
 def _deeper(
     walk: Callable[..., Sequence[ir.Value]], dimension: int, at: ir.Value, step: int
 ) -> Callable[..., Sequence[ir.Value]]:
-    """The turn of a loop along one dimension of a window."""
+    """Return the loop body along one dimension of a window."""
     return lambda place, *carried: walk(dimension + 1, add(at, mul(place, step)), carried)
 
 

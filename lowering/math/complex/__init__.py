@@ -1,1 +1,1 @@
-"""TODO"""
+"""Complex arithmetic and elementary functions of complex numbers."""

@@ -1,7 +1,7 @@
-"""Arithmetic of complex numbers, on the real and imaginary parts, and the tables of all their functions.
+"""Complex arithmetic on real and imaginary parts, and the tables of all complex functions.
 
 Every function but sums and products is computed in f64 and rounded once, also for c64. Special values follow C99
-(Annex G); where that has none, XLA:CPU. The elementary functions are in complex_functions.py and complex_power.py.
+(Annex G); where that has none, XLA:CPU. The elementary functions are in functions.py, inverse.py and power.py.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Binary = Callable[[ir.Value, ir.Value, ElementType], ir.Value]
 
 UNARY: dict[str, Unary] = {}
 BINARY: dict[str, Binary] = {}
-# Functions that StableHLO has no operation for, by the names of CHLO's composites.
+# Functions without an operation of StableHLO, by the names of CHLO's composites.
 COMPOSITES: dict[str, Unary] = {}
 
-# Beyond these a square of f64 overflows, or loses bits; SCALE brings numbers beyond them back.
+# Beyond these a square of f64 overflows, or loses bits; SCALE scales numbers beyond them back.
 LARGE, SMALL, SCALE_EXPONENT = 2.0**500, 2.0**-480, 600
 SCALE = 2.0**SCALE_EXPONENT
 
@@ -50,7 +50,7 @@ class Complex:
     wide: bool
 
     def of(self, re: Real, im: Real) -> Complex:
-        """Another number of the same range."""
+        """Return another number of the same range."""
         return Complex(re, im, self.wide)
 
     def scaled(self, factor: Real | float) -> Complex:
@@ -63,11 +63,11 @@ class Complex:
         return (abs(self.re) < inf) & (abs(self.im) < inf)
 
     def is_infinite(self) -> Mask:
-        """One part at least is infinite; the other may be NaN."""
+        """Whether at least one part is infinite; the other may be NaN."""
         return abs(self.re).equals(inf) | abs(self.im).equals(inf)
 
     def larger(self) -> Real:
-        """The larger of the parts' absolute values; that of the real part where the imaginary part is NaN."""
+        """Return the larger of the parts' absolute values; that of the real part where the imaginary part is NaN."""
         re, im = abs(self.re), abs(self.im)
         return select(im > re, im, re)
 
@@ -86,12 +86,12 @@ def _split(values: Sequence[ir.Value]) -> list[Complex]:
 
 
 def create(re: ir.Value, im: ir.Value) -> ir.Value:
-    """The complex number of these parts."""
+    """Return the complex number of these parts."""
     return complex.create_(ir.ComplexType.get(re.type), re, im)
 
 
 def _in_double(function: Callable[..., Complex | Real]) -> Callable[..., ir.Value]:
-    """A function of complex numbers as one of MLIR values, computed in f64."""
+    """Wrap a function of complex numbers as one of MLIR values, computed in f64."""
 
     def emit(*values_and_element: Any) -> ir.Value:
         numbers = _split(values_and_element[:-1])
@@ -105,7 +105,7 @@ def _in_double(function: Callable[..., Complex | Real]) -> Callable[..., ir.Valu
 
 
 def _as_it_is(function: Callable[..., Complex]) -> Callable[..., ir.Value]:
-    """A function of complex numbers as one of MLIR values, computed in the type of their parts."""
+    """Wrap a function of complex numbers as one of MLIR values, computed in the type of their parts."""
 
     def emit(*values_and_element: Any) -> ir.Value:
         result = function(*_split(values_and_element[:-1]))
@@ -115,7 +115,7 @@ def _as_it_is(function: Callable[..., Complex]) -> Callable[..., ir.Value]:
 
 
 def unary_function(name: str, table: dict[str, Unary] = UNARY) -> Callable[[Function], Function]:
-    """Enters a function of one complex number, computed in f64, in a table."""
+    """Register a function of one complex number, computed in f64, in a table."""
 
     def register(function: Function) -> Function:
         table[name] = _in_double(function)
@@ -125,7 +125,7 @@ def unary_function(name: str, table: dict[str, Unary] = UNARY) -> Callable[[Func
 
 
 def binary_function(name: str) -> Callable[[Function], Function]:
-    """Enters a function of two complex numbers, computed in f64."""
+    """Register a function of two complex numbers, computed in f64."""
 
     def register(function: Function) -> Function:
         BINARY[name] = _in_double(function)
@@ -138,7 +138,7 @@ def binary_function(name: str) -> Callable[[Function], Function]:
 
 
 def multiply(x: Complex, y: Complex) -> Complex:
-    """The schoolbook product, as XLA has it: an infinity times a finite number may hold NaN."""
+    """The textbook product, as in XLA: an infinity times a finite number may hold NaN."""
     return x.of(x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re)
 
 
@@ -156,18 +156,18 @@ def compare(x: ir.Value, y: ir.Value, direction: str) -> ir.Value:
 
 
 def _greater(x: Complex, y: Complex) -> Mask:
-    """x comes after y: by the real parts, and where they are equal by the imaginary ones."""
+    """Whether x > y in lexicographic order of real and imaginary parts."""
     return (x.re > y.re) | (x.re.equals(y.re) & (x.im > y.im))
 
 
 def maximum(x: Complex, y: Complex) -> Complex:
-    """The later of the two in lexicographic order; y where they are not ordered."""
+    """The larger of the two in lexicographic order; y where they are not ordered."""
     later = _greater(x, y)
     return x.of(select(later, x.re, y.re), select(later, x.im, y.im))
 
 
 def minimum(x: Complex, y: Complex) -> Complex:
-    """The earlier of the two in lexicographic order; y where they are not ordered."""
+    """The smaller of the two in lexicographic order; y where they are not ordered."""
     earlier = _greater(y, x)
     return x.of(select(earlier, x.re, y.re), select(earlier, x.im, y.im))
 
@@ -195,7 +195,7 @@ def _divide_plain(x: Complex, y: Complex) -> Complex:
 
 
 def _divide_scaled(x: Complex, y: Complex) -> Complex:
-    """The quotient of both scaled to about 1; what it is scaled back by may lie outside of f64's range."""
+    """Divide with both scaled to about 1; the factor that scales the quotient back may overflow f64."""
     up, down = exponent_of(x.larger()), exponent_of(y.larger())
     zero = up.format.integer(0)
     quotient = _divide_plain(x.scaled(power_of_two(zero - up)), y.scaled(power_of_two(zero - down)))
@@ -205,7 +205,7 @@ def _divide_scaled(x: Complex, y: Complex) -> Complex:
 
 
 def exponent_of(x: Real) -> Integer:
-    """The exponent of a positive f64; that of a neighbour where its reciprocal power of two were no normal number."""
+    """Return the exponent of a positive f64, clamped so that its reciprocal power of two is a normal number."""
     biased = x.bits() >> x.format.layout.fraction_bits
     low = select_integer(biased.compare("slt", 1), 1, biased)
     return select_integer(low.compare("sgt", 2045), 2045, low) - x.format.layout.bias
@@ -219,7 +219,7 @@ def _sum_of_products(a: Real, b: Real, c: Real, d: Real) -> Real:
 
 
 def _recover_quotient(x: Complex, y: Complex, lost: Mask, re: Real, im: Real) -> list[Real]:
-    """Annex G: what was computed as NaN + NaN i may be an infinity or a zero."""
+    """Recover infinities and zeros from a quotient computed as NaN + NaN i, by Annex G."""
     infinity = x.re.format.real(inf)
     by_zero = y.is_zero() & ~(x.re.is_nan() & x.im.is_nan())
     infinite_x, infinite_y = x.is_infinite() & y.is_finite(), y.is_infinite() & x.is_finite()
@@ -234,7 +234,7 @@ def _recover_quotient(x: Complex, y: Complex, lost: Mask, re: Real, im: Real) ->
 
 
 def _direction(x: Complex, where: Mask) -> tuple[Real, Real]:
-    """The parts, and where the mask holds (in infinities) 1 for an infinite and 0 for a finite part."""
+    """Return the parts; where the mask holds (in infinities) 1 for an infinite and 0 for a finite part."""
 
     def part(value: Real) -> Real:
         unit = select(abs(value).equals(inf), value.format.real(1.0), 0.0)
@@ -244,7 +244,7 @@ def _direction(x: Complex, where: Mask) -> tuple[Real, Real]:
 
 
 def half_abs(x: Complex) -> Real:
-    """|x| / 2, which does not overflow; infinite when a part is."""
+    """|x| / 2 (hypot), which does not overflow; infinite when a part is."""
     if not x.wide:
         half = x.re.fma(x.re, x.im * x.im).sqrt() * 0.5
     else:
@@ -255,7 +255,7 @@ def half_abs(x: Complex) -> Real:
 
 
 def scale_of_squares(x: Complex) -> tuple[Real, Real]:
-    """A power of two that makes the squares of both parts harmless, and its inverse."""
+    """Return a power of two that keeps the squares of both parts from overflow and underflow, and its inverse."""
     larger = x.larger()
     large, small = larger > LARGE, larger < SMALL
     one = larger.format.real(1.0)
@@ -265,7 +265,7 @@ def scale_of_squares(x: Complex) -> tuple[Real, Real]:
 
 @unary_function("abs")
 def abs_(x: Complex) -> Real:
-    """The distance from 0; infinite when a part is, whatever the other part."""
+    """The absolute value (hypot); infinite when a part is, whatever the other part."""
     if not x.wide:
         return select(x.is_infinite(), inf, x.re.fma(x.re, x.im * x.im).sqrt())
     return half_abs(x) * 2.0

@@ -1,6 +1,6 @@
 """Elementary functions of complex numbers: roots, exponentials, logarithms, trigonometric and hyperbolic functions.
 
-They are computed in f64 on the parts. The functions of the parts are `math` operations, which others expand.
+They are computed in f64 on the parts. The functions of the parts are `math` operations, which `expand_math` expands.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from stablexla.lowering.math.complex.arithmetic import (
 )
 from stablexla.lowering.math.values import Mask, Real, select, two_product, two_sum
 
-# Where the exponential of f64 nears an overflow or a denormal it is taken as the square of a root.
+# Beyond this exp in f64 is near overflow or denormals, and is computed as a square: exp(x / 2)^2.
 LARGE_EXPONENT = 700.0
 
 
 def call(name: str, *operands: Real) -> Real:
-    """A function of reals from the `math` dialect."""
+    """Emit a function of reals from the `math` dialect."""
     format = operands[0].format
     values = [v.ssa for v in operands]
     return Real(format, ir.Operation.create(f"math.{name}", results=[format.real_type], operands=values).result)
@@ -40,7 +40,7 @@ def call(name: str, *operands: Real) -> Real:
 
 
 def _scaled_up(x: Complex) -> tuple[Complex, Mask | None]:
-    """x, and where its parts are so small that halving them loses bits, x times SCALE."""
+    """Scale x by SCALE where its parts are so small that halving them loses bits."""
     if not x.wide:
         return x, None
     small = x.larger() < SMALL
@@ -48,7 +48,7 @@ def _scaled_up(x: Complex) -> tuple[Complex, Mask | None]:
 
 
 def _root(x: Complex, half: Real) -> Complex:
-    """The square root of x, given |x| / 2: the larger part first, the other by division, so that nothing cancels."""
+    """Square root of x, given |x| / 2: the larger part first, the other by division, without cancellation."""
     larger = abs(x.re).fma(0.5, half).sqrt()
     smaller = select(larger.equals(0.0), larger, abs(x.im) / (larger * 2.0))
     right = x.re >= 0.0
@@ -59,7 +59,7 @@ def _root(x: Complex, half: Real) -> Complex:
 
 @unary_function("sqrt")
 def sqrt(x: Complex) -> Complex:
-    """The root in the right half plane; on the cut its imaginary part has the sign of x's."""
+    """Principal square root, in the right half plane; on the branch cut its imaginary part has the sign of x's."""
     near, small = _scaled_up(x)
     root = _root(near, half_abs(near))
     if small is not None:
@@ -92,7 +92,7 @@ def rsqrt(x: Complex) -> Complex:
 
 @unary_function("cbrt")
 def cbrt(x: Complex) -> Complex:
-    """The third root of the principal branch: its angle is a third of x's."""
+    """Principal cube root: its angle is a third of x's."""
     near, small = _scaled_up(x)
     radius = call("cbrt", half_abs(near)) * 2.0 ** (1 / 3)
     if small is not None:
@@ -105,7 +105,7 @@ def cbrt(x: Complex) -> Complex:
 
 
 def _rotate(angle: Real, radius: Real, again: Real | None) -> tuple[Real, Real]:
-    """Radius times cos and sin of the angle; a zero angle stays what it is. `again` is a second factor."""
+    """Return radius times cos and sin of the angle; a zero angle keeps its sign. `again` is a second factor."""
     re, im = call("cos", angle) * radius, call("sin", angle) * radius
     if again is not None:
         re, im = re * again, im * again
@@ -144,7 +144,7 @@ def logistic(x: Complex) -> Complex:
     """1 / (1 + exp(-x)) = (exp(re) + cos im + i sin im) / (4 (sinh(re / 2)^2 + cos(im / 2)^2))."""
     sinh, cos = call("sinh", x.re * 0.5), call("cos", x.im * 0.5)
     norm = sinh.fma(sinh, cos * cos) * 4.0
-    # exp(re) + cos im as (exp(re) - 1) + (1 + cos im), which does not cancel near the poles
+    # exp(re) + cos im as (exp(re) - 1) + (1 + cos im), without cancellation near the poles
     re = cos.fma(cos * 2.0, call("expm1", x.re)) / norm
     im = call("sin", x.im) / norm
     # Far out only the first term of the series in exp(-|re|) counts, and the formula overflows.
@@ -156,7 +156,7 @@ def logistic(x: Complex) -> Complex:
 
 
 def _log_abs(x: Real, y: Real, below: Real, wide: bool) -> Real:
-    """log |x + i y|, given also x - 1 without error where |x + i y| is near 1: there log1p(|x + i y|^2 - 1) / 2."""
+    """log |x + i y|, given also the exact x - 1 where |x + i y| is near 1: there log1p(|x + i y|^2 - 1) / 2."""
     number = Complex(x, y, wide)
     offset = x.format.real(0.0)
     if wide:
@@ -169,14 +169,14 @@ def _log_abs(x: Real, y: Real, below: Real, wide: bool) -> Real:
     square = number.re.fma(number.re, number.im * number.im)
     near = (square > 0.5) & (square < 3.0)
     if wide:
-        near = near & ~(large | small)  # not what scaling brought there
+        near = near & ~(large | small)  # not numbers that are near 1 by scaling
     by_log = call("log", square).fma(0.5, offset)
     by_log1p = call("log1p", _square_minus_one(below, y)) * 0.5
     return select(number.is_infinite(), inf, select(near, by_log1p, by_log))
 
 
 def _square_minus_one(a: Real, b: Real) -> Real:
-    """(1 + a)^2 + b^2 - 1 = 2 a + a^2 + b^2, summed in twice the precision because it may cancel."""
+    """(1 + a)^2 + b^2 - 1 = 2 a + a^2 + b^2, summed in double-double precision because it may cancel."""
     square, other = two_product(a, a), two_product(b, b)
     first = two_sum(a * 2.0, square.high)
     second = two_sum(first.high, other.high)
@@ -194,7 +194,7 @@ def logarithm(x: Complex) -> Complex:
 
 @unary_function("log_plus_one")
 def log_plus_one(x: Complex) -> Complex:
-    """log(1 + x), where adding 1 loses nothing."""
+    """log(1 + x), where adding 1 loses no bits."""
     shifted = x.re + 1.0
     return x.of(_log_abs(shifted, x.im, x.re, x.wide), call("atan2", x.im, shifted))
 
@@ -212,7 +212,7 @@ def atan2(y: Complex, x: Complex) -> Complex:
 
 
 def _cosh_sinh(x: Real, wide: bool) -> tuple[Real, Real, Real | None]:
-    """cosh and sinh, and what both have to be multiplied with at the very end so that nothing overflows early."""
+    """Return cosh and sinh, and a final factor of both that prevents premature overflow."""
     if not wide:
         return call("cosh", x), call("sinh", x), None
     large = abs(x) > LARGE_EXPONENT
@@ -249,7 +249,7 @@ def cosine(x: Complex) -> Complex:
 
 @unary_function("tanh")
 def tanh(x: Complex) -> Complex:
-    """(sinh re cosh re + i sin im cos im) / (sinh(re)^2 + cos(im)^2), where no sum cancels."""
+    """(sinh re cosh re + i sin im cos im) / (sinh(re)^2 + cos(im)^2), without cancellation."""
     sinh = call("sinh", x.re)
     sin, cos = call("sin", x.im), call("cos", x.im)
     norm = sinh.fma(sinh, cos * cos)

@@ -1,8 +1,8 @@
-"""Inverse trigonometric and hyperbolic functions of complex numbers, after Kahan: no sum cancels.
+"""Inverse trigonometric and hyperbolic functions of complex numbers, after Kahan, without cancellation.
 
-The sign of a zero says on which side of a branch cut a number is.
+The sign of a zero selects the side of a branch cut.
 
-They are CHLO's composites; their decompositions there would take -0 for +0.
+They are CHLO's composites, whose decompositions take -0 for +0.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from stablexla.lowering.math.complex.arithmetic import COMPOSITES, LARGE, Comple
 from stablexla.lowering.math.complex.functions import call, logarithm, sqrt
 from stablexla.lowering.math.values import Mask, Real, select
 
-# So near to 1 the distance from it decides alone.
+# This near to 1 only the distance from 1 matters.
 NEAR = 2.0**-40
 
 
 @dataclass(frozen=True)
 class _Roots:
-    """What asin and acos of a number are made of: the roots of 1 - x and 1 + x, and what holds far out."""
+    """Intermediate values of asin and acos: the roots of 1 - x and 1 + x, and the values for large x."""
 
     less: Complex
     more: Complex
@@ -29,7 +29,7 @@ class _Roots:
 
 
 def _roots(x: Complex) -> _Roots:
-    """Far out x^2 would overflow; there asin and acos are made of log(2 |x|) and the angle of x."""
+    """Return the intermediate values; where x^2 would overflow, log(2 |x|) and the angle of x replace the roots."""
     one = x.re.format.real(1.0)
     less, more = sqrt(x.of(one - x.re, -x.im)), sqrt(x.of(x.re + 1.0, x.im))
     far = (x.larger() > LARGE) | x.is_infinite()
@@ -65,7 +65,7 @@ def asinh(x: Complex) -> Complex:
 
 @unary_function("chlo.acosh", COMPOSITES)
 def acosh(x: Complex) -> Complex:
-    """acos, turned into the right half plane."""
+    """acos, rotated into the right half plane."""
     angle = acos(x)
     return x.of(abs(angle.im), angle.re.with_sign_of(x.im))
 

@@ -1,6 +1,6 @@
-"""Powers of complex numbers, exp(y log x). For c128 the logarithm is a pair: its absolute error makes a relative one.
+"""Complex power exp(y log x). For c128 the logarithm is double-double: its absolute error is the power's relative one.
 
-For c64 the power is computed in f64 as those of complex_functions.py are, and needs no pairs.
+For c64 the power is computed in f64 like the functions of functions.py, and needs no pairs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _power_pair(x: Complex, y: Complex) -> Complex:
     radial = _difference(y.re, size, y.im, angle, real)
     angular = _difference(y.re, angle, -y.im, size, real)
     whole = exponential(x.of(radial.high, angular.high))
-    # What the low parts add: exp(a + b) = exp(a) (1 + b), for b that is small.
+    # The low parts: exp(a + b) = exp(a) (1 + b), for small b.
     re = whole.re + (whole.re * radial.low - whole.im * angular.low)
     im = whole.im + (whole.im * radial.low + whole.re * angular.low)
     settled = (abs(re) < inf) & (abs(im) < inf)
@@ -94,7 +94,7 @@ def _difference(a: Real, x: Pair, b: Real, y: Pair, alone: Mask) -> Pair:
 
 
 def _log_pair(x: Complex) -> tuple[Pair, Pair]:
-    """log |x| and the angle, of a finite x that is not 0."""
+    """Return log |x| and the angle of a finite x other than 0."""
     exponent = exponent_of(x.larger())
     near = x.scaled(power_of_two(exponent.format.integer(0) - exponent))
     re, im = two_product(near.re, near.re), two_product(near.im, near.im)
@@ -108,7 +108,7 @@ def _log_pair(x: Complex) -> tuple[Pair, Pair]:
 
 
 def _angle(x: Complex) -> Pair:
-    """The angle of a number of ordinary size."""
+    """Return the angle of a number without overflow or underflow of its parts."""
     a, b = abs(x.re), abs(x.im)
     steep = b > a
     angle = _first_octant(select(steep, b, a), select(steep, a, b))
@@ -123,7 +123,7 @@ def _angle(x: Complex) -> Pair:
 
 
 def _first_octant(bottom: Real, top: Real) -> Pair:
-    """atan(top / bottom), 0 <= top <= bottom: that of k / 8 nearby, and a series for what is left."""
+    """atan(top / bottom) for 0 <= top <= bottom: a table value atan(k / 8), and a series for the remainder."""
     places = (top / bottom).fma(_STEPS, 0.5).floor()
     step = places * (1 / _STEPS)
     across, along = two_product(bottom, step), two_product(top, step)

@@ -1,4 +1,4 @@
-"""What a custom call says about itself: how it is to be called, and the attributes that the callee gets.
+"""Attributes of a custom call: its API version, and the attributes that are passed to the callee.
 
 JAX writes the attributes of typed calls beside the operation's own, as `mhlo.backend_config` with the API version 1.
 """
@@ -24,7 +24,7 @@ NAMES = {
 
 
 def api_version(ctx: LoweringContext) -> int:
-    """By which of XLA's conventions the callee is called."""
+    """Return the version of XLA's custom-call convention by which the callee is called."""
     if _dictionary(ctx) is not None:
         return TYPED_FFI
     version = int(ctx.attributes["api_version"]) if "api_version" in ctx.attributes else ORIGINAL
@@ -32,13 +32,13 @@ def api_version(ctx: LoweringContext) -> int:
 
 
 def attributes_of_call(ctx: LoweringContext) -> dict[str, Any]:
-    """The attributes by their names, as plain values."""
+    """Return the call's attributes by name, as plain Python values."""
     found = _dictionary(ctx)
     return {} if found is None else dict(plain(found))
 
 
 def keywords_of_call(ctx: LoweringContext) -> str:
-    """What a Python function gets by keyword, as the text of a dictionary attribute."""
+    """Return a Python callee's keyword arguments, as the text of a dictionary attribute."""
     found = _dictionary(ctx)
     if found is not None:
         return str(found)

@@ -1,4 +1,4 @@
-"""Lowering of composites that need not be decomposed: CHLO's elementary functions, which have expansions of their own.
+"""Lowering of composites that are not decomposed: CHLO's elementary functions, which have expansions of their own.
 
 Their decompositions are polynomials written in StableHLO, of lower accuracy and several times the operations.
 """
@@ -27,7 +27,7 @@ from stablexla.lowering.support.scalars import cmpf, cmpi
 from stablexla.lowering.support.storage import constant, from_storage, narrow, to_storage, widen
 from stablexla.lowering.support.types import value_type
 
-# They enter what they have in the tables of complex_math.
+# Imported for their effect: they register their functions in the tables of lowering.math.complex.
 COMPLEX = (complex_functions, complex_inverse)
 
 FUNCTIONS = {
@@ -48,7 +48,7 @@ FUNCTIONS = {
 
 @lowers("stablehlo.composite")
 def composite(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
-    """By the kernel that is registered for it."""
+    """Lower a composite by the kernel registered under its name."""
     kernel = kernel_of(ctx.op)
     if kernel is None:
         name, _ = name_and_version(ctx.op)
@@ -58,7 +58,7 @@ def composite(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
 
 
 def call_of_host(name: str, version: int, ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
-    """A call of the Python function that is registered for a composite."""
+    """Emit a call of the Python function that is registered for a composite."""
     attributes = str(ctx.attributes["composite_attributes"]) if "composite_attributes" in ctx.attributes else "{}"
     types = ctx.operand_types, ctx.result_types
     return host_call(
@@ -77,7 +77,7 @@ def _is_float_or_complex(element: ElementType) -> bool:
 @composite_kernel(*complex_math.COMPOSITES, accepts=_is_float_or_complex)
 @composite_kernel(*(name for name in FUNCTIONS if name not in complex_math.COMPOSITES), accepts=_is_float)
 def elementary_function(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """The function of each element, computed in f32 or wider."""
+    """The elementary function of each element, computed in f32 or wider."""
     return _elementary(ctx, hlo_ir.StringAttr(ctx.attributes["name"]).value, x)
 
 
@@ -96,7 +96,7 @@ def _is_below_16_bits(element: ElementType) -> bool:
 
 @composite_kernel("chlo.next_after", accepts=_is_below_16_bits)
 def next_after(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
-    """The neighbour of each element toward another, by its bits.
+    """The next representable value after each element of x toward y, by its bit pattern.
 
     MLIR's legalization takes each type for one of IEEE-754: it reads 6 bits as an integer that StableHLO does not have,
     and knows neither types without a negative zero nor the one without a sign.
@@ -119,7 +119,7 @@ def next_after(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]
 
 
 def _step_signed(x: ir.Value, y: ir.Value, from_: ir.Value, to: ir.Value, sign: int) -> ir.Value:
-    """The bits of x's neighbour toward y: magnitudes follow one another as the integers do; zero has two neighbours."""
+    """Step the bit pattern of x toward y: magnitudes are ordered as the integers are; zero has two neighbours."""
     one, zero = constant(from_.type, 1), constant(x.type, 0)
     away = cmpi("eq", cmpf("OGT", y, x), cmpf("OGT", x, zero))
     stepped = arith.select(away, arith.addi(from_, one), arith.subi(from_, one))
@@ -128,7 +128,7 @@ def _step_signed(x: ir.Value, y: ir.Value, from_: ir.Value, to: ir.Value, sign: 
 
 
 def _step_unsigned(x: ir.Value, y: ir.Value, from_: ir.Value, to: ir.Value, sign: int) -> ir.Value:
-    """The same where all numbers are positive."""
+    """Step the bit pattern of x toward y in a type without a sign bit."""
     one = constant(from_.type, 1)
     return arith.select(cmpf("OGT", y, x), arith.addi(from_, one), arith.subi(from_, one))
 
@@ -143,7 +143,7 @@ def _from_bits(bits: ir.Value, element: ElementType) -> ir.Value:
 
 
 def _older_name(name: str, ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """A function that came into CHLO from another dialect, whose name it has in older programs."""
+    """Lower an elementary function under the name that it had in another dialect before it came into CHLO."""
     of_complex = ctx.result.element.is_complex and name in complex_math.COMPOSITES
     if ctx.operand_types != [ctx.result] or not (of_complex or ctx.result.element.is_float):
         raise ctx.unsupported(f"{name} takes an array of floats and gives one of its type")

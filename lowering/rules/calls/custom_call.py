@@ -1,4 +1,4 @@
-"""Lowering of custom calls: by the target that is registered under their name when they are compiled."""
+"""Lowering of custom calls, by the call target that is registered under their name at compile time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from stablexla.lowering.support.registry import Rule, lowers
 from stablexla.lowering.support.types import is_token
 
 ARGUMENTS, RESULT = "stablexla.arguments", "stablexla.result"
-"""On a custom call: the shapes of its arguments and of its result where there are tuples that the types do not show."""
+"""Attributes of a custom call: the shapes of its arguments and of its result, for tuples that the types do not show."""
 
 FUNCTION, C, FFI = "function", "c", "ffi"
-"""What is called: a Python function, a C function, or a handler of XLA's foreign function interface."""
+"""Kinds of callees: a Python function, a C function, or a handler of XLA's foreign function interface."""
 
 OPERATIONS: dict[str, Rule] = {}
-"""Rules for operations of other dialects, which come as custom calls of their names."""
+"""Rules for operations of other dialects, which programs hold as custom calls of their names."""
 
 
 def operation_call(name: str) -> Callable[[Rule], Rule]:
-    """Registers the rule for custom calls of that name."""
+    """Register the decorated rule for custom calls of that name."""
 
     def register(rule: Rule) -> Rule:
         assert name not in OPERATIONS, f"two rules for calls of {name}"
@@ -41,7 +41,7 @@ def operation_call(name: str) -> Callable[[Rule], Rule]:
 
 @lowers("stablehlo.custom_call")
 def custom_call(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
-    """A call of a registered function, or what an operation of that name does; tokens follow the call."""
+    """Lower a custom call to a call of a registered function, or by an operation's rule; tokens follow the call."""
     name = str(hlo_ir.StringAttr(ctx.attributes["call_target_name"]).value)
     target = registered(name)
     if target is not None:
@@ -55,7 +55,7 @@ def custom_call(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]
 
 
 def _call_of_target(ctx: LoweringContext, target: CustomCallTarget, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """A Python function gets arrays, whose layout says nothing to it; others get memory."""
+    """Emit the call: a Python function gets arrays, whatever their layout; other callees get memory."""
     what = _convention(ctx, target)
     gives = [not is_token(v.type) for v in ctx.op.results]
     takes = [not is_token(v.type) for v in ctx.op.operands]
@@ -83,7 +83,7 @@ def _call_of_target(ctx: LoweringContext, target: CustomCallTarget, operands: Se
 
 
 def _tree(ctx: LoweringContext, key: str, types: Sequence[TensorType], *, tuple_of_one: bool = False) -> str:
-    """The shape that holds these arrays, tokens left out: as it is noted, or else a flat tuple, or the only one."""
+    """Return the tuple tree of these arrays without tokens: as noted, else a flat tuple, or the single shape."""
     if key in ctx.attributes:
         return str(Shape.parse(hlo_ir.StringAttr(ctx.attributes[key]).value).without_tokens())
     shapes = [Shape(t.element.name, t.shape) for t in types]
@@ -91,7 +91,7 @@ def _tree(ctx: LoweringContext, key: str, types: Sequence[TensorType], *, tuple_
 
 
 def _convention(ctx: LoweringContext, target: CustomCallTarget) -> str:
-    """How a target is called.
+    """Return the calling convention of a target.
 
     Raises:
         UnsupportedError: a C function that is none of the kind that the call asks for.
@@ -112,7 +112,7 @@ def _convention(ctx: LoweringContext, target: CustomCallTarget) -> str:
 
 
 def _sides(ctx: LoweringContext, in_memory: bool) -> tuple[list[Layout], list[Layout]]:
-    """How the operands and results lie in memory, tokens among them."""
+    """Return the memory layouts of operands and results, tokens included."""
     if not in_memory:
         return [row_major(t) for t in ctx.operand_types], [row_major(t) for t in ctx.result_types]
     return layouts_of(ctx, OPERANDS, ctx.operand_types), layouts_of(ctx, RESULTS, ctx.result_types)
@@ -121,7 +121,7 @@ def _sides(ctx: LoweringContext, in_memory: bool) -> tuple[list[Layout], list[La
 def _aliases(
     ctx: LoweringContext, takes: list[bool], gives: list[bool], inputs: list[Layout], outputs: list[Layout]
 ) -> list[tuple[int, int]]:
-    """Pairs (result, operand) that begin with the same elements, numbered without tokens."""
+    """Return the aliases: pairs (result, operand) that begin with the same elements, numbered without tokens."""
     if "output_operand_aliases" not in ctx.attributes:
         return []
     pairs = []

@@ -1,6 +1,6 @@
-"""Kernels that are done outside of generated code: by a C function, or by a function of the host.
+"""Kernels that run outside of generated code: a C function, or a function of the host.
 
-Their bodies on tensors say nothing but the types; all that a target must know is in their configuration.
+Their bodies on tensors state only the types; the configuration holds all that a target must know.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def host_call(
     effect: bool,
     **config: object,
 ) -> list[ir.Value]:
-    """A call of what `what` says, with these arrays, which gives those.
+    """Emit a kernel that calls a C function or a handler of the host with these operands.
 
     Args:
         what: "c" for a C function, else which of the host's handlers.
@@ -58,7 +58,7 @@ def host_call(
 
 
 def in_main() -> bool:
-    """Whether what is lowered stands in main, at most inside control flow: only there can the host be called."""
+    """Whether the insertion point is in main, at most inside control flow: only there can the host be called."""
     op = ir.InsertionPoint.current.block.owner.operation
     while op.name != "func.func":
         if op.name.startswith("linalg."):
@@ -68,13 +68,13 @@ def in_main() -> bool:
 
 
 def as_array(value: ir.Value, type_: TensorType) -> ir.Value:
-    """An operand as it lies in memory."""
+    """Return an operand in storage form, as it lies in memory."""
     if type_.rank:
         return value
     return tensor.from_elements(tensor_storage(type_), [to_storage(value, type_.element)])
 
 
 def unknown(type_: TensorType) -> ir.Value:
-    """What an operation gives whose work is done elsewhere."""
+    """Return a placeholder result for an operation that is computed elsewhere."""
     made = tensor.empty(type_.shape, storage_type(type_.element))
     return made if type_.rank else from_storage(tensor.extract(made, []), type_.element)

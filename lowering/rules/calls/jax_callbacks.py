@@ -1,6 +1,6 @@
-"""Python callbacks of JAX that nobody bound: the program says only the number of the function.
+"""Rejects unbound Python callbacks of JAX: the program holds only the number of the function.
 
-What JAX has traced in this process is bound to its functions before it comes here (`stablexla.interop.jax`).
+Programs that JAX traced in this process have their callbacks bound before lowering (`stablexla.interop.jax`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from stablexla.lowering.rules.calls.custom_call import operation_call
 from stablexla.lowering.support.context import LoweringContext, place_of
 
 CALLBACKS = ("xla_ffi_partitioned_python_cpu_callback", "xla_ffi_python_cpu_callback", "xla_python_cpu_callback")
-"""What JAX calls Python functions by."""
+"""Targets of JAX's custom calls of Python functions."""
 
 
 def unbound(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:
-    """Raises UnsupportedError."""
+    """Raise UnsupportedError."""
     name = str(hlo_ir.StringAttr(ctx.attributes["call_target_name"]).value)
     raise UnsupportedError(
         f"{name!r} calls a Python function, and which one only the process knows that traced the program in JAX"

@@ -1,6 +1,6 @@
-"""Lowering of custom calls that JAX makes besides those of LAPACK: top-k, assertions, and linear algebra as on TPUs.
+"""Lowering of JAX's custom calls other than LAPACK's: top-k, shape assertions, and TPU linear algebra.
 
-The latter come in programs that were exported for another platform; LAPACK computes the same.
+The last are found in programs that were exported for another platform; LAPACK computes the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHAPE_ASSERTION = "shape_assertion"
 
 @operation_call("AllocateBuffer")
 def allocate_buffer(ctx: LoweringContext) -> list[ir.Value]:
-    """An array whose contents nobody relies on."""
+    """An array of undefined contents."""
     return [zeros(t) for t in ctx.result_types]
 
 
@@ -47,7 +47,7 @@ def allocate_buffer(ctx: LoweringContext) -> list[ir.Value]:
 
 @operation_call("ApproxTopK")
 def approx_top_k(ctx: LoweringContext, x: ir.Value, places: ir.Value, *_: ir.Value) -> list[ir.Value]:
-    """The best elements along a dimension and where they stood: exactly those, which is as good as any recall."""
+    """The top-k elements along a dimension and their indices; computed exactly, which satisfies any recall."""
     source, attributes = ctx.operand_types[0], attributes_of_call(ctx)
     along = int(attributes["reduction_dim"]) % source.rank
     if not _counts(ctx.op.operands[1], along) or not has_keys(source.element):
@@ -62,7 +62,7 @@ def approx_top_k(ctx: LoweringContext, x: ir.Value, places: ir.Value, *_: ir.Val
 
 
 def _counts(value: hlo_ir.Value, along: int) -> bool:
-    """Whether the elements of an array are their own places along a dimension, in s32."""
+    """Whether an array is an s32 iota along a dimension."""
     maker = value.owner
     if not isinstance(maker, hlo_ir.OpView | hlo_ir.Operation) or maker.operation.name != "stablehlo.iota":
         return False
@@ -81,7 +81,7 @@ def _wants_largest(ctx: LoweringContext) -> bool:
 
 @operation_call("TopK")
 def top_k(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """As XLA writes top_k: the best elements along the last dimension, by what its computation compares."""
+    """XLA's TopK: the best elements along the last dimension by its comparator, and their indices."""
     if not has_keys(ctx.operand_types[0].element):
         raise ctx.unsupported("TopK of this element type")
     largest = "called_computations" not in ctx.attributes or _wants_largest(ctx)
@@ -93,7 +93,7 @@ def top_k(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
 
 @operation_call(SHAPE_ASSERTION)
 def shape_assertion(ctx: LoweringContext, *values: ir.Value) -> list[ir.Value]:
-    """An assertion whose condition is known only when the program runs: the host checks it and raises its error."""
+    """An assertion with a run-time condition: the host checks it and raises its error."""
     host_call(ctx, "assertion", values, ctx.operand_types, [], effect=True, text=text_of(ctx.attributes))
     return []
 
@@ -109,7 +109,7 @@ def text_of(attributes: Any) -> str:
 
 
 def _routine(ctx: LoweringContext, names: str) -> str:
-    """The routine of that name for the elements of the first operand."""
+    """Return the LAPACK routine of that name for the first operand's element type."""
     element = ctx.operand_types[0].element
     letter = next((letter for letter, known in ELEMENTS.items() if known == element), None)
     if letter is None:
@@ -119,7 +119,7 @@ def _routine(ctx: LoweringContext, names: str) -> str:
 
 @operation_call("Qr")
 def qr(ctx: LoweringContext, a: ir.Value) -> list[ir.Value]:
-    """The packed factors, and the scales of the reflectors."""
+    """QR factorization: the packed factors, and the scalar factors (tau) of the Householder reflectors."""
     packed, scales = ctx.result_types
     outputs = [in_columns(packed), row_major(scales)]
     return call_routine(ctx, _routine(ctx, "geqrf"), [a], {}, [in_columns(ctx.operand_types[0])], outputs)
@@ -127,14 +127,14 @@ def qr(ctx: LoweringContext, a: ir.Value) -> list[ir.Value]:
 
 @operation_call("ProductOfElementaryHouseholderReflectors")
 def product_of_reflectors(ctx: LoweringContext, a: ir.Value, scales: ir.Value) -> list[ir.Value]:
-    """The orthogonal matrix of packed factors."""
+    """The orthogonal matrix Q from packed Householder reflectors."""
     inputs = [in_columns(ctx.operand_types[0]), row_major(ctx.operand_types[1])]
     return call_routine(ctx, _routine(ctx, "orgqr ungqr"), [a, scales], {}, inputs, [in_columns(ctx.result)])
 
 
 @operation_call("Eigh")
 def eigh(ctx: LoweringContext, a: ir.Value) -> list[ir.Value]:
-    """Eigenvectors and eigenvalues, sorted; what is said of iterations and tolerance is of another algorithm."""
+    """Eigenvectors and eigenvalues, sorted; iterations and tolerance belong to another algorithm and are ignored."""
     vectors, values = ctx.result_types
     text = hlo_ir.StringAttr(ctx.attributes[CONFIG]).value if CONFIG in ctx.attributes else "1"
     attributes = {"mode": ord("V"), "uplo": ord("U" if text.startswith("0") else "L")}
@@ -146,7 +146,7 @@ def eigh(ctx: LoweringContext, a: ir.Value) -> list[ir.Value]:
 
 @operation_call("LuDecomposition")
 def lu_decomposition(ctx: LoweringContext, a: ir.Value) -> list[ir.Value]:
-    """Both factors in one matrix, the rows' exchanges counted from 0, and the permutation that they make."""
+    """LU factorization: both factors in one matrix, the pivots counted from 0, and the row permutation."""
     factors, pivots, permutation = ctx.result_types
     outputs = [in_columns(factors), row_major(pivots), row_major(TensorType(S32, factors.shape[:-2]))]
     lu, exchanges, _ = call_routine(ctx, _routine(ctx, "getrf"), [a], {}, [in_columns(ctx.operand_types[0])], outputs)
@@ -156,7 +156,7 @@ def lu_decomposition(ctx: LoweringContext, a: ir.Value) -> list[ir.Value]:
 
 
 def _permutation(ctx: LoweringContext, exchanges: ir.Value, source: TensorType, result: TensorType) -> ir.Value:
-    """The numbers of the rows after exchanging row i with row exchanges[i], for one i after another."""
+    """Emit the row permutation of LU pivots: row i exchanged with row exchanges[i], in order of i."""
     batch, n = source.size // max(1, source.shape[-1]), result.shape[-1]
     flat, made = source.with_shape((batch, source.shape[-1])), result.with_shape((batch, n))
 

@@ -1,6 +1,6 @@
-"""Lowering of the custom calls by which JAX reaches LAPACK on CPUs: `lapack_ssyevd_ffi` and its kin.
+"""Lowering of JAX's LAPACK custom calls on CPUs: `lapack_ssyevd_ffi` and the like.
 
-A call becomes a kernel that names the routine; what each routine takes is in the table of lapack_routines.py.
+A call becomes a kernel that names the routine; the signatures are in the table of lapack_routines.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ELEMENTS = {letter: BY_NAME[name] for letter, name in zip(LETTERS, ("f32", "f64"
 
 
 def call_of_lapack(name: str, ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
-    """The call of a routine by its name in LAPACK, with the layouts that the operation asks for."""
+    """Lower a custom call of a LAPACK routine, with the layouts that the operation requires."""
     return call_routine(
         ctx,
         name,
@@ -53,12 +53,12 @@ def call_routine(
     inputs: Sequence[Layout],
     outputs: Sequence[Layout],
 ) -> list[ir.Value]:
-    """Calls a routine for each matrix of a batch. LAPACK takes what lies in memory to be in columns.
+    """Emit the call of a LAPACK routine for each matrix of a batch. LAPACK's matrices are column-major.
 
     Args:
         name: in LAPACK.
         attributes: those of the routine.
-        inputs, outputs: the routine's operands and results, and how they are to lie in memory.
+        inputs, outputs: the layouts of the routine's operands and results.
 
     Raises:
         UnsupportedError: arrays or attributes that the routine does not have; no shape that a producer makes is.
@@ -92,7 +92,7 @@ def _unknown(type_: TensorType) -> ir.Value:
 
 @dataclass
 class _Call:
-    """A call and the row of the table that it must fit."""
+    """A call, checked against its routine's row of the table."""
 
     ctx: LoweringContext
     name: str
@@ -108,7 +108,7 @@ class _Call:
         self.operands, self.results = arrays(self.routine.operands), arrays(self.routine.results)
 
     def match(self, attributes: Mapping[str, Any]) -> None:
-        """Finds the sizes and words; refuses what could make the routine read or write where nothing is."""
+        """Find the sizes and words; reject a call that could make the routine read or write out of bounds."""
         counts = (len(self.operands), len(self.results))
         if counts != (len(self.operand_types), len(self.result_types)):
             raise self._refused(f"takes {counts[0]} operands and gives {counts[1]} results")
@@ -140,7 +140,7 @@ class _Call:
                 raise self._refused(f"has {size} = {known} in {array.name}, not {type_}")
 
     def _check_sizes(self) -> None:
-        """What is said by other sizes and the words together."""
+        """Check the constraints between sizes and words."""
         s = self.sizes
         rwork = self.routine.rwork(s) if self.element.is_complex else 0
         spaces = (self.routine.work(s), rwork, self.routine.iwork(s))
@@ -184,7 +184,7 @@ class _Call:
         return name in self.words and self.words[name] == letter
 
     def nothing(self) -> list[ir.Value]:
-        """The results for matrices without elements: info is 0, and orthogonal matrices are the identity."""
+        """Return the results for empty matrices: info is 0, and orthogonal matrices are the identity."""
         return [
             _identity(t) if array.name in self.routine.identities and t.size else zeros(t)
             for array, t in zip(self.results, self.result_types, strict=True)
@@ -206,7 +206,7 @@ for _name in ROUTINES:
 
 
 def triangular_system(ctx: LoweringContext, a: ir.Value, b: ir.Value) -> ir.Value:
-    """BLAS's trsm is the operation triangular_solve."""
+    """BLAS's trsm, lowered as triangular_solve."""
     layouts = layouts_of(ctx, OPERANDS, ctx.operand_types) + layouts_of(ctx, RESULTS, ctx.result_types)
     if any(side != in_columns(side.type) for side in layouts):
         raise ctx.unsupported("trsm takes matrices that lie in columns")

@@ -1,6 +1,6 @@
-"""LAPACK's routines as custom calls know them: what each takes and gives, and in which order it is called.
+"""Table of LAPACK routines as custom calls know them: operands, results, and the order of the call's arguments.
 
-This table is all that is specific to a routine. A rule checks a call's arrays against a row and makes a kernel of them
+Everything specific to a routine is in its row. A rule checks a call's arrays against a row and emits a kernel
 (lapack.py); a target calls the routine, one matrix after another.
 
 Arrays are written `name:kind[sizes]`. Sizes are those of one matrix, columns first in memory, and all arrays have the
@@ -9,15 +9,15 @@ are the types beside it, `int` is i32. A result with the name of an operand begi
 
 `call` lists the routine's arguments, all of them addresses: an array, a size, a word, or one of
 
-    ld(n)        n, and at least 1: the distance of columns
+    ld(n)        n, and at least 1: the leading dimension
     dl+1         an array from its second element on
     copy(a)      a copy of an operand, which the routine destroys
-    packed(v)    real numbers in which a complex result comes: see `packed`
-    work lwork   memory for the routine and its length, as long as it asks for, and at least `work`
-    rwork lrwork, iwork liwork    the same of real numbers and of integers, of the given lengths
+    packed(v)    the real numbers that hold a complex result: see `packed`
+    work lwork   workspace and its length, as returned by a workspace query, and at least `work`
+    rwork lrwork, iwork liwork    workspace of real numbers and of integers, of the given lengths
     one, null    the number 1, no address
 
-and what ends in `?` is there for complex elements only.
+and an argument that ends in `?` is passed for complex elements only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LETTERS = "sdcz"
 
 @dataclass(frozen=True)
 class Array:
-    """One array of a call: its name, the kind of its elements, and the sizes of what belongs to one matrix."""
+    """One array of a call: its name, the kind of its elements, and its sizes per matrix of the batch."""
 
     name: str
     kind: str
@@ -42,17 +42,17 @@ class Array:
 
 
 def letters(attributes: Mapping[str, Any], is_complex: bool) -> Words:
-    """The attributes as LAPACK's words: a letter comes as its code."""
+    """Return the attributes as LAPACK's option letters; calls hold a letter as its character code."""
     return {name: chr(value) for name, value in attributes.items()}
 
 
 def numbers(attributes: Mapping[str, Any], is_complex: bool) -> Words:
-    """The attributes as numbers."""
+    """Return the attributes as numbers."""
     return {name: int(value) for name, value in attributes.items()}
 
 
 def side_and_transposition(attributes: Mapping[str, Any], is_complex: bool) -> Words:
-    """The words for two truth values; the transpose of complex numbers is the adjoint."""
+    """Return LAPACK's SIDE and TRANS for two truth values; for complex elements the transpose is the adjoint."""
     adjoint = "C" if is_complex else "T"
     return {"side": "L" if attributes["left"] else "R", "trans": adjoint if attributes["transpose"] else "N"}
 
@@ -64,17 +64,17 @@ class Routine:
     Attributes:
         name: without the letter of the elements' type; two, of which the second is for complex elements.
         operands, results, call: see above.
-        elements: letters of the types that it is there for.
+        elements: letters of the element types that it supports.
         attributes: those that a call must have, with the letters that they may be; none for numbers.
-        words: makes LAPACK's words of the attributes.
-        sizes: what sizes must be that other sizes say.
-        left_out: results that are not computed when a word is a letter; nobody may ask for them then.
-        packed: for each complex result that comes as real numbers, what holds the imaginary parts of the eigenvalues:
-            a column whose eigenvalue is real is one column, two conjugate ones are real part and imaginary part.
+        words: converts the attributes to LAPACK's option letters and numbers.
+        sizes: sizes that are functions of other sizes.
+        left_out: results that are not computed when a word is a letter; they must have no users then.
+        packed: for each complex result that is returned as real numbers, the imaginary parts of the eigenvalues:
+            a real eigenvalue has one column, a conjugate pair two, the real part and the imaginary part.
         identities: results that are the identity for a matrix without elements.
-        checks_finite: an operand with an element that is not finite is not handed to the routine; info is then -4.
-        work: at least so many elements of work space.
-        rwork, iwork: elements of real and of integer work space.
+        checks_finite: an operand with an element that is not finite is not passed to the routine; info is then -4.
+        work: minimum number of elements of workspace.
+        rwork, iwork: elements of real and of integer workspace.
         cost: a rough number of multiplications.
     """
 
@@ -96,13 +96,13 @@ class Routine:
     iwork: Callable[[Sizes], int] = lambda s: 0
 
     def name_for(self, letter: str) -> str:
-        """The routine's name in LAPACK: `ssyevd`, `cheevd`."""
+        """Return the routine's name in LAPACK: `ssyevd`, `cheevd`."""
         real, _, of_complex = self.name.partition(" ")
         return letter + (of_complex or real if letter in "cz" else real)
 
 
 def arrays(text: str) -> tuple[Array, ...]:
-    """Reads a list of arrays.
+    """Parse a list of arrays.
 
     >>> arrays("a[m,n] info:int")
     (Array(name='a', kind='', sizes=('m', 'n')), Array(name='info', kind='int', sizes=()))
@@ -116,7 +116,7 @@ def _smaller(s: Sizes) -> int:
 
 
 def _vectors(s: Sizes) -> int:
-    """Real work space of the complex gesdd."""
+    """Return the size of the real workspace of the complex gesdd."""
     low, high = min(s["m"], s["n"]), max(s["m"], s["n"])
     return max(5 * low * low + 7 * low, 2 * high * low + 2 * low * low + low)
 
@@ -291,4 +291,4 @@ TABLE = (
 )
 
 ROUTINES = {routine.name_for(letter): routine for routine in TABLE for letter in routine.elements}
-"""By LAPACK's names, with the letter of the elements' type: `ssyevd`."""
+"""The routines by LAPACK's names, with the letter of the element type: `ssyevd`."""

@@ -1,7 +1,6 @@
-"""Layouts of a call's arrays: which dimension lies closest together in memory, which next.
+"""Memory layouts of a call's arrays: the order of dimensions by stride.
 
-Arrays here lie in row-major order. One of another layout is transposed on its way into a call and out of it, so that
-the callee finds its elements where it asked for them.
+Arrays here are row-major. Operands and results of another layout are transposed before and after the call.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ OPERANDS, RESULTS, TILINGS = "operand_layouts", "result_layouts", "result_tiling
 
 @dataclass(frozen=True)
 class Layout:
-    """How an array lies in memory.
+    """Memory layout of an array.
 
     Attributes:
         type: the array.
@@ -32,33 +31,33 @@ class Layout:
 
     @property
     def held(self) -> TensorType:
-        """The row-major array that lies in memory as this one does."""
+        """The type of the row-major array with the same memory."""
         return self.type.with_shape(tuple(self.type.shape[d] for d in self.order))
 
     def enter(self, value: ir.Value) -> ir.Value:
-        """The array as it has to lie in memory."""
+        """Transpose a row-major array to this layout."""
         return transposed(value, self.type, self.order) if self.type.rank else value
 
     def leave(self, value: ir.Value) -> ir.Value:
-        """The array that lies there."""
+        """Transpose an array of this layout back to row-major."""
         if not self.type.rank:
             return value
         return transposed(value, self.held, [self.order.index(d) for d in range(self.type.rank)])
 
 
 def row_major(type_: TensorType) -> Layout:
-    """The layout that arrays have here."""
+    """Return the row-major layout, which arrays have here."""
     return Layout(type_, tuple(range(type_.rank)))
 
 
 def in_columns(type_: TensorType) -> Layout:
-    """The layout of LAPACK's matrices; what has one dimension less than a matrix is as it is."""
+    """Return the column-major layout of LAPACK's matrices; arrays of one dimension keep theirs."""
     first = tuple(range(type_.rank))
     return Layout(type_, (*first[:-2], *first[-2:][::-1]))
 
 
 def layouts_of(ctx: LoweringContext, side: str, types: Sequence[TensorType]) -> list[Layout]:
-    """The layouts that an operation asks for; row-major where it does not say.
+    """Return the layouts that an operation requires; row-major where it states none.
 
     Args:
         side: the name of its attribute, which lists the fastest dimension first.

@@ -1,8 +1,7 @@
-"""Lowering of JAX's call for tridiagonal systems that may be singular: elimination by rows, with pivots kept from zero.
+"""Lowering of JAX's tridiagonal solve for singular systems: Gaussian elimination with perturbed pivots.
 
-What it does is what LAPACK's lagtf and lagts do for one right-hand side: rows are exchanged where that is better, and a
-pivot by which a solution would be too large for its type is moved away from zero, by an amount that begins with a
-rounding error of the largest element.
+The algorithm is LAPACK's lagtf and lagts for one right-hand side: partial pivoting, and a pivot that would make a
+solution overflow is perturbed away from zero, by an amount that begins with a rounding error of the largest element.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ TARGET = "tridiagonal_solve_perturbed_ffi"
 def tridiagonal_solve_perturbed(
     ctx: LoweringContext, low: ir.Value, middle: ir.Value, up: ir.Value, right: ir.Value
 ) -> ir.Value:
-    """Solutions of tridiagonal systems, one matrix for each batch and all its right-hand sides."""
+    """The solutions of a batch of tridiagonal systems, each of many right-hand sides."""
     _check(ctx)
     diagonal, sides = (_flat(t, rank) for t, rank in zip(ctx.operand_types[2:], (1, 2), strict=True))
     given = [reshaped(v, t, diagonal) for v, t in zip((low, middle, up), ctx.operand_types, strict=False)]
@@ -63,13 +62,13 @@ def _check(ctx: LoweringContext) -> None:
 
 
 def _flat(type_: TensorType, rank: int) -> TensorType:
-    """The type with one dimension for the batch."""
+    """Return the type with the batch dimensions collapsed into one."""
     split = type_.rank - rank
     return type_.with_shape((int(np.prod(type_.shape[:split], dtype=np.int64)), *type_.shape[split:]))
 
 
 class _System:
-    """The elimination of one batch: u has the rows of the upper factor, which has three diagonals."""
+    """Gaussian elimination of one tridiagonal matrix; u holds the rows of the upper factor, of three diagonals."""
 
     def __init__(self, type_: TensorType, low: ir.Value, middle: ir.Value, up: ir.Value, right: ir.Value) -> None:
         self.low, self.middle, self.up, self.right = low, middle, up, right
@@ -84,7 +83,7 @@ class _System:
         return constant(self.field.real, float(x))
 
     def of_matrix(self, batch: ir.Value, x: ir.Value) -> list[ir.Value]:
-        """All solutions with one matrix."""
+        """Emit the elimination and back substitution for all right-hand sides of one matrix."""
         zero = self.field.constant(0.0)
         (u,) = empties([self.u_type])
         first = [tensor.extract(v, [batch, number(0)]) for v in (self.middle, self.up)]
@@ -106,7 +105,7 @@ class _System:
     # ---- forwards --------------------------------------------------------------------------------------------------
 
     def _eliminate(self, batch: ir.Value, k: ir.Value, u: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
-        """Row k + 1 without its first element: row k of u is final then, and row k + 1 begun."""
+        """Eliminate the first element of row k + 1: row k of u is final then, and row k + 1 begun."""
         field, following = self.field, add(k, 1)
         zero, nothing = field.constant(0.0), self.real(0.0)
         a, b = (tensor.extract(v, [batch, following]) for v in (self.low, self.middle))
@@ -135,7 +134,7 @@ class _System:
         return choose(stays, [u.type, x.type, scale.type], stay, exchange)
 
     def _forward(self, batch: ir.Value, k: ir.Value, x: ir.Value, factor: ir.Value, *, exchanged: bool) -> ir.Value:
-        """The same with the right-hand sides, of which x has the first k + 1."""
+        """Apply an elimination step to the right-hand sides, of which x has the first k + 1 rows."""
         following = add(k, 1)
 
         def one(s: ir.Value, x: ir.Value) -> ir.Value:
@@ -148,7 +147,7 @@ class _System:
         return self._each(one, x)
 
     def _largest(self, u: ir.Value) -> ir.Value:
-        """The largest absolute value in u."""
+        """Return the largest absolute value in u."""
 
         def row(k: ir.Value, most: ir.Value) -> list[ir.Value]:
             for i in range(3):
@@ -160,7 +159,7 @@ class _System:
     # ---- backwards -------------------------------------------------------------------------------------------------
 
     def _substitute(self, batch: ir.Value, k: ir.Value, u: ir.Value, x: ir.Value, amount: ir.Value) -> ir.Value:
-        """Element k of the solutions, those after it being known."""
+        """Back substitution: solve for element k, those after it being known."""
         pivot, *others = (tensor.extract(u, [k, number(i)]) for i in range(3))
 
         def known(s: ir.Value, x: ir.Value) -> ir.Value:
@@ -168,7 +167,7 @@ class _System:
             for distance, factor in enumerate(others, 1):
                 place = add(k, distance)
                 inside = is_less(place, self.n)
-                there = arith.select(inside, place, k)  # row n is nowhere
+                there = arith.select(inside, place, k)  # row n is out of bounds
                 product = self.field.multiply(factor, tensor.extract(x, [batch, there, s]))
                 taken = arith.select(inside, product, self.field.constant(0.0))
                 value = self.field.subtract(value, taken)
@@ -191,7 +190,7 @@ class _System:
         return self._each(divided, x)
 
     def _kept_from_zero(self, pivot: ir.Value, most: ir.Value, amount: ir.Value) -> list[ir.Value]:
-        """A pivot by which `most` can be divided, and by what the right-hand sides are multiplied before."""
+        """Return a perturbed pivot by which `most` can be divided, and the scale for the right-hand sides before."""
         field, true = self.field, constant(ir.IntegerType.get_signless(1), 1)
         begin = math.copysign(arith.maximumf(amount, self.safe), field.real_part(pivot))
 
@@ -221,7 +220,7 @@ class _System:
         return tensor.extract(self.right, [batch, row, side])
 
     def _each(self, change: Callable[[ir.Value, ir.Value], ir.Value], x: ir.Value) -> ir.Value:
-        """Changes one element for each right-hand side."""
+        """Apply a change to one element of each right-hand side."""
         return count(0, self.sides, [x], lambda s, x: [change(s, x)])[0]
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""What operations of several devices say of them: channels, groups, and pairs of sources and targets.
+"""Attributes of collectives and messages: channels, replica groups, and source-target pairs.
 
-Here are also the errors for what does not fit the devices that the program is compiled for.
+Also the errors for groups and pairs that do not fit the devices that the program is compiled for.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PAIRS, FRONTEND, XLA_PAIRS = "source_target_pairs", "mhlo.frontend_attributes", 
 WITH_FLAG = frozenset(
     ["stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.cross-replica-sum", "stablehlo.reduce_scatter"]
 )
-"""Operations that may say that their groups number all devices."""
+"""Operations with `use_global_device_ids`, by which their groups number all devices."""
 
 
 def channel_of(attributes: Any) -> int:
-    """The number of an operation's channel, 0 without one."""
+    """Return an operation's channel number, 0 without a channel."""
     if "channel_handle" not in attributes:
         return 0
     return int(stablehlo.ChannelHandle(attributes["channel_handle"]).handle)
 
 
 def table_of(attributes: Any, name: str) -> list[list[int]]:
-    """The rows of a table of numbers; none where there is no such attribute."""
+    """Return the rows of a table of numbers; none without such an attribute."""
     if name not in attributes:
         return []
     rows: list[list[int]] = np.atleast_2d(np.array(attributes[name])).tolist()
@@ -46,9 +46,9 @@ def table_of(attributes: Any, name: str) -> list[list[int]]:
 
 
 def message_pairs(attributes: Any) -> list[list[int]]:
-    """The pairs (source, target) of a send or receive as they are written; none where the host is at the other end.
+    """Return the (source, target) pairs of a send or receive as written; none for a host transfer.
 
-    Where a program comes from XLA, they may be in an attribute of a frontend.
+    In programs from XLA they may be in a frontend attribute.
     """
     if is_host_transfer(attributes):
         return []
@@ -60,12 +60,12 @@ def message_pairs(attributes: Any) -> list[list[int]]:
 
 
 def is_host_transfer(attributes: Any) -> bool:
-    """Whether a send or receive is from or to the caller of the program."""
+    """Whether a send or receive transfers to or from the caller of the program."""
     return bool(attributes["is_host_transfer"]) if "is_host_transfer" in attributes else False
 
 
 def mode_for(ctx: LoweringContext) -> Mode:
-    """How the operation reads its groups or pairs."""
+    """Return the mode by which the operation interprets its groups or pairs."""
     flag: bool | None = "use_global_device_ids" in ctx.attributes
     if ctx.op_name not in WITH_FLAG:
         flag = flag or None
@@ -73,7 +73,7 @@ def mode_for(ctx: LoweringContext) -> Mode:
 
 
 def check_alone(ctx: LoweringContext, name: str, devices: Sequence[int]) -> None:
-    """Sees that a program for one device speaks of no other.
+    """Check that a program for one device names no other.
 
     Raises:
         UnsupportedError: it does.
@@ -84,7 +84,7 @@ def check_alone(ctx: LoweringContext, name: str, devices: Sequence[int]) -> None
 
 
 def refused(ctx: LoweringContext, broken: BrokenRule) -> VerificationError:
-    """The error for groups or shapes that do not fit the devices that the program is compiled for."""
+    """Return the error for groups or shapes that do not fit the devices that the program is compiled for."""
     grid = ctx.grid
     devices = f"{counted(grid.replicas, 'replica')} of {counted(grid.partitions, 'partition')}"
     rule = f" ({broken.rule})" if broken.rule else ""
@@ -97,5 +97,5 @@ def refused(ctx: LoweringContext, broken: BrokenRule) -> VerificationError:
 
 
 def counted(count: int, what: str) -> str:
-    """So many of something, in words."""
+    """Return a count with its noun, in words."""
     return f"{count} {what}{'s' * (count > 1)}"

@@ -1,4 +1,4 @@
-"""Lowering of what replicas and partitions do together.
+"""Lowering of collectives between replicas and partitions.
 
 Which devices form a group is found here, for the replicas and partitions that the module says it is compiled for
 ("Process groups" of StableHLO's specification): operations that reduce or gather have groups of replicas without a
@@ -59,7 +59,7 @@ RULES = {
 
 @lowers("stablehlo.replica_id", "stablehlo.partition_id")
 def device_number(ctx: LoweringContext) -> ir.Value:
-    """The number of the replica or partition; the running program knows it from the runtime."""
+    """The number of the replica or partition, which the runtime passes to the running program."""
     what = ctx.op_name.removeprefix("stablehlo.")
     grid, type_ = ctx.grid, ctx.result
     if (grid.replicas if what == "replica_id" else grid.partitions) == 1:
@@ -69,7 +69,7 @@ def device_number(ctx: LoweringContext) -> ir.Value:
 
 @lowers("stablehlo.all_gather")
 def all_gather(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
-    """The operands of the group's devices one after another along a dimension."""
+    """The operands of the group's devices, concatenated along a dimension."""
     groups = _groups(ctx)
     if groups is None:
         return operands
@@ -84,8 +84,10 @@ def all_gather(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
 
 @lowers("stablehlo.all_reduce", "stablehlo.cross-replica-sum")
 def all_reduce(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
-    """The operands of the group's devices folded in the group's order, ((a0 + a1) + a2) + ..., which is one of the
-    orders that the specification allows, and the same in every run."""
+    """The operands of the group's devices reduced in the group's order, ((a0 + a1) + a2) + ....
+
+    This is one of the orders that the specification allows, and the same in every run.
+    """
     groups = _groups(ctx)
     converted = _converted(ctx, operands)
     if groups is None:
@@ -97,7 +99,7 @@ def all_reduce(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
 
 @lowers("stablehlo.reduce_scatter")
 def reduce_scatter(ctx: LoweringContext, operand: ir.Value) -> Sequence[ir.Value]:
-    """The block of `all_reduce`'s result that has the device's place in its group."""
+    """The block of `all_reduce`'s result at the device's position in its group."""
     groups = _groups(ctx)
     converted = _converted(ctx, [operand])
     if groups is None:
@@ -116,7 +118,7 @@ def reduce_scatter(ctx: LoweringContext, operand: ir.Value) -> Sequence[ir.Value
 
 @lowers("stablehlo.all_to_all")
 def all_to_all(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
-    """Block i of each device's operand on the i-th device of the group, joined in the group's order."""
+    """Block i of each device's operand on the i-th device of the group, concatenated in the group's order."""
     groups = _groups(ctx)
     split, joined = (ctx.attributes[name].value for name in ("split_dimension", "concat_dimension"))
     count = ctx.attributes["split_count"].value
@@ -147,7 +149,7 @@ def collective_broadcast(ctx: LoweringContext, *operands: ir.Value) -> Sequence[
 
 @lowers("stablehlo.collective_reduce")
 def collective_reduce(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
-    """What `all_reduce` gives, on the group's root; zeros on all other devices."""
+    """The result of `all_reduce` on the group's root; zeros on all other devices."""
     groups = _groups(ctx)
     arrays, roots = split_roots(ctx, operands)
     made = _converted(ctx, arrays)
@@ -162,7 +164,7 @@ def collective_reduce(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.
 
 @lowers("stablehlo.collective_permute")
 def collective_permute(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
-    """The operands of the device that is the source in the pair whose target this one is; zeros without such a pair."""
+    """The operands of the source device whose target this device is; zeros without such a pair."""
     table = table_of(ctx.attributes, PAIRS)
     types, grid = ctx.operand_types, ctx.grid
     if grid.size == 1:
@@ -180,7 +182,7 @@ def collective_permute(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir
     return together(ctx, "collective_permute", operands, types, ctx.result_types, layouts, pairs=pairs)
 
 
-# ---- what they share -------------------------------------------------------------------------------------------------
+# ---- shared helpers --------------------------------------------------------------------------------------------------
 
 
 def _together(
@@ -196,11 +198,11 @@ def _together(
 
 
 def _groups(ctx: LoweringContext) -> Groups | None:
-    """The groups as numbers of devices; None where every device is alone in its own.
+    """Return the groups as device numbers; None where each device is alone in its group.
 
     Raises:
-        VerificationError: they do not fit the devices that there are.
-        UnsupportedError: there is one device, and more are spoken of.
+        VerificationError: the groups do not fit the devices that there are.
+        UnsupportedError: the program is for one device, and the groups name more.
     """
     if ctx.grid.size == 1:
         _check_one_device(ctx)
@@ -231,20 +233,20 @@ def _check_one_device(ctx: LoweringContext) -> None:
 
 
 def _changes_shapes(ctx: LoweringContext) -> bool:
-    """Whether the results have other shapes than the arrays that they are made of."""
+    """Whether the results have other shapes than the operands."""
     arrays, _ = split_roots(ctx, ctx.operand_types)
     return [t.shape for t in arrays] != [t.shape for t in ctx.result_types]
 
 
 def _check_result(ctx: LoweringContext, rule: str, result: TensorType, dimension: int, wanted: int, count: int) -> None:
-    """Sees that a dimension of a result is as long as it must be for groups of `count` devices."""
+    """Check the extent of a dimension of the result for groups of `count` devices."""
     if result.shape[dimension] != wanted:
         message = f"dimension {dimension} of the result must have size {wanted}, not {result.shape[dimension]}"
         raise refused(ctx, BrokenRule(rule, f"a group has {counted(count, 'device')}, so that {message}"))
 
 
 def _converted(ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """The operands in the element type of the results, which is the computation's and may be wider."""
+    """Promote the operands to the element type of the results, which is the computation's and may be wider."""
     element = ctx.result_types[0].element
     made = []
     for value, type_ in zip(operands, split_roots(ctx, ctx.operand_types)[0], strict=True):
@@ -260,7 +262,7 @@ def _conversion(source: ElementType, target: ElementType) -> Callable[[ir.Value]
 
 
 def _fold(ctx: LoweringContext) -> Fold:
-    """The computation, of what is folded already and the next device's element.
+    """Return the combiner of the accumulator and the next device's element.
 
     Raises:
         UnsupportedError: it uses a value from outside that is no constant.
@@ -274,7 +276,7 @@ def _fold(ctx: LoweringContext) -> Fold:
 
 
 def _check_captured(ctx: LoweringContext) -> None:
-    """Members of a group may be in other processes: what they fold with must be the same everywhere."""
+    """Check that the combiner captures constants only: members of a group may be in other processes."""
     inside: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:

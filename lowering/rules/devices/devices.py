@@ -1,6 +1,6 @@
-"""What several devices do together, as kernels: their configuration says who takes part and which bytes go where.
+"""Kernels of collectives: the configuration holds the groups and the copies between devices.
 
-A collective is never written over its operands: others read them until all of its group are done.
+A collective's result never aliases its operands: other members read them until the whole group is done.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from stablexla.lowering.support.types import storage_type, tensor_storage
 COLLECTIVE = "collective"
 """The kind of these kernels."""
 DEVICE = "device"
-"""The kind of kernels that give the number of the device that runs the program."""
+"""The kind of kernels that return the number of the device that runs the program."""
 
 Fold = Callable[[ir.Value, ir.Value], ir.Value]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which bytes of each member's operand go where in each member's result.
+    """Strided copies between the members of a group: offsets, extents and strides of source and target.
 
-    The part of member i for member j lies at j * `source_step` of i's operand, and comes to i * `target_step` of j's
-    result. All is in bytes but the extents; the innermost one is a run of bytes that lie together on both sides.
+    The part of member i for member j begins at j * `source_step` of i's operand and at i * `target_step` of j's
+    result. All are in bytes but the extents; the innermost one is a run of bytes contiguous on both sides.
     """
 
     extents: tuple[int, ...]
@@ -54,11 +54,11 @@ class Layout:
         split: int | None = None,
         joined: int | None = None,
     ) -> Layout:
-        """The layout of parts of a shape.
+        """Return the layout of parts of a shape.
 
         Args:
             source, target: a member's operand and result.
-            split: the dimension of the operand along which the parts of all members lie one after another.
+            split: the dimension of the operand along which the parts of all members are concatenated.
             joined: that of the result.
         """
         size = source.element.bytes
@@ -81,7 +81,7 @@ class Layout:
 
     @property
     def plain(self) -> tuple[object, ...]:
-        """It, as it stands in a configuration."""
+        """The layout as plain values, for a kernel's configuration."""
         return self.extents, self.source_strides, self.target_strides, self.source_step, self.target_step
 
 
@@ -90,7 +90,7 @@ def _strides(shape: Sequence[int], size: int) -> tuple[int, ...]:
 
 
 def device_kernel(ctx: LoweringContext, what: str, partitions: int, type_: TensorType) -> ir.Value:
-    """The device's number divided by the number of partitions (`replica_id`), or the remainder (`partition_id`)."""
+    """Emit the replica (device number / partitions, `replica_id`) or partition (the remainder, `partition_id`)."""
 
     def make() -> ir.Value:
         config = {"what": what, "partitions": partitions}
@@ -112,14 +112,14 @@ def together(
     pairs: Groups = (),
     fold: Fold | None = None,
 ) -> list[ir.Value]:
-    """A call of what devices do together.
+    """Emit the kernel of a collective or a message between devices.
 
     Args:
         operation: its name.
         operands: arrays or scalars, no tokens.
-        groups: who takes part with whom, by numbers of devices.
-        pairs: (source, target) of what moves arrays from device to device.
-        fold: of two elements, for what reduces; its operands' and results' one element type is that of `result_types`.
+        groups: the groups, by device numbers.
+        pairs: (source, target), for operations that move arrays from device to device.
+        fold: the combiner of a reduction; its operands and results have the one element type of `result_types`.
 
     Raises:
         UnsupportedError: inside of another operation's computation, where there are single elements only.
@@ -148,9 +148,9 @@ def together(
 
 
 def _folded(type_: TensorType, fold: Fold) -> ir.Value:
-    """A result as far as tensors can say it: the fold of nobody knows which elements, everywhere.
+    """Return a placeholder result that holds the combiner: the reduction of undefined elements, broadcast.
 
-    It keeps the computation where the target's emitter finds it: in the one reduction of the kernel.
+    The target's emitter finds the combiner in the one reduction of the kernel.
     """
     element = type_.element
     one = TensorType(element, ())

@@ -1,6 +1,6 @@
-"""Lowering of tokens, of data that comes from outside, and of channels.
+"""Lowering of tokens, infeed, outfeed, and send and receive over channels.
 
-What has effects stays in the order of the program, so that a token has nothing to say of it.
+Operations with effects stay in program order, so that tokens add no dependences.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def create_token(ctx: LoweringContext) -> ir.Value:
 
 @lowers("stablehlo.after_all")
 def after_all(ctx: LoweringContext, *tokens: ir.Value) -> ir.Value:
-    """One token for many."""
+    """One token that joins many."""
     return new_token()
 
 
@@ -57,9 +57,9 @@ def outfeed(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:
 
 @lowers("stablehlo.send")
 def send(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:
-    """The arrays as one item of a channel: to another device, to the caller of the program, or to who receives there.
+    """The arrays as one item of a channel, to another device, the caller of the program, or a receive of the program.
 
-    With `source_target_pairs` only their sources send, each to its target.
+    With `source_target_pairs` only the sources send, each to its target.
     """
     *arrays, token = operands
     types = ctx.operand_types[:-1]
@@ -83,16 +83,15 @@ def recv(ctx: LoweringContext, token: ir.Value) -> Sequence[ir.Value]:
 
 
 def zeros(type_: TensorType) -> ir.Value:
-    """What a device gets that nobody sends anything."""
+    """Return zeros of a type, the result on a device without a sender."""
     zero = constant_value(0, type_.element)
     return fill(zero, type_) if type_.rank else zero
 
 
 def _pairs(ctx: LoweringContext) -> Groups:
-    """Who sends to whom; nothing where that is not said, or the host is at the other end.
+    """Return the (source, target) pairs by device number; none where none are written or for a host transfer.
 
-    The numbers are those of partitions, as everywhere where there is a channel; but a channel there must be, and so,
-    where there is one partition, they are those of replicas.
+    With a channel the numbers are partitions. Messages always have a channel, so with one partition they are replicas.
     """
     table, grid = message_pairs(ctx.attributes), ctx.grid
     if grid.size == 1:

@@ -1,4 +1,4 @@
-"""Roots of collectives: the member of each group that an array comes from, or that alone keeps the reduced array.
+"""Roots of collectives: the member of each group that broadcasts its array, or alone keeps the reduced one.
 
 A root is a position in a group: 0, or an element of the last operand of an operation with `has_dynamic_root`. Masked
 arrays go through `all_reduce`, so that every transport has these operations.
@@ -25,19 +25,19 @@ from stablexla.lowering.support.storage import constant
 
 ROOTED = "has_dynamic_root"
 ZEROS = "stablexla.zeros"
-"""Attribute of an operation on what were quantised arrays: the integers that stand for the number 0."""
+"""Attribute of an operation on formerly quantized arrays: their zero points."""
 _PRED, _NUMBER = TensorType(BY_NAME["pred"], ()), TensorType(BY_NAME["s32"], ())
 
 
 def split_roots(ctx: LoweringContext, operands: Sequence[ir.Value]) -> tuple[Sequence[ir.Value], ir.Value | None]:
-    """The arrays of a collective, and the roots for them where it has dynamic ones."""
+    """Split a collective's operands into arrays and their dynamic roots, None without them."""
     return (operands[:-1], operands[-1]) if ROOTED in ctx.attributes else (operands, None)
 
 
 def from_roots(
     ctx: LoweringContext, arrays: Sequence[ir.Value], types: Sequence[TensorType], groups: Groups, roots: ir.Value
 ) -> list[ir.Value]:
-    """Each group's root's arrays, on all of the group: the others give zeros, and `or` joins the bits."""
+    """Broadcast the arrays of each group's root: an all-reduce with `or` of the bits, others contribute zeros."""
     made = []
     for x, type_, is_root in zip(arrays, types, _is_root(ctx, groups, roots, len(arrays)), strict=True):
         given = _kept_where(is_root, x, type_)
@@ -54,20 +54,20 @@ def kept_on_roots(
     groups: Groups,
     roots: ir.Value | None,
 ) -> list[ir.Value]:
-    """The arrays on each group's root, zeros on all other devices."""
+    """Mask the arrays: kept on each group's root, zeros on all other devices."""
     found = _is_root(ctx, groups, roots, len(arrays))
     zeros = list(ctx.attributes[ZEROS]) if ZEROS in ctx.attributes else [0] * len(arrays)
     return [_kept_where(is_root, x, t, z) for x, t, is_root, z in zip(arrays, types, found, zeros, strict=True)]
 
 
 def complete(groups: Groups, grid: Grid) -> Groups:
-    """The groups, and each device that is in none of them alone."""
+    """Return the groups, and a group of one for each device that is in none of them."""
     named = {device for group in groups for device in group}
     return (*groups, *((device,) for device in range(grid.size) if device not in named))
 
 
 def _is_root(ctx: LoweringContext, groups: Groups, roots: ir.Value | None, count: int) -> list[ir.Value]:
-    """For each array: whether the device is its root."""
+    """Emit, for each array, whether the device is its root."""
     positions = np.full(ctx.grid.size, -1, np.int32)
     for group in groups:
         positions[list(group)] = range(len(group))
@@ -81,7 +81,7 @@ def _is_root(ctx: LoweringContext, groups: Groups, roots: ir.Value | None, count
 
 
 def _kept_where(holds: ir.Value, x: ir.Value, type_: TensorType, zero: int = 0) -> ir.Value:
-    """An array where a truth value holds, else one whose elements have the bits of an integer."""
+    """Select an array, or, where the predicate is false, elements with the bit pattern of `zero`."""
 
     def kept(truth: ir.Value, value: ir.Value) -> ir.Value:
         bits = ir.IntegerType.get_signless(type_.element.bits)
@@ -92,5 +92,5 @@ def _kept_where(holds: ir.Value, x: ir.Value, type_: TensorType, zero: int = 0) 
 
 
 def _either(element: ElementType, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The bits of two elements, of which one is zeros."""
+    """Return the bitwise or of two elements, of which one is zeros."""
     return value_of_bits(arith.ori(bits_of_value(x, element), bits_of_value(y, element)), element)
