@@ -17,7 +17,7 @@ class Window:
         sizes: number of elements along each dimension.
         strides: distance of two successive positions.
         base_dilations: the array's elements lie this far apart, with padding between them.
-        window_dilations: the elements that it takes lie this far apart.
+        window_dilations: the window's elements lie this far apart.
         padding: how many padding elements lie before and after the array; negative ones cut it off.
     """
 

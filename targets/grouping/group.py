@@ -48,7 +48,7 @@ class Group:
     """Operations that one kernel computes.
 
     Attributes:
-        kind: what the kernel is.
+        kind: the kernel's kind.
         domain: extents of the loops over the elements.
         rows: number of leading loops that are not reduced; None as long as nothing is reduced.
         before: bit set of the groups that must have run before this one.

@@ -104,8 +104,8 @@ def run_pipeline(
     """Run every step and return the last module; `module` itself may be changed.
 
     Args:
-        watcher: is told of the run.
-        again: gives the module that the run began with once more; with it, a failed run is repeated up to the
+        watcher: callbacks of the run.
+        again: returns the run's input module once more; with it, a failed run is repeated up to the
             failing pass, so that the error can name it and show its input.
 
     Raises:

@@ -124,7 +124,7 @@ class KnobWatcher(Watcher):
 
     Attributes:
         name: the program's name.
-        pipeline: what runs.
+        pipeline: the running pipeline.
         source: the module that the run begins with; read at once, if at all.
         times: seconds by step, and by whatever else is added.
         pass_times: for each step its passes and their seconds, where these were asked for.

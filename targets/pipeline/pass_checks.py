@@ -23,7 +23,7 @@ class Check:
         passes: for which passes, a regular expression.
         option: the option's name.
         holds: whether a value is good.
-        wanted: what it has to be, in words.
+        wanted: the constraint in words.
     """
 
     passes: str

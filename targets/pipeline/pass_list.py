@@ -45,7 +45,7 @@ class PassInfo:
         origin: "python" for one written in Python, "stablehlo" for one of jaxlib's MLIR, "upstream", or "both" for one
             that both MLIRs have.
         options: in the order in which they are listed.
-        side: the MLIR whose modules it takes: "stablehlo", "upstream" or "both".
+        side: the MLIR of its modules: "stablehlo", "upstream" or "both".
     """
 
     name: str

@@ -38,7 +38,7 @@ class Element:
 
     Attributes:
         text: as it is spelled.
-        function: what it runs when it is a function that is not registered.
+        function: the function, when it is one that is not registered.
     """
 
     text: str
@@ -239,7 +239,7 @@ class Pipeline:
     """A named sequence of steps; an immutable value: every edit returns a new one.
 
     Attributes:
-        name: what to call it.
+        name: the pipeline's name.
         steps: in the order in which they run.
         rules: lowering rules of users that hold while it runs; they come from `CompileOptions` and from what is
             registered when a program is compiled.

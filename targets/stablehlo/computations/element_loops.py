@@ -117,7 +117,7 @@ def converted(value: Any, element_type: Any) -> Any:
 
 
 def loop(turns: int, carried: Sequence[Any], turn: Turn) -> Values:
-    """Create a loop of trip count `turns` with the body `turn`; no loop for trip count 0 or 1."""
+    """Create a loop of trip count `turns` with the body `turn`; straight-line code for trip counts 0 and 1."""
     if turns < 2:
         return list(turn(index(0), list(carried))) if turns else list(carried)
     state = [index(0), *carried]
