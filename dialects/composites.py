@@ -1,7 +1,7 @@
-"""The registry of composite operations that a lowering can take whole, by name, version and what they are used on.
+"""Registry of kernels for composite operations, by name, version and operand types.
 
-A `stablehlo.composite` stays a call until a target is known. One that has a kernel here keeps its name and is lowered
-by it; every other one is replaced by its decomposition, which always comes along.
+A `stablehlo.composite` stays a call until a target is known. One that has a kernel here is kept and lowered to it;
+every other one is replaced by its decomposition, which the module always holds.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class CompositeKernel:
-    """A way to lower a composite without its decomposition.
+    """A lowering of a composite without its decomposition.
 
     Attributes:
         name: the composite's name, such as `chlo.erf`.
         accepts: whether it takes operands of these shapes under these attributes.
         rule: the lowering rule; its form belongs to the lowering.
         versions: versions of the composite that it knows.
-        keep: what the rule refers to, such as a user's function.
+        keep: objects that the rule references, such as a user's function.
     """
 
     name: str
@@ -40,11 +40,11 @@ class CompositeKernel:
 
 
 COMPOSITES: dict[str, CompositeKernel] = {}
-"""The kernels that the lowering itself has, by name."""
+"""Built-in kernels of the lowering, by name."""
 
 Key = tuple[str, int] | tuple[str, int, str]
 REGISTERED: dict[Key, CompositeKernel] = {}
-"""Those that were registered while it runs, by name and version, and the target if they are of one; they go first."""
+"""Kernels registered at run time, by name, version, and target if specific to one; they take precedence."""
 TARGET = "stablexla.target"
 """Attribute of a composite: the kind of target that the program is compiled for; without it, the CPU."""
 
@@ -52,7 +52,7 @@ TARGET = "stablexla.target"
 def composite_kernel(
     *names: str, accepts: Callable[[ElementType], bool], versions: Iterable[int] = (0, 1)
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a rule for composites of these names, if all their operands have element types that it accepts."""
+    """Register a rule for composites of these names whose operands all have accepted element types."""
 
     def takes(shapes: Sequence[Shape], attributes: Attributes) -> bool:
         return bool(shapes) and all(accepts(shape.element_type) for shape in shapes)
@@ -67,7 +67,7 @@ def composite_kernel(
 
 
 def kernel_of(op: Any) -> CompositeKernel | None:
-    """The kernel that takes a `stablehlo.composite`, if there is one."""
+    """Return the kernel for a `stablehlo.composite`, if there is one."""
     name, version = name_and_version(op)
     mine = rule_for(op)
     if mine is not None:
@@ -83,20 +83,20 @@ def kernel_of(op: Any) -> CompositeKernel | None:
 
 
 def name_and_version(op: Any) -> tuple[str, int]:
-    """What a composite is called."""
+    """Return the name and version of a composite."""
     name = str(hlo_ir.StringAttr(op.attributes["name"]).value)
     return name, int(hlo_ir.IntegerAttr(op.attributes["version"]).value) if "version" in op.attributes else 0
 
 
 def attributes_of(op: Any) -> dict[str, Any]:
-    """The attributes of a composite as plain values."""
+    """Return the attributes of a composite as plain values."""
     if "composite_attributes" not in op.attributes:
         return {}
     return {named.name: plain(named.attr) for named in hlo_ir.DictAttr(op.attributes["composite_attributes"])}
 
 
 def _shape(type_: Any) -> Shape | None:
-    """The shape of an array of known extents; None for anything else."""
+    """Return the shape of a static array; None for anything else."""
     if not isinstance(type_, hlo_ir.RankedTensorType) or not type_.has_static_shape:
         return None
     element = BY_MLIR.get(str(type_.element_type))

@@ -19,14 +19,14 @@ _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|true|false|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)
 
 
 def dense_values(attribute: Any, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:
-    """The array of a dense elements attribute, such as the reference interpreter's results."""
+    """Return the array of a dense elements attribute, such as the reference interpreter's results."""
     if element.mlir in _BUFFER_TYPES:
         return np.array(attribute).astype(element.dtype, copy=False).reshape(shape)
     return _read_text(str(attribute), element, shape)
 
 
 def read_constant(op: Any, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:
-    """The array that a `stablehlo.constant` operation holds (in the host dtype of its element type)."""
+    """Return the array of a `stablehlo.constant` operation, in the host dtype of its element type."""
     if element.mlir in _BUFFER_TYPES:
         return np.array(op.attributes["value"]).astype(element.dtype, copy=False).reshape(shape)
     return _read_text(op.get_asm(large_elements_limit=None, enable_debug_info=False), element, shape)
@@ -51,7 +51,7 @@ def _parse(text: str, element: ElementType, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _from_bytes(raw: np.ndarray, element: ElementType) -> np.ndarray:
-    """Elements below a byte take one byte each in MLIR's dense elements."""
+    """Decode raw bytes; elements below a byte take one byte each in MLIR's dense elements."""
     return raw.view(element.dtype)
 
 

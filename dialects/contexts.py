@@ -1,8 +1,8 @@
-"""The two MLIR contexts: StableHLO's (from jaxlib) and upstream's, and how their diagnostics are caught.
+"""The two MLIR contexts, StableHLO's (from jaxlib) and upstream's, and the capture of their diagnostics.
 
 The two share no objects. A context is made once for each thread that compiles: MLIR's Python bindings hold the GIL
-while they work, and a context that is used by one thread only needs no lock. Nor does it have threads of its own: they
-would not be there in a forked child, which would wait for them, and they made no compilation faster.
+while they work, and a context used by one thread only needs no lock. It has no worker threads: a forked child would
+lack them and deadlock, and they made no compilation faster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _passes_registered = False
 
 
 def stablehlo_context() -> hlo_ir.Context:
-    """This thread's context of StableHLO, CHLO, VHLO, Shardy, func and the other dialects that producers mix in."""
+    """Return this thread's context of StableHLO, CHLO, VHLO, Shardy, func and other dialects that producers use."""
     context = getattr(_local, "stablehlo", None)
     if context is None:
         context = _local.stablehlo = _new_stablehlo_context()
@@ -33,7 +33,7 @@ def stablehlo_context() -> hlo_ir.Context:
 
 
 def upstream_context() -> ir.Context:
-    """This thread's context of all upstream dialects."""
+    """Return this thread's context of all upstream dialects."""
     context = getattr(_local, "upstream", None)
     if context is None:
         context = _local.upstream = ir.Context()
@@ -44,9 +44,9 @@ def upstream_context() -> ir.Context:
 
 @contextmanager
 def contexts_of_their_own() -> Iterator[None]:
-    """Gives this thread two new contexts for the length of a `with` block.
+    """Give this thread two new contexts for the length of a `with` block.
 
-    A context keeps every constant that it ever saw. Those of a big program should go when the program goes.
+    A context never frees constants. Those of a big program should be freed with the program.
     """
     kept = dict(vars(_local))
     vars(_local).clear()
@@ -58,13 +58,13 @@ def contexts_of_their_own() -> Iterator[None]:
 
 
 def kept_with_contexts(name: str) -> dict[Any, Any]:
-    """A table of what was once read from attributes and types, by them; it goes when this thread's contexts go."""
+    """Return a cache keyed by attributes and types; it is freed with this thread's contexts."""
     tables: dict[str, dict[Any, Any]] = vars(_local).setdefault("tables", {})
     return tables.setdefault(name, {})
 
 
 def _new_stablehlo_context() -> hlo_ir.Context:
-    # jaxlib registers neither func nor the general passes until its own extension was asked to.
+    # jaxlib registers neither func nor the general passes until its own extension is called.
     registry = hlo_ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
     context = hlo_ir.Context()
@@ -83,7 +83,7 @@ def _new_stablehlo_context() -> hlo_ir.Context:
 
 
 def _load_quant(context: hlo_ir.Context) -> None:
-    """Only this pass brings the quant dialect along; without it, quantised types do not even parse."""
+    """Load the quant dialect, which only this pass depends on; without it, quantized types do not even parse."""
     module = hlo_ir.Module.create(hlo_ir.Location.unknown(context))
     hlo_passmanager.PassManager.parse("builtin.module(vhlo-legalize-to-stablehlo)", context).run(module.operation)
 
@@ -106,7 +106,7 @@ _listener: ContextVar[Callable[[Diagnostic], None] | None] = ContextVar("stablex
 
 @contextmanager
 def listening(listener: Callable[[Diagnostic], None]) -> Iterator[None]:
-    """Tells `listener` of everything that MLIR says in this thread's contexts, wherever it is caught.
+    """Report every diagnostic in this thread's contexts to `listener`, wherever it is caught.
 
     Exceptions of MLIR then carry no diagnostics.
     """
@@ -135,7 +135,7 @@ def _place_of(found: Any) -> str:
 
 @contextmanager
 def diagnostics(context: Any) -> Iterator[list[Diagnostic]]:
-    """Collects what MLIR has to say in `context` (of either MLIR), so that nothing reaches stderr."""
+    """Collect the diagnostics of `context` (of either MLIR), so that none reach stderr."""
     seen: list[Diagnostic] = []
 
     def note(found: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The functions that custom calls can name: C functions by their addresses, and Python functions on arrays."""
+"""Registry of custom call targets: C functions by address, and Python functions on arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from stablexla.dialects.errors import CompileError
 
 C_FUNCTION = "stablexla.custom_call."
-"""What stands before a target's name in the name of its C function."""
+"""Prefix of the symbol of a target's C function."""
 
 PARTITIONER_NOTES = frozenset(
     [
@@ -26,15 +26,15 @@ PARTITIONER_NOTES = frozenset(
         "xla.sdy.ShardingGroup",
     ]
 )
-"""Targets that say something to a partitioner, which has nothing to do on one device."""
+"""Targets that are annotations for a partitioner, without meaning on one device."""
 
 OF_THIS_PROCESS = "jax callback "
-"""What the names of functions begin with that mean something else in another process."""
+"""Prefix of names that are valid in this process only."""
 
 
 @dataclass(frozen=True)
 class CustomCallTarget:
-    """A function under the name that custom calls know it by.
+    """A function registered as a custom call target.
 
     Attributes:
         name: that name.
@@ -42,7 +42,7 @@ class CustomCallTarget:
         stages: addresses of the handlers of XLA's typed foreign function interface that instantiate, prepare,
             initialise and execute, 0 where there is none; nothing for what is no such handler.
         function: a Python function, or None.
-        keep: what has to live as long as the address is used.
+        keep: objects that must outlive the address.
     """
 
     name: str
@@ -56,12 +56,12 @@ TARGETS: dict[str, CustomCallTarget] = {}
 
 
 def registered(name: str) -> CustomCallTarget | None:
-    """The target of that name, if there is one."""
+    """Return the target of that name, if there is one."""
     return TARGETS.get(name)
 
 
 def find_custom_call(name: str, place: str = "") -> CustomCallTarget:
-    """The target of that name.
+    """Look up the target of that name.
 
     Args:
         place: where it is called, for the error.
@@ -74,7 +74,7 @@ def find_custom_call(name: str, place: str = "") -> CustomCallTarget:
     raise unknown_target(name, place)
 
 
-# How the names of calls begin that only other devices can do, and what these are.
+# Prefixes of targets that only other devices support, and those devices.
 GPU_LIBRARIES = ("cuda", "cusolver", "cublas", "cusparse", "cudnn", "hip", "rocm", "triton", "mosaic_gpu")
 ELSEWHERE = {
     "GPUs": (*GPU_LIBRARIES, "cu_", "__cu", "__gpu", "__hip", "xla.gpu"),
@@ -83,7 +83,7 @@ ELSEWHERE = {
 
 
 def unknown_target(name: str, place: str = "", others: Iterable[str] = ()) -> CompileError:
-    """The error for a name that nobody has registered.
+    """Return the error for an unregistered target.
 
     Args:
         place: where it is called.

@@ -1,4 +1,4 @@
-"""Imports all modules of a package, so that whatever registers itself there is in its registry."""
+"""Import of all modules of a package, so that their registrations happen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 
 def import_all(package: str) -> None:
-    """Imports every module under a package, its subpackages' too.
+    """Import every module under a package, also of subpackages.
 
     >>> import_all("stablexla.dialects.mhlo")
     """

@@ -1,7 +1,7 @@
-"""Sizes that are known only when a program runs: which dimensions of an operation's results have one, and which.
+"""Shape inference for bounded dynamic dimensions: which result dimensions are dynamic, and their sizes.
 
-Both the builder, for the shapes of results, and the pass that writes such sizes out ask the rules in `SIZES`. A rule
-sees arrays in their bounds, and beside each array the sizes of its dynamic dimensions.
+The builder (for result shapes) and the pass that expands dynamic sizes both query the rules in `SIZES`. A rule sees
+arrays in their bounds, and for each array the sizes of its dynamic dimensions.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from jaxlib.mlir.dialects import stablehlo
 
 
 class Size(Protocol):
-    """A size at run time: something to calculate with, together with integers."""
+    """A size at run time: a value with arithmetic, also with integers."""
 
     def __add__(self, other: Size | int) -> Size: ...
     def __sub__(self, other: Size | int) -> Size: ...
     def __mul__(self, other: Size | int) -> Size: ...
     def __floordiv__(self, other: int) -> Size: ...
     def least(self, other: Size | int) -> Size:
-        """The smaller of the two."""
+        """Return the minimum."""
 
     def most(self, other: Size | int) -> Size:
-        """The bigger of the two."""
+        """Return the maximum."""
 
 
 Extents = tuple[int, ...]
@@ -40,7 +40,7 @@ class Use:
     Attributes:
         name: the operation's.
         operands, results: the extents of the arrays, bounds where they are dynamic; `()` for tokens.
-        sizes: of each operand its dynamic dimensions, with their sizes.
+        sizes: the dynamic dimensions of each operand, with their sizes.
         attributes: the operation's attributes.
     """
 
@@ -51,17 +51,17 @@ class Use:
     attributes: Mapping[str, Any]
 
     def refuse(self, summary: str, hint: str = "") -> NoReturn:
-        """Raises the refusal of this use."""
+        """Raise the refusal of this use."""
         raise Refusal(summary, hint or WAY_OUT)
 
     def only(self, operand: int, allowed: Iterable[int], summary: str) -> None:
-        """Refuses dynamic dimensions of an operand but these."""
+        """Refuse dynamic dimensions of an operand other than these."""
         if set(self.sizes[operand]) - set(allowed):
             self.refuse(summary)
 
 
 class Refusal(Exception):
-    """A dynamic dimension where an operation can't have one."""
+    """A dynamic dimension that an operation does not support."""
 
     def __init__(self, summary: str, hint: str) -> None:
         super().__init__(summary)
@@ -75,7 +75,7 @@ SIZES: dict[str, Rule] = {}
 
 
 def sizes_by(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a rule for the sizes of the results of operations of these names."""
+    """Register a rule for the result sizes of operations of these names."""
 
     def register(rule: Rule) -> Rule:
         for name in names:
@@ -87,7 +87,7 @@ def sizes_by(*names: str) -> Callable[[Rule], Rule]:
 
 
 def result_sizes(use: Use) -> Sequence[Sizes]:
-    """The dynamic dimensions of each result, with their sizes.
+    """Infer the dynamic dimensions of each result, with their sizes.
 
     Raises:
         Refusal: the operation takes no such operands.
@@ -99,7 +99,7 @@ def result_sizes(use: Use) -> Sequence[Sizes]:
 
 
 def agree(sizes: Iterable[Sizes]) -> dict[int, Size]:
-    """Sizes that have to be equal, for each dimension; should they differ at run time, the smallest."""
+    """Merge sizes that must be equal, by dimension; should they differ at run time, the smallest."""
     found: dict[int, list[Size]] = {}
     for own in sizes:
         for place, size in own.items():
@@ -108,9 +108,9 @@ def agree(sizes: Iterable[Sizes]) -> dict[int, Size]:
 
 
 def extents_of(type_: Any) -> tuple[Extents, tuple[int, ...]]:
-    """The extents of a tensor type, bounds where they are dynamic, and its dynamic dimensions.
+    """Return the extents of a tensor type, bounds where they are dynamic, and its dynamic dimensions.
 
-    Dimensions without a bound, and types that are no tensors, are not this module's: `((), ())`.
+    Types with unbounded dimensions, and types that are no tensors, give `((), ())`.
     """
     if not isinstance(type_, ir.RankedTensorType):
         return (), ()
@@ -125,5 +125,5 @@ def extents_of(type_: Any) -> tuple[Extents, tuple[int, ...]]:
 
 
 def is_unknown(type_: Any) -> bool:
-    """Whether a type is that of an array with a dimension that has neither an extent nor a bound."""
+    """Whether a type is an array with an unbounded dynamic dimension."""
     return isinstance(type_, ir.RankedTensorType) and not type_.has_static_shape and not extents_of(type_)[1]

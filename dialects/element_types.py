@@ -1,6 +1,6 @@
 """XLA's element types: their names, the numpy dtypes that hold them, and how they are spelled in MLIR.
 
-Shapes are built from these on the builder's side; lowering asks them how an element is stored and computed with.
+The builder makes shapes from them; the lowering queries their storage and value types.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What an element is."""
+    """Number kind of an element type."""
 
     PRED = "pred"
     SIGNED = "signed"

@@ -1,4 +1,4 @@
-"""Erasing operations of either MLIR, which end the process where a value of theirs is still used."""
+"""Safe erasure of operations of either MLIR, which aborts the process where a result still has uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stablexla.dialects.errors import CompileError
 
 
 def erase(op: Any) -> None:
-    """Erases an operation, of either MLIR, and all inside it. MLIR ends the process where something is still used.
+    """Erase an operation of either MLIR with all nested ones. MLIR aborts the process where a result still has uses.
 
     Raises:
         CompileError: an operation elsewhere uses a value of it, or one that is made inside it; it stays.
@@ -24,7 +24,7 @@ def erase(op: Any) -> None:
 
 
 def _seen_outside(op: Any) -> Iterator[Any]:
-    """The results of an operation, and what is inside it and no function: the verifier keeps others out of those."""
+    """Yield an operation's results, and values nested in it, except in functions: the verifier isolates those."""
     yield from op.results
     for region in op.regions:
         for block in region.blocks:
@@ -37,7 +37,7 @@ _ISOLATED = ("func.func", "gpu.func", "gpu.module", "llvm.func")
 
 
 def _is_inside(op: Any, holder: Any) -> bool:
-    """Whether an operation stands in a region of another one."""
+    """Whether an operation is nested in another one."""
     while op.parent is not None:
         op = op.parent.operation
         if op == holder:

@@ -1,7 +1,7 @@
-"""The errors that a user of stablexla can meet, all derived from `StablexlaError`.
+"""Errors that stablexla raises to its users, all derived from `StablexlaError`.
 
 A message has up to five parts: the operation, the rule with its number, the operands' shapes, the user's own line,
-and a way out when one is known. What finds the user's line lives with the builder; here it is only printed.
+and a way out when one is known. The builder finds the user's line; here it is only printed.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ class VerificationError(StablexlaError):
 
 
 class UnsupportedError(StablexlaError):
-    """Something right that this build cannot do yet."""
+    """A valid program or option that this build does not support yet."""
 
 
 class CompileError(StablexlaError):
-    """A step of a pipeline failed. `stage` is the step's name, `diagnostics` what MLIR said,
+    """A step of a pipeline failed. `stage` is the step's name, `diagnostics` MLIR's messages,
     `reproducer` the path of a file that shows the failure again, or ""."""
 
     def __init__(
@@ -113,12 +113,12 @@ class ExecutionError(StablexlaError):
 
 
 class CollectiveError(ExecutionError):
-    """What several devices do together came to nothing: somebody did not arrive in time, or cannot arrive any more.
+    """A collective failed: a device did not arrive in time, or cannot arrive any more.
 
     Attributes:
         place: the operation's place in the user's program, or "".
-        group: the devices that should meet, by number.
-        arrived: those of them that were there.
+        group: the participating devices, by number.
+        arrived: those of them that arrived.
         missing: for the others where they are.
     """
 
@@ -147,4 +147,4 @@ def _listed(devices: Sequence[int]) -> str:
 
 
 class ReplicationWarning(UserWarning):
-    """Of a program on sharded arrays every device computes an operation whole; the warning names the operation."""
+    """In a sharded program every device computes an operation on whole arrays; the warning names the operation."""

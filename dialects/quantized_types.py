@@ -1,4 +1,4 @@
-"""The types of the quant dialect, read from their text: jaxlib has no Python classes for them."""
+"""Types of the quant dialect, parsed from their text: jaxlib has no Python classes for them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _UNIFORM = re.compile(
 
 @dataclass(frozen=True)
 class QuantizedType:
-    """An integer q of `low` to `high` stands for (q - zero point) * scale.
+    """A uniform quantized type: an integer q of `low` to `high` stands for (q - zero point) * scale.
 
     Attributes:
         storage: the integers' type as StableHLO spells it: i8, ui8 ...
         low, high: the smallest and the largest integer.
-        expressed: the type of what it stands for: f32 ...
-        axis: along which there is a scale and a zero point for each index; None when there is one of each.
-        scales, zero_points: those.
+        expressed: the type of the real numbers: f32 ...
+        axis: the quantized dimension, with a scale and a zero point per index; None for per-tensor quantization.
+        scales, zero_points: one of each, or one per index of the axis.
     """
 
     storage: str
@@ -44,29 +44,29 @@ class QuantizedType:
 
     @property
     def bits(self) -> int:
-        """Of the storage type."""
+        """Width of the storage type."""
         return int(self.storage.lstrip("ui"))
 
 
 def is_quantized(type_: Any) -> bool:
-    """Whether a type is that of an array of quantised elements."""
+    """Whether a type is an array of quantized elements."""
     return isinstance(type_, ir.RankedTensorType) and _is_quant(type_.element_type)
 
 
 def _is_quant(element: Any) -> bool:
-    # Types that Python has a class for are none of them, and most types are of these.
+    # Fast path: most types have a Python class, and those are not quantized.
     return type(element) is ir.Type and str(element).startswith("!quant.")
 
 
 def storage_of(element: Any) -> Any:
-    """The integer type of a quantised element type; any other element type as it is."""
+    """Return the storage integer type of a quantized element type; any other element type as it is."""
     if not _is_quant(element):
         return element
     return ir.Type.parse(quantized_type(element).storage, element.context)
 
 
 def quantized_type(element: Any) -> QuantizedType:
-    """Reads a quantised element type.
+    """Parse a quantized element type.
 
     Raises:
         UnsupportedError: it is not uniform, by tensor or by axis.
@@ -76,7 +76,7 @@ def quantized_type(element: Any) -> QuantizedType:
 
 @functools.lru_cache(maxsize=256)
 def _read(text: str) -> QuantizedType:
-    """The type of that text.
+    """Parse the type's text.
 
     >>> _read("!quant.uniform<u8<1:255>:f32:1, {5.000000e-01:128,2.500000e-01}>").zero_points
     (128, 0)

@@ -1,7 +1,6 @@
-"""Lowering rules that users give: for all programs, for a block of code, or for one pipeline.
+"""Users' lowering rules and their scopes: all programs, a block of code, or one pipeline.
 
-A rule is a value. Which ones hold is known while a pipeline runs, and to nothing else; how they are applied belongs to
-the lowering.
+A rule is a value. The active ones are known only while a pipeline runs; the lowering applies them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class LoweringRule:
     Attributes:
         name: an operation, as "stablehlo.tanh"; "stablehlo.custom_call:TARGET"; or a composite, as "my.gelu" or
             "chlo.erf", an operation of CHLO, which is kept as a composite for it.
-        function: takes a `LoweringContext` and the lowered operands, gives the lowered results.
+        function: takes a `LoweringContext` and the lowered operands, returns the lowered results.
     """
 
     name: str
@@ -46,7 +45,7 @@ class LoweringRule:
         return f"{file}:{line}" if file else ""
 
     def __call__(self, *operands: Any, **keywords: Any) -> Any:
-        """The function's result, so that a rule can call another one."""
+        """Call the function, so that a rule can call another one."""
         return self.function(*operands, **keywords)
 
     def __str__(self) -> str:
@@ -54,7 +53,7 @@ class LoweringRule:
 
 
 def label_of(function: Callable[..., Any]) -> str:
-    """A function's qualified name behind that of its module; of a script that of its file.
+    """Return a function's module and qualified name; for a script, the name of its file.
 
     >>> label_of(label_of)
     'stablexla.dialects.rules:label_of'
@@ -67,7 +66,7 @@ def label_of(function: Callable[..., Any]) -> str:
 
 
 def place_of_function(function: Callable[..., Any]) -> tuple[str, int]:
-    """File and first line of a function; ("", 0) when it has none."""
+    """Return file and first line of a function; ("", 0) when it has none."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
 
@@ -78,23 +77,23 @@ _active: ContextVar[Mapping[str, LoweringRule]] = ContextVar("stablexla_active_r
 
 
 def register(rule: LoweringRule) -> None:
-    """Lets a rule hold for all programs that are compiled from now on; it replaces that of the same name."""
+    """Register a rule for all programs compiled from now on; it replaces one of the same name."""
     _registered[rule.name] = rule
 
 
 def unregister(name: str) -> None:
-    """Takes back `register`; nothing happens when there is no such rule."""
+    """Unregister a rule; does nothing when there is none of that name."""
     _registered.pop(name, None)
 
 
 def unregister_all() -> None:
-    """Takes back all that was registered."""
+    """Unregister all rules."""
     _registered.clear()
 
 
 @contextmanager
 def scoped(rules: Iterable[LoweringRule]) -> Iterator[None]:
-    """Lets rules hold for what is compiled inside a `with` block, in this thread."""
+    """Activate rules for programs compiled inside a `with` block, in this thread."""
     token = _scoped.set((*_scoped.get(), *rules))
     try:
         yield
@@ -103,19 +102,19 @@ def scoped(rules: Iterable[LoweringRule]) -> Iterator[None]:
 
 
 def in_scope() -> tuple[LoweringRule, ...]:
-    """The rules that hold for a program that is compiled here and now; the innermost of each name."""
+    """Return the rules for a program compiled here and now; the innermost of each name."""
     return merged(_registered.values(), _scoped.get())
 
 
 def merged(*groups: Iterable[LoweringRule]) -> tuple[LoweringRule, ...]:
-    """One rule for each name; later groups win."""
+    """Merge rules by name; later groups win."""
     by_name = {rule.name: rule for group in groups for rule in group}
     return tuple(by_name[name] for name in sorted(by_name))
 
 
 @contextmanager
 def active(rules: Iterable[LoweringRule]) -> Iterator[None]:
-    """Applies rules, and no others, while a pipeline runs."""
+    """Activate these rules alone while a pipeline runs."""
     token = _active.set({rule.name: rule for rule in rules})
     try:
         yield
@@ -124,12 +123,12 @@ def active(rules: Iterable[LoweringRule]) -> Iterator[None]:
 
 
 def active_rules() -> Mapping[str, LoweringRule]:
-    """The rules of the pipeline that runs, by name."""
+    """Return the rules of the running pipeline, by name."""
     return _active.get({})
 
 
 def rule_for(op: Any) -> LoweringRule | None:
-    """The active rule for an operation of StableHLO, if there is one."""
+    """Return the active rule for an operation of StableHLO, if there is one."""
     rules = _active.get(None)
     if not rules:
         return None

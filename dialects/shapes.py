@@ -1,6 +1,6 @@
 """Shapes as XLA has them: an array of an element type and dimensions, a tuple of shapes, or a token.
 
-A shape is a plain value that knows nothing of MLIR objects; `mlir` is the spelling of the type that stands for it.
+A shape is a plain value independent of MLIR objects; `mlir` is the spelling of its MLIR type.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Shape:
         return 1 if self._parts is None else sum(part.leaf_count for part in self._parts)
 
     def leaf_at(self, path: Iterable[int]) -> int | None:
-        """The place among `leaves` of the array or token at a path into the tuples; None where there is none.
+        """The index among `leaves` of the array or token at a path into the tuples; None where there is none.
 
         >>> Shape.parse("(s32[], (f32[2], token))").leaf_at((1, 0))
         1
@@ -244,7 +244,7 @@ class Shape:
 
     @property
     def _spelled(self) -> Spelled:
-        """The dimensions as they are given to the class."""
+        """The dimensions as the constructor takes them."""
         return tuple(f"<={n}" if i in self._dynamic else n for i, n in enumerate(self._dimensions))
 
     def __iter__(self) -> Iterator[Shape]:
@@ -287,7 +287,7 @@ class Shape:
 
 
 def _checked_dimensions(dimensions: Iterable[int | str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The sizes, and the places of those that are bounds."""
+    """Return the sizes, and the positions of those that are bounds."""
     given = [dimensions] if isinstance(dimensions, str) else items("dimensions", dimensions, "a sequence of integers")
     bounded = tuple(place for place, size in enumerate(given) if isinstance(size, str))
     try:
@@ -306,7 +306,7 @@ def _checked_dimensions(dimensions: Iterable[int | str]) -> tuple[tuple[int, ...
 
 
 def _bound(size: int | str) -> int:
-    """The number in "<=8"; any other text is no size."""
+    """Parse the number in "<=8"; any other text is no size."""
     if not isinstance(size, str):
         return size
     found = _BOUNDED.fullmatch(size)
@@ -316,7 +316,7 @@ def _bound(size: int | str) -> int:
 
 
 def _parse(text: str) -> tuple[Shape, str]:
-    """The shape that stands first in `text`, and what is left."""
+    """Parse the shape at the start of `text`; return it and the rest of the text."""
     text = text.lstrip()
     if text.startswith("("):
         return _parse_tuple(text)

@@ -1,4 +1,4 @@
-"""Arrays of a program as plain values: an element type and extents."""
+"""Static tensor types as plain values: an element type and extents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TensorType:
         return prod(self.shape)
 
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:
-        """The same element type in another shape."""
+        """Return the same element type with another shape."""
         return TensorType(self.element, shape)
 
     def __str__(self) -> str:

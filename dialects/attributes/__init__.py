@@ -1,1 +1,1 @@
-"""TODO"""
+"""Attributes of operations as plain Python values, and the checks of arguments that become attributes."""

@@ -1,4 +1,4 @@
-"""The kinds of plain arguments that operations take, each checked and coerced in one place.
+"""Validation and coercion of the plain (non-operand) arguments of operations, by kind.
 
 An error names the parameter; `stablexla.builder.checking.Rules` adds the operation, its operands and the user's line.
 Operands, shapes and computations are checked there, as they need a builder.
@@ -19,13 +19,13 @@ import numpy as np
 from stablexla.dialects.errors import ShapeError
 
 MOST_ITEMS = 1 << 17
-"""Items that a sequence may have; more come from an iterator without end, or fill the memory."""
+"""Limit on the items of a sequence; more come from an endless iterator, or exhaust memory."""
 
 _UNORDERED_OR_TEXT = (str, bytes, bytearray, memoryview, Mapping, Set)
 
 
 class _Short(reprlib.Repr):
-    """Representations of a line at most."""
+    """`repr` cut to one line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ _short = _Short()
 
 
 def told(value: object) -> str:
-    """`value` for an error: its representation, cut short; the name of its class where it has none.
+    """Format `value` for an error: its truncated `repr`; the name of its class where that fails.
 
     >>> told([1, "two"]), len(told("x" * 1000))
     ("[1, 'two']", 100)
@@ -50,9 +50,9 @@ def told(value: object) -> str:
 
 
 def items(name: str, value: object, what: str = "a sequence") -> list[Any]:
-    """The items of a sequence: in an order, and with an end.
+    """Return the items of an ordered, finite sequence.
 
-    Texts, bytes, mappings and sets are refused, as their items are not what is meant or come in no order.
+    Texts, bytes, mappings and sets are refused, as their items are not what is meant or are unordered.
     """
     hint = ""
     if isinstance(value, Iterable) and not isinstance(value, _UNORDERED_OR_TEXT):
@@ -68,7 +68,7 @@ def items(name: str, value: object, what: str = "a sequence") -> list[Any]:
 
 
 def integer(name: str, value: object, bits: int = 64) -> int:
-    """One signed integer of so many bits."""
+    """Check a signed integer of `bits` bits."""
     try:
         number = index(value)  # type: ignore[arg-type]  # the error is ours
     except Exception:
@@ -79,7 +79,7 @@ def integer(name: str, value: object, bits: int = 64) -> int:
 
 
 def number(name: str, value: object) -> float:
-    """One real number."""
+    """Check a real number."""
     if isinstance(value, Real | np.number | np.bool_) and not isinstance(value, np.complexfloating):
         try:
             return float(value)
@@ -89,7 +89,7 @@ def number(name: str, value: object) -> float:
 
 
 def integers(name: str, value: object) -> tuple[int, ...]:
-    """A sequence of integers of 64 bits."""
+    """Check a sequence of 64-bit integers."""
     found = items(name, value, "a sequence of integers")
     try:
         numbers = tuple(map(index, found))
@@ -101,25 +101,25 @@ def integers(name: str, value: object) -> tuple[int, ...]:
 
 
 def rows(name: str, value: object, row: str = "integers") -> list[tuple[int, ...]]:
-    """A sequence of sequences of integers; `row` says in errors what a row is."""
+    """Check a sequence of sequences of integers; `row` names a row in errors."""
     found = items(name, value, f"a sequence of sequences of {row}")
     return [integers(f"{name}[{place}]", each) for place, each in enumerate(found)]
 
 
 def truth(name: str, value: object) -> bool:
-    """True or False."""
+    """Check a bool."""
     if not isinstance(value, bool | np.bool_):
         raise ShapeError(f"{name} must be True or False, not {told(value)}")
     return bool(value)
 
 
 def truths(name: str, value: object) -> tuple[bool, ...]:
-    """A sequence of True and False."""
+    """Check a sequence of bools."""
     return tuple(truth(f"{name}[{place}]", each) for place, each in enumerate(items(name, value)))
 
 
 def text(name: str, value: object) -> str:
-    """A text, which has a UTF-8 encoding."""
+    """Check a text that can be encoded as UTF-8."""
     if not isinstance(value, str):
         raise ShapeError(f"{name} must be a text, not {told(value)}")
     half = re.search("[\ud800-\udfff]", value)
@@ -129,7 +129,7 @@ def text(name: str, value: object) -> str:
 
 
 def word(name: str, value: object, choices: Iterable[str]) -> str:
-    """One of a few words."""
+    """Check one of a few words."""
     known = list(choices)
     if not isinstance(value, str) or value not in known:
         raise ShapeError(f"{name} must be {alternatives(known)}, not {told(value)}")
@@ -137,5 +137,5 @@ def word(name: str, value: object, choices: Iterable[str]) -> str:
 
 
 def alternatives(words: Sequence[str]) -> str:
-    """The words as "A, B or C"."""
+    """Format the words as "A, B or C"."""
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -9,12 +9,12 @@ from jaxlib.mlir.dialects import stablehlo
 
 
 def integers(attribute: Any) -> tuple[int, ...]:
-    """The numbers of a dense integer array attribute, such as `dimensions`."""
+    """Return the numbers of a dense integer array attribute, such as `dimensions`."""
     return tuple(int(i) for i in attribute)
 
 
 def word(attribute: Any) -> str:
-    """The word in an enumeration such as `#stablehlo<comparison_direction LT>`.
+    """Return the word of an enumeration such as `#stablehlo<comparison_direction LT>`.
 
     >>> word("#stablehlo<precision HIGHEST>")
     'HIGHEST'
@@ -23,13 +23,13 @@ def word(attribute: Any) -> str:
 
 
 def words(attribute: Any) -> tuple[str, ...]:
-    """The words of an array of enumerations, such as `precision_config`."""
+    """Return the words of an array of enumerations, such as `precision_config`."""
     return tuple(word(a) for a in attribute)
 
 
 @dataclass(frozen=True)
 class DotDimensionNumbers:
-    """Which dimensions of the operands of dot_general are contracted and which are batch dimensions."""
+    """Contracting and batching dimensions of the operands of dot_general."""
 
     lhs_contracting: tuple[int, ...]
     rhs_contracting: tuple[int, ...]
@@ -49,7 +49,7 @@ class DotDimensionNumbers:
 
 @dataclass(frozen=True)
 class DotAlgorithm:
-    """The arithmetic that a dot_general asks for: the types that its operands are rounded to, and that of its sums."""
+    """Numerics of a dot_general: the types to which its operands are rounded, and the accumulation type."""
 
     lhs_precision: str
     rhs_precision: str
@@ -90,7 +90,7 @@ class PaddingConfig:
 
 @dataclass(frozen=True)
 class SpatialDimension:
-    """One spatial dimension of a convolution: its places in lhs, rhs and result, and how the window moves along it."""
+    """One spatial dimension of a convolution: its numbers in lhs, rhs and result, and the window along it."""
 
     input: int
     kernel: int

@@ -1,4 +1,4 @@
-"""Reading the comparator of a top-k custom call: which of two elements comes first."""
+"""Matching of comparators of top-k custom calls: descending or ascending order."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import jaxlib.mlir.ir as ir
 
 
 def direction_of(function: Any) -> str | None:
-    """The direction of a comparator: "GT" puts the larger of its first two arguments first, "LT" the smaller one.
+    """Match a comparator: "GT" puts the larger of its first two arguments first, "LT" the smaller one.
 
-    None where it is another computation.
+    None for any other computation.
 
     XLA's passes write the total order of floats as one of integers: both sides may be computed from the bits of one
-    argument each. Any other computation, such as a negation, could turn the order round, and is not read.
+    argument each. Any other computation, such as a negation, could reverse the order, and is not matched.
     """
     block = function.regions[0].blocks[0]
     compare: Any = block.operations[len(block.operations) - 1].operands[0].owner
@@ -28,12 +28,12 @@ def direction_of(function: Any) -> str | None:
 
 
 def _argument(value: Any) -> set[int] | None:
-    """The number of a block's argument."""
+    """Return the number of a block argument, as a set."""
     return {ir.BlockArgument(value).arg_number} if isinstance(value.owner, ir.Block) else None
 
 
 def _arguments_of_bits(value: Any) -> set[int]:
-    """Which arguments a value is computed from; -1 stands for one that is used otherwise than by its bits."""
+    """Return the arguments that a value is computed from; -1 stands for a use other than of an argument's bits."""
     op = value.owner.operation
     found: set[int] = set()
     for operand in op.operands:
@@ -46,6 +46,6 @@ def _arguments_of_bits(value: Any) -> set[int]:
 
 
 def _reshaped(value: Any) -> Any:
-    """What a value is a reshape of: texts of HLO hold bitcasts as reshapes on both sides."""
+    """Skip reshapes of a value: texts of HLO hold bitcasts as reshapes on both sides."""
     op = value.owner
     return op.operation.operands[0] if not isinstance(op, ir.Block) and op.name == "stablehlo.reshape" else value

@@ -1,7 +1,7 @@
-"""Which devices do something together: the groups of a collective as numbers of devices.
+"""Replica groups of collectives, resolved to numbers of devices.
 
 A program runs on `replicas` x `partitions` devices; device `replica * partitions + partition` is one of them. StableHLO
-has four ways to read the numbers in a table of groups ("Process groups" of its specification).
+has four interpretations of the numbers in a table of groups ("Process groups" of its specification).
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from typing import Any
 import numpy as np
 
 REPLICAS, PARTITIONS = "mhlo.num_replicas", "mhlo.num_partitions"
-"""Attributes of a module: how many there are; one where nothing is said."""
+"""Attributes of a module: numbers of replicas and of partitions; 1 where absent."""
 
 Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The devices of a program."""
+    """The devices of a program: replicas x partitions."""
 
     replicas: int = 1
     partitions: int = 1
 
     @property
     def size(self) -> int:
-        """How many devices there are."""
+        """Number of devices."""
         return self.replicas * self.partitions
 
     def device(self, replica: int, partition: int) -> int:
-        """The number of a device."""
+        """Return the number of a device."""
         return replica * self.partitions + partition
 
 
 def grid_of(module: Any) -> Grid:
-    """The devices that a module, of either MLIR, is written for."""
+    """Read the grid of devices from a module of either MLIR."""
     attributes = module.operation.attributes
     replicas, partitions = (int(attributes[n].value) if n in attributes else 1 for n in (REPLICAS, PARTITIONS))
     return Grid(replicas, partitions)
 
 
 class Mode(Enum):
-    """What the numbers in a table of groups count."""
+    """Interpretation of the numbers in a table of groups."""
 
     CROSS_REPLICA = "cross_replica"
     CROSS_PARTITION = "cross_partition"
@@ -53,19 +53,19 @@ class Mode(Enum):
     FLATTENED_IDS = "flattened_ids"
 
     def limit(self, grid: Grid) -> int:
-        """How many of what it counts there are."""
+        """Return the exclusive upper bound of the numbers."""
         if self is Mode.FLATTENED_IDS:
             return grid.size
         return grid.partitions if self is Mode.CROSS_PARTITION else grid.replicas
 
     @property
     def counts(self) -> str:
-        """What it counts, in words."""
+        """The counted things, in words."""
         return {"FLATTENED_IDS": "devices", "CROSS_PARTITION": "partitions"}.get(self.name, "replicas")
 
 
 def mode_of(channel: int, use_global_device_ids: bool | None) -> Mode:
-    """How an operation reads its groups.
+    """Return an operation's interpretation of its groups.
 
     Args:
         channel: its channel's number, 0 without one.
@@ -89,13 +89,13 @@ class BrokenRule(Exception):
 
 @dataclass(frozen=True)
 class GroupRules:
-    """The numbers of the rules that the groups of an operation must keep; "" for one that it does not have.
+    """Numbers of the specification's rules on an operation's groups; "" for a rule that it does not have.
 
     Attributes:
-        unique: no number stands there twice.
-        complete: all numbers stand there.
-        in_range: there are no others.
-        even: all groups have one size.
+        unique: no number occurs twice.
+        complete: all numbers occur.
+        in_range: no others occur.
+        even: all groups have the same size.
     """
 
     unique: str
@@ -105,7 +105,7 @@ class GroupRules:
 
 
 def resolve_groups(table: Iterable[Sequence[int]], mode: Mode, grid: Grid, rules: GroupRules) -> Groups:
-    """The groups as numbers of devices, each in its order.
+    """Resolve a table to groups of device numbers, each in its order.
 
     Args:
         table: a row for each group, filled up with -1; no rows stand for one group of all.
@@ -124,12 +124,12 @@ def resolve_groups(table: Iterable[Sequence[int]], mode: Mode, grid: Grid, rules
 
 @dataclass(frozen=True)
 class PairRules:
-    """The numbers of the rules that pairs (source, target) must keep.
+    """Numbers of the specification's rules on pairs (source, target).
 
     Attributes:
         two: each row has two numbers.
-        sources, targets: none stands there twice on that side.
-        in_range: there are no others than those of what is counted.
+        sources, targets: no number occurs twice on that side.
+        in_range: all numbers are within the bound of the mode.
     """
 
     two: str
@@ -139,7 +139,7 @@ class PairRules:
 
 
 def resolve_pairs(table: Iterable[Sequence[int]], mode: Mode, grid: Grid, rules: PairRules) -> Groups:
-    """Pairs (source, target) as numbers of devices.
+    """Resolve pairs (source, target) to device numbers.
 
     Raises:
         BrokenRule: one that stands there twice, or is none.
@@ -200,7 +200,7 @@ def _devices(rows: Iterable[Sequence[int]], mode: Mode, grid: Grid) -> list[tupl
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a mesh, or a part of one: that of `size`, inside of parts with `before` in all."""
+    """A mesh axis, or its sub-axis of `size`; the sub-axes major to it have `before` elements in all."""
 
     name: str
     before: int = 1
@@ -208,7 +208,7 @@ class Axis:
 
 
 def axis_groups(mesh: Mapping[str, int], axes: Sequence[Axis], devices: Sequence[int] = ()) -> Groups:
-    """The groups of devices that differ along some axes of a mesh only, in the order in which the axes are given.
+    """Return the groups of devices that differ only along the given axes of a mesh, in the order of the axes.
 
     Args:
         mesh: the sizes of its axes.
@@ -237,7 +237,7 @@ def axis_groups(mesh: Mapping[str, int], axes: Sequence[Axis], devices: Sequence
 
 
 def _cut(sizes: list[int], at: int, name: str) -> None:
-    """Splits one of an axis's parts so that one begins after `at` places."""
+    """Split an axis's sub-axes so that one begins at product `at`."""
     before = 1
     for i, size in enumerate(sizes):
         if before == at or before * size == at:
@@ -254,7 +254,7 @@ def _cut(sizes: list[int], at: int, name: str) -> None:
 def _places_of(
     axis: Axis, mesh: Mapping[str, int], places: Mapping[tuple[str, int], tuple[int, int]], first: Mapping[str, int]
 ) -> list[int]:
-    """The dimensions that an axis is, after all cuts."""
+    """Return the dimensions that make up an axis after all splits."""
     found, at = [], axis.before
     end = axis.before * (axis.size if axis.size is not None else mesh[axis.name])
     while at < end:

@@ -1,4 +1,4 @@
-"""The dimension numbers of gather and scatter: as a program gives them, and as StableHLO's attributes hold them."""
+"""Dimension numbers of gather and scatter, as Python values and as StableHLO's attributes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stablexla.dialects.attributes.arguments import integer, integers
 
 @dataclass(frozen=True)
 class GatherDimensionNumbers:
-    """How `gather` reads its indices, and where slices lie in its result.
+    """Dimension numbers of `gather`: the layout of its indices, and of the slices in its result.
 
     Attributes:
-        offset_dims: the result's dimensions that run through a slice.
-        collapsed_slice_dims: the operand's dimensions, of size 1 in a slice, that the result has not.
-        start_index_map: for each number of an index vector the dimension of the operand that it points into.
+        offset_dims: the result's dimensions that index into a slice.
+        collapsed_slice_dims: the operand's dimensions, of size 1 in a slice, that the result lacks.
+        start_index_map: for each number of an index vector the dimension of the operand that it indexes.
         index_vector_dim: the dimension of the indices along which a vector lies; their rank, when each number is one.
         operand_batching_dims: dimensions of the operand that go along with dimensions of the indices,
         start_indices_batching_dims: namely with these.
@@ -65,13 +65,12 @@ class GatherDimensionNumbers:
 
 @dataclass(frozen=True)
 class ScatterDimensionNumbers:
-    """How `scatter` reads its indices, and where windows lie in its updates.
+    """Dimension numbers of `scatter`: the layout of its indices, and of the windows in its updates.
 
     Attributes:
-        update_window_dims: the updates' dimensions that run through a window.
-        inserted_window_dims: the operands' dimensions, of size 1 in a window, that the updates have not.
-        scatter_dims_to_operand_dims: for each number of an index vector the dimension of the operands that it points
-            into.
+        update_window_dims: the updates' dimensions that index into a window.
+        inserted_window_dims: the operands' dimensions, of size 1 in a window, that the updates lack.
+        scatter_dims_to_operand_dims: for each number of an index vector the dimension of the operands that it indexes.
         index_vector_dim: the dimension of the indices along which a vector lies; their rank, when each number is one.
         input_batching_dims: dimensions of the operands that go along with dimensions of the indices,
         scatter_indices_batching_dims: namely with these.
@@ -116,7 +115,7 @@ class ScatterDimensionNumbers:
 
 
 def _make_tuples(numbers: object, names: Iterable[str]) -> None:
-    """Dimension numbers may be given as any sequences of integers."""
+    """Coerce dimension numbers, given as any sequences of integers, to tuples."""
     for name in names:
         check = integer if name == "index_vector_dim" else integers
         object.__setattr__(numbers, name, check(name, getattr(numbers, name)))

@@ -1,4 +1,4 @@
-"""Attributes of any kind as plain Python values: numbers, strings, tuples, dictionaries and arrays."""
+"""Conversion of any attribute to a plain Python value: number, string, tuple, dictionary or array."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROWS = (
 
 
 def plain(attribute: Any) -> Any:
-    """The Python value of an attribute; what has none is its text.
+    """Convert an attribute to a Python value; to its text where there is none.
 
     >>> from stablexla.dialects.contexts import stablehlo_context
     >>> text = "{axis = 1 : i64, mode = [\\"a\\", 0.5], flag}"

@@ -1,6 +1,6 @@
-"""`result_accuracy` of elementary functions: the error that a program allows, and whether results keep to it here.
+"""`result_accuracy` of elementary functions: the error bound that a program demands, and whether it is met here.
 
-Functions have one implementation each, whose errors docs/numerics.md has; DEFAULT and HIGHEST ask for that one.
+Functions have one implementation each, whose errors docs/numerics.md lists; DEFAULT and HIGHEST select that one.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.element_types import ElementType
 
-# In units in the last place: rounded up from docs/numerics.md. Types below 32 bits, and c64, are computed in the next
+# In ulps, rounded up from docs/numerics.md. Types below 32 bits, and c64, are computed in the next
 # wider one and rounded once.
 _UNITS = {"f32": 2, "f64": 3, "c128": 5}
 _UNIT_OF_SQRT = 1
 _AT_MOST_ONE = ("cosine", "logistic", "sine", "tanh", "erf")
-"""Functions of real numbers whose results are from -1 to 1."""
+"""Real functions with results in [-1, 1]."""
 
 
 @dataclass(frozen=True)
 class ResultAccuracy:
-    """The error that is allowed: |result - exact| <= max(|exact| * max(rtol, ulps * epsilon), atol).
+    """Error bound of a result: |result - exact| <= max(|exact| * max(rtol, ulps * epsilon), atol).
 
     `epsilon` is the distance from 1 to the next number of the result's type. In a mode other than "TOLERANCE" the
     numbers are 0.
@@ -40,16 +40,16 @@ class ResultAccuracy:
 
     @classmethod
     def read(cls, attribute: Any) -> ResultAccuracy:
-        """StableHLO's attribute."""
+        """Read StableHLO's attribute."""
         found = stablehlo.ResultAccuracyAttr(attribute)
         return cls(found.atol, found.rtol, found.ulps, found.mode)
 
     def attribute(self, context: ir.Context) -> ir.Attribute:
-        """StableHLO's attribute of it."""
+        """Create StableHLO's attribute."""
         return stablehlo.ResultAccuracyAttr.get(self.atol, self.rtol, self.ulps, self.mode, context)
 
     def unmet(self, name: str, element: ElementType) -> str:
-        """Why results of the function (by StableHLO's name) do not keep to it in this type, or ""."""
+        """Return why the function (by StableHLO's name) exceeds the bound in this type, or ""."""
         if self.mode != "TOLERANCE":
             return ""
         units = _UNIT_OF_SQRT if name == "sqrt" and not element.is_complex else _UNITS.get(element.name, 1)

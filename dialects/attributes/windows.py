@@ -1,4 +1,4 @@
-"""Windows that slide over an array: their sizes, steps, dilations and padding, and how many positions they have."""
+"""Sliding windows of convolutions and reductions: sizes, strides, dilations and padding, and numbers of positions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stablexla.dialects.attributes.attributes import integers
 
 @dataclass(frozen=True)
 class Window:
-    """A window of one extent for each dimension of the array that it slides over.
+    """A sliding window, with one size for each dimension of the array.
 
     Attributes:
-        sizes: how many elements it takes along each dimension.
-        strides: how far it moves between two positions.
+        sizes: number of elements along each dimension.
+        strides: distance of two successive positions.
         base_dilations: the array's elements lie this far apart, with padding between them.
-        window_dilations: the elements that it takes lie this far apart.
+        window_dilations: the window's elements lie this far apart.
         padding: how many padding elements lie before and after the array; negative ones cut it off.
     """
 
@@ -29,7 +29,7 @@ class Window:
 
     @classmethod
     def read(cls, attributes: Any, rank: int) -> Window:
-        """The window that StableHLO's attributes describe; what is left out is 1, or no padding."""
+        """Read the window from StableHLO's attributes; absent ones mean 1, or no padding."""
 
         def numbers(name: str) -> tuple[int, ...]:
             return integers(attributes[name]) if name in attributes else (1,) * rank
@@ -48,7 +48,7 @@ class Window:
         return len(self.sizes)
 
     def padded(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The extents of an array after dilation and padding; negative where more is cut off than there is."""
+        """Return the extents of an array after dilation and padding; negative where more is cut off than there is."""
         return tuple(
             dilated(n, dilation) + low + high
             for n, dilation, (low, high) in zip(shape, self.base_dilations, self.padding, strict=True)
@@ -56,11 +56,11 @@ class Window:
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """How many elements of the padded array lie between the first and the last one of a window, both included."""
+        """Extents of the dilated window: elements of the padded array from its first to its last one, inclusive."""
         return tuple(dilated(n, dilation) for n, dilation in zip(self.sizes, self.window_dilations, strict=True))
 
     def positions(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """How many positions it has along each dimension of an array.
+        """Return the number of positions along each dimension of an array.
 
         >>> Window((3,), (2,), (1,), (1,), ((1, 1),)).positions([5])
         (3,)
@@ -72,12 +72,12 @@ class Window:
 
 
 def dilated(size: int, dilation: int) -> int:
-    """The extent of `size` elements that lie `dilation` apart."""
+    """Return the extent of `size` elements with dilation `dilation`."""
     return (size - 1) * dilation + 1 if size else 0
 
 
 def same_padding(extent: int, reach: int, stride: int) -> tuple[int, int]:
-    """The padding with which a window has as many positions as there are strides in `extent`, the odd one at the end.
+    """Return the SAME padding: as many positions as strides in `extent`, an odd element at the end.
 
     >>> same_padding(5, 3, 2)
     (1, 1)

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Installed builds of MLIR and StableHLO: version checks, and loading without library conflicts."""

@@ -1,6 +1,6 @@
-"""Renames shared libraries inside ELF images: the names by which the dynamic linker knows and finds them.
+"""Renaming of shared libraries in ELF images: DT_SONAME and DT_NEEDED, by which the dynamic linker finds them.
 
-Only 64-bit little-endian images are known, which is what Linux runs on x86-64 and AArch64.
+Only 64-bit little-endian images are supported, as Linux runs on x86-64 and AArch64.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def rename_libraries(image: mmap, names: Mapping[bytes, bytes]) -> None:
 
 
 def _name_offsets(image: mmap) -> Iterator[int]:
-    """Offsets in the file of the strings of DT_SONAME and DT_NEEDED."""
+    """Yield the file offsets of the strings of DT_SONAME and DT_NEEDED."""
     segments = list(_segments(image))
     offset, size = next((offset, size) for kind, offset, _, size in segments if kind == _DYNAMIC)
     entries = list(struct.iter_unpack("<QQ", image[offset : offset + size]))
@@ -44,7 +44,7 @@ def _name_offsets(image: mmap) -> Iterator[int]:
 
 
 def _segments(image: mmap) -> Iterator[tuple[int, int, int, int]]:
-    """Type, offset in the file, address in memory and size in the file of each program header."""
+    """Yield type, file offset, virtual address and file size of each program header."""
     (table,) = struct.unpack_from("<Q", image, 32)
     entry, count = struct.unpack_from("<HH", image, 54)
     for number in range(count):

@@ -1,4 +1,4 @@
-"""Hands the extension modules of `mlir` to `private_libraries.py`, imported when the first of them is asked for."""
+"""Import hook that passes the extension modules of `mlir` to `private_libraries.py`, imported with the first one."""
 
 from __future__ import annotations
 

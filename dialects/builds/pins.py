@@ -47,7 +47,7 @@ class WrongBuildError(StablexlaError, ImportError):
 
 
 def newest(python: tuple[int, ...] = sys.version_info[:2]) -> list[Pin]:
-    """The row of each package that a Python of this version takes."""
+    """Return each package's row for a Python of this version."""
     rows: dict[str, Pin] = {}
     for pin in PINS:
         if pin.python <= python:
@@ -56,7 +56,7 @@ def newest(python: tuple[int, ...] = sys.version_info[:2]) -> list[Pin]:
 
 
 def check_pins(installed_version: Callable[[str], str] = metadata.version) -> None:
-    """Compares the installed packages with `PINS`, by their metadata alone.
+    """Compare the installed packages with `PINS`, by their metadata alone.
 
     Raises:
         WrongBuildError: one is missing or of another build; the message names all of them and the way out.

@@ -1,4 +1,4 @@
-"""Loads the extension modules of `mlir` with libraries of their own, beside other distributions of MLIR.
+"""Isolated loading of `mlir`'s extension modules with libraries of their own, beside other distributions of MLIR.
 
 Upstream's build calls the libraries of its bindings the same in every distribution, and the dynamic linker takes the
 first one of a name for all: IREE's modules would get those of `mlir`, or the other way round. Here the libraries and
@@ -89,7 +89,7 @@ def _load_libraries(folder: Path) -> bool:
 
 @contextmanager
 def _renamed_copy(path: Path) -> Iterator[str]:
-    """The path, while it is open, of a copy in memory that has, and is linked with, the other names."""
+    """Yield the path of a copy in memory, open meanwhile, that has, and is linked with, the other names."""
     fd = os.memfd_create(path.name, os.MFD_CLOEXEC)
     try:
         with path.open("rb") as file:
@@ -125,7 +125,7 @@ def _mapped_files(names: Sequence[str]) -> list[Path]:
 
 
 def _package_of(file: Path) -> str:
-    """The installed package that `file` came with."""
+    """Return the installed package that `file` belongs to."""
     for package in metadata.distributions():
         for part in package.files or ():
             if part.name == file.name and Path(str(part.locate())) == file:

@@ -1,4 +1,4 @@
-"""The version of StableHLO that the installed jaxlib has, and the refusal of what only a later one has."""
+"""Version of StableHLO in the installed jaxlib, and the refusal of operations that need a later one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEWER = f"jaxlib {PINS[0].accepts.removesuffix('.*')} or later, which takes Pyth
 
 
 def parts(version: str) -> tuple[int, ...]:
-    """A version as numbers, which compare.
+    """Parse a version to a comparable tuple of numbers.
 
     >>> parts("0.20.0") < parts("1.3.0")
     True
@@ -33,7 +33,7 @@ def has_stablehlo(version: str) -> bool:
 
 
 def require_stablehlo(version: str, operation: str, what: str = "it") -> None:
-    """Refuse what a later StableHLO than the installed one has.
+    """Refuse an operation that needs a later StableHLO than the installed one.
 
     Raises:
         UnsupportedError: names the version, and the jaxlib that has it.

@@ -1,4 +1,4 @@
-"""Custom calls that XLA's passes leave in HLO, and opcodes of HLO that come as custom calls named `hlo.<opcode>`."""
+"""Rewrites of custom calls that XLA's passes leave in HLO, and of HLO opcodes imported as calls `hlo.<opcode>`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def _target(name: str) -> Callable[[Rule], Rule]:
 
 @rewrites("stablehlo.custom_call")
 def custom_call(op: Any) -> Sequence[Any] | None:
-    """By the rule of its target; one without a rule is left to whoever registered a function of that name."""
+    """Apply the rule of its target; a call without a rule is left to the registered function of that name."""
     rule = TARGETS.get(ir.StringAttr(op.attributes["call_target_name"]).value)
     return rule(op) if rule else None
 
 
 @_target("TopK")
 def top_k(op: Any) -> None:
-    """The largest elements along the last dimension, and where they stood; any other order is left alone."""
+    """Rewrite to chlo.top_k (largest elements and their indices, last dimension); other orders are left alone."""
     type_ = op.results[0].type
     if len(op.operands) != 1 or not isinstance(type_, ir.TupleType) or not _takes_largest(op):
         return
@@ -63,13 +63,13 @@ _target("hlo.log2")(operations.log2)
 
 @_target("hlo.mulhi")
 def mulhi(op: Any) -> Sequence[Any]:
-    """The upper half of a product of integers."""
+    """Rewrite to the upper half of an integer product."""
     return [chlo.mulhi(*op.operands)]
 
 
 @_target("hlo.scaled-dot")
 def scaled_dot(op: Any) -> Sequence[Any] | None:
-    """A product of blocks that have a scale each: operands, then the scales of both; in f32, where each is exact."""
+    """Rewrite a block-scaled dot (operands, then the scales of both) to f32, where scaling is exact."""
     left, right, left_scale, right_scale = op.operands
     if not (_fits(left, left_scale) and _fits(right, right_scale)):
         return None
@@ -88,7 +88,7 @@ def scaled_dot(op: Any) -> Sequence[Any] | None:
 
 
 def _fits(x: Any, scale: Any) -> bool:
-    """Whether there is a scale for each of some equal blocks, or one for all."""
+    """Whether there is a scale for each block of equal size, or one for all."""
     counts, sizes = scale.type.shape, x.type.shape
     return not counts or (
         len(counts) == len(sizes) and all(n and not s % n for s, n in zip(sizes, counts, strict=True))
@@ -96,7 +96,7 @@ def _fits(x: Any, scale: Any) -> bool:
 
 
 def _scaled(x: Any, scale: Any) -> Any:
-    """Elements times the scales of their blocks; a scalar stands for no scales."""
+    """Multiply elements by the scales of their blocks; a scalar stands for no scales."""
     x, scale = convert(x, ir.F32Type.get()), convert(scale, ir.F32Type.get())
     if not scale.type.rank:
         return x
@@ -109,7 +109,7 @@ def _scaled(x: Any, scale: Any) -> Any:
 
 @_target("SliceToDynamic")
 def slice_to_dynamic(op: Any) -> Sequence[Any]:
-    """An array whose dimensions get their sizes at run time."""
+    """Rewrite to an array whose dimensions have their sizes at run time."""
     value, *sizes = op.operands
     type_ = op.results[0].type
     for dimension, size in enumerate(sizes):

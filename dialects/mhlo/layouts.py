@@ -1,4 +1,4 @@
-"""Bitcasts between layouts: the same bytes in memory, read with another shape, element type or order of dimensions."""
+"""Rewrite of bitcasts between layouts: the same bytes, with another shape, element type or dimension order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TILED = ":T("
 
 @rewrites("mhlo.bitcast")
 def bitcast(op: Any) -> Sequence[Any] | None:
-    """Transposes to the order in memory, reinterprets that, and transposes to the dimensions of the result.
+    """Transpose to the physical layout, reinterpret, and transpose to the result's logical dimensions.
 
     Layouts with tiles, which only other devices than CPUs and GPUs have, are left alone.
     """
@@ -41,7 +41,7 @@ def _transpose(value: Any, order: Sequence[int]) -> Any:
 
 
 def _reinterpret(value: Any, element: Any, shape: Sequence[int]) -> Any | None:
-    """The elements in row-major order as those of another type and shape.
+    """Bitcast row-major elements to another type and shape.
 
     None where their bytes differ in number, or one of them is complex, which StableHLO does not convert.
     """
@@ -63,7 +63,7 @@ def _reinterpret(value: Any, element: Any, shape: Sequence[int]) -> Any | None:
 
 
 def _bytes(element: Any) -> int:
-    """The size of an element in memory."""
+    """Return the size of an element in memory."""
     if isinstance(element, ir.ComplexType):
         return 2 * _bytes(element.element_type)
     return -(-int(element.width) // 8)

@@ -1,4 +1,4 @@
-"""Operations that CHLO has under another name, or that a few operations of StableHLO make up."""
+"""Rewrites of MHLO operations to their CHLO equivalents, or to a few operations of StableHLO."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stablexla.dialects.mhlo.registry import array, convert, reshape, rewrites
 
 @rewrites("mhlo.all_to_all")
 def all_to_all_of_several(op: Any) -> Sequence[Any] | None:
-    """XLA's AllToAllTuple: the i-th operand goes to the i-th device of a group, as a row of one array."""
+    """Rewrite XLA's AllToAllTuple: the i-th operand goes to the i-th device of a group, as a row of one array."""
     operands = list(op.operands)
     if "split_dimension" in op.attributes:
         return None  # of one array
@@ -32,7 +32,7 @@ def all_to_all_of_several(op: Any) -> Sequence[Any] | None:
 
 
 def _channel(op: Any) -> Any:
-    """The channel of a collective, as StableHLO writes it."""
+    """Return the channel of a collective as StableHLO's attribute."""
     if "channel_handle" not in op.attributes:
         return None
     return ir.Attribute.parse(str(op.attributes["channel_handle"]).replace("#mhlo.", "#stablehlo."))
@@ -40,7 +40,7 @@ def _channel(op: Any) -> Any:
 
 @rewrites("mhlo.ragged_dot")
 def ragged_dot(op: Any) -> Sequence[Any]:
-    """CHLO's, which has the same attributes."""
+    """Rewrite to CHLO's, which has the same attributes."""
     text = str(op.attributes["ragged_dot_dimension_numbers"])
     names = ("lhs_batching", "rhs_batching", "lhs_contracting", "rhs_contracting", "lhs_ragged", "rhs_group")
     numbers = chlo.RaggedDotDimensionNumbers.get(*(_dimensions(text, name) for name in names))
@@ -55,7 +55,7 @@ def _dimensions(text: str, name: str) -> list[int]:
 
 @rewrites("mhlo.scan")
 def scan(op: Any) -> Sequence[Any]:
-    """CHLO's, which has the same attributes and region."""
+    """Rewrite to CHLO's, which has the same attributes and region."""
     made = ir.Operation.create(
         "chlo.scan",
         results=[r.type for r in op.results],
@@ -74,14 +74,14 @@ def scan(op: Any) -> Sequence[Any]:
 
 @rewrites("mhlo.exp2")
 def exp2(op: Any) -> Sequence[Any]:
-    """A power of 2."""
+    """Rewrite to a power with base 2."""
     (x,) = op.operands
     return [stablehlo.power(_splat(2.0, x.type), x)]
 
 
 @rewrites("mhlo.log2")
 def log2(op: Any) -> Sequence[Any]:
-    """The logarithm to the base 2; that of a narrower float than f64 is rounded once, and exact for powers of 2."""
+    """Rewrite log2; below f64 it is rounded once, and exact for powers of 2."""
     (x,) = op.operands
     logarithm = stablehlo.log(convert(x, ir.F64Type.get()))
     quotient = stablehlo.divide(logarithm, _splat(float(np.log(2.0)), logarithm.type))
@@ -90,10 +90,10 @@ def log2(op: Any) -> Sequence[Any]:
 
 @rewrites("mhlo.stochastic_convert")
 def stochastic_convert(op: Any) -> Sequence[Any] | None:
-    """Rounds away from zero with the probability of the fraction, to integers, as XLA's expansion of it does.
+    """Expand stochastic rounding to integers, away from zero with the probability of the fraction, as XLA does.
 
-    The fraction in units of the random number's last place is compared with that number. What exceeds the integers
-    becomes the nearest of them, and NaN becomes 0.
+    The fraction in units of the random number's last place is compared with that number. Out-of-range values
+    saturate, and NaN becomes 0.
     """
     x, random = op.operands
     result = op.results[0].type
@@ -113,7 +113,7 @@ def stochastic_convert(op: Any) -> Sequence[Any] | None:
 
 
 def _clamped(value: Any, x: Any, type_: Any) -> Any:
-    """The value, where x lies among the integers of the type."""
+    """Saturate the value where x is outside the range of the integer type."""
     for limit, direction in zip(_limits(type_.element_type), ("LE", "GE"), strict=True):
         value = stablehlo.select(_compare(x, _splat(float(limit), x.type), direction), _splat(limit, type_), value)
     return stablehlo.select(_compare(x, x, "EQ"), value, _splat(0, type_))
@@ -130,13 +130,13 @@ def _compare(a: Any, b: Any, direction: str) -> Any:
 
 
 def _splat(value: float, type_: Any) -> Any:
-    """An array of that type with one value everywhere."""
+    """Create a splat of that type."""
     return stablehlo.constant(ir.Attribute.parse(f"dense<{value}> : {type_}"))
 
 
 @rewrites("mhlo.xla.rng_get_and_update_state")
 def random_state(op: Any) -> Sequence[Any]:
-    """A state that nobody chose: XLA's expansion of Rng keeps one for all calls of a program, and seeds it itself."""
+    """Create an arbitrary state: XLA's expansion of Rng keeps one for all calls of a program, and seeds it itself."""
     type_ = op.results[0].type
     limits = (_splat(value, array([], type_.element_type)) for value in (0, 2**64 - 1))
     extents = stablehlo.constant(ir.DenseElementsAttr.get(np.array(type_.shape, np.int64)))

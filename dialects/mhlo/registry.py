@@ -1,4 +1,4 @@
-"""The rules by the name of the operation that each rewrites, and what they build operations with."""
+"""Registry of rewrite rules by operation name, and their building helpers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jaxlib.mlir.dialects import stablehlo
 from stablexla.dialects.erasing import erase
 
 Rule: TypeAlias = Callable[[Any], "Sequence[Any] | None"]
-"""Gives the values that stand for an operation's results, or None where it has replaced the operation or cannot."""
+"""A rule: returns the values for an operation's results, or None where it has replaced the operation or cannot."""
 
 RULES: dict[str, Rule] = {}
 
 
 def rewrites(*names: str) -> Callable[[Rule], Rule]:
-    """Registers the rule of some operations."""
+    """Register the rule for operations of these names."""
 
     def register(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, rule))
@@ -27,7 +27,7 @@ def rewrites(*names: str) -> Callable[[Rule], Rule]:
 
 
 def rewrite_mhlo(module: ir.Module) -> None:
-    """Applies the rules to a module in place, nested operations first; operations that have none stay as they are."""
+    """Apply the rules to a module in place, nested operations first; operations without a rule stay as they are."""
     found: list[Any] = []
 
     def note(op: Any) -> ir.WalkResult:
@@ -46,17 +46,17 @@ def rewrite_mhlo(module: ir.Module) -> None:
 
 
 def array(shape: Sequence[int], element: Any) -> Any:
-    """The type of a tensor."""
+    """Return the type of a tensor."""
     return ir.RankedTensorType.get(list(shape), element)
 
 
 def reshape(value: Any, shape: Sequence[int]) -> Any:
-    """The value with another shape; itself when it has that already."""
+    """Reshape a value, unless it has that shape."""
     if list(value.type.shape) == list(shape):
         return value
     return stablehlo.reshape(array(shape, value.type.element_type), value)
 
 
 def convert(value: Any, element: Any) -> Any:
-    """The value with another element type."""
+    """Convert a value to another element type."""
     return stablehlo.convert(array(value.type.shape, element), value)

@@ -1,4 +1,4 @@
-"""Operations that compute nothing themselves: fusions, asynchronous pairs, copies and orders in time."""
+"""Rewrites of structural operations: fusions, asynchronous pairs, copies and scheduling barriers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stablexla.dialects.mhlo.registry import rewrites
 
 @rewrites("mhlo.fusion")
 def inline_fusion(op: Any) -> Sequence[Any]:
-    """The operations of a fusion in its place."""
+    """Inline the operations of a fusion."""
     block = op.regions[0].blocks[0]
     for argument, operand in zip(list(block.arguments), list(op.operands), strict=True):
         argument.replace_all_uses_with(operand)
@@ -26,15 +26,15 @@ def inline_fusion(op: Any) -> Sequence[Any]:
 
 @rewrites("mhlo.copy", "mhlo.domain", "mhlo.add_dependency")
 def first_operand(op: Any) -> Sequence[Any]:
-    """A copy to another layout, a boundary of shardings, and a wait for a token do not change elements."""
+    """Replace an identity by its operand: copies between layouts, sharding boundaries, waits for a token."""
     return [op.operands[0]]
 
 
 @rewrites("mhlo.async_start")
 def call_at_start(op: Any) -> None:
-    """An asynchronous operation becomes a call of its computation, whose results stand for those of the wait.
+    """Rewrite an asynchronous start to a call of its computation, whose results replace those of the done.
 
-    It stays where its bundle goes elsewhere than to one wait, as around a loop.
+    It stays where its bundle has other uses than one done, as around a loop.
     """
     bundles: list[Any] = [op]
     waits: list[Any] = []

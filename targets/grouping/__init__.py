@@ -1,1 +1,1 @@
-"""What is common to all targets on the way from tensor-level IR to kernels: cleaning up, grouping, outlining."""
+"""Passes from tensor-level IR to kernels that all targets share: cleanup, grouping (fusion), outlining."""

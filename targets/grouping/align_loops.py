@@ -1,4 +1,4 @@
-"""Gives `scf.while` one form: the same values carried through its condition, its body and its results."""
+"""Canonical form of `scf.while`: the same loop-carried values in its condition, its body and its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stablexla.targets.pipeline.passes import module_pass
 
 @module_pass("stablexla-align-loops", "makes each while loop carry the same values through condition, body and results")
 def align_loops(module: ir.Module) -> None:
-    """Restores what the canonicalizer takes away: results that nobody reads, though the condition needs their values.
+    """Restore unused loop results that the canonicalizer removes though the condition needs their values.
 
     Raises:
         CompileError: a loop whose condition forwards a value that it computed.
@@ -23,9 +23,9 @@ def align_loops(module: ir.Module) -> None:
 
 
 def _align(loop: ir.Operation) -> None:
-    """Makes a loop carry the same values, in the same order, through its condition, its body and its results.
+    """Make a loop carry the same values, in the same order, through its condition, its body and its results.
 
-    The canonicaliser takes results away that nobody reads, though the condition still needs what they carry.
+    The canonicalizer removes results without users, though the condition still needs the values that they carry.
     """
     before, after = (region.blocks[0] for region in loop.regions)
     condition = before.operations[len(before.operations) - 1].operation
@@ -52,7 +52,7 @@ def _align(loop: ir.Operation) -> None:
 
 
 def _source(value: ir.Value, before: ir.Block, results: list[ir.Value]) -> tuple[int | None, ir.Value]:
-    """Which argument of the condition a value that it hands on is, if any, and what stands for it after the loop."""
+    """Return a forwarded value's position among the condition's arguments, if any, and its value after the loop."""
     arguments = list(before.arguments)
     if value in arguments:
         position = arguments.index(value)

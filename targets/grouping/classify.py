@@ -1,4 +1,4 @@
-"""What kind of work an operation on tensors is, as far as grouping needs to know."""
+"""Classification of tensor operations for grouping: element-wise map, reduction, contraction, transpose, ..."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_generic(op: ir.Operation) -> bool:
 
 
 def loops_of(op: ir.Operation) -> Loops:
-    """Reads a linalg.generic."""
+    """Return the loops of a linalg.generic."""
     attributes = op.attributes
     read = _read(attributes["indexing_maps"], attributes["iterator_types"])
     inputs = num_inputs(op)
@@ -54,7 +54,7 @@ def loops_of(op: ir.Operation) -> Loops:
 
 @dataclass(frozen=True)
 class _Read:
-    """What attributes of a linalg.generic say: for each operand, which dimensions one loop alone indexes, and which."""
+    """Parsed attributes of a linalg.generic; `alone`: each operand's dimensions indexed by a single loop, with it."""
 
     maps: tuple[ir.AffineMap, ...]
     reduced: tuple[bool, ...]
@@ -62,7 +62,7 @@ class _Read:
 
 
 def _read(indexing_maps: ir.Attribute, iterator_types: ir.Attribute) -> _Read:
-    """To read them takes 50 times as long as to find what was read: they are printed, and taken apart."""
+    """Parse both attributes, memoized: parsing takes 50 times as long as the lookup, as it prints and splits them."""
     known = kept_with_contexts("loops")
     found: _Read | None = known.get((indexing_maps, iterator_types))
     if found is None:
@@ -76,12 +76,12 @@ def _read(indexing_maps: ir.Attribute, iterator_types: ir.Attribute) -> _Read:
 
 
 def num_inputs(op: ir.Operation) -> int:
-    """How many of a linalg.generic's operands are inputs; the others are its outputs' initial values."""
+    """Return how many operands of a linalg.generic are inputs; the others are initial values of its outputs."""
     return len(op.operands) - len(op.results)
 
 
 def _extents(op: ir.Operation, alone: Sequence[Sequence[tuple[int, int]]], rank: int) -> tuple[int, ...]:
-    """A loop's extent is that of any dimension which it alone indexes."""
+    """Return the loops' extents: that of any dimension which the loop alone indexes."""
     extents: list[int | None] = [None] * rank
     for operand, places in zip(op.operands, alone, strict=True):
         if places:
@@ -93,7 +93,7 @@ def _extents(op: ir.Operation, alone: Sequence[Sequence[tuple[int, int]]], rank:
 
 
 def classify(op: ir.Operation) -> Kind:
-    """The kind of an operation on tensors."""
+    """Return the kind of an operation on tensors."""
     if op.name == "tensor.extract_slice" and op.operands[0].type.rank == op.results[0].type.rank:
         return Kind.MAP
     if not is_generic(op):
@@ -117,7 +117,7 @@ def classify(op: ir.Operation) -> Kind:
 
 
 def _is_transpose(op: ir.Operation, loops: Loops) -> bool:
-    """A map that only puts dimensions into another order."""
+    """Match a map that only permutes dimensions."""
     if loops.num_inputs != 1 or len(body_of(op)) != 1:
         return False
     map_ = loops.maps[0]
@@ -125,7 +125,7 @@ def _is_transpose(op: ir.Operation, loops: Loops) -> bool:
 
 
 def _is_contraction(op: ir.Operation, loops: Loops) -> bool:
-    """Two inputs, multiplied and added up; casts of the inputs may stand before."""
+    """Match a contraction: a sum of products of two inputs, which may be cast first."""
     if loops.num_inputs != 2 or len(op.results) != 1:
         return False
     if not all(isinstance(e, ir.AffineDimExpr) for m in loops.maps for e in m.results):

@@ -1,4 +1,4 @@
-"""Dead code elimination on tensors: operations without effects whose results have no users are erased."""
+"""Dead code elimination on tensors: erases operations without effects whose results have no users."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stablexla.targets.pipeline.passes import module_pass
 
 @module_pass("stablexla-drop-unused", "erases operations without effects whose results nobody reads")
 def drop_unused_operations(module: ir.Module) -> None:
-    """Erases dead operations of `main`; control flow stays."""
+    """Erase dead operations of `main`; control flow stays."""
     drop_unused(main_of(module))
 
 
 def drop_unused(main: ir.Operation) -> None:
-    """Removes operations without effects that nobody reads."""
+    """Erase operations without effects whose results have no users."""
     keep = ("func.func", "func.return", "scf.yield", "scf.condition", "scf.while", "scf.if", "scf.for")
     for op in reversed(list(walk(main))):
         if op.name in keep or not op.results:

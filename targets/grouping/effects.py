@@ -1,4 +1,4 @@
-"""The order of what does more than computing its results: calls with effects, and control flow that holds some."""
+"""Program order of side effects: calls with effects, and control flow that contains them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from stablexla.lowering.support.operations import walk
 
 
 def has_effect(op: ir.Operation) -> bool:
-    """Whether the operation, or anything inside it, must run and stay in order with others like it."""
+    """Whether the operation or a nested one has side effects: it must run, in order with the others."""
     if op.name == "func.call":
         return EFFECT in op.attributes
     return op.name.startswith("scf.") and any(EFFECT in inner.attributes for inner in walk(op))
 
 
 def previous_effects(block: ir.Block) -> dict[ir.Operation, ir.Operation]:
-    """For each operation of the block with effects but the first, the one that must run before it."""
+    """Map each operation of the block with effects, but the first, to the one that must run before it."""
     found = [view.operation for view in block.operations if has_effect(view.operation)]
     return dict(zip(found[1:], found, strict=False))

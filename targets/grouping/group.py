@@ -1,7 +1,7 @@
-"""Grouping: which operations on tensors will be computed together by one kernel.
+"""Grouping (fusion): which operations on tensors one kernel computes together.
 
 Each operation gets an attribute `stablexla.group = "<kind>.<number>"`. An operation joins the group of an operand when
-one pass over the same elements can compute both, and when nothing outside the group lies between them.
+one loop nest over the same elements can compute both, and no use-def path between them leaves the group.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from stablexla.targets.grouping.effects import previous_effects
 from stablexla.targets.pipeline.passes import module_pass
 
 GROUP = "stablexla.group"
-# Rows longer than this do not stay in the cache between the passes over them: such a reduction stands alone.
+# Rows longer than this do not stay in the cache between row passes: such a reduction is a group of its own.
 LONGEST_ROW = 1 << 15
 # Code size is compile time, and a kernel with more buffers than registers gains nothing.
 MOST_OPERATIONS = 48
-# Operations on integers that are one instruction each, and so many of which count as one: the rounds of a random
-# generator, over a hundred of them, need five registers, and in parts they go through memory (jax.random.bits).
+# Integer operations of one instruction each; PLAIN_IN_ONE of them count as one operation. The rounds of a random
+# generator, over a hundred of them, need five registers; split into kernels they go through memory (jax.random.bits).
 PLAIN = frozenset(
     f"arith.{name}" for name in ("addi", "subi", "andi", "ori", "xori", "shli", "shrui", "trunci", "extui")
 )
 PLAIN_IN_ONE = 8
-# Kinds that element-wise operations over their results may follow.
+# Kinds whose epilogue may hold element-wise operations on their results.
 SUMS_OF_PRODUCTS = (Kind.CONTRACTION, Kind.CONVOLUTION)
-# Operations that stay in main: they make no pass over memory, or are control flow.
+# Operations that stay in main: they do not sweep memory, or are control flow.
 IN_MAIN = frozenset(
     [
         "tensor.collapse_shape",
@@ -48,7 +48,7 @@ class Group:
     """Operations that one kernel computes.
 
     Attributes:
-        kind: what the kernel is.
+        kind: the kernel's kind.
         domain: extents of the loops over the elements.
         rows: number of leading loops that are not reduced; None as long as nothing is reduced.
         before: bit set of the groups that must have run before this one.
@@ -70,16 +70,16 @@ class Group:
 
     @property
     def size(self) -> int:
-        """Of its code, in operations."""
+        """Code size in operations."""
         return len(self.members) - self.plain + self.plain // PLAIN_IN_ONE
 
 
 @module_pass("stablexla-group", "labels the operations that one kernel will compute together")
 def group(module: ir.Module, *, alone: bool = False) -> None:
-    """Labels every operation on tensors in `main` with its group.
+    """Label every operation on tensors in `main` with its group.
 
     Args:
-        alone: gives each operation a group of its own, for comparing with what is fused.
+        alone: gives each operation a group of its own, to compare with fused code.
     """
     number = 0
     for block in blocks_of(main_of(module)):
@@ -89,7 +89,7 @@ def group(module: ir.Module, *, alone: bool = False) -> None:
 
 
 def blocks_of(function: ir.Operation) -> Iterator[ir.Block]:
-    """The function's block and those of control flow inside it, not the bodies of linalg operations."""
+    """Yield the function's block and those of nested control flow, not the bodies of linalg operations."""
     for op in walk(function):
         if op.name == "func.func" or op.name in ("scf.while", "scf.if", "scf.for"):
             for region in op.regions:
@@ -109,7 +109,7 @@ class BlockGrouping:
         self._needed: dict[ir.Operation, list[ir.Operation]] = {}
 
     def run(self) -> None:
-        """Labels the operations."""
+        """Label the operations."""
         for view in self._block.operations:
             op = view.operation
             if self._groupable(op):
@@ -128,7 +128,7 @@ class BlockGrouping:
         return any(is_tensor(v) for v in op.results)
 
     def _place(self, op: ir.Operation) -> None:
-        """Joins the group of an operand, or starts a new one."""
+        """Fuse an operation into the group of an operand, or start a new group."""
         kind = classify(op)
         loops = loops_of(op) if is_generic(op) else _loops_of_slice(op)
         producers = [] if self._alone else sorted(self._producers(op), key=_preference, reverse=True)
@@ -152,7 +152,7 @@ class BlockGrouping:
         return made
 
     def _producers(self, op: ir.Operation) -> list[Group]:
-        """Groups that an operation takes tensors from, each once."""
+        """Return the producer groups of an operation's tensor operands, each once."""
         found: dict[int, Group] = {}
         for value in op.operands:
             maker = defining(value)
@@ -162,7 +162,7 @@ class BlockGrouping:
         return list(found.values())
 
     def _needs(self, op: ir.Operation) -> list[ir.Operation]:
-        """Operations of this block that make what the operation, or anything inside it, uses."""
+        """Return operations of this block that define operands of the operation or of nested ones."""
         found = self._needed.get(op)
         if found is None:
             makers = (defining(value) for value in _operands_inside(op))
@@ -173,7 +173,7 @@ class BlockGrouping:
         return found
 
     def _groups_above(self, makers: Iterable[ir.Operation]) -> Iterator[Group]:
-        """The groups of the given operations; of those that stay in main, the groups that they need."""
+        """Yield the groups of the given operations; for those that stay in main, the groups that they depend on."""
         pending, seen = list(makers), set()
         while pending:
             maker = pending.pop()
@@ -187,14 +187,14 @@ class BlockGrouping:
                 pending.extend(self._needs(maker))
 
     def _depends(self, op: ir.Operation) -> int:
-        """Bit set of all groups that must run before the operation, also through what stays in main."""
+        """Return the bit set of all groups that the operation depends on, also through operations that stay in main."""
         before = 0
         for made in self._groups_above(self._needs(op)):
             before |= made.before | 1 << made.number
         return before
 
     def _outside_path(self, op: ir.Operation, home: Group) -> bool:
-        """Whether the operation also depends on `home` through something that is not in it."""
+        """Whether the operation also depends on `home` through an operation outside of `home`."""
         makers = [maker for maker in self._needs(op) if self._of.get(maker) is not home]
         return any(made is home or made.before >> home.number & 1 for made in self._groups_above(makers))
 
@@ -214,7 +214,7 @@ class BlockGrouping:
         return False
 
     def _absorbs(self, op: ir.Operation, home: Group) -> bool:
-        """Whether all that the group makes is read by its own members and `op` alone."""
+        """Whether the group's results have no users but its own members and `op`."""
         inside = {*home.members, op}
         return self._reads_in_place(op, home) and all(
             within(use.owner.operation, inside)
@@ -233,7 +233,7 @@ class BlockGrouping:
         return False
 
     def _fits_rows(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
-        """A map over all elements, or over the rows, of a row group."""
+        """Match a map over all elements, or over the rows, of a row group."""
         assert home.rows is not None
         if home.rows == 0 or prod(home.domain[home.rows :]) > LONGEST_ROW:
             return False
@@ -262,7 +262,7 @@ class BlockGrouping:
         return home.kind is Kind.ROW_REDUCTION and home.rows == rows and rows > 0 and length <= LONGEST_ROW
 
     def _reads_in_place(self, op: ir.Operation, home: Group) -> bool:
-        """Whether each element that the operation takes from the group is the one at the same place."""
+        """Whether the operation reads the group's results only at its own index (identity maps)."""
         if not is_generic(op):
             return not any(self._of.get(maker) is home for maker in map(defining, op.operands) if maker is not None)
         maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
@@ -291,7 +291,7 @@ class BlockGrouping:
                 other.before |= home.before
 
     def _may_merge(self, one: Group, home: Group) -> bool:
-        """Whether a second group of operands may be taken in: element-wise ones over the same elements."""
+        """Whether a second producer group may be merged: an element-wise one with the same domain."""
         if one.kind is not Kind.MAP or one.closed:
             return False
         if home.kind is Kind.GENERAL:
@@ -307,7 +307,7 @@ class BlockGrouping:
         return not self._between(one, home) and not self._through_main(one, home)
 
     def _between(self, one: Group, home: Group) -> bool:
-        """Whether a third group needs `one` and is needed by `home`."""
+        """Whether a third group depends on `one` while `home` depends on it."""
         return any(
             g.before >> one.number & 1 and home.before >> g.number & 1
             for g in self._groups.values()
@@ -315,7 +315,7 @@ class BlockGrouping:
         )
 
     def _is_inserted(self, one: Group, home: Group) -> bool:
-        """Whether all that a group makes for others is inserted by `home` into an array that it puts together."""
+        """Whether the group's only users outside are insertions by `home` into an array that it concatenates."""
         if one.size + home.size > MOST_OPERATIONS:
             return False
         inside = set(one.members)
@@ -331,7 +331,7 @@ class BlockGrouping:
         return first is not None and (below is None or self._of.get(below) is not home or _is_background(below))
 
     def _through_main(self, one: Group, home: Group) -> bool:
-        """Whether a member of `home` needs `one` through operations that stay in main, and no other group."""
+        """Whether a member of `home` depends on `one` through operations in main alone, and on no other group."""
         makers = [m for member in home.members for m in self._needs(member) if m not in self._of]
         return any(made is one for made in self._groups_above(makers))
 
@@ -350,7 +350,7 @@ class BlockGrouping:
 
 
 def _same_results(map_: ir.AffineMap, rows: int) -> bool:
-    """Whether the map leads to the first `rows` loops in order."""
+    """Whether the map's results are the first `rows` loops in order."""
     results = list(map_.results)
     return len(results) == rows and all(
         isinstance(e, ir.AffineDimExpr) and e.position == i for i, e in enumerate(results)
@@ -358,19 +358,19 @@ def _same_results(map_: ir.AffineMap, rows: int) -> bool:
 
 
 def _operands_inside(op: ir.Operation) -> list[ir.Value]:
-    """Operands of the operation and of all operations inside it."""
+    """Return operands of the operation and of all nested ones."""
     if not len(op.regions):
         return list(op.operands)
     return [v for inner in walk(op) for v in inner.operands]
 
 
 def _preference(group: Group) -> tuple[bool, int]:
-    """Rows before anything else, as element-wise operations can be taken in by them; then the latest."""
+    """Sort key of producer groups: row groups first, as they can absorb element-wise operations; then the latest."""
     return bool(group.rows), group.number
 
 
 def _is_plain(op: ir.Operation) -> bool:
-    """Whether an operation does nothing but one plain operation on integers."""
+    """Whether an operation's body is a single plain integer operation."""
     if not is_generic(op):
         return False
     inner = [view.operation.name for view in op.regions[0].blocks[0].operations]
@@ -378,7 +378,7 @@ def _is_plain(op: ir.Operation) -> bool:
 
 
 def _loops_of_slice(op: ir.Operation) -> Loops | None:
-    """The loops of a slice of an array, which reads like an element-wise operation; None for anything else."""
+    """Return the loops of a slice, which is fused like an element-wise operation; None for anything else."""
     if op.name != "tensor.extract_slice" or op.operands[0].type.rank != op.results[0].type.rank:
         return None
     extents = tuple(op.results[0].type.shape)
@@ -386,12 +386,12 @@ def _loops_of_slice(op: ir.Operation) -> Loops | None:
 
 
 def _is_background(op: ir.Operation) -> bool:
-    """A generic that writes one number everywhere."""
+    """Match a fill: a generic that stores a splat."""
     return is_generic(op) and not any(is_tensor(v) for v in list(op.operands)[: num_inputs(op)])
 
 
 def _continues_general(op: ir.Operation, home: Group) -> bool:
-    """tensor.insert_slice into what the group has just made, with no other reader: one kernel writes both."""
+    """Match a tensor.insert_slice into the group's result that has no other user: one kernel stores both."""
     if op.name != "tensor.insert_slice":
         return False
     maker = defining(op.operands[1])

@@ -1,6 +1,6 @@
-"""Products of an array's slices, one in each round of a loop as a scan has them, become one product before the loop.
+"""Hoist matrix products of an array's slices, one per iteration of a scan loop, into one GEMM before the loop.
 
-A product of few rows reads its other operand for little work; all of them together are a product of many rows.
+A skinny product is bandwidth-bound by its loop-invariant operand; all of them together are a product of many rows.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from stablexla.targets.grouping.classify import Kind, classify, is_generic, loop
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.pipeline.passes import module_pass
 
-# From so many rows on, a product by itself is bound by arithmetic: four times the rows of the widest register tile.
+# From so many rows on, a product by itself is compute-bound: four times the rows of the widest register tile.
 ENOUGH_ROWS = 64
-# All products lie in memory at once: no more than what a large layer's own results take.
+# All products are live at once: no more memory than a large layer's own results take.
 MOST_BYTES = 64 << 20
 
 
 @module_pass("stablexla-hoist-products", "computes the products of a loop's slices by a fixed matrix before the loop")
 def hoist_products(module: ir.Module) -> None:
-    """Only of loops that count from 0 to the number of slices, so that each product is one that the loop needs."""
+    """Hoist out of loops whose trip count is the number of slices alone, so that the loop needs each product."""
     main = main_of(module)
     hoisted = False
     for loop in [op for op in walk(main) if op.name == "scf.while" and op.parent == main]:
@@ -39,14 +39,14 @@ def hoist_products(module: ir.Module) -> None:
 
 @dataclass(frozen=True)
 class Counter:
-    """The number of a loop's round in its body, and how many rounds there are."""
+    """A loop's induction variable in its body, and its trip count."""
 
     number: ir.Value
     rounds: int
 
 
 def _counter(loop: ir.Operation) -> Counter | None:
-    """What a loop counts, if it goes from 0 by one to a known number, and nothing else ends it."""
+    """Return the induction variable of a loop from 0 by step 1 to a constant trip count with no other exit."""
     before, after = (region.blocks[0] for region in loop.regions)
     go = before.operations[len(before.operations) - 1].operation.operands[0]
     test = defining(go)
@@ -76,7 +76,7 @@ def _constant(value: ir.Value) -> int | None:
 
 
 def _is_number(value: ir.Value, counter: Counter) -> bool:
-    """Whether a value is the round's number, held between the first and the last slice."""
+    """Whether a value is the induction variable, perhaps clamped to the first and the last slice."""
     while value != counter.number:
         op = defining(value)
         bounds = {"arith.maxsi": 0, "arith.minsi": counter.rounds - 1}
@@ -89,7 +89,7 @@ def _is_number(value: ir.Value, counter: Counter) -> bool:
 
 
 def _hoist(loop: ir.Operation, counter: Counter, product: ir.Operation) -> bool:
-    """Takes one product out of the loop, if it is of a slice by something that the loop leaves alone."""
+    """Hoist one product out of the loop if it multiplies a slice by a loop-invariant operand."""
     if classify(product) is not Kind.CONTRACTION:
         return False
     start, view = defining(product.operands[2]), defining(product.operands[0])
@@ -127,7 +127,7 @@ def _hoist(loop: ir.Operation, counter: Counter, product: ir.Operation) -> bool:
 
 
 def _sliced(view: ir.Operation | None, loop: ir.Operation, counter: Counter) -> ir.Operation | None:
-    """The operation that cuts the view, a round's slice, out of an array of three dimensions outside the loop."""
+    """Return the operation that extracts the view, an iteration's slice, from a loop-invariant array of rank 3."""
     if view is None or view.name != "tensor.collapse_shape":
         return None
     slice_ = defining(view.operands[0])
@@ -145,7 +145,7 @@ def _sliced(view: ir.Operation | None, loop: ir.Operation, counter: Counter) -> 
 
 
 def _rows_come_first(product: ir.Operation) -> bool:
-    """The first operand's rows are the result's."""
+    """Whether the result's rows are those of the first operand."""
     loops = loops_of(product)
     if len(loops.kept) != 2 or len(loops.extents) != 3:
         return False
@@ -155,7 +155,7 @@ def _rows_come_first(product: ir.Operation) -> bool:
 
 
 def _is_inside(value: ir.Value, loop: ir.Operation) -> bool:
-    """Whether a value is made in a loop, or changes from round to round."""
+    """Whether a value is defined in the loop, or carried by it, so that it is not loop-invariant."""
     maker = defining(value)
     owner = value.owner.owner if maker is None else maker.parent
     while owner is not None and owner.name != "func.func":
@@ -166,6 +166,6 @@ def _is_inside(value: ir.Value, loop: ir.Operation) -> bool:
 
 
 def _copied(scalar: ir.Value, loop: ir.Operation) -> ir.Value:
-    """The scalar before the loop: itself, or a constant's copy."""
+    """Return the scalar before the loop: itself, or a copy of a constant."""
     maker = defining(scalar)
     return maker.clone().operation.results[0] if maker is not None and _is_inside(scalar, loop) else scalar

@@ -1,4 +1,4 @@
-"""Outlining: each group of operations becomes a private function on tensors, and equal functions are shared.
+"""Outlining: each group of operations becomes a private function on tensors; equal functions are merged.
 
 After it `main` holds calls of kernels, control flow and arithmetic on scalars.
 """
@@ -19,13 +19,13 @@ from stablexla.targets.grouping.group import GROUP, blocks_of
 from stablexla.targets.grouping.repeat import TWIN
 from stablexla.targets.pipeline.passes import module_pass
 
-# The name of a function until it has its own: equal functions must have equal texts.
+# Provisional name of a function: equal functions must have equal texts.
 PROVISIONAL = "kernel"
 
 
 @module_pass("stablexla-outline", "moves each group of operations into a private function; equal functions are shared")
 def outline(module: ir.Module) -> None:
-    """Replaces the groups of `main` by calls."""
+    """Outline the groups of `main` as functions and replace them by calls."""
     main = main_of(module)
     kernels = KernelTable(main)
     _share_made(module, main, kernels)
@@ -35,7 +35,7 @@ def outline(module: ir.Module) -> None:
 
 
 def _share_made(module: ir.Module, main: ir.Operation, kernels: KernelTable) -> None:
-    """Shares the kernels that lowering rules made, and drops those that nobody calls any more."""
+    """Merge equal kernels that lowering rules made, and erase those without calls."""
     calls: dict[str, list[ir.Operation]] = {}
     for op in walk(main):
         if op.name == "func.call":
@@ -55,7 +55,7 @@ def _share_made(module: ir.Module, main: ir.Operation, kernels: KernelTable) -> 
 
 
 class KernelTable:
-    """The kernels that were made so far, by the text of their bodies."""
+    """Kernels made so far, by the text of their bodies."""
 
     def __init__(self, main: ir.Operation) -> None:
         self._main = main
@@ -63,7 +63,7 @@ class KernelTable:
         self._count: dict[str, int] = {}
 
     def share(self, made: func.FuncOp, kind: str) -> str:
-        """Names a kernel; when there is an equal one already, drops this one and gives the other's name."""
+        """Name a kernel; when an equal one exists, erase this one and return the other's name."""
         text = made.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
         name = self._by_text.get(text)
         if name is not None:
@@ -75,7 +75,7 @@ class KernelTable:
         return name
 
     def new(self, inputs: Sequence[ir.Type], results: Sequence[ir.Type], kind: str) -> func.FuncOp:
-        """An empty function under a provisional name; it stands before `main`."""
+        """Create an empty function under a provisional name before `main`."""
         with ir.InsertionPoint(self._main):
             made = func.FuncOp(PROVISIONAL, ir.FunctionType.get(inputs, results), visibility="private")
         made.attributes[KIND] = ir.StringAttr.get(kind)
@@ -97,11 +97,11 @@ def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable)
     inside = set(members)
     read = [r for op in members for r in op.results if any(not within(use.owner.operation, inside) for use in r.uses)]
     if not read:
-        return  # nobody reads it: it is dropped with the other unused operations
+        return  # it has no users: dead code elimination erases it
     made_by: dict[ir.Value | int, ir.Value] = {}
     made_as = [made_by.setdefault(_twins(r), r) for r in read]
     results = list(made_by.values())
-    # A call stands where all its operations stood: that is how it is known later what a kernel came from.
+    # A call bears the locations of all its operations: they tell later what a kernel came from.
     with members[0].context, ir.Location.fused([op.location for op in members]):
         made, inputs = function_of(kind, members, results, kernels.new)
         name = kernels.share(made, kind)
@@ -113,7 +113,7 @@ def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable)
 
 
 def _twins(result: ir.Value) -> ir.Value | int:
-    """What is the same for copies of one operation."""
+    """Return a key that is equal for copies of one operation (CSE)."""
     attributes = result.owner.attributes
     return int(ir.IntegerAttr(attributes[TWIN]).value) if TWIN in attributes else result
 
@@ -124,7 +124,7 @@ def function_of(
     results: Sequence[ir.Value],
     new: Callable[[Sequence[ir.Type], Sequence[ir.Type], str], func.FuncOp],
 ) -> tuple[func.FuncOp, list[ir.Value]]:
-    """A function, made by `new`, that computes `results` as the operations `members` do, and what to call it with."""
+    """Clone `members` into a function made by `new` that returns `results`; return it and its call's operands."""
     inputs, starts = _inputs(members)
     made = new([v.type for v in inputs], [r.type for r in results], kind)
     _fill(made.add_entry_block(), inputs, [*starts, *members], list(results))
@@ -132,7 +132,7 @@ def function_of(
 
 
 def _inputs(members: list[ir.Operation]) -> tuple[list[ir.Value], list[ir.Operation]]:
-    """What a group takes from outside, and the constants and initial values that are copied into the kernel."""
+    """Return a group's inputs, and the constants and initial values that are cloned into the kernel."""
     made = set(members)
     inputs: list[ir.Value] = []
     copied: list[ir.Operation] = []
@@ -155,14 +155,14 @@ def _inputs(members: list[ir.Operation]) -> tuple[list[ir.Value], list[ir.Operat
 
 
 def _copied_along(op: ir.Operation) -> bool:
-    """Scalar constants and what starts a reduction belong to the kernel that uses them."""
+    """Whether to clone into each using kernel: scalar constants and initial values of reductions."""
     if op.name in ("tensor.empty", "linalg.fill"):
         return True
     return op.name == "arith.constant" and not is_tensor(op.results[0])
 
 
 def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], results: list[ir.Value]) -> None:
-    """Clones a group's operations into a kernel's block."""
+    """Clone a group's operations into a kernel's block."""
     mapping: dict[ir.Value, ir.Value] = dict(zip(inputs, block.arguments, strict=True))
     twins: dict[int, ir.Operation] = {}
     with ir.InsertionPoint(block):
@@ -184,7 +184,7 @@ def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], resu
 
 
 def _sort_block(block: ir.Block) -> None:
-    """Puts the operations in an order in which each stands after what it uses, changing as little as possible."""
+    """Sort the block topologically, each def before its uses, changing the order as little as possible."""
     operations = [v.operation for v in block.operations]
     here = set(operations)
     before = previous_effects(block)
@@ -220,7 +220,7 @@ def _sort_block(block: ir.Block) -> None:
 
 
 def _needs(op: ir.Operation, here: set[ir.Operation]) -> list[ir.Operation]:
-    """Operations of the same block whose results the operation, or anything inside it, uses."""
+    """Return operations of the same block whose results the operation or a nested one uses."""
     needed = []
     for value in captured(op):
         maker = defining(value)

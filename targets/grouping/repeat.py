@@ -1,7 +1,7 @@
-"""Cheap element-wise operations are repeated before each reader, so that their results need not lie in memory.
+"""Rematerialize cheap element-wise operations before each user, so that their results are not stored.
 
-A difference from a mean, say, that a variance and a normalisation both read: it takes less to compute it twice than to
-write it down and to read it twice. Copies that come into one kernel after all are made one again by outlining.
+A difference from a mean, say, that a variance and a normalisation both use: computing it twice takes less than storing
+it and loading it twice. Outlining merges copies that end up in one kernel (CSE).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stablexla.targets.grouping.classify import is_generic, loops_of
 from stablexla.targets.pipeline.passes import module_pass
 
 TWIN = "stablexla.twin"
-# Smaller arrays stay in the second-level cache between two kernels; more readers than these are no longer cheap.
+# Smaller arrays stay in L2 between two kernels; for more users than these rematerialization does not pay.
 LEAST_BYTES, MOST_READERS, MOST_COPIES = 128 << 10, 4, 64
 # One instruction each on vectors.
 CHEAP = frozenset(
@@ -28,7 +28,7 @@ MOST_INSTRUCTIONS = 2
 
 @module_pass("stablexla-repeat-cheap", "repeats cheap producers before each reader")
 def repeat_cheap(module: ir.Module) -> None:
-    """Gives each reader of a cheap operation a copy of its own; later operations first, as copies have operands."""
+    """Clone cheap operations for each user; later operations first, as the operands of copies gain users."""
     copies = 0
     for number, op in enumerate(reversed(walk(main_of(module)))):
         if not is_generic(op) or not _is_cheap(op):
@@ -46,7 +46,7 @@ def repeat_cheap(module: ir.Module) -> None:
 
 
 def _is_cheap(op: ir.Operation) -> bool:
-    """Whether one array of the result's size is read, of elements no wider than the result's, and little is done."""
+    """Whether an operation reads one array of the result's size, no wider in elements, and computes little."""
     body = body_of(op)
     if len(op.results) != 1 or len(body) - 1 > MOST_INSTRUCTIONS or any(o.name not in CHEAP for o in body):
         return False
@@ -63,7 +63,7 @@ def _is_cheap(op: ir.Operation) -> bool:
 
 
 def _readers(op: ir.Operation) -> list[ir.Operation] | None:
-    """Those who read the result, in program order; None when it has to lie in memory, or has too many of them."""
+    """Return the result's users in program order; None when it must be in memory, or has too many."""
     users = {use.owner.operation for use in op.results[0].uses}
     if not 1 < len(users) <= MOST_READERS or any(not is_generic(u) or u.block != op.block for u in users):
         return None
@@ -71,5 +71,5 @@ def _readers(op: ir.Operation) -> list[ir.Operation] | None:
 
 
 def _order(one: ir.Operation, other: ir.Operation) -> int:
-    """The order of two operations of one block; MLIR numbers them once, where to walk the block takes 1 us for each."""
+    """Compare two operations of a block by order; MLIR numbers them once, iterating the block takes 1 us for each."""
     return 0 if one == other else -1 if one.is_before_in_block(other) else 1

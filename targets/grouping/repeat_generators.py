@@ -13,7 +13,7 @@ from stablexla.targets.pipeline.passes import module_pass
 
 @module_pass("stablexla-repeat-generators", "makes an iota or a fill again before each of its users")
 def repeat_generators(module: ir.Module) -> None:
-    """Clones every `linalg.generic` that reads no array for each of its users but the first."""
+    """Clone every `linalg.generic` without tensor inputs for each of its users but the first."""
     operations = list(walk(main_of(module)))
     order = {_address(op): float(number) for number, op in enumerate(operations)}
     for op in operations:
@@ -22,12 +22,12 @@ def repeat_generators(module: ir.Module) -> None:
 
 
 def _is_generator(op: ir.Operation) -> bool:
-    """Reads no array: an iota or a fill, cheaper to make again than to read from memory."""
+    """Match an operation without tensor inputs (iota, fill): cheaper to rematerialize than to load."""
     return len(op.results) == 1 and not any(is_tensor(v) for v in list(op.operands)[: num_inputs(op)])
 
 
 def _repeat_for_readers(op: ir.Operation, order: dict[int, float]) -> None:
-    """`order` numbers the operations: a module that was read from its text has other lists of uses."""
+    """Clone `op` for its users by `order`, the program order: a parsed module has its use lists in another one."""
     users = {_address(user): user for user in (_loop_nest_of(use.owner.operation) for use in op.results[0].uses)}
     places = sorted(users, key=order.__getitem__)
     for place in places:
@@ -41,7 +41,7 @@ def _repeat_for_readers(op: ir.Operation, order: dict[int, float]) -> None:
 
 
 def _address(op: ir.Operation) -> int:
-    """What an operation is known by: its hash is that of its operands, which change."""
+    """Return the operation's address as its key: its hash depends on its operands, which change."""
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     address: int = get(op._CAPIPtr, b"mlir.ir.Operation._CAPIPtr")
@@ -49,7 +49,7 @@ def _address(op: ir.Operation) -> int:
 
 
 def _loop_nest_of(op: ir.Operation) -> ir.Operation:
-    """The linalg operation in whose body an operation stands, such as one that reads at computed places; or itself."""
+    """Return the linalg operation whose body contains `op`, such as a gather; or `op` itself."""
     nest, inside = op, op
     while inside.parent is not None:
         inside = inside.parent.operation

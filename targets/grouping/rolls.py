@@ -1,7 +1,7 @@
-"""Arrays that are rolled and then computed with, as stencils are written: computed from where the elements lie.
+"""Fuse rolled arrays (periodic shifts, as stencils are written) into their element-wise consumers.
 
-A rolled array is a concatenation of two slices of one array. What is computed element by element from several of them
-becomes a few blocks, in each of which every operand is one slice, so that no rolled array lies in memory.
+A rolled array is a concatenation of two slices of one array. An element-wise computation on several of them is split
+into a few blocks, in each of which every operand is one slice, so that no rolled array is stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stablexla.targets.pipeline.passes import module_pass
 
 # Rolls along two dimensions, both ways, make nine blocks; the code grows with them and with what is computed.
 MOST_BLOCKS, MOST_OPERATIONS = 9, 200
-# What is smaller stays in the nearest cache all the time.
+# Smaller arrays stay in L1 all the time.
 LEAST_ELEMENTS = 1 << 12
 
 Box = tuple[tuple[int, int], ...]
@@ -28,7 +28,7 @@ Box = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class _Piece:
-    """A box of a concatenation, and the array and the place in it where its first element comes from."""
+    """A box of a concatenation, its source array, and the index there of its first element."""
 
     box: Box
     array: ir.Value
@@ -37,7 +37,7 @@ class _Piece:
 
 @module_pass("stablexla-compute-through-rolls", "computes what reads rolled arrays from where their elements lie")
 def compute_through_rolls(module: ir.Module) -> None:
-    """Rewrites what is computed from rolled arrays; what nobody reads any more is left for others to drop."""
+    """Rewrite element-wise computations on rolled arrays; dead operations are left to later passes."""
     done: set[ir.Operation] = set()
     for op in list(_insertions(main_of(module))):
         root = _last_reader(op.results[0])
@@ -50,7 +50,7 @@ def compute_through_rolls(module: ir.Module) -> None:
 
 
 def _insertions(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Insertions into arrays, also those in loops and branches."""
+    """Yield insertions into arrays, also those in loops and branches."""
     for region in op.regions:
         for block in region.blocks:
             for view in block.operations:
@@ -62,8 +62,8 @@ def _insertions(op: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def _last_reader(value: ir.Value) -> ir.Operation | None:
-    """What an array is computed into by element-wise operations, each with no reader but the next; the same for all
-    readers of the array, or None."""
+    """Return the end of the chain of element-wise users, each with one user, if it is the same for all users of the
+    array; else None."""
     ends = [_end_of_chain(reader) for reader in _readers(value)]
     last = [end for end in ends if end is not None]
     return last[0] if last and len(last) == len(ends) and all(end == last[0] for end in last) else None
@@ -91,7 +91,7 @@ def _readers(value: ir.Value) -> list[ir.Operation]:
 
 
 def _is_elementwise(op: ir.Operation) -> bool:
-    """One result, made of elements at the same place and of scalars."""
+    """Match an element-wise operation: one result, computed from elements at the same index and scalars."""
     if not is_generic(op) or len(op.results) != 1 or prod(op.results[0].type.shape) < LEAST_ELEMENTS:
         return False
     rank = op.results[0].type.rank
@@ -106,7 +106,7 @@ def _is_elementwise(op: ir.Operation) -> bool:
 
 
 def _region(root: ir.Operation) -> list[ir.Operation]:
-    """What is computed for the root alone, in order."""
+    """Return the operations whose results only the root uses, in order."""
     region = [root]
     for op in region:
         for value in list(op.operands)[: num_inputs(op)]:
@@ -121,7 +121,7 @@ def _region(root: ir.Operation) -> list[ir.Operation]:
 
 
 def _rolls(region: Sequence[ir.Operation]) -> dict[ir.Value, list[_Piece]]:
-    """The rolled arrays that only the region reads, with what they are made of."""
+    """Return the rolled arrays that only the region uses, with their pieces."""
     found: dict[ir.Value, list[_Piece]] = {}
     for op in region:
         for value in list(op.operands)[: num_inputs(op)]:
@@ -136,7 +136,7 @@ def _rolls(region: Sequence[ir.Operation]) -> dict[ir.Value, list[_Piece]]:
 
 
 def _pieces(value: ir.Value) -> list[_Piece] | None:
-    """The parts of a concatenation; None where it is something else."""
+    """Return the pieces of a concatenation; None for anything else."""
     pieces: list[_Piece] = []
     covered, rest = 0, value
     while (maker := defining(rest)) is not None and maker.name == "tensor.insert_slice":
@@ -163,7 +163,7 @@ def _apart(pieces: Sequence[_Piece]) -> bool:
 
 
 def _origin(piece: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
-    """The array that a piece is a slice of, and where the slice begins; the piece itself when it is none."""
+    """Return the array that a piece is a slice of, and the slice's offsets; the piece itself when it is none."""
     maker = defining(piece)
     starts = None
     if maker is not None and maker.name == "tensor.expand_shape":
@@ -190,7 +190,7 @@ def _constants(values: Sequence[ir.Value]) -> tuple[int, ...] | None:
 
 
 def _is_copy(op: ir.Operation) -> bool:
-    """Whether an operation gives elements of one array as they are, in the order of its loops."""
+    """Match a copy of one array's elements, stored in the order of the loops."""
     if len(op.operands) != 2 or not is_tensor(op.operands[0]):
         return False
     block = op.regions[0].blocks[0]
@@ -200,7 +200,7 @@ def _is_copy(op: ir.Operation) -> bool:
 
 
 def _starts(map_: ir.AffineMap, piece: Sequence[int]) -> tuple[int, ...] | None:
-    """Where a copy through a map begins, if it reads a block whose dimensions of one element it may drop."""
+    """Return the offsets of a copy through a map, if it reads a block; dimensions of extent 1 may be dropped."""
     starts: list[int] = []
     following = 0
     for expr, size in zip(map_.results, piece, strict=False):
@@ -243,7 +243,7 @@ def _rewrite(root: ir.Operation, region: Sequence[ir.Operation]) -> None:
 
 
 class _Block:
-    """What a region computes in a box, as one operation on slices."""
+    """A region's computation in one box, as one operation on slices."""
 
     def __init__(self, region: Sequence[ir.Operation], rolls: dict[ir.Value, list[_Piece]], box: Box) -> None:
         self._region, self._rolls, self._box = region, rolls, box
@@ -252,7 +252,7 @@ class _Block:
         self._inputs: list[ir.Value] = []
 
     def write(self) -> ir.Value:
-        """The box of the result."""
+        """Create the operation; return the box of the result."""
         made_inside = {op.results[0] for op in self._region}
         leaves = [v for op in self._region for v in list(op.operands)[: num_inputs(op)] if v not in made_inside]
         numbers = {value: self._input(value) for value in leaves}
@@ -282,7 +282,7 @@ class _Block:
         return made.result
 
     def _input(self, value: ir.Value) -> int:
-        """The number of the input that holds a value's elements in the box."""
+        """Return the number of the input that holds a value's elements in the box."""
         array, starts = value, tuple(lo for lo, _ in self._box) if is_tensor(value) else ()
         for piece in self._rolls.get(value, ()):
             if all(a <= lo < b for (a, b), (lo, _) in zip(piece.box, self._box, strict=True)):
@@ -303,7 +303,7 @@ class _Block:
 
 
 def _inlined(op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
-    """The body of an element-wise operation at the insertion point; returns what it yields."""
+    """Inline the body of an element-wise operation at the insertion point; return the value that it yields."""
     block = op.regions[0].blocks[0]
     values = dict(zip(block.arguments, operands, strict=False))
     for view in block.operations:

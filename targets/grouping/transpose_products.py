@@ -1,8 +1,8 @@
-"""Products of matrices whose transposes are wanted are computed transposed, as gradients of weights are in JAX.
+"""Compute a GEMM transposed where only its transpose is used, as for gradients of weights in JAX.
 
-What reads the transpose, such as an update of the weights, can then be done where the product is written. A product in
-a loop is left as it is: the sum that it is added to stays in cache from round to round, and reading that where the
-product is written made a step of LSTM training slower by a quarter (256x1024, f32), not faster.
+Users of the transpose, such as an update of the weights, can then be fused as an epilogue. A product in a loop is left
+as it is: the sum that it is added to stays in cache from iteration to iteration, and reading that in the epilogue made
+a step of LSTM training slower by a quarter (256x1024, f32), not faster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stablexla.targets.pipeline.passes import module_pass
 
 @module_pass("stablexla-turn-products", "computes products of matrices transposed where only their transposes are read")
 def turn_products(module: ir.Module) -> None:
-    """Takes the transposition of a matrix product into the product's own loops."""
+    """Fold the transpose of a matrix product into the product's own loop order."""
     main = main_of(module)
     operations = [view.operation for view in main.regions[0].blocks[0].operations]
     candidates = [op for op in operations if is_generic(op) and classify(op) is Kind.TRANSPOSE]
@@ -55,7 +55,7 @@ def _turn(op: ir.Operation) -> bool:
 
 
 def _is_plain(loops: Loops) -> bool:
-    """The result is a matrix whose dimensions are the loops that do not reduce, in their order."""
+    """Whether the result is a matrix whose dimensions are the parallel loops, in their order."""
     kept = [number for number, reduced in enumerate(loops.reduced) if not reduced]
     return len(kept) == 2 and [e.position for e in map(ir.AffineDimExpr, loops.maps[2].results)] == kept
 

@@ -1,4 +1,4 @@
-"""Splats that memory needs become loops: `linalg.generic` that stores a scalar, for `tensor.splat` and constants."""
+"""Materialize splats: `tensor.splat` and splat constants become a `linalg.generic` that stores a scalar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stablexla.targets.pipeline.passes import module_pass
 
 @module_pass("stablexla-write-out-splats", "turns splats into loops that store a scalar")
 def write_out_splats(module: ir.Module) -> None:
-    """Rewrites `tensor.splat` and splat constants; as a constant one would be read from memory, element by element."""
+    """Rewrite `tensor.splat` and splat constants; a constant array would be loaded element by element."""
     for op in list(walk(main_of(module))):
         if op.name == "tensor.splat":
             _write_out(op, op.operands[0])
@@ -23,7 +23,7 @@ def write_out_splats(module: ir.Module) -> None:
 
 
 def _write_out(op: ir.Operation, scalar: ir.Value) -> None:
-    """A tensor of equal elements as a loop that stores its scalar."""
+    """Replace a splat by a loop nest that stores its scalar."""
     result = op.results[0].type
     rank = len(result.shape)
     maps = [ir.AffineMap.get(rank, 0, []), ir.AffineMap.get_identity(rank)]

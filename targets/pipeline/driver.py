@@ -1,6 +1,6 @@
-"""Runs the steps of a pipeline on a module, and turns whatever fails into one error with its stage and diagnostics.
+"""Driver of pipelines: runs the steps on a module, and reports a failure as one error with stage and diagnostics.
 
-The pipelines themselves are values (`pipeline.py`); what is kept of a run is decided by its watcher (`dump.py`).
+The pipelines themselves are values (`pipelines.py`); a run's watcher decides what is kept of it (`dump.py`).
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from stablexla.targets.pipeline.standard_error import captured_stderr
 
 
 class Watcher:
-    """What is told of a run; this one keeps nothing. Steps are numbered from 0."""
+    """Callbacks around the steps and passes of a run; these do nothing. Steps are numbered from 0."""
 
     pass_by_pass = False
-    """Whether `before_pass` and `after_pass` are called; the passes then run one by one, those of nests too."""
+    """Whether `before_pass` and `after_pass` are called; the passes then run one by one, nested ones too."""
 
     verify_each: bool | None = None
     """Whether the module is verified after every pass; None leaves it to the driver, False verifies never."""
 
     def replace(self, number: int, step: Step, module: Any) -> Any:
-        """The module that goes on after a step."""
+        """Return the module with which the run continues after a step."""
         return module
 
     def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
-        """A step is over."""
+        """Called after a step."""
 
     def before_pass(self, step: Step, element: Element, module: Any) -> None:
-        """A pass begins."""
+        """Called before a pass."""
 
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
-        """A pass is over."""
+        """Called after a pass."""
 
     def failed_pass(self, step: Step, element: Element, module: Any) -> None:
-        """A pass failed, and left the module like this; it may not verify."""
+        """Called when a pass failed, with the module as it left it, which may not verify."""
 
     def failed(self, number: int, step: Step, before: Any) -> str:
-        """A step failed on the module `before`; the path of the reproducer, or ""."""
+        """Called when a step failed on the module `before`; returns the path of the reproducer, or ""."""
         return ""
 
 
 class PassFailure(Exception):
-    """A run of MLIR passes that failed."""
+    """Failure of a run of MLIR passes."""
 
     def __init__(self, messages: list[str]) -> None:
         super().__init__("; ".join(messages))
@@ -67,18 +67,18 @@ class PassFailure(Exception):
 
 
 def side_of(module: Any) -> Side:
-    """Which MLIR a module belongs to."""
+    """Return the MLIR that a module belongs to."""
     return "stablehlo" if isinstance(module, hlo_ir.Module) else "upstream"
 
 
 def side_after(pipeline: Pipeline, step: str) -> Side:
-    """Which MLIR a program belongs to after the step of that name."""
+    """Return the MLIR that a program belongs to after the step of that name."""
     lowered = any(e.name == LOWER for s in pipeline.up_to(step) for e in s.elements)
     return "upstream" if lowered or all(s.name != "stablehlo" for s in pipeline) else "stablehlo"
 
 
 def copy_of(module: Any, *, here: bool = False) -> Any:
-    """A copy in the same context, or, with `here`, in this thread's context of the same kind."""
+    """Copy a module in its context, or, with `here`, into this thread's context of the same kind."""
     kind: Any = hlo_ir if side_of(module) == "stablehlo" else ir
     if here:
         context = stablehlo_context() if kind is hlo_ir else upstream_context()
@@ -101,11 +101,11 @@ def run_pipeline(
     watcher: Watcher | None = None,
     again: Callable[[], Any] | None = None,
 ) -> Any:
-    """Runs every step and returns the last module; `module` itself may be changed.
+    """Run every step and return the last module; `module` itself may be changed.
 
     Args:
-        watcher: is told of the run.
-        again: gives the module that the run began with once more; with it, a failed run is repeated up to the
+        watcher: callbacks of the run.
+        again: returns the run's input module once more; with it, a failed run is repeated up to the
             failing pass, so that the error can name it and show its input.
 
     Raises:
@@ -140,8 +140,8 @@ def _run_step(module: Any, step: Step, watcher: Watcher) -> Any:
     runs = list(step.runs())
     for (is_python, elements), following in zip(runs, [*runs[1:], None], strict=True):
         if is_python:
-            # What one pass of ours hands to the next is verified with what that leaves: a run that fails is repeated
-            # pass by pass. MLIR's passes, and those of users, are never given what was not verified.
+            # Between two of our passes the module is not verified, only after the last: a run that fails is repeated
+            # pass by pass. MLIR's passes, and those of users, are given verified modules only.
             later = following is not None and following[0] and _is_ours(elements[0]) and _is_ours(following[1][0])
             module = _run_python(module, elements[0], _verifies(watcher, later))
         else:
@@ -150,7 +150,7 @@ def _run_step(module: Any, step: Step, watcher: Watcher) -> Any:
 
 
 def _verifies(watcher: Watcher, later: bool) -> bool:
-    """Whether to verify after a pass written in Python, when it could as well be done `later`."""
+    """Whether to verify after a pass written in Python; `later` says that a later verification covers it."""
     return not later if watcher.verify_each is None else watcher.verify_each
 
 
@@ -179,7 +179,7 @@ def _run_python(module: Any, element: Element, verify: bool = True) -> Any:
     _check_side(found, side_of(module))
     with diagnostics(module.context) as seen:
         try:
-            # A pass finds its module's context entered, and unknown as the location of what it makes.
+            # A pass runs inside its module's context, with an unknown location as the default of new operations.
             kind: Any = hlo_ir if side_of(module) == "stablehlo" else ir
             with module.context, kind.Location.unknown():
                 made = run(module)
@@ -218,7 +218,7 @@ def _check_side(found: ModulePass, side: Side) -> None:
 
 def _run_mlir(module: Any, elements: tuple[Element, ...], verify_each: bool | None = None) -> None:
     manager = parse_passes(elements, side_of(module))
-    # To verify after every pass would take as long as the passes; a run that fails is repeated pass by pass.
+    # Verifying after every pass would take as long as the passes; a run that fails is repeated pass by pass.
     manager.enable_verifier(len(elements) == 1 if verify_each is None else verify_each)
     with diagnostics(module.context) as seen:
         try:
@@ -230,7 +230,7 @@ def _run_mlir(module: Any, elements: tuple[Element, ...], verify_each: bool | No
 
 
 def parse_passes(elements: tuple[Element, ...], side: Side) -> Any:
-    """The pass manager for a run of MLIR's passes.
+    """Parse a run of MLIR's passes as a pass manager.
 
     Raises:
         CompileError: a name or an option that MLIR does not know.
@@ -246,7 +246,7 @@ def parse_passes(elements: tuple[Element, ...], side: Side) -> Any:
 
 
 def check_pipeline(pipeline: Pipeline, side: Side = "stablehlo") -> None:
-    """Reads every pass of a pipeline, without running any.
+    """Check that every pass of a pipeline parses, without running any.
 
     Args:
         side: the MLIR of the module that it begins with.
@@ -269,7 +269,7 @@ def check_pipeline(pipeline: Pipeline, side: Side = "stablehlo") -> None:
 
 
 def _parse_quietly(elements: tuple[Element, ...], side: Side) -> None:
-    """As `parse_passes`; what MLIR prints on standard error of a value that it does not read is part of the error."""
+    """Run `parse_passes`; text that MLIR prints on standard error about a refused value becomes part of the error."""
     with captured_stderr() as printed:
         try:
             parse_passes(elements, side)
@@ -284,7 +284,7 @@ def _parse_quietly(elements: tuple[Element, ...], side: Side) -> None:
 
 
 def sides_of_pass(name: str) -> tuple[Side, ...]:
-    """The MLIRs that have a pass of that name."""
+    """Return the MLIRs that have a pass of that name."""
     sides: list[Side] = []
     for side, manager, context in (
         ("stablehlo", hlo_passmanager.PassManager, stablehlo_context()),
@@ -300,7 +300,7 @@ def sides_of_pass(name: str) -> tuple[Side, ...]:
 
 
 def _reserve(name: str) -> None:
-    """Raises CompileError for the name of a pass that one of the MLIRs has."""
+    """Raise CompileError for the name of a pass that one of the MLIRs has."""
     sides = sides_of_pass(name)
     if sides:
         raise CompileError(f"the MLIR of {sides[0]} has a pass {name!r} already")
@@ -310,7 +310,7 @@ RESERVED.append(_reserve)
 
 
 def check_leaves(step: Step, module: Any) -> None:
-    """Raises CompileError when an operation stands in the module that the step should not have left."""
+    """Raise CompileError when the module still holds an operation that the step must not leave."""
     if step.leaves is None:
         return
     left: Counter[str] = Counter()
@@ -337,7 +337,7 @@ def check_leaves(step: Step, module: Any) -> None:
 def _placed(
     error: CompileError, pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[], Any] | None
 ) -> CompileError:
-    """The error with its step and, when the run can be repeated, a reproducer."""
+    """Add to an error its step and, when the run can be repeated, a reproducer."""
     step = pipeline.steps[number]
     if error.stage:
         return error
@@ -354,7 +354,7 @@ def _placed(
 def _explain(
     failure: PassFailure, pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[], Any] | None
 ) -> CompileError:
-    """The error for passes that failed, with the name of the one that did."""
+    """Return the error for a failed run of passes, with the name of the failing one."""
     step = pipeline.steps[number]
     before = _before(pipeline, number, watcher, again)
     reproducer = "" if before is None else watcher.failed(number, step, before)
@@ -370,7 +370,7 @@ def _explain(
 
 
 def _before(pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[], Any] | None) -> Any:
-    """The module that a step began with, made once more; None when it cannot be."""
+    """Recompute a step's input module; None when that is impossible."""
     if again is None:
         return None
     module = again()
@@ -381,7 +381,7 @@ def _before(pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[
 
 
 def _culprit(step: Step, module: Any) -> str:
-    """The element at which a step fails, found by running them one by one."""
+    """Find the failing element of a step by running them one by one."""
     for element in step.parts:
         try:
             if element.is_python:

@@ -1,6 +1,6 @@
-"""What is kept of a compilation: the IR after every step in files, edited steps read back, prints, times, reproducers.
+"""Dumps of a compilation: the IR after every step in files, edited stages read back, prints, times, reproducers.
 
-Which of these happen is said by the knobs (`knobs.py`).
+The knobs (`knobs.py`) turn each of these on.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ class Header:
 
     @staticmethod
     def read(text: str) -> Header | None:
-        """The header of a dumped text, None when it has none."""
+        """Parse the header of a dumped text; None when it has none."""
         match = _HEADER.match(text.split("\n", 1)[0])
         return Header(match["stage"], match["command"]) if match else None
 
 
 def command(file: str, step: Step) -> str:
-    """The command line that runs a step on a file."""
+    """Return the command line that runs a step on a file."""
     return f"stablexla-opt {shlex.quote(file)} --pass-pipeline={shlex.quote(step.text)}"
 
 
 def reproducing(file: str, step: Step, pipeline: Pipeline) -> str:
-    """The command line that shows a step's failure again, in any folder."""
+    """Return the command line that reproduces a step's failure, in any folder."""
     return f"stablexla-opt {shlex.quote(file)} {reproducing_options(step, pipeline)}"
 
 
 def reproducing_options(step: Step, pipeline: Pipeline) -> str:
-    """Its options: the files of the user's passes and rules, the passes, and what the step may leave."""
+    """Return the reproducer's options: files of the user's passes and rules, the passes, and the step's `leaves`."""
     text = re.sub(r"(?<=[{ ]script=)[^\s}'\"]+", lambda m: str(Path(m[0]).absolute()), step.text)
     words = [f"--load={shlex.quote(name)}" for name in _files(step, pipeline)]
     if any(element.name == LOWER for element in step.parts):
@@ -75,7 +75,7 @@ def reproducing_options(step: Step, pipeline: Pipeline) -> str:
 
 
 def _files(step: Step, pipeline: Pipeline) -> list[str]:
-    """The files of the passes and rules in a step that are the user's."""
+    """Return the files of the user's passes and rules in a step."""
     functions = []
     for element in step.parts:
         if element.name == FUNCTION:
@@ -89,23 +89,23 @@ def _files(step: Step, pipeline: Pipeline) -> list[str]:
 
 
 def file_name(number: int, step: str) -> str:
-    """Name of the file that holds the IR after a step: names sort in the order of the steps."""
+    """Return the name of the file with the IR after a step; names sort in the order of the steps."""
     return f"{number:02}.{step}.mlir"
 
 
 def assembly(module: Any, *, debug_info: bool = True) -> str:
-    """A module's text that parses to the same module."""
+    """Print a module as text that parses to the same module."""
     return str(module.operation.get_asm(enable_debug_info=debug_info)).rstrip("\n") + "\n"
 
 
 def program_folder(name: str, source: Any) -> str:
-    """Name of a program's folder: its name and a hash of what it computes."""
+    """Return the name of a program's dump folder: its name and a hash of its IR."""
     digest = hashlib.sha256(assembly(source, debug_info=False).encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)[:100] or 'module'}-{digest}"
 
 
 def parse_stage(text: str, side: Side, *, file: str) -> Any:
-    """The module of a stage's text.
+    """Parse a stage's text as a module.
 
     Raises:
         CompileError: it does not parse or verify.
@@ -120,11 +120,11 @@ def parse_stage(text: str, side: Side, *, file: str) -> Any:
 
 @dataclass
 class KnobWatcher(Watcher):
-    """Does what the knobs ask for while one program is compiled.
+    """Dumps, prints and times one program's compilation as the knobs demand.
 
     Attributes:
         name: the program's name.
-        pipeline: what runs.
+        pipeline: the running pipeline.
         source: the module that the run begins with; read at once, if at all.
         times: seconds by step, and by whatever else is added.
         pass_times: for each step its passes and their seconds, where these were asked for.
@@ -192,7 +192,7 @@ class KnobWatcher(Watcher):
         return str(path)
 
     def finish(self) -> None:
-        """Prints the times, if they were asked for."""
+        """Print the times, if the knobs demand them."""
         if not knobs.time:
             return
         from rich.console import Console  # takes longer to import than all else here

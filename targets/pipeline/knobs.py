@@ -1,4 +1,4 @@
-"""Every environment variable that stablexla reads, in one typed table; nothing else looks at the environment.
+"""Every environment variable that stablexla reads, in one typed table; no other code reads the environment.
 
 A knob can be set in code as well, for the length of a `with` block: `with knobs.scoped(dump=path): ...`.
 """
@@ -18,7 +18,7 @@ from stablexla.dialects.errors import StablexlaError
 T = TypeVar("T")
 
 LAUNCHERS = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
-"""What launchers of MPI, of which each has names of its own, set for the processes that they start."""
+"""Variables that MPI launchers set for the processes that they start; each launcher has its own."""
 
 _set_in_code: ContextVar[dict[str, Any]] = ContextVar("stablexla_knobs")
 

@@ -1,4 +1,4 @@
-"""Registers as passes what `lowering/` offers as functions."""
+"""Pass registrations of the functions of `lowering/`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def to_tensor(
     pooled_window: int = 25,
     short_window: int = 8,
 ) -> ir.Module:
-    """The new module belongs to upstream's context. The defaults were measured on CPUs with AVX2.
+    """Lower StableHLO to a new module of linalg on tensors, in upstream's context.
+
+    The defaults were measured on CPUs with AVX2.
 
     Args:
         whole_sorts: makes each sort one kernel.
@@ -49,13 +51,13 @@ def to_tensor(
 
 @module_pass("stablexla-expand-math", "writes elementary functions out as arithmetic, on scalars and vectors alike")
 def math(module: ir.Module) -> None:
-    """What is left of the math dialect are operations that processors have."""
+    """Expand the math dialect; operations that processors have stay."""
     expand_math(module)
 
 
 @module_pass("stablexla-expand-angles", "writes atan2 out before constants are folded")
 def angles(module: ir.Module) -> None:
-    """Upstream folds the angle of 0 and 0 to NaN."""
+    """Lower atan2 ourselves: upstream folds atan2(0, 0) to NaN."""
     expand_math(module, "math.atan2")
 
 
@@ -63,9 +65,9 @@ def angles(module: ir.Module) -> None:
     "stablexla-expand-small-floats", "writes conversions of bf16 and narrower floats out as integer arithmetic"
 )
 def small_floats(module: ir.Module, *, to_bf16: str = ToBf16.SHORT_NANS.value) -> None:
-    """LLVM has no types for the narrow floats, and its bf16 conversions flush denormals or call a library.
+    """Lower conversions of narrow floats: LLVM lacks the types, and its bf16 ones flush denormals or call a library.
 
     Args:
-        to_bf16: how an f32 becomes a bf16, a value of `ToBf16`.
+        to_bf16: how f32 is rounded to bf16, a value of `ToBf16`.
     """
     expand_small_floats(module, ToBf16(to_bf16))

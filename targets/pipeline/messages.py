@@ -1,4 +1,4 @@
-"""MLIR's diagnostics as lines for a user: what was said, and the user's own line that it was said of."""
+"""MLIR's diagnostics as lines for a user: the message, and the user's own source line that it is about."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST = 600
 
 
 def messages_of(error: BaseException, seen: Iterable[Diagnostic] = ()) -> list[str]:
-    """Everything that MLIR said: what an exception brought along, and what a handler saw."""
+    """Return all of MLIR's diagnostics: those in an exception, and those that a handler saw."""
     said = [line_of(d.severity, d.message, d.location) for d in seen]
     for found in getattr(error, "error_diagnostics", ()):
         said.append(line_of(_severity(found), str(found.message), str(found.location)))
@@ -30,7 +30,7 @@ def _severity(found: Any) -> str:
 
 
 def line_of(severity: str, message: str, location: str) -> str:
-    """One message as a line for a user, and below it the place that it is about."""
+    """Format one diagnostic as a line for a user, and below it its source location."""
     if len(message) > _LONGEST:
         message = message[:_LONGEST] + " ..."
     place = place_of(location)
@@ -38,7 +38,7 @@ def line_of(severity: str, message: str, location: str) -> str:
 
 
 def place_of(location: str) -> str:
-    """A location's file and line, with the text of that line when the file can be read; "" when it has none.
+    """Return a location's file and line, with the line's text when the file can be read; "" when it has none.
 
     >>> place_of('loc("x"("model.py":3:7))')
     'model.py:3'
@@ -51,7 +51,7 @@ def place_of(location: str) -> str:
 
 
 def refused_passes(message: str) -> str:
-    """What MLIR says of a pipeline that it does not read, in one line.
+    """Return MLIR's error about a pipeline that does not parse, in one line.
 
     >>> refused_passes("MLIR Textual PassPipeline Parser:1:1: error: 'cs' does not refer to a registered pass\\ncs\\n^")
     "'cs' does not refer to a registered pass"
@@ -62,7 +62,7 @@ def refused_passes(message: str) -> str:
 
 
 def close_pass(message: str, side: Side) -> str:
-    """The names of passes most like the one that MLIR does not know; "" when the message is about something else."""
+    """Suggest the pass names closest to an unknown one; "" when the message is about something else."""
     match = re.search(r"'([^']+)' does not refer to a registered pass", message)
     if match is None:
         return _way_out(message)
@@ -80,6 +80,6 @@ def close_pass(message: str, side: Side) -> str:
 
 
 def _way_out(message: str) -> str:
-    """What to write in place of a pass that does not run where it stands."""
+    """Suggest the spelling for a pass that cannot run at its nesting level."""
     match = re.search(r"'(\S+)' restricted to '(\S+)' on a PassManager intended to run on '\S+'", message)
     return f"{match[2]}(...) around it" if match else ""

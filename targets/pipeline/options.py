@@ -1,6 +1,6 @@
-"""What a user can ask of a compilation, checked when it is written down.
+"""Options of a compilation, checked when they are constructed.
 
-Each target reads from it what concerns it (`cpu/options.py`).
+Each target reads those that concern it (`cpu/options.py`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CompileOptions:
     cache: str | Path | None = None
 
     def __post_init__(self) -> None:
-        # LLVM ends the process when it is given some values that it does not know.
+        # LLVM aborts the process on some unknown values.
         if self.pipeline is not None and not isinstance(self.pipeline, Pipeline):
             raise CompileError(f"pipeline must be a Pipeline, not {self.pipeline!r}", hint="Pipeline.parse(text)")
         self._one_of("opt_level", OPT_LEVELS)

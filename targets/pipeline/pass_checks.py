@@ -1,4 +1,4 @@
-"""Values of pass options, and places of passes, at which MLIR ends the process; refused before it sees them.
+"""Checks of pass options, and of the nesting of passes, on which MLIR would abort the process.
 
 The wheels' MLIR is built with assertions: most wrong values are errors, these are aborts. `tests/regression/` has a
 case for each.
@@ -17,13 +17,13 @@ from stablexla.targets.pipeline.pipelines import Element, split
 
 @dataclass(frozen=True)
 class Check:
-    """What an option's value has to be.
+    """A constraint on an option's value.
 
     Attributes:
         passes: for which passes, a regular expression.
         option: the option's name.
         holds: whether a value is good.
-        wanted: what it has to be, in words.
+        wanted: the constraint in words.
     """
 
     passes: str
@@ -33,7 +33,7 @@ class Check:
 
 
 def _numbers(low: int, high: int) -> Callable[[str], bool]:
-    """Whether a list of numbers is within bounds; what is no number MLIR refuses itself."""
+    """Return a predicate that a list of numbers is within bounds; MLIR itself refuses other texts."""
 
     def holds(value: str) -> bool:
         return all(low <= int(word) <= high for word in value.split(",") if re.fullmatch(r"\s*[+-]?\d+\s*", word))
@@ -42,7 +42,7 @@ def _numbers(low: int, high: int) -> Callable[[str], bool]:
 
 
 def _no_gaps(value: str) -> bool:
-    """Whether nothing is missing between the commas of a list."""
+    """Whether no item of a comma-separated list is empty."""
     return not value or all(part.strip() for part in value.split(","))
 
 
@@ -71,13 +71,13 @@ ON_MODULES = (
     *("convert-func-to-spirv", "convert-scf-to-spirv", "convert-tensor-to-spirv"),
     *("sdy-import-pipeline", "sdy-export-pipeline", "sdy-propagation-pipeline"),
 )
-"""Passes that run on a whole module alone; MLIR does not see that before it is too late."""
+"""Passes that run on a whole module alone; MLIR checks that too late."""
 
 _OPTION = re.compile(r"""([\w-]+)(?:=((?:[^\s'"{]|'[^']*'|"[^"]*"|\{[^}]*\})*))?""")
 
 
 def check_elements(elements: Iterable[Element], anchor: str = "builtin.module") -> None:
-    """Refuses what MLIR would end the process for.
+    """Refuse elements on which MLIR would abort the process.
 
     Raises:
         CompileError: the pass, the option and what it has to be.

@@ -1,6 +1,6 @@
-"""All passes that a pipeline may name, with what they do and their options: both MLIRs' and those written in Python.
+"""List of all passes that a pipeline may name, with summaries and options: both MLIRs' and those written in Python.
 
-Upstream's come from what `mlir-opt --list-passes` prints, which is read once for each process.
+Upstream's are parsed from the output of `mlir-opt --list-passes`, once per process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VALUE = re.compile(r"    =(\S+)\s+-\s*(.*)")
 
 @dataclass(frozen=True)
 class OptionInfo:
-    """An option: its name, what its value is (a type, a default, or the values that there are), and what it does."""
+    """An option of a pass: its name, its value (a type, a default, or the choices), and its summary."""
 
     name: str
     value: str = ""
@@ -45,7 +45,7 @@ class PassInfo:
         origin: "python" for one written in Python, "stablehlo" for one of jaxlib's MLIR, "upstream", or "both" for one
             that both MLIRs have.
         options: in the order in which they are listed.
-        side: the MLIR whose modules it takes: "stablehlo", "upstream" or "both".
+        side: the MLIR of its modules: "stablehlo", "upstream" or "both".
     """
 
     name: str
@@ -56,13 +56,13 @@ class PassInfo:
 
 
 def all_passes() -> dict[str, PassInfo]:
-    """Every pass by name, sorted."""
+    """Return every pass by name, sorted."""
     found = {**upstream_passes(), **stablehlo_passes(), **python_passes()}
     return dict(sorted(found.items()))
 
 
 def python_passes() -> dict[str, PassInfo]:
-    """Those of this package and of the user's that are registered."""
+    """Return the registered passes of this package and of the user."""
     found = {}
     for name, one in PASSES.items():
         options = (OptionInfo(o.name, f"{o.type.__name__}, {o.default!r}") for o in one.options.values())
@@ -72,7 +72,7 @@ def python_passes() -> dict[str, PassInfo]:
 
 @functools.cache
 def stablehlo_passes() -> dict[str, PassInfo]:
-    """Those of jaxlib's MLIR; what both have bears upstream's description."""
+    """Return the passes of jaxlib's MLIR; those that both MLIRs have bear upstream's summary."""
     upstream = upstream_passes()
     found = {
         name: PassInfo(name, summary, "stablehlo", (*_unlisted(name), *_defaults(name)), "stablehlo")
@@ -89,7 +89,7 @@ def _unlisted(name: str) -> list[OptionInfo]:
 
 
 def _defaults(name: str) -> list[OptionInfo]:
-    """Options as the pass manager prints them, with the values that they have by themselves."""
+    """Return a pass's options with their defaults, as the pass manager prints them."""
     if name.endswith("-pipeline"):
         return []
     text = str(hlo_passmanager.PassManager.parse(f"any({name})", stablehlo_context()))
@@ -100,7 +100,7 @@ def _defaults(name: str) -> list[OptionInfo]:
 
 @functools.cache
 def upstream_passes() -> dict[str, PassInfo]:
-    """Those of upstream's MLIR; none when its command line cannot be run."""
+    """Return the passes of upstream's MLIR; none when `mlir-opt` cannot be run."""
     tool = Path(ir.__file__).parent / "bin" / "mlir-opt"
     try:
         listing = subprocess.run([str(tool), "--list-passes"], capture_output=True, text=True, timeout=60).stdout
@@ -110,7 +110,7 @@ def upstream_passes() -> dict[str, PassInfo]:
 
 
 def parse_listing(listing: str) -> dict[str, PassInfo]:
-    """The passes in what `mlir-opt --list-passes` prints.
+    """Parse the output of `mlir-opt --list-passes`.
 
     >>> found = parse_listing('''Passes:
     ...   --cse                 -   Eliminate common sub-expressions

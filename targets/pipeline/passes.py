@@ -1,7 +1,6 @@
-"""The registry of passes that are written in Python: name, options and the function that rewrites a module.
+"""Registry of passes written in Python: name, options and the function that rewrites a module.
 
-A pass is spelled in a pipeline like any pass of MLIR, `name{option=value ...}`. What runs pipelines is in
-`driver.py`.
+A pass is spelled in a pipeline like any pass of MLIR, `name{option=value ...}`. `driver.py` runs pipelines.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from stablexla.dialects.rules import label_of, place_of_function
 
 PREFIX = "stablexla-"
 FUNCTION = "stablexla-python"
-"""How a function that is not registered stands in a pipeline's text: `stablexla-python{function=module:name}`."""
+"""Pass name of an unregistered function in a pipeline's text: `stablexla-python{function=module:name}`."""
 Side = Literal["stablehlo", "upstream"]
 Rewrite = Callable[..., Any]
 
@@ -34,7 +33,7 @@ class PassOption:
     default: Any
 
     def read(self, text: str) -> Any:
-        """The value that `text` spells.
+        """Parse a value of the option's type.
 
         Raises:
             ValueError: it is no value of the option's type.
@@ -64,12 +63,12 @@ class ModulePass:
 
     @property
     def is_users(self) -> bool:
-        """Whether it stands outside this package."""
+        """Whether it is defined outside this package."""
         inside = str(getattr(self.function, "__module__", "")).startswith("stablexla.")
         return not inside or file_of(self.function).startswith("<")  # typed in, as in an example of a docstring
 
     def bind(self, given: Mapping[str, str]) -> Callable[[Any], Any]:
-        """The pass with its options read; calling it on a module gives the module that goes on.
+        """Bind the pass to its parsed options; calling the result on a module returns the rewritten module.
 
         Raises:
             CompileError: an option that the pass does not have, or a value of another type.
@@ -96,7 +95,7 @@ PASSES: dict[str, ModulePass] = {}
 
 
 def module_pass(name: str, summary: str, *, side: Side = "upstream") -> Callable[[Rewrite], Rewrite]:
-    """Registers a function from module to module as a pass.
+    """Register a function from module to module as a pass.
 
     Its keyword-only parameters are its options, annotated with bool, int, float or str, each with a default:
     `max_ops: int = 16` is spelled `max-ops=16` in a pipeline.
@@ -136,7 +135,7 @@ def module_pass(name: str, summary: str, *, side: Side = "upstream") -> Callable
 
 
 def unregister_pass(name: str) -> None:
-    """Takes back what `module_pass` did for a user's pass; nothing happens when there is no such pass.
+    """Unregister a user's pass; does nothing when there is no such pass.
 
     Raises:
         CompileError: it is a pass of this package.
@@ -148,11 +147,11 @@ def unregister_pass(name: str) -> None:
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 RESERVED: list[Callable[[str], None]] = []
-"""What raises CompileError for the names of MLIR's own passes; the driver, which can read them, adds it."""
+"""Checks that raise CompileError for names of MLIR's own passes; the driver, which knows those, adds one."""
 
 
 def _options(function: Rewrite) -> dict[str, PassOption]:
-    """The options of a function: its keyword-only parameters.
+    """Return the options of a function: its keyword-only parameters.
 
     Raises:
         CompileError: one that a text cannot spell.
@@ -175,7 +174,7 @@ def _options(function: Rewrite) -> dict[str, PassOption]:
 
 
 def pass_of_function(function: Rewrite) -> ModulePass:
-    """A function from module to module as a pass, without a name in the registry.
+    """Wrap a function from module to module as a pass without registering it.
 
     Raises:
         CompileError: its keyword-only parameters are no options.
@@ -186,7 +185,7 @@ def pass_of_function(function: Rewrite) -> ModulePass:
 
 
 def text_of_function(function: Rewrite) -> str:
-    """How a function stands in a pipeline's text; a `functools.partial` with the options that it holds.
+    """Spell a function in a pipeline's text; a `functools.partial` with the options that it holds.
 
     Raises:
         CompileError: it is no function, or a `partial` that holds positions.
@@ -203,7 +202,7 @@ def text_of_function(function: Rewrite) -> str:
 
 
 def function_of(label: str) -> Rewrite:
-    """The function that `module:name` stands for, of a module that Python has loaded.
+    """Look up the function `module:name` in a module that Python has loaded.
 
     Raises:
         CompileError: there is none.
@@ -225,19 +224,19 @@ def function_of(label: str) -> Rewrite:
 
 
 def file_of(function: Rewrite) -> str:
-    """The file of a function; "" when it is not known."""
+    """Return the file of a function; "" when it is unknown."""
     return place_of_function(function)[0]
 
 
 def import_passes() -> None:
-    """Imports what registers the passes of this package, those of targets that nothing was compiled for included."""
+    """Import all modules that register passes of this package, also those of targets not used so far."""
     from stablexla.targets.pipeline.steps import register_passes
 
     register_passes("cpu", "gpu")
 
 
 def find_pass(name: str) -> ModulePass:
-    """The registered pass of that name.
+    """Look up the registered pass of that name.
 
     Raises:
         CompileError: there is none.
@@ -250,6 +249,6 @@ def find_pass(name: str) -> ModulePass:
 
 
 def _close(name: str, known: Mapping[str, object], what: str) -> str:
-    """The names most like a misspelt one, else all of them."""
+    """Suggest the names closest to a misspelt one, else all of them."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     return " or ".join(near) if near else f"one of the {what} {', '.join(sorted(known))}" if known else ""

@@ -1,6 +1,6 @@
-"""Pipelines as values: named steps, each a text of passes, that can be printed, compared, cut and changed.
+"""Pipelines as values: named steps, each a text of passes, that can be printed, compared, sliced and edited.
 
-What runs them is in `driver.py`; what the passes written in Python are is in `passes.py`.
+`driver.py` runs them; `passes.py` is the registry of passes written in Python.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stablexla.targets.pipeline.passes import (
 Passes: TypeAlias = str | Rewrite | Sequence[str | Rewrite]
 
 LOWER = "stablexla-lower-to-tensor"
-"""The pass at which a module changes from StableHLO's context to upstream's."""
+"""The pass that takes a module from StableHLO's context to upstream's."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Element:
 
     Attributes:
         text: as it is spelled.
-        function: what it runs when it is a function that is not registered.
+        function: the function, when it is one that is not registered.
     """
 
     text: str
@@ -46,7 +46,7 @@ class Element:
 
     @property
     def name(self) -> str:
-        """The pass's name, or the operation that a nest is for."""
+        """The pass's name, or the operation that a nest is anchored on."""
         return re.split(r"[({]", self.text, maxsplit=1)[0].strip()
 
     @property
@@ -56,7 +56,7 @@ class Element:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options of a pass written in Python."""
+        """The options of a pass written in Python, as texts."""
         inside = self.text[len(self.name) :].strip()
         if not inside:
             return {}
@@ -66,14 +66,14 @@ class Element:
 
     @property
     def parts(self) -> tuple[Element, ...]:
-        """The passes of a nest one by one, each in a nest of its own; anything else is one part."""
+        """Return the passes of a nest one by one, each in a nest of its own; any other element is one part."""
         inside = self.text[len(self.name) :].strip()
         if not (inside.startswith("(") and inside.endswith(")")):
             return (self,)
         return tuple(Element(f"{self.name}({part.text})") for element in _split(inside[1:-1]) for part in element.parts)
 
     def bound(self) -> tuple[ModulePass, dict[str, str]]:
-        """The pass written in Python that it names, and the options that are given.
+        """Return the Python pass that it names, and its given options.
 
         Raises:
             CompileError: there is none.
@@ -98,7 +98,7 @@ def _option(word: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Step:
-    """A named part of a pipeline; its name is the name of the stage that the program is in after it.
+    """A named part of a pipeline; the stage of the program after it has the same name.
 
     Attributes:
         name: a word.
@@ -107,7 +107,7 @@ class Step:
             a sequence of texts and functions for several.
         leaves: dialects (`arith`) and operations (`builtin.module`) that may be there after the step;
             None checks nothing.
-        functions: those among the passes, by what they are called in the text.
+        functions: those among the passes, by their spelling in the text.
 
     Raises:
         CompileError: a name that is no word, brackets that do not match, or what is neither text nor function.
@@ -166,7 +166,7 @@ class Step:
         return f"builtin.module({self.passes})"
 
     def runs(self) -> Iterator[tuple[bool, tuple[Element, ...]]]:
-        """The elements in the longest runs for one pass manager; a pass written in Python is a run of its own.
+        """Yield the elements in maximal runs for one pass manager; a pass written in Python is a run of its own.
 
         Yields:
             Whether it is a Python pass, and the elements.
@@ -189,7 +189,7 @@ class Step:
 
 
 def _named(function: Rewrite, known: dict[str, Rewrite]) -> str:
-    """A function's text; functions of one name are numbered. `known` learns it."""
+    """Spell a function in a step's text, numbering functions of equal names, and add it to `known`."""
     text = text_of_function(function)
     label = Element(text).options["function"]
     inner = getattr(function, "func", function)
@@ -201,7 +201,7 @@ def _named(function: Rewrite, known: dict[str, Rewrite]) -> str:
 
 
 def split(text: str) -> list[Element]:
-    """Splits a text of passes at its outermost commas.
+    """Split a text of passes at its outermost commas.
 
     Raises:
         CompileError: brackets that do not match.
@@ -236,10 +236,10 @@ def _split(text: str) -> tuple[Element, ...]:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A named sequence of steps; a value: every change makes another one.
+    """A named sequence of steps; an immutable value: every edit returns a new one.
 
     Attributes:
-        name: what to call it.
+        name: the pipeline's name.
         steps: in the order in which they run.
         rules: lowering rules of users that hold while it runs; they come from `CompileOptions` and from what is
             registered when a program is compiled.
@@ -285,7 +285,7 @@ class Pipeline:
         return len(self.steps)
 
     def index(self, name: str) -> int:
-        """Where the step of that name stands.
+        """Return the index of the step of that name.
 
         Raises:
             CompileError: there is none.
@@ -297,17 +297,17 @@ class Pipeline:
 
     @property
     def is_text(self) -> bool:
-        """Whether its text says all that it does: no functions among the passes, and no rules of users."""
+        """Whether its text describes it fully: no functions among the passes, and no rules of users."""
         return not self.rules and not any(step.functions for step in self.steps)
 
     def with_step(self, name: str, passes: Passes, *, leaves: frozenset[str] | None = None) -> Pipeline:
-        """The pipeline with other passes in one step; what the step leaves stays unless it is given."""
+        """Return the pipeline with other passes in one step; the step's `leaves` stays unless it is given."""
         at = self.index(name)
         step = self.steps[at]
         return self._changed(at, Step(step.name, passes, leaves or step.leaves, step.functions))
 
     def inserting(self, step: Step | Rewrite, *, after: str | None = None, before: str | None = None) -> Pipeline:
-        """The pipeline with one more step after, or before, that of the given name.
+        """Return the pipeline with one more step after, or before, that of the given name.
 
         Args:
             step: a function makes a step of its name.
@@ -321,18 +321,18 @@ class Pipeline:
         return self._with([*self.steps[:at], step, *self.steps[at:]])
 
     def without(self, name: str) -> Pipeline:
-        """The pipeline without one of its steps."""
+        """Return the pipeline without one of its steps."""
         at = self.index(name)
         return self._with([*self.steps[:at], *self.steps[at + 1 :]])
 
     def inserting_pass(
         self, passes: Passes, *, after: str | None = None, before: str | None = None, step: str | None = None
     ) -> Pipeline:
-        """The pipeline with more passes after, or before, the pass of the given name.
+        """Return the pipeline with more passes after, or before, the pass of the given name.
 
         Args:
             passes: as `Step` takes them.
-            step: in which step that pass stands; needed when several have it.
+            step: the step that holds the pass; needed when several do.
 
         Raises:
             CompileError: no such pass, or several.
@@ -342,28 +342,28 @@ class Pipeline:
         return self._spliced(owner, at, at, passes)
 
     def replacing_pass(self, name: str, passes: Passes, *, step: str | None = None) -> Pipeline:
-        """The pipeline with other passes in the place of one pass."""
+        """Return the pipeline with one pass replaced by others."""
         owner, at = self._pass(name, step)
         return self._spliced(owner, at, at + 1, passes)
 
     def without_pass(self, name: str, *, step: str | None = None) -> Pipeline:
-        """The pipeline without one pass."""
+        """Return the pipeline without one pass."""
         return self.replacing_pass(name, (), step=step)
 
     def with_rules(self, *rules: LoweringRule) -> Pipeline:
-        """The pipeline with more lowering rules; one takes the place of an older one of the same name."""
+        """Return the pipeline with more lowering rules; one replaces an older one of the same name."""
         return Pipeline(self.name, self.steps, merged(self.rules, rules))
 
     def up_to(self, name: str) -> Pipeline:
-        """The steps up to and with that of the name."""
+        """Return the steps up to and including that of the name."""
         return self._with(self.steps[: self.index(name) + 1])
 
     def after(self, name: str) -> Pipeline:
-        """The steps that follow that of the name."""
+        """Return the steps after that of the name."""
         return self._with(self.steps[self.index(name) + 1 :])
 
     def from_step(self, name: str) -> Pipeline:
-        """The step of that name and those that follow it."""
+        """Return the step of that name and those after it."""
         return self._with(self.steps[self.index(name) :])
 
     def _with(self, steps: Iterable[Step]) -> Pipeline:
@@ -373,7 +373,7 @@ class Pipeline:
         return self._with([*self.steps[:at], step, *self.steps[at + 1 :]])
 
     def _spliced(self, at: int, start: int, stop: int, passes: Passes) -> Pipeline:
-        """Other passes in the place of the elements from `start` to `stop` of the step number `at`."""
+        """Replace the elements from `start` to `stop` of the step number `at` by other passes."""
         step = self.steps[at]
         given = passes if isinstance(passes, Sequence) and not isinstance(passes, str) else [passes]
         texts = [e.text for e in step.elements]
@@ -386,7 +386,7 @@ class Pipeline:
         return index(after) + 1 if after is not None else index(before or "")
 
     def _pass(self, name: str, step: str | None) -> tuple[int, int]:
-        """The number of the step in which the pass of that name stands, and that of the pass in it."""
+        """Return the index of the step that holds the pass of that name, and the pass's index in it."""
         numbers = range(len(self.steps)) if step is None else [self.index(step)]
         elements = [(i, j, e.name) for i in numbers for j, e in enumerate(self.steps[i].elements)]
         found = [(i, j) for i, j, its in elements if its == name]
@@ -406,7 +406,7 @@ class Pipeline:
 
     @staticmethod
     def parse(text: str) -> Pipeline:
-        """Reads what `str()` of a pipeline writes: a line `// name`, then `step: builtin.module(...)` a line.
+        """Parse the output of `str()` of a pipeline: a line `// name`, then lines `step: builtin.module(...)`.
 
         A line may be only the passes, and may end in `-> dialect,dialect` for what the step leaves.
 

@@ -1,4 +1,4 @@
-"""The IR before and after passes on standard error, as `mlir-opt` prints it, and the time that each pass took."""
+"""IR printing before and after passes on standard error, as `mlir-opt` does it, and timing of passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stablexla.targets.pipeline.pipelines import Element, Step
 
 @dataclass(frozen=True)
 class Form:
-    """How a module is written.
+    """Printing flags of a module.
 
     Attributes:
         debug_info: with locations.
@@ -26,7 +26,7 @@ class Form:
     elide_above: int | None = None
 
     def text(self, module: Any) -> str:
-        """The module's text, with a line break at its end."""
+        """Print the module, with a line break at its end."""
         text = module.operation.get_asm(
             enable_debug_info=self.debug_info,
             print_generic_op_form=self.generic,
@@ -37,7 +37,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Printing:
-    """Around which passes the IR is printed; a pass is named as in a pipeline, without options.
+    """Selection of the passes around which the IR is printed; a pass is named as in a pipeline, without options.
 
     Attributes:
         before, after: names of passes.
@@ -72,7 +72,7 @@ class Printing:
 
 
 def pass_names(element: Element) -> list[str]:
-    """The name of a pass, without the nests around it; of a function that is no registered pass also its own.
+    """Return the name of a pass without the nests around it, and for an unregistered function also its own name.
 
     >>> pass_names(Element("func.func(scf.for(cse))"))
     ['cse']
@@ -87,7 +87,7 @@ def pass_names(element: Element) -> list[str]:
 
 @dataclass
 class Printer:
-    """Prints around the passes of one run."""
+    """Prints the IR around the passes of one run."""
 
     printing: Printing
     title: str = ""
@@ -121,22 +121,22 @@ class Printer:
 
 @dataclass
 class PassTimes:
-    """Seconds by step and pass, in the order in which they ran; what runs twice is added up."""
+    """Seconds by step and pass, in execution order; several runs of one pass are added up."""
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
     start: float = field(default_factory=perf_counter)
     _begun: float = 0.0
 
     def begin(self) -> None:
-        """A pass, or anything else that is timed, begins."""
+        """Start the clock of a pass, or of anything else that is timed."""
         self._begun = perf_counter()
 
     def end(self, step: str, what: str) -> None:
-        """It is over."""
+        """Stop the clock and add the time."""
         self.seconds[step, what] = self.seconds.get((step, what), 0.0) + perf_counter() - self._begun
 
     def report(self) -> str:
-        """The table that `mlir-opt --mlir-timing` prints, with a row for each pass below its step."""
+        """Format a table as `mlir-opt --mlir-timing` does, with a row for each pass below its step."""
         total = perf_counter() - self.start
         rows = []
         for step in dict.fromkeys(step for step, _ in self.seconds):

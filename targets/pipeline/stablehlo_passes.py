@@ -1,4 +1,4 @@
-"""What the passes of jaxlib's MLIR do, in a sentence each: jaxlib cannot list them, nor say what they are for.
+"""Summaries of the passes of jaxlib's MLIR, which jaxlib neither lists nor describes.
 
 `docs/find_stablehlo_passes.py` finds their names in jaxlib's libraries; a test holds this table against them.
 """
@@ -101,4 +101,4 @@ UNLISTED_OPTIONS = {
     "stablehlo-refine-arguments": ("types",),
     "stablehlo-wrap-in-composite": ("op-names",),
 }
-"""Options that have no value unless they are given, which MLIR does not print."""
+"""Options without a default, which MLIR does not print."""

@@ -1,4 +1,4 @@
-"""What native code prints on standard error, as lines: some of it MLIR and LLVM say nowhere else."""
+"""Capture of native code's standard error as lines: some messages of MLIR and LLVM appear nowhere else."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _is_read_by_others = False
 
 
 def leave_for_others() -> None:
-    """Standard error is a file that another process reads when this one ends: what is captured is there till then."""
+    """Keep captured text in standard error, a file that another process reads when this one ends."""
     global _is_read_by_others
     _is_read_by_others = True
 
 
 @contextmanager
 def captured_stderr() -> Iterator[list[str]]:
-    """Collects the lines that native code prints on standard error. One thread at a time; others print into it too."""
+    """Capture lines that native code prints on standard error. One thread at a time; others print into it too."""
     lines: list[str] = []
     with _lock, _captured_in_file(lines) if _is_read_by_others else _captured_in_memory(lines):
         yield lines

@@ -1,4 +1,4 @@
-"""The steps that pipelines of all targets begin with, as functions of what a target does in its own way."""
+"""Steps with which the pipelines of all targets begin, parametrized by what differs between targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TENSOR = frozenset({"func", "linalg", "tensor", "scf", "arith", "math", "complex
 BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm", "amx"}) | {
     "builtin.unrealized_conversion_cast"  # between a buffer of complex numbers and one of their parts
 }
-"""The dialects that are left after the steps `tensor` and `kernels`, and after `buffers`."""
+"""Dialects left after the steps `tensor` and `kernels`, and after `buffers`."""
 PREPARE = (
     "stablexla-compute-through-rolls",
     "stablexla-drop-unused",
@@ -22,24 +22,24 @@ PREPARE = (
     "stablexla-repeat-generators",
     "stablexla-repeat-cheap",
 )
-"""The passes before grouping: loops in one form, and what the lowering left lazy written out where memory needs it."""
+"""Passes before grouping: canonical loops, and lazy splats materialized where they must be stored."""
 _COMMON = ("pipeline", "stablehlo", "grouping", "buffers", "host", "llvm")
 
 
 @functools.cache
 def register_passes(*targets: str) -> None:
-    """Imports the folders that hold passes and emitters: those that all targets share, and the given ones."""
+    """Import the packages of passes and emitters: those that all targets share, and those of the given targets."""
     for folder in (*_COMMON, *targets):
         import_all(f"stablexla.targets.{folder}")
 
 
 def stablehlo_step(target: str = "") -> Step:
-    """From what producers write to one StableHLO function without composites that have to be decomposed.
+    """Return the step from imported programs to one StableHLO function without composites to be decomposed.
 
     Args:
         target: whose kernels for composites count, where it has fewer than others.
     """
-    # Operations of CHLO that are lowered whole; the others are legalized to StableHLO.
+    # CHLO operations with lowerings of their own; the others are legalized to StableHLO.
     whole = ",".join(name for name in COMPOSITES if name.startswith("chlo."))
     decompose = "stablexla-decompose-composites" + (f"{{target={target}}}" if target else "")
     passes = (
@@ -53,7 +53,7 @@ def stablehlo_step(target: str = "") -> Step:
 
 
 def tensor_step(*, whole_sorts: bool = False) -> Step:
-    """From StableHLO to linalg on tensors.
+    """Return the step from StableHLO to linalg on tensors.
 
     Args:
         whole_sorts: makes each sort one kernel.
@@ -62,16 +62,16 @@ def tensor_step(*, whole_sorts: bool = False) -> Step:
 
 
 def lower(whole_sorts: bool = False) -> str:
-    """The pass that lowers StableHLO to tensors."""
+    """Spell the pass that lowers StableHLO to linalg on tensors."""
     return f"{LOWER}{{whole-sorts=true}}" if whole_sorts else LOWER
 
 
 def kernels_step(find_attention: str = "", before_grouping: Sequence[str] = ()) -> Step:
-    """From linalg on tensors to kernels: private functions that `main` calls.
+    """Return the step from linalg on tensors to kernels: private functions that `main` calls.
 
     Args:
-        find_attention: the target's pass that makes kernels of attention, where it has one.
-        before_grouping: passes of the target's that change what is grouped.
+        find_attention: the target's pass that matches attention and makes kernels of it, where it has one.
+        before_grouping: the target's passes that run before grouping.
     """
     products = ("stablexla-turn-products", "stablexla-hoist-products")
     passes = (*PREPARE, find_attention, *products, *before_grouping, "stablexla-group", "stablexla-outline")

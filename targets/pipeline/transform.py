@@ -1,4 +1,4 @@
-"""The pass that applies a schedule: a script of the transform dialect in a file of its own."""
+"""Pass that applies a schedule: a script of the transform dialect in a file of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAID = re.compile(rf"{_HEAD}(?P<place>loc\(.*?\)): (?P<text>.*?)(?={_HEAD}loc|\
 
 @module_pass("stablexla-transform", "applies a schedule of the transform dialect that stands in the file `script`")
 def transform(module: ir.Module, *, script: str = "", entry: str = ENTRY) -> None:
-    """Runs the named sequence `entry` of the file on the module.
+    """Run the named sequence `entry` of the file on the module.
 
     Raises:
         CompileError: the file cannot be read, is no schedule or has no such sequence, or the schedule fails; with the
@@ -39,7 +39,7 @@ def transform(module: ir.Module, *, script: str = "", entry: str = ENTRY) -> Non
 
 
 def read_schedule(script: str) -> ir.Module:
-    """The module in a file, in the current context; its locations name the file.
+    """Parse the schedule in a file, in the current context; its locations name the file.
 
     Raises:
         CompileError: there is no file, or it is no module with named sequences.
@@ -79,7 +79,7 @@ def _sequence(schedule: ir.Module, script: str, entry: str) -> Any:
 
 
 def _said(text: str) -> list[str]:
-    """What the interpreter says, line by line: the first is the error, the others are notes."""
+    """Split the interpreter's messages into lines: the first is the error, the others are notes."""
     found = [(m["place"], m["text"].strip()) for m in _SAID.finditer(text)]
     if not found:
         return [text.strip()]

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Signatures of compiled programs: types, names and shardings of parameters and results."""

@@ -1,4 +1,4 @@
-"""How a parameter or result of a sharded program lies on the devices; known without any MLIR, as saved programs are."""
+"""Shardings of parameters and results over the devices, independent of MLIR, as saved programs need them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ArraySharding:
-    """How an array lies on the devices.
+    """Sharding of an array: the slice of it that each partition holds.
 
     Attributes:
         shape: of the whole array.
@@ -21,22 +21,22 @@ class ArraySharding:
 
     @staticmethod
     def of_plain(shape: Sequence[int], parts: Sequence[Sequence[Sequence[int]]]) -> ArraySharding:
-        """What `plain` gave, as a value again."""
+        """Deserialize the result of `plain`."""
         return ArraySharding(tuple(shape), tuple(tuple((low, high) for low, high in part) for part in parts))
 
     def plain(self) -> list[Any]:
-        """Shape and parts, as a file holds them."""
+        """Serialize shape and parts as lists, for a file."""
         return [self.shape, self.parts]
 
     @property
     def is_replicated(self) -> bool:
-        """Every partition holds all of it."""
+        """Whether every partition holds the whole array."""
         return len(set(self.parts)) == 1
 
     def index(self, partition: int) -> tuple[slice, ...]:
-        """Where the part of a partition lies in the array."""
+        """Return a partition's part as slices of the array."""
         return tuple(slice(start, stop) for start, stop in self.parts[partition])
 
 
 Shardings = tuple[tuple[ArraySharding, ...], tuple[ArraySharding, ...]]
-"""Those of the parameters, and those of the results."""
+"""Shardings of the parameters, and of the results."""

@@ -1,4 +1,4 @@
-"""What a program takes and gives: its name, the types and the names of its arrays."""
+"""Signature of a program: its name, and the types and names of its parameters and results."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Signature:
 
     Attributes:
         parameters, results: the types; where extents are known only at run time, with their bounds.
-        dynamic_parameters, dynamic_results: of each its dynamic dimensions; `()` when no array has any.
-        num_replicas, num_partitions: how many devices run it at the same time: the one times the other.
+        dynamic_parameters, dynamic_results: the dynamic dimensions of each; `()` when no array has any.
+        num_replicas, num_partitions: their product is the number of devices that run it at the same time.
     """
 
     name: str
@@ -30,22 +30,22 @@ class Signature:
 
     @property
     def num_devices(self) -> int:
-        """How many devices run it at the same time."""
+        """Number of devices that run it at the same time."""
         return self.num_replicas * self.num_partitions
 
     @property
     def is_static(self) -> bool:
-        """Every extent is known."""
+        """Whether every extent is known."""
         return not any(self.dynamic_parameters) and not any(self.dynamic_results)
 
     def parameter_specs(self) -> list[ArraySpec]:
-        """The parameters for the native runtime: the arrays, and the sizes of all dynamic dimensions."""
+        """Return the parameters for the native runtime: the arrays, then the sizes of all dynamic dimensions."""
         names = self.parameter_names or ("",) * len(self.parameters)
         specs = [_spec(t, name) for t, name in zip(self.parameters, names, strict=True)]
         return specs + _sizes(self.dynamic_parameters)
 
     def result_specs(self) -> list[ArraySpec]:
-        """The results for the native runtime, with the sizes of all dynamic dimensions behind them."""
+        """Return the results for the native runtime: the arrays, then the sizes of all dynamic dimensions."""
         return [_spec(t, "") for t in self.results] + _sizes(self.dynamic_results)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def _sizes(dynamic: tuple[tuple[int, ...], ...]) -> list[ArraySpec]:
 
 
 def _texts(types: tuple[TensorType, ...], dynamic: tuple[tuple[int, ...], ...]) -> list[str]:
-    """The types as XLA writes them: f32[<=8,3]."""
+    """Format the types as XLA does: f32[<=8,3]."""
     return [
         f"{t.element}[{','.join(f'<={n}' if i in places else str(n) for i, n in enumerate(t.shape))}]"
         for t, places in zip(types, dynamic or ((),) * len(types), strict=True)

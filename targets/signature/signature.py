@@ -1,4 +1,4 @@
-"""What a program takes and gives, read from the StableHLO function `main` before it is lowered."""
+"""Signature of a program, read from the StableHLO function `main` before it is lowered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r'loc\("([^"/]+)"\)')
 
 
 def signature_of(module: hlo_ir.Module) -> Signature:
-    """Reads the signature of a module; tokens are no part of it.
+    """Read the signature of a module; tokens are no part of it.
 
     Raises:
         VerificationError: there is no function `main`, or it has no body.
@@ -40,7 +40,7 @@ def signature_of(module: hlo_ir.Module) -> Signature:
 
 
 def count_of(module: hlo_ir.Module, what: str) -> int:
-    """For how many replicas or partitions a module is written, as it says; 1 when it does not.
+    """Return the number of replicas or partitions in a module's attribute; 1 without one.
 
     Raises:
         VerificationError: what it says is no number.
@@ -62,7 +62,7 @@ def _type(value: Any, what: str) -> TensorType:
 
 
 def plain(type_: Any) -> Any:
-    """The type with integers in place of quantised elements."""
+    """Return the type with storage integers in place of quantized elements."""
     return _with_extents(type_, type_.shape) if is_quantized(type_) else type_
 
 
@@ -72,7 +72,7 @@ def _with_extents(type_: Any, extents: Sequence[int]) -> Any:
 
 
 def element_type_of(type_: Any) -> ElementType:
-    """The type of an array's elements on the outside, whatever its extents are; of quantised ones the integers'.
+    """Return an array's element type in the signature, whatever its extents; the storage type of quantized elements.
 
     Raises:
         UnsupportedError: it is no array of one of XLA's element types.
@@ -81,19 +81,19 @@ def element_type_of(type_: Any) -> ElementType:
 
 
 def argument_name(argument: Any) -> str:
-    """A parameter's name, which producers keep as its location."""
+    """Return a parameter's name, which producers keep as its location."""
     match = _NAME.fullmatch(str(argument.location))
     return match[1] if match else ""
 
 
 def module_name(module: hlo_ir.Module) -> str:
-    """The module's name, "main" when it has none."""
+    """Return the module's name, "main" when it has none."""
     attributes = module.operation.attributes
     return str(hlo_ir.StringAttr(attributes["sym_name"]).value) if "sym_name" in attributes else "main"
 
 
 def main_of(module: hlo_ir.Module) -> Any:
-    """The function `main` of a module, as an operation.
+    """Return the function `main` of a module, as an operation.
 
     Raises:
         VerificationError: there is none.
@@ -114,13 +114,13 @@ def main_of(module: hlo_ir.Module) -> Any:
 
 
 def outer_types(function: Any) -> list[Any]:
-    """The types of the parameters and results of a function."""
+    """Return the types of a function's parameters and results."""
     type_ = hlo_ir.FunctionType(hlo_ir.TypeAttr(function.attributes["function_type"]).value)
     return [*type_.inputs, *type_.results]
 
 
 def body_of(module: hlo_ir.Module) -> Any:
-    """The only block of the function `main`.
+    """Return the only block of the function `main`.
 
     Raises:
         VerificationError: there is no function `main`, or it has no body.
@@ -135,7 +135,7 @@ def body_of(module: hlo_ir.Module) -> Any:
 
 
 def needs_shapes(module: hlo_ir.Module) -> bool:
-    """Whether `main` takes or gives arrays of unknown extents.
+    """Whether `main` has parameters or results of unknown extents.
 
     Raises:
         VerificationError: there is no function `main`.

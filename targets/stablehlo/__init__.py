@@ -1,1 +1,1 @@
-"""TODO"""
+"""Passes on StableHLO modules before the lowering: import, inlining, partitioning, scans, computations as loops."""

@@ -1,4 +1,4 @@
-"""The pass that writes dynamic dimensions out, before anything else sees them, by `lowering/bounded/`."""
+"""Pass that expands bounded dynamic dimensions to padded arrays and sizes, by `lowering/bounded/`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SOURCES = (
     side="stablehlo",
 )
 def expand_bounded(module: hlo_ir.Module) -> None:
-    """Without such dimensions nothing is changed.
+    """Expand bounded dynamic dimensions; modules without them are left as they are.
 
     Raises:
         UnsupportedError: an operation that takes no dynamic dimension.

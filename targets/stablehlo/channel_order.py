@@ -1,8 +1,8 @@
-"""The order of what devices send to each other: what can be sent before something is waited for is sent before it.
+"""Deadlock-free order of sends and receives between devices: sends run before receives that block.
 
-A program may be written in any order that its values and tokens allow, such as a receive and then the send that it is
-the answer to. XLA splits both in two for that: Recv, Send, SendDone, RecvDone. Here a send never waits, so that it is
-enough to wait as late as possible.
+A program may be written in any order that its values and tokens allow, such as a receive before the send that it
+answers. XLA splits both in two for that: Recv, Send, SendDone, RecvDone. Here a send never blocks, so that it is
+enough to receive as late as possible.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FEEDS = frozenset(["stablehlo.infeed", "stablehlo.outfeed", SEND, RECV])
     side="stablehlo",
 )
 def order_channels(module: hlo_ir.Module) -> None:
-    """Items of one channel keep their order, and so does what goes to the host or comes from it."""
+    """Move sends before receives; items of one channel keep their order, as do transfers to and from the host."""
     if grid_of(module).size == 1 or not any(map(_is_between_devices, operations_of(module, RECV))):
         return
     blocks: list[Any] = []
@@ -41,10 +41,10 @@ def order_channels(module: hlo_ir.Module) -> None:
 
 
 def _order(block: Any) -> None:
-    """Sorts a block; each operation comes after those whose results it uses and those of the same stream.
+    """Sort a block topologically: each operation follows those whose results it uses and those of its streams.
 
-    All devices run the same program: what another one has sent is there when this one has come past its own sending.
-    Of several receives that one comes first of which that is so.
+    All devices run the same program: data from another one is there once this one is past its own send of it.
+    Of several receives, one for which that holds comes first.
     """
     *rest, last = [_Operation(view.operation) for view in block.operations]
     if not any(op.waits for op in rest):
@@ -61,7 +61,7 @@ def _order(block: Any) -> None:
 
 
 def _without_waiting(rest: list[_Operation], ordered: list[_Operation]) -> tuple[list[_Operation], list[_Operation]]:
-    """Puts what needs nobody into the order; answers what is left, and of that the receives that might come next."""
+    """Order all operations that need not block; return the rest, and the receives in it that might come next."""
     later: list[_Operation] = []
     ready: list[_Operation] = []
     behind: set[Any] = set()
@@ -78,7 +78,7 @@ def _without_waiting(rest: list[_Operation], ordered: list[_Operation]) -> tuple
 
 
 def _is_sent(op: _Operation, ordered: list[_Operation], later: list[_Operation]) -> bool:
-    """Whether as much was sent over each of a receive's channels as was received there, and this too."""
+    """Whether each channel of a receive has had enough sends for its earlier receives and this one."""
     for name, channel in op.channels:
         if name != RECV or not any((SEND, channel) in other.channels for other in later):
             continue
@@ -89,11 +89,11 @@ def _is_sent(op: _Operation, ordered: list[_Operation], later: list[_Operation])
 
 
 class _Operation:
-    """An operation of a block with all inside it.
+    """An operation of a block with all nested ones.
 
     Attributes:
-        waits: whether it receives something from another device.
-        channels: what it sends to other devices and receives from them: operation and channel.
+        waits: whether it receives from another device.
+        channels: its sends to other devices and receives from them: operation and channel.
         needs: values that it uses, and the streams whose order it keeps.
         gives: its results, and these streams.
     """

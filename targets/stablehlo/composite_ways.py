@@ -1,4 +1,4 @@
-"""Which way each composite operation of a program went, read while its pipeline runs."""
+"""Record of how each composite was compiled, as a kernel or by decomposition, read while the pipeline runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stablexla.targets.stablehlo.inlining import NOTE
 
 
 class CompositeWatcher(Watcher):
-    """Reads what the pass on composites noted on the module."""
+    """Reads the note that the pass on composites leaves on the module."""
 
     def __init__(self) -> None:
         self.ways: dict[str, str] = {}

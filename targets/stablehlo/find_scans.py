@@ -1,6 +1,6 @@
-"""The pass that makes one composite operation of each scan that is written as a tree of slices and combinations.
+"""Pass that replaces each associative scan written as a tree of slices and combines by one composite.
 
-The tree becomes the composite's decomposition, and the computation of two elements a function that the composite names.
+The tree becomes the composite's decomposition, and the combiner a function that the composite names.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from stablexla.targets.stablehlo.scan_trees import Node, Tree, trees_of
     side="stablehlo",
 )
 def find_scans(module: hlo_ir.Module) -> None:
-    """Elements are combined in another order afterwards, as the contract of an associative scan allows."""
+    """Rewrite scan trees as composites; the combine order changes, as an associative scan allows."""
     for tree in trees_of(module):
         with module.context, hlo_ir.Location.unknown():
             _Rewrite(module, tree).run()
 
 
 class _Rewrite:
-    """Puts a composite in the place of one tree."""
+    """Replaces one scan tree by a composite."""
 
     def __init__(self, module: hlo_ir.Module, tree: Tree) -> None:
         self.module, self.tree = module, tree
         self.operations = set(tree.operations)
         self.inputs, self.uniforms = list(tree.arrays), tree.uniforms
-        # What the composite's results replace: (number of the array, value).
+        # Values that the composite's results replace: (number of the array, value).
         self.replaced = list(tree.results)
         self.backwards = self._take_reversals()
 
     def _take_reversals(self) -> bool:
-        """A scan of reversed arrays whose results are reversed runs from the other end."""
+        """Fold reversals of all arrays and results into a scan from the other end."""
         dimension = self.tree.dimension
         uses = [(n, use.owner.operation) for n, value in self.replaced for use in value.uses]
         sources = [array.owner for array in self.inputs]
@@ -53,7 +53,7 @@ class _Rewrite:
         return True
 
     def run(self) -> None:
-        """Rewrites the tree, unless a result is used before all of them are there, or one is made of something else."""
+        """Rewrite the tree, unless a result is used before all are defined, or depends on an operation outside it."""
         makers = [value.owner.operation for _, value in self.replaced]
         last = makers[0]
         for maker in makers[1:]:
@@ -92,7 +92,7 @@ class _Rewrite:
         self._erase(makers)
 
     def _function(self, stem: str, arguments: Sequence[Any], results: Sequence[Any]) -> Any:
-        """A new private function of these types."""
+        """Create a private function of these types."""
         symbols = hlo_ir.SymbolTable(self.module.operation)
         number = 0
         while f"{stem}_{number}" in symbols:
@@ -104,7 +104,7 @@ class _Rewrite:
         return made
 
     def _combination(self) -> str:
-        """The name of the function that combines two elements, as scalars."""
+        """Create the combiner of two elements, as scalars; return the function's name."""
         arrays = [_scalar(array) for array in self.inputs]
         given = [*arrays, *arrays, *(value.type for value in self.uniforms)]
         function = self._function("scan_combination", given, arrays)
@@ -126,13 +126,13 @@ class _Rewrite:
             return _create(op.name, [_scalar(op.results[0])], operands, dict(op.attributes.items()))
 
         with hlo_ir.InsertionPoint(function.entry_block):
-            for number, node in enumerate(nodes):  # operands come before what is made of them
+            for number, node in enumerate(nodes):  # operands come before their users
                 made[number] = write(node)
             hlo_func.ReturnOp([made[number] for number in self.tree.combined])
         return str(function.name.value)
 
     def _decomposition(self, operands: Sequence[Any], results: Sequence[Any], copied: Iterable[Any]) -> str:
-        """The name of the function that holds a copy of the tree's operations."""
+        """Clone the tree's operations into a function; return its name."""
         function = self._function("scan_tree", [v.type for v in operands], [v.type for v in results])
         copies = dict(zip(operands, function.arguments, strict=True))
         with hlo_ir.InsertionPoint(function.entry_block):
@@ -145,7 +145,7 @@ class _Rewrite:
         return str(function.name.value)
 
     def _erase(self, makers: Iterable[Any]) -> None:
-        """Erases what nobody needs any more of the tree."""
+        """Erase the tree's dead operations."""
         waiting = list(dict.fromkeys(makers))
         while waiting:
             op = waiting.pop()
@@ -162,19 +162,19 @@ def _create(name: str, results: Sequence[Any], operands: Sequence[Any], attribut
 
 
 def _scalar(value: Any) -> Any:
-    """The type of one element."""
+    """Return the scalar type of one element."""
     return hlo_ir.RankedTensorType.get([], value.type.element_type)
 
 
 def _reverses(owner: Any, dimension: int) -> bool:
-    """Whether an operation reverses that dimension and no other."""
+    """Whether an operation reverses that dimension alone."""
     if isinstance(owner, hlo_ir.Block) or owner.name != "stablehlo.reverse":
         return False
     return list(hlo_ir.DenseI64ArrayAttr(owner.attributes["dimensions"])) == [dimension]
 
 
 def _comes_after(user: Any, op: Any) -> bool:
-    """Whether an operation, or what it stands in, comes after another one."""
+    """Whether an operation, or the one that it is nested in, comes after another one."""
     user = user.operation
     while user.block != op.block:
         user = user.parent.operation
@@ -182,9 +182,9 @@ def _comes_after(user: Any, op: Any) -> bool:
 
 
 def _in_order(values: Iterable[Any], given: set[Any], known: set[Any]) -> list[Any] | None:
-    """The operations that make values out of those given, each after what it needs; None if one is not known.
+    """Return the operations that compute values from those given, in topological order; None if one is not known.
 
-    An array without elements may be made of anything.
+    An empty array may come from any operation.
     """
     found: dict[Any, None] = {}
     waiting = [(value, False) for value in values]

@@ -1,6 +1,6 @@
-"""Passes on StableHLO modules that leave one function: composites become calls, calls become their bodies.
+"""Inlining on StableHLO modules until one function is left: composites become calls, calls become their bodies.
 
-Which composites a target has kernels for is said by the target; how the others fell is noted on the module.
+The target says for which composites it has kernels; the module notes how each composite was compiled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTE = "stablexla.composites"
 """Attribute of the module: for each composite's name and version, "kernel" or "decomposition"."""
 
 LARGEST = 4_000_000
-"""How many operations a function may become; calls of calls can double their number with every level."""
+"""Limit of a function's operations after inlining; calls of calls can double their number with every level."""
 
 
 @module_pass(
@@ -28,11 +28,11 @@ LARGEST = 4_000_000
     side="stablehlo",
 )
 def decompose_composites(module: hlo_ir.Module, *, all: bool = False, target: str = "cpu") -> None:
-    """Notes on the module which way each composite went.
+    """Decompose composites without kernels, and note on the module how each was compiled.
 
     Args:
-        all: keeps none.
-        target: whose kernels are asked for, as `register_composite_kernel` names it.
+        all: decomposes every composite.
+        target: whose kernels count, as `register_composite_kernel` names it.
     """
     ways = noted_ways(module)
     for op in operations_of(module, "stablehlo.composite"):
@@ -48,14 +48,14 @@ def decompose_composites(module: hlo_ir.Module, *, all: bool = False, target: st
 
 
 def noted_ways(module: hlo_ir.Module) -> dict[str, str]:
-    """What is noted on the module so far."""
+    """Return the module's notes on composites."""
     attributes = module.operation.attributes
     noted = hlo_ir.DictAttr(attributes[NOTE]) if NOTE in attributes else ()
     return {named.name: str(hlo_ir.StringAttr(named.attr).value) for named in noted}
 
 
 def note_ways(module: hlo_ir.Module, ways: Mapping[str, str]) -> None:
-    """Notes which way composites went, by name and version."""
+    """Note how composites were compiled, by name and version."""
     if ways:
         with module.context:
             noted = {name: hlo_ir.StringAttr.get(way) for name, way in ways.items()}
@@ -82,9 +82,9 @@ def call_decomposition(op: Any) -> None:
     side="stablehlo",
 )
 def inline_calls(module: hlo_ir.Module) -> None:
-    """jaxlib registers MLIR's own inliner without the interfaces that it needs for func and StableHLO.
+    """Inline all calls: jaxlib registers MLIR's own inliner without the interfaces for func and StableHLO.
 
-    What is started to be waited for later runs where it is started.
+    Asynchronous operations run where they are started.
 
     Raises:
         UnsupportedError: functions that call each other in a circle, or a call of a function that is not there.
@@ -105,7 +105,7 @@ def inline_calls(module: hlo_ir.Module) -> None:
 
 
 def _callees_first(functions: Mapping[str, Any]) -> list[str]:
-    """The functions in an order in which each comes after those that it calls, so that each body is copied whole.
+    """Return the functions in post-order of the call graph (callees first), so that each body is cloned inlined.
 
     Raises:
         UnsupportedError: they call each other in a circle, what is called is not there, or there would be too much.
@@ -114,7 +114,7 @@ def _callees_first(functions: Mapping[str, Any]) -> list[str]:
     for name in {name for called in calls.values() for name in called}:
         if name not in functions or len(functions[name].regions[0].blocks) != 1:
             raise UnsupportedError(f"@{name} has no body, or one of several blocks", operation="func.call")
-    sizes: dict[str, int] = {}  # of the bodies when all is inlined
+    sizes: dict[str, int] = {}  # of the bodies after inlining
     for start in functions:
         path, waiting = [start], [iter(calls[start])]
         while path and start not in sizes:
@@ -136,7 +136,7 @@ def _callees_first(functions: Mapping[str, Any]) -> list[str]:
 
 
 def _size(function: Any) -> int:
-    """How many operations a function has."""
+    """Count a function's operations."""
     count = 0
 
     def note(_: Any) -> hlo_ir.WalkResult:
@@ -149,8 +149,8 @@ def _size(function: Any) -> int:
 
 
 def inline_call(call: Any, function: Any, relocated: Callable[[Any], Any] | None = None) -> None:
-    """Puts a function's operations in the place of a call; `relocated` gives their locations, if they change."""
-    # The copy of the function brings its operations with their inner uses right; they need only be moved.
+    """Inline a function at a call; `relocated` maps the operations' locations, if they change."""
+    # A clone of the function has its operations' inner uses remapped; they need only be moved.
     copy = function.clone().operation
     if relocated is not None:
         copy.walk(lambda op: _relocate(op, relocated))
@@ -172,7 +172,7 @@ def _relocate(op: Any, relocated: Callable[[Any], Any]) -> hlo_ir.WalkResult:
 
 
 def _run_at_start(start: Any) -> None:
-    """The operations of an async_start in its place; what waits for it gets their results.
+    """Inline the operations of an async_start; its async_done is replaced by their results.
 
     Raises:
         UnsupportedError: the future goes elsewhere, as out of a function.
@@ -199,7 +199,7 @@ def _functions(module: hlo_ir.Module) -> list[Any]:
 
 
 def all_operations(root: Any) -> list[Any]:
-    """An operation and all inside it, inner ones first."""
+    """Return an operation and all nested ones, inner ones first (post-order)."""
     found: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:
@@ -211,7 +211,7 @@ def all_operations(root: Any) -> list[Any]:
 
 
 def operations_of(root: Any, name: str) -> list[Any]:
-    """All operations of that name below a module or an operation."""
+    """Return all operations of that name nested in a module or an operation."""
     found: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:

@@ -1,7 +1,7 @@
-"""The pass that writes CHLO's operations out as StableHLO, where MLIR's own pass does and where it does not.
+"""Legalization of CHLO to StableHLO: MLIR's own pass, and floats that it does not handle.
 
-MLIR's legalization has no approximations below 16 bits for some functions, which are computed in f32 here. It is kept
-away from functions that only serve as the decompositions of composites with kernels: nothing runs those.
+MLIR's legalization has no approximations below 16 bits for some functions, which are computed in f32 here. It skips
+functions that are only decompositions of composites with kernels: those never run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import operations_of
 
 _LEGALIZE = "func.func(chlo-legalize-to-stablehlo)"
-# Functions whose legalization takes f16, bf16, f32 and f64 alone.
+# Functions whose legalization supports f16, bf16, f32 and f64 alone.
 _FROM_16_BITS = ("chlo.bessel_i1e", "chlo.erf", "chlo.erfc")
 
 
@@ -27,7 +27,7 @@ _FROM_16_BITS = ("chlo.bessel_i1e", "chlo.erf", "chlo.erfc")
     side="stablehlo",
 )
 def legalize_chlo(module: hlo_ir.Module) -> None:
-    """Runs MLIR's `chlo-legalize-to-stablehlo` on each function that is run."""
+    """Run MLIR's `chlo-legalize-to-stablehlo` on each function that is reachable at run time."""
     kept = {
         hlo_ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
         for op in operations_of(module, "stablehlo.composite")
@@ -42,7 +42,7 @@ def legalize_chlo(module: hlo_ir.Module) -> None:
 
 
 def _compute_in_f32(op: Any) -> None:
-    """Computes a unary function of a float below 16 bits in f32, and rounds the result once."""
+    """Promote a unary function of a float below 16 bits to f32, and round the result once."""
     narrow = hlo_ir.RankedTensorType(op.results[0].type)
     if BY_MLIR[str(narrow.element_type)].bits >= 16:
         return

@@ -1,4 +1,4 @@
-"""Shardy's meshes and notes in a module, for the passes that read them and those that drop them."""
+"""Shardy's meshes and annotations in a module, for the passes that read them and those that drop them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stablexla.dialects.erasing import erase
 
 
 def meshes_of(module: hlo_ir.Module) -> dict[str, Any]:
-    """The meshes of a module by their names."""
+    """Return the meshes of a module by name."""
     return {
         str(hlo_ir.StringAttr(op.attributes["sym_name"]).value): sdy.MeshAttr(op.attributes["mesh"])
         for op in (each.operation for each in module.body.operations)
@@ -21,20 +21,20 @@ def meshes_of(module: hlo_ir.Module) -> dict[str, Any]:
 
 
 def axis_sizes(mesh: Any) -> dict[str, int]:
-    """The axes of a mesh and how many devices lie along each."""
+    """Return the axes of a mesh and their sizes."""
     axes = map(sdy.MeshAxisAttr, mesh.axes)
     return {str(axis.name): int(axis.size) for axis in axes}
 
 
 def drop_meshes(module: hlo_ir.Module) -> None:
-    """Erases all meshes; nothing may name one any more."""
+    """Erase all meshes; none may be referenced any more."""
     for op in [each.operation for each in module.body.operations]:
         if op.name == "sdy.mesh":
             erase(op)
 
 
 def drop_attributes(op: Any, names: Collection[str]) -> None:
-    """Drops attributes of an operation, and where it is a function those of its parameters and results."""
+    """Drop attributes of an operation, and of a function's parameters and results."""
     for name in names:
         if name in op.attributes:
             del op.attributes[name]
@@ -46,5 +46,5 @@ def drop_attributes(op: Any, names: Collection[str]) -> None:
 
 
 def call_target(op: Any) -> str:
-    """What a custom call calls, without the prefix of what JAX writes for the devices of one process."""
+    """Return a custom call's target, without the prefix that JAX writes for the devices of one process."""
     return str(hlo_ir.StringAttr(op.attributes["call_target_name"]).value).removeprefix("local_")

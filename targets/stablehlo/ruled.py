@@ -1,7 +1,7 @@
-"""The pass that keeps what users have lowering rules for: operations of CHLO would be written out before.
+"""Pass that protects CHLO operations with users' lowering rules from legalization, by wrapping them in composites.
 
-Operations of StableHLO and custom calls stay what they are until they are lowered; composites with a rule are kept as
-those with a kernel are (`inlining.py`).
+Operations of StableHLO and custom calls reach the lowering anyway; composites with a rule are kept as those with a
+kernel are (`inlining.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stablexla.targets.pipeline.passes import module_pass
     side="stablehlo",
 )
 def keep_ruled(module: hlo_ir.Module) -> None:
-    """Those that this package has kernels for are wrapped in any case."""
+    """Wrap CHLO operations with rules, except those with kernels here, which are wrapped in any case."""
     names = [name for name in active_rules() if name.startswith("chlo.") and name not in COMPOSITES]
     if names:
         PassManager.parse(f"builtin.module(stablehlo-wrap-in-composite{{op-names={','.join(names)}}})").run(

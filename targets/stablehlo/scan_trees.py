@@ -1,7 +1,7 @@
-"""Finds running scans in the form in which JAX writes `lax.associative_scan`, and proves that they are ones.
+"""Match prefix scans in the form in which JAX writes `lax.associative_scan`, and prove that they are scans.
 
-JAX combines neighbours, scans these pairs, which gives every second element of the result, combines each of those with
-the element after it for the others, and puts both into one array by padding and adding: log n levels of strided slices.
+JAX combines adjacent pairs, scans the pairs, which yields every second element of the result, combines each of those
+with the next element for the others, and interleaves both by padding and adding: log n levels of strided slices.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import jaxlib.mlir.ir as hlo_ir
 from stablexla.dialects.rules import rule_for
 from stablexla.lowering.support.registry import RULES
 
-# Scans along fewer elements stay as they are: there are few levels of them.
+# Scans along fewer elements stay as they are: they have few levels.
 SHORTEST = 16
-# Levels whose combinations are read to find all arrays that are scanned together.
+# Levels whose combiners are read to find all arrays that are scanned together.
 READ_LEVELS = 4
 
 
 class NoScanError(Exception):
-    """What was looked at is something else."""
+    """The operations do not match a scan."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One value in the computation of two elements: an element, a number, or an operation on other nodes.
+    """One value in the combiner's expression graph: an element, a number, or an operation on other nodes.
 
     Attributes:
         kind: "left" or "right" for an element of the array with number `array`, "uniform" for a value that is the same
             everywhere, "operation".
         value: the uniform value, of rank 0 or a constant.
-        operation: the operation, as it stands somewhere in the tree.
+        operation: one instance of the operation in the tree.
     """
 
     kind: str
@@ -46,14 +46,14 @@ class Node:
 
 @dataclass
 class Tree:
-    """A proved scan.
+    """A proved associative scan.
 
     Attributes:
-        arrays: what is scanned, together.
+        arrays: the operands, scanned together.
         firsts: the arrays of combined pairs.
         results: number of the array, and its scan.
-        nodes: the computation.
-        combined: for each array the node that is its combination.
+        nodes: the combiner.
+        combined: for each array the node of its combined element.
         operations: all operations that the tree consists of.
     """
 
@@ -67,12 +67,12 @@ class Tree:
 
     @property
     def uniforms(self) -> list[Any]:
-        """The values of the computation that come from outside and are no constants."""
+        """The combiner's captured values that are no constants."""
         values = [node.value for node in self.nodes if node.kind == "uniform" and not _is_constant(node.value)]
         return list(dict.fromkeys(values))
 
     def takes(self, other: Tree) -> bool:
-        """Makes the results of another tree further ones of this one, if all of them scan arrays of this one."""
+        """Merge another tree's results into this one, if all of them scan arrays of this one."""
         own = list(zip(self.arrays, self.firsts, strict=True))
         wanted = [(other.arrays[number], other.firsts[number]) for number, _ in other.results]
         if other.dimension != self.dimension or any(pair not in own for pair in wanted):
@@ -83,7 +83,7 @@ class Tree:
 
 
 def trees_of(root: Any) -> list[Tree]:
-    """The scans in a module or an operation, those that are written last first."""
+    """Return the scans in a module or an operation, last ones in program order first."""
     found: list[Tree] = []
     inside: set[Any] = set()
     for candidate in _candidates(root):
@@ -100,7 +100,7 @@ def trees_of(root: Any) -> list[Tree]:
 
 
 def _candidates(root: Any) -> Iterator[Any]:
-    """The operations, last first, that put every second element between others."""
+    """Yield the operations, last first, that interleave two arrays."""
     pads: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:
@@ -154,7 +154,7 @@ def _shape(value: Any) -> list[int]:
 
 
 def _owner(value: Any, name: str = "") -> Any:
-    """The operation that makes a value."""
+    """Return the operation that defines a value."""
     owner = value.owner
     if isinstance(owner, hlo_ir.Block) or (name and owner.name != name) or rule_for(owner) is not None:
         raise NoScanError
@@ -178,7 +178,7 @@ def _is_zero(value: Any) -> bool:
 
 @dataclass
 class _Reader:
-    """Reads operations of one tree, and notes them."""
+    """Matches operations of one tree, and collects them."""
 
     dimension: int
     operations: dict[Any, None] = field(default_factory=dict)
@@ -192,7 +192,7 @@ class _Reader:
         return not isinstance(value.owner, hlo_ir.Block) and value.owner.name == "stablehlo.slice"
 
     def cut(self, value: Any) -> _Cut:
-        """A slice that leaves the other dimensions whole."""
+        """Match a slice of one dimension."""
         op = self.owner(value, "stablehlo.slice")
         source, d = op.operands[0], self.dimension
         shape, wanted = _shape(value), _shape(source)
@@ -202,7 +202,7 @@ class _Reader:
         return _Cut(source, _numbers(op, "start_indices")[d], shape[d], _numbers(op, "strides")[d])
 
     def note_empty(self, value: Any) -> None:
-        """Notes what makes an array without elements, which may be anything."""
+        """Collect the operation that defines an empty array, which may be any."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
@@ -210,7 +210,7 @@ class _Reader:
                 waiting += self.owner(value).operands
 
     def padded(self, value: Any, low: int, high: int) -> Any:
-        """What a pad puts zeros between, with so many before and after it."""
+        """Match an interior padding by zeros with so many before and after; return its operand."""
         op = self.owner(value, "stablehlo.pad")
         self.operations[_owner(op.operands[1])] = None
         alone = [0] * len(_shape(value))
@@ -224,7 +224,7 @@ class _Reader:
         return op.operands[0]
 
     def level(self, value: Any) -> _Level:
-        """Takes the last step of a level apart."""
+        """Match the interleave at the end of a level."""
         op = self.owner(value)
         shape = _shape(value)
         element = str(value.type.element_type)
@@ -246,7 +246,7 @@ class _Reader:
 
 
 class _Nodes:
-    """Nodes of computations, each made once, so that equal computations have equal numbers."""
+    """Hash-consed nodes of combiners (value numbering): equal computations have equal numbers."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -260,7 +260,7 @@ class _Nodes:
         return found
 
     def uniform(self, reader: _Reader, value: Any) -> int | None:
-        """The number of a value that is the same everywhere, without its shape; None for another value."""
+        """Return the number of a splat value, ignoring its shape; None for another value."""
         if not isinstance(value.owner, hlo_ir.Block) and value.owner.name == "stablehlo.broadcast_in_dim":
             if value.owner.operands[0].type.rank:
                 return None
@@ -280,13 +280,13 @@ class _Nodes:
 
 
 def _key(op: Any) -> tuple[Any, ...]:
-    """What tells apart two operations on the same operands, but for their shapes."""
+    """Return the value-numbering key of an operation besides its operands, ignoring shapes."""
     attributes = tuple(sorted((name, str(attribute)) for name, attribute in op.attributes.items()))
     return (op.name, attributes, str(op.results[0].type.element_type))
 
 
 def _is_elementwise(op: Any) -> bool:
-    """Whether an operation computes each element of one result by itself."""
+    """Whether an operation is element-wise with one result."""
     known = op.name in RULES and (RULES[op.name].family == "elementwise" or op.name == "stablehlo.convert")
     if not known or len(op.results) != 1:
         return False
@@ -295,7 +295,7 @@ def _is_elementwise(op: Any) -> bool:
 
 
 def _read(reader: _Reader, nodes: _Nodes, arrays: list[Any], pairs: Any) -> int:
-    """The computation that makes pairs of the elements of arrays; arrays that are new are entered."""
+    """Read the combiner that makes pairs of the elements of arrays; new arrays are added to `arrays`."""
     made: dict[Any, int] = {}
     half = _shape(pairs)[reader.dimension]
 
@@ -330,9 +330,9 @@ def _read(reader: _Reader, nodes: _Nodes, arrays: list[Any], pairs: Any) -> int:
 
 
 class _Proof:
-    """Reads the computation at the topmost levels, and then checks every level of the tree against it.
+    """Reads the combiner at the topmost levels, and then checks every level of the tree against it.
 
-    What must still be shown stands in a list, so that deep trees need no deep calls.
+    A worklist holds the claims still to be shown, so that deep trees need no deep recursion.
     """
 
     def __init__(self, root: Any) -> None:
@@ -360,7 +360,7 @@ class _Proof:
         self.tree = Tree(dimension, arrays, firsts, [(0, root)], self.nodes.nodes, self.combined, operations)
 
     def _read_levels(self, root: Any) -> list[Any]:
-        """The arrays that are scanned together; sets the computation of each."""
+        """Return the arrays that are scanned together; set the combiner of each."""
         levels: list[list[Any]] = []
         value = root
         for _ in range(READ_LEVELS):
@@ -382,7 +382,7 @@ class _Proof:
         return levels[0]
 
     def _is_reduced(self, array: int, level: int, value: Any) -> None:
-        """That a value is the array of pairs of pairs ... of an array."""
+        """Prove that a value is the array of pairs of pairs ... of an array."""
         known = self.reduced.setdefault((array, level), value)
         if known != value:
             raise NoScanError
@@ -399,7 +399,7 @@ class _Proof:
             self._is_combination(self.combined[array], value, element)
 
     def _is_scan(self, array: int, level: int, value: Any) -> None:
-        """That a value is the scan of such an array."""
+        """Prove that a value is the scan of such an array."""
         known = self.scanned.get((array, level))
         if known is not None:
             if known != value:
@@ -435,7 +435,7 @@ class _Proof:
         self.left.append(lambda: self._is_scan(array, level + 1, parts.odd))
 
     def _is_combination(self, number: int, value: Any, element: Callable[[str, int, Any], None]) -> None:
-        """That a value is made by a computation of what `element` says are elements."""
+        """Prove that a value is the combiner applied to values that `element` proves to be elements."""
         shown: set[tuple[int, Any]] = set()
         waiting = [(number, value)]
         while waiting:

@@ -1,1 +1,1 @@
-"""Computations that hold more than arithmetic on scalars: the operations that apply them become loops in StableHLO."""
+"""Expansion to StableHLO loops of operations whose computations hold more than scalar arithmetic."""

@@ -1,4 +1,4 @@
-"""AllReduce and ReduceScatter whose computations are loops: what all devices of a group have is folded on each."""
+"""AllReduce and ReduceScatter with computations that need loops: all-gather, then a local reduction on each device."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from stablexla.targets.stablehlo.computations.element_loops import (
 )
 from stablexla.targets.stablehlo.computations.registry import expands
 
-# Who takes part.
+# Participating devices.
 MEMBERS = ("replica_groups", "channel_handle", "use_global_device_ids")
 NO_RULES = GroupRules("", "", "")
 
 
 @expands("stablehlo.all_reduce")
 def all_reduce(op: Any) -> Values | None:
-    """The operands of all are gathered, and folded in the group's order."""
+    """All-gather the operands, and reduce them in the group's order."""
     members = _members(op)
     if members is None:
         return None
@@ -64,7 +64,7 @@ def all_reduce(op: Any) -> Values | None:
 
 @expands("stablehlo.collective_reduce")
 def collective_reduce(op: Any) -> Values | None:
-    """`all_reduce` in these groups, and in one of each device that is in none; the root keeps what all have."""
+    """Expand as `all_reduce` in these groups, and in groups of one for the other devices; the root keeps the result."""
     groups, kept = _groups(op), [*op.operands][len(op.results) :]
     if groups is None:
         return None
@@ -90,7 +90,7 @@ def collective_reduce(op: Any) -> Values | None:
 
 @expands("stablehlo.reduce_scatter")
 def reduce_scatter(op: Any) -> Values | None:
-    """All devices have the whole result; a computation that keeps one of two equal elements gives out its blocks."""
+    """Compute the whole result on all devices; a reduce_scatter that keeps the first of two elements distributes it."""
     members = _members(op)
     if members is None:
         return None
@@ -105,7 +105,7 @@ def reduce_scatter(op: Any) -> Values | None:
 
 
 def _add_first(made: Any, type_: Any) -> None:
-    """Gives an operation the computation that keeps the first of two elements."""
+    """Add to an operation the combiner that returns the first of two elements."""
     scalar = tensor(type_, [])
     block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[made.location] * 2)
     with hlo_ir.InsertionPoint(block):
@@ -113,7 +113,7 @@ def _add_first(made: Any, type_: Any) -> None:
 
 
 def _gathered_and_folded(op: Any, operand: Any, result: Any, members: _Members) -> Any:
-    """An operand's elements of all members, folded by the computation of `op`."""
+    """Gather an operand from all members, and reduce it by the combiner of `op`."""
     x = converted(operand, result.type.element_type)
     shape, size = list(x.type.shape), prod(x.type.shape)
     rows = emit(
@@ -144,12 +144,12 @@ def _gathered_and_folded(op: Any, operand: Any, result: Any, members: _Members) 
 
 @dataclass(frozen=True)
 class _Members:
-    """Whose elements each device folds.
+    """The devices whose elements each device reduces.
 
     Attributes:
         grid: the devices.
-        groups: of devices that fold together.
-        counted: how many there are of what the operation's table of groups counts.
+        groups: of devices that reduce together.
+        counted: how many replicas, partitions or devices the operation's table of groups counts.
         everyone: the groups of all of these.
     """
 
@@ -160,7 +160,7 @@ class _Members:
 
     @property
     def even(self) -> bool:
-        """Whether all groups are of one size, so that no more than their members' elements need be gathered."""
+        """Whether all groups have one size, so that only their members' elements need be gathered."""
         return len({len(group) for group in self.groups}) == 1
 
     @property
@@ -170,19 +170,19 @@ class _Members:
 
     @property
     def gathered(self) -> int:
-        """How many devices' elements each one has."""
+        """How many devices' elements each device gathers."""
         return len((self.groups if self.even else self.everyone)[0])
 
     def attributes(self, op: Any) -> dict[str, Any]:
-        """The attributes of the operation that gathers."""
+        """Return the attributes of the all_gather."""
         found = {name: op.attributes[name] for name in MEMBERS if name in op.attributes}
         if not self.even:
             found["replica_groups"] = hlo_ir.DenseElementsAttr.get(np.arange(self.counted)[None])
         return found | {"all_gather_dim": hlo_ir.IntegerAttr.get(hlo_ir.IntegerType.get_signless(64), 0)}
 
     def rows(self) -> Any:
-        """What gives, for the number of a member, its row among those gathered, and whether there is such a member;
-        None where there always is."""
+        """Return a function from a member's number to its gathered row, and whether that member exists; None where it
+        always does."""
         if self.even:
             return lambda member: (member, None)
         places = {d: [self._place(m) for m in group] for group in self.groups for d in group}
@@ -219,7 +219,7 @@ def _grid(op: Any) -> Grid:
 
 
 def _groups(op: Any) -> Groups | None:
-    """The groups of a collective_reduce; None where nothing is folded, or where the lowering refuses them."""
+    """Return the groups of a collective_reduce; None where nothing is reduced, or where the lowering refuses them."""
     mode = mode_of(channel_of(op.attributes), "use_global_device_ids" in op.attributes or None)
     try:
         groups = resolve_groups(table_of(op.attributes, "replica_groups"), mode, _grid(op), NO_RULES)
@@ -229,7 +229,7 @@ def _groups(op: Any) -> Groups | None:
 
 
 def _members(op: Any) -> _Members | None:
-    """Who takes part; None where the computation is not applied, or where the lowering will say what is wrong."""
+    """Return the participants; None where the combiner is not applied, or where the lowering will report an error."""
     grid, mode = _grid(op), mode_of(channel_of(op.attributes), "use_global_device_ids" in op.attributes)
     try:
         table: Sequence[Sequence[int]] = table_of(op.attributes, "replica_groups")

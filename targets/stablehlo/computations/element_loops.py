@@ -1,7 +1,7 @@
-"""Loops over the elements of arrays, written in StableHLO.
+"""Builders of StableHLO loops over the elements of arrays.
 
-Arrays are flattened to lines of elements, and a place is an offset into such a line. What is written stands where
-insertion stands.
+Arrays are flattened to lines of elements (rank 1), and a place is an offset into such a line. Operations are created
+at the insertion point.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from stablexla.lowering.bounded.values import broadcast, compare, constant, emit
 from stablexla.lowering.kernels.scan.lines import Axis, merged
 
 Values = list[Any]
-# One iteration: (its number, carried values) -> carried values.
+# Loop body: (induction variable, carried values) -> carried values.
 Turn = Callable[[Any, Values], Sequence[Any]]
 
 # --- arithmetic on places ---------------------------------------------------------------------------------------------
 
 
 def index(value: int) -> Any:
-    """A constant of the type of places."""
+    """Create a constant of the type of places."""
     return constant(hlo_ir.RankedTensorType.get([], hlo_ir.IntegerType.get_signless(64)), str(value))
 
 
 def arithmetic(name: str, lhs: Any, rhs: Any) -> Any:
-    """A binary operation of StableHLO; a number stands for a constant of the type of places."""
+    """Create a binary operation of StableHLO; a number stands for a constant of the type of places."""
     lhs, rhs = (index(v) if isinstance(v, int) else v for v in (lhs, rhs))
     return emit(f"stablehlo.{name}", [lhs, rhs], [lhs.type])
 
@@ -39,23 +39,23 @@ def add(lhs: Any, rhs: Any) -> Any:
 
 
 def below(lhs: Any, rhs: Any) -> Any:
-    """Whether a place comes before another one."""
+    """Compare two places: lhs < rhs."""
     lhs, rhs = (index(v) if isinstance(v, int) else v for v in (lhs, rhs))
     return compare(lhs, rhs)
 
 
 def select(condition: Any, this: Any, that: Any) -> Any:
-    """`this` where a scalar condition holds, else `that`."""
+    """Select `this` where a scalar condition holds, else `that`."""
     this, that = (index(v) if isinstance(v, int) else v for v in (this, that))
     return emit("stablehlo.select", [condition, this, that], [this.type])
 
 
 def place(count: Any, axes: Iterable[tuple[int, int]]) -> Any:
-    """The place that an iteration reaches.
+    """Compute the place (offset) of an iteration.
 
     Args:
         count: the number of the iteration, in row-major order over the axes.
-        axes: extent of each, and how far one step along it leads.
+        axes: extent and stride of each.
     """
     walked = merged(Axis(extent, (step,)) for extent, step in axes)
     found: Any = None
@@ -74,24 +74,24 @@ def place(count: Any, axes: Iterable[tuple[int, int]]) -> Any:
 
 
 def reshape(value: Any, extents: Sequence[int]) -> Any:
-    """The same elements in row-major order under other extents."""
+    """Reshape a value, elements in row-major order."""
     type_ = tensor(value.type, extents)
     return value if value.type == type_ else emit("stablehlo.reshape", [value], [type_])
 
 
 def line(value: Any) -> Any:
-    """An array's elements one after the other."""
+    """Flatten an array to rank 1."""
     return reshape(value, [prod(value.type.shape)])
 
 
 def blank(type_: Any) -> Any:
-    """A line for the elements of a type, none of which means anything yet."""
+    """Create an uninitialized line for the elements of a type."""
     one = index(1)  # not every type has a zero
     return broadcast(converted(one, type_.element_type), [prod(type_.shape)])
 
 
 def element(from_line: Any, at: Any) -> Any:
-    """The scalar at a place."""
+    """Load the scalar at a place."""
     sizes = {"slice_sizes": hlo_ir.DenseI64ArrayAttr.get([1])}
     one = tensor(from_line.type, [1])
     if from_line.type != one:
@@ -100,7 +100,7 @@ def element(from_line: Any, at: Any) -> Any:
 
 
 def replaced(in_line: Any, at: Any, scalar: Any) -> Any:
-    """The line with another scalar at a place."""
+    """Return the line with another scalar stored at a place."""
     one = reshape(scalar, [1])
     if in_line.type == one.type:
         return one
@@ -108,7 +108,7 @@ def replaced(in_line: Any, at: Any, scalar: Any) -> Any:
 
 
 def converted(value: Any, element_type: Any) -> Any:
-    """An array or scalar with elements of another type."""
+    """Convert an array or scalar to another element type."""
     type_ = hlo_ir.RankedTensorType.get(value.type.shape, element_type)
     return value if value.type == type_ else emit("stablehlo.convert", [value], [type_])
 
@@ -117,7 +117,7 @@ def converted(value: Any, element_type: Any) -> Any:
 
 
 def loop(turns: int, carried: Sequence[Any], turn: Turn) -> Values:
-    """So many iterations of `turn`, which is written down once, or never if there are none."""
+    """Create a loop of trip count `turns` with the body `turn`; straight-line code for trip counts 0 and 1."""
     if turns < 2:
         return list(turn(index(0), list(carried))) if turns else list(carried)
     state = [index(0), *carried]
@@ -132,7 +132,7 @@ def loop(turns: int, carried: Sequence[Any], turn: Turn) -> Values:
 
 
 def where(condition: Any, this: Callable[[], Sequence[Any]], that: Sequence[Any]) -> Values:
-    """The values that `this` writes where the condition holds, which is not run elsewhere; else `that`."""
+    """Create a conditional: the results of `this`, run only where the condition holds, else the values `that`."""
     types = [value.type for value in that]
     made = hlo_ir.Operation.create("stablehlo.if", results=types, operands=[condition], regions=2)
     with _block(made.regions[0], []):
@@ -143,7 +143,7 @@ def where(condition: Any, this: Callable[[], Sequence[Any]], that: Sequence[Any]
 
 
 def apply(region: Any, values: Sequence[Any]) -> Values:
-    """Moves the operations of a computation here, its arguments bound; returns what it returns.
+    """Inline the operations of a computation here with its arguments bound; return its results.
 
     A value of another element type than its argument's is converted.
     """
@@ -162,7 +162,7 @@ def apply(region: Any, values: Sequence[Any]) -> Values:
 
 @contextmanager
 def _block(region: Any, types: Sequence[Any]) -> Iterator[Values]:
-    """The arguments of a region's only block, at whose end insertion stands."""
+    """Create a region's only block, insert at its end, and yield its arguments."""
     block = region.blocks.append(*types, arg_locs=[hlo_ir.Location.current] * len(types))
     with hlo_ir.InsertionPoint(block):
         yield list(block.arguments)

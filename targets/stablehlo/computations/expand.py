@@ -1,7 +1,7 @@
-"""The pass that writes operations as loops whose computations hold more than arithmetic on scalars.
+"""Pass that expands operations to loops where their computations hold more than scalar arithmetic.
 
-The body of a kernel holds scalars. Arrays, random bits, calls of the host and collectives are operations of `main`,
-at most inside control flow: a loop over elements is where a computation can have them.
+The body of a kernel holds scalars. Arrays, random bits, host calls and collectives are operations of `main`, at most
+inside control flow: a computation can have them only as the body of a loop over elements.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stablexla.targets.stablehlo.computations.registry import EXPANSIONS
 from stablexla.targets.stablehlo.computations.scalars import pick_elements
 from stablexla.targets.stablehlo.inlining import all_operations
 
-# What is no arithmetic, though it may be on scalars alone.
+# Operations that are not arithmetic, though all their values may be scalars.
 OF_MAIN = ("stablehlo.replica_id", "stablehlo.partition_id")
 
 
@@ -29,7 +29,7 @@ OF_MAIN = ("stablehlo.replica_id", "stablehlo.partition_id")
     side="stablehlo",
 )
 def expand_computations(module: hlo_ir.Module) -> None:
-    """Inner operations come first: an outer one moves them, or drops them where it never applies its computation."""
+    """Expand nested operations first: an outer one moves them, or drops them if it never applies its computation."""
     for op in [op for op in all_operations(module) if op.name in EXPANSIONS]:
         if rule_for(op) is None and _needs_loops(op):
             for region in op.regions:
@@ -49,12 +49,12 @@ def _expand(op: Any) -> None:
 
 
 def _needs_loops(op: Any) -> bool:
-    """Whether a computation of the operation holds what the body of a kernel cannot."""
+    """Whether a computation of the operation holds operations that a kernel's body cannot."""
     return not all(map(_is_scalar, all_operations(op)[:-1]))
 
 
 def _is_scalar(op: Any) -> bool:
-    """Whether an operation is arithmetic on scalars."""
+    """Whether an operation is scalar arithmetic."""
     if op.name in OF_MAIN or _calls_host(op):
         return False
     return all(isinstance(v.type, hlo_ir.RankedTensorType) and not v.type.rank for v in (*op.operands, *op.results))

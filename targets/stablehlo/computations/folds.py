@@ -1,4 +1,4 @@
-"""Map, Reduce and ReduceWindow as loops over elements: every total begins with the initial values."""
+"""Map, Reduce and ReduceWindow as loops over elements; each accumulator starts at the initial values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Axes = Sequence[tuple[int, int]]
 
 @expands("stablehlo.map")
 def map_(op: Any) -> Values:
-    """The computation applied at one index after the other."""
+    """Expand to a loop that applies the computation at each index."""
     lines, (result,) = [line(value) for value in op.operands], op.results
 
     def turn(at: Any, made: Values) -> Values:
@@ -45,7 +45,7 @@ def map_(op: Any) -> Values:
 
 @expands("stablehlo.reduce")
 def reduce(op: Any) -> Values:
-    """Each total takes its elements in row-major order."""
+    """Expand to a loop nest that combines the elements of each accumulator in row-major order."""
     count = len(op.results)
     shape, dimensions = op.operands[0].type.shape, integers(op.attributes["dimensions"])
     axes = list(zip(shape, row_major(shape), strict=True))
@@ -55,7 +55,7 @@ def reduce(op: Any) -> Values:
 
 @expands("stablehlo.reduce_window")
 def reduce_window(op: Any) -> Values:
-    """Each window takes its elements in row-major order, those of the padding too."""
+    """Expand to a loop nest that combines the elements of each window in row-major order, with the padding's."""
     count = len(op.results)
     operands = [converted(v, r.type.element_type) for v, r in zip(op.operands, [*op.results] * 2, strict=True)]
     starts = operands[count:]
@@ -67,7 +67,7 @@ def reduce_window(op: Any) -> Values:
 
 
 def padded(x: Any, start: Any, window: Window) -> Any:
-    """An array with a window's padding around and between its elements."""
+    """Pad and dilate an array as a window demands."""
     low, high = zip(*window.padding, strict=True) if window.rank else ((), ())
     rows = {
         "edge_padding_low": low,
@@ -81,7 +81,7 @@ def padded(x: Any, start: Any, window: Window) -> Any:
 
 
 def window_axes(window: Window, shape: Sequence[int], positions: Sequence[int]) -> tuple[Axes, Axes]:
-    """The axes over a window's positions in a padded array, and over its elements from there."""
+    """Return the axes over a window's positions in a padded array, and over a window's elements."""
     steps = row_major(shape)
     outer = [(n, step * stride) for n, step, stride in zip(positions, steps, window.strides, strict=True)]
     inner = [(n, step * apart) for n, step, apart in zip(window.sizes, steps, window.window_dilations, strict=True)]
@@ -89,7 +89,7 @@ def window_axes(window: Window, shape: Sequence[int], positions: Sequence[int]) 
 
 
 def _folded(op: Any, arrays: Sequence[Any], starts: Sequence[Any], outer: Axes, inner: Axes) -> Values:
-    """The totals at each place of `outer` over the places of `inner` from there."""
+    """Reduce, for each place of `outer`, the elements at the places of `inner` relative to it."""
     types = [result.type for result in op.results]
     first = [converted(start, type_.element_type) for start, type_ in zip(starts, types, strict=True)]
     lines = [line(x) for x in arrays]

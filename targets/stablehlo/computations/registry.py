@@ -1,4 +1,4 @@
-"""The registry of expansions: how an operation is written that applies its computation in loops."""
+"""Registry of expansions: rules that rewrite an operation to loops that apply its computation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ EXPANSIONS: dict[str, Expansion] = {}
 
 
 def expands(name: str) -> Callable[[Expansion], Expansion]:
-    """Registers an expansion for operations of that name.
+    """Register an expansion for operations of that name.
 
-    It writes the results before the operation, whose computations it may move away, and returns them; None leaves the
+    It creates the results before the operation, whose computations it may move, and returns them; None leaves the
     operation as it is.
     """
 

@@ -1,7 +1,7 @@
-"""Elements that a computation picks from arrays, found without the arrays: what is left then are often scalars alone.
+"""Scalarization: replaces elements extracted from arrays by the scalars that they are computed from.
 
-Moves of elements, constants and arithmetic are followed from the element that is picked to the scalars that it is made
-of. Loops, branches and what computes on whole arrays stay.
+Use-def chains through moves of elements, constants and arithmetic are followed from the extracted element to scalars.
+Loops, branches and operations on whole arrays stay.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Place = tuple[int, ...]
 
 
 def pick_elements(region: Any) -> None:
-    """Lets the operations of a computation use the scalars that single elements of arrays are."""
+    """Replace single elements of arrays in a computation by scalars."""
     (block,) = region.blocks
     picker = _Picker(block)
     *operations, _ = (view.operation for view in block.operations)
@@ -40,13 +40,13 @@ def pick_elements(region: Any) -> None:
 
 
 class _Picker:
-    """Finds elements of the arrays of a block."""
+    """Computes single elements of a block's arrays as scalars."""
 
     def __init__(self, block: Any) -> None:
         self._block = block
 
     def pick(self, value: Any, place: Place) -> Any:
-        """The scalar that stands at a place; None where it is not known without the array."""
+        """Return the element at a place as a scalar; None where it needs the array."""
         if not value.type.rank:
             return value
         op = value.owner
@@ -67,12 +67,12 @@ class _Picker:
 
 
 def _is_arithmetic(op: Any) -> bool:
-    """Whether each element of the only result is made of the operands' elements at its place, or of scalars."""
+    """Match element-wise arithmetic with one result, on arrays of its shape and scalars."""
     known = op.name in RULES and (RULES[op.name].family == "elementwise" or op.name == "stablehlo.convert")
     return known and not len(op.regions) and len(op.results) == 1
 
 
-# --- where the element comes from that a move puts at a place ---------------------------------------------------------
+# --- source of the element that a move stores at a place --------------------------------------------------------------
 
 
 def _broadcast(op: Any, place: Place) -> tuple[Any, Place]:

@@ -1,4 +1,4 @@
-"""Scatter and SelectAndScatter as loops: elements are combined into an array one after the other."""
+"""Scatter and SelectAndScatter as sequential loops that combine elements into an array."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from stablexla.targets.stablehlo.computations.registry import expands
 
 @expands("stablehlo.scatter")
 def scatter(op: Any) -> Values:
-    """Index vectors in row-major order, and for each the elements of its window; one outside the array is left out."""
+    """Expand to a loop over index vectors in row-major order and their windows; out-of-bounds windows are skipped."""
     count = len(op.results)
     lines = [line(converted(x, r.type.element_type)) for x, r in zip(op.operands, op.results, strict=False)]
     updates = [line(x) for x in op.operands[count + 1 :]]
@@ -58,10 +58,10 @@ def scatter(op: Any) -> Values:
 
 
 class _Walk:
-    """The iterations of a scatter: over the index vectors, and in each over its window.
+    """Iteration space of a scatter: the index vectors, and for each its window.
 
     Attributes:
-        turns: how many there are.
+        turns: the trip count.
     """
 
     def __init__(self, op: Any) -> None:
@@ -77,11 +77,11 @@ class _Walk:
         self.turns = prod(self._updates)
 
     def update(self, number: Any) -> Any:
-        """The place in the updates."""
+        """Compute the place in the updates."""
         return self._place(number, dict(enumerate(row_major(self._updates))))
 
     def target(self, number: Any) -> tuple[Any, Any]:
-        """The place in the array, 0 if it lies outside; and whether it lies inside, None if it always does."""
+        """Compute the place in the array, 0 if out of bounds; and whether it is in bounds, None if it always is."""
         at, inside = index(0), None
         for step, extent, coordinate, moves in self._coordinates(number):
             at = add(at, arithmetic("multiply", coordinate, step))
@@ -91,7 +91,7 @@ class _Walk:
         return (at if inside is None else select(inside, at, 0)), inside
 
     def _coordinates(self, number: Any) -> list[tuple[int, int, Any, bool]]:
-        """For each dimension of the array its step and extent, the coordinate, and whether an index moves that."""
+        """Return each array dimension's stride and extent, the coordinate, and whether an index shifts it."""
         numbers, vector = self._numbers, self._of_indices[self._numbers.index_vector_dim]
         over_indices = [d for d in range(len(self._of_indices) - 1) if d != numbers.index_vector_dim]
         begin = self._place(number, {d: self._of_indices[of] for d, of in zip(self._over, over_indices, strict=True)})
@@ -113,7 +113,7 @@ class _Walk:
         return found
 
     def _place(self, number: Any, steps: Mapping[int, int]) -> Any:
-        """A place, by how far each dimension of the updates leads."""
+        """Compute a place from the stride of each dimension of the updates."""
         return place(number, [(self._updates[d], steps.get(d, 0)) for d in self._order])
 
 
@@ -123,7 +123,7 @@ def _from_zero(coordinate: Any) -> Any:
 
 @expands("stablehlo.select_and_scatter")
 def select_and_scatter(op: Any) -> Values:
-    """Windows in row-major order; elements of the padding are never selected."""
+    """Expand to a loop over windows in row-major order; elements of the padding are never selected."""
     x, source, start = op.operands
     type_ = op.results[0].type
     start = converted(start, type_.element_type)
@@ -156,7 +156,7 @@ def select_and_scatter(op: Any) -> Values:
 
 
 def _places_of(shape: Any) -> Any:
-    """An array of the places of its own elements."""
+    """Create an array of the places of its own elements."""
     integer = hlo_ir.IntegerType.get_signless(64)
     type_ = hlo_ir.RankedTensorType.get([prod(shape)], integer)
     counted = emit("stablehlo.iota", [], [type_], {"iota_dimension": hlo_ir.IntegerAttr.get(integer, 0)})

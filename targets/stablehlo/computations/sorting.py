@@ -28,7 +28,7 @@ from stablexla.targets.stablehlo.computations.registry import expands
 
 @expands("stablehlo.sort")
 def sort(op: Any) -> Sequence[Any]:
-    """Runs of 1, 2, 4 ... elements along the dimension are merged in pairs."""
+    """Merge runs of 1, 2, 4 ... elements along the dimension in pairs."""
     shape = op.operands[0].type.shape
     dimension = int(op.attributes["dimension"]) % len(shape)
     length = shape[dimension]
@@ -47,7 +47,7 @@ def sort(op: Any) -> Sequence[Any]:
 
 
 class _Rows:
-    """The lines of elements that are sorted each by itself."""
+    """The independent rows of elements to sort."""
 
     def __init__(self, op: Any, shape: Sequence[int], dimension: int) -> None:
         self._op, self._length, self._step = op, shape[dimension], row_major(shape)[dimension]
@@ -55,9 +55,9 @@ class _Rows:
         self._others = [axis for d, axis in enumerate(steps) if d != dimension]
 
     def merging(self, width: Any, given: Values) -> Any:
-        """The loop's body that merges pairs of runs of a width: one element of the result in each iteration.
+        """Return the loop body that merges pairs of runs of a width: one element of the result in each iteration.
 
-        It carries where the rest of both runs begins, and the results.
+        It carries the heads of both runs, and the results.
         """
         length = self._length
 
@@ -82,7 +82,7 @@ class _Rows:
         return turn
 
     def _at(self, base: Any, rank: Any) -> Any:
-        """The place of an element of a row; of the last one for a rank behind it."""
+        """Compute the place of a row's element; ranks past the end are clamped to the last one."""
         rank = arithmetic("minimum", rank, self._length - 1)
         return add(base, arithmetic("multiply", rank, self._step))
 

@@ -1,1 +1,1 @@
-"""Passes that prepare StableHLO of other producers: what they mix in becomes what the lowering knows."""
+"""Import passes: rewrite operations of other producers and dialects to those that the lowering supports."""

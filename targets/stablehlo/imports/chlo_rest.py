@@ -1,4 +1,4 @@
-"""Operations of CHLO that jaxlib's decompositions leave something of, or that come by another name."""
+"""CHLO operations that jaxlib decomposes only in part, or that appear as custom calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stablexla.targets.stablehlo.imports.replacements import is_static, replaces
 
 @replaces("chlo.broadcast_select")
 def broadcast_select(op: Any) -> list[Any] | None:
-    """A selection of arrays that are broadcast by numpy's rules; a scalar predicate stays one."""
+    """Broadcast the operands of a select by numpy's rules; a scalar predicate stays one."""
     if not is_static(op):
         return None
     (result,) = op.results
@@ -23,7 +23,7 @@ def broadcast_select(op: Any) -> list[Any] | None:
 
 
 def _stretched(x: Any, shape: list[int]) -> Any:
-    """The array broadcast to a shape: dimensions are aligned at their ends, and those of extent 1 are stretched."""
+    """Broadcast an array to a shape by numpy's rules: trailing dimensions aligned, extent 1 expanded."""
     extents, first = list(x.type.shape), len(shape) - x.type.rank
     if extents == shape:
         return x
@@ -35,7 +35,7 @@ def _stretched(x: Any, shape: list[int]) -> Any:
 
 @replaces("stablehlo.custom_call")
 def custom_call(op: Any) -> list[Any] | None:
-    """The call by which MHLO's upper half of products comes as StableHLO."""
+    """Rewrite the custom call that stands for MHLO's mulhi (upper half of integer products)."""
     if str(ir.StringAttr(op.attributes["call_target_name"]).value) != "mhlo.mulhi":
         return None
     return [emit("chlo.mulhi", list(op.operands), [op.results[0].type])]

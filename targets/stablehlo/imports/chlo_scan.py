@@ -1,6 +1,6 @@
-"""`chlo.scan`: a computation that takes one element along a dimension at a time and carries a state, as a loop.
+"""Expansion of `chlo.scan` to a loop: one element along a dimension per iteration, with carried state.
 
-The decomposition that jaxlib has ends the process on complex numbers, knows no reverse order, and slices dynamically.
+jaxlib's decomposition aborts the process on complex numbers, lacks the reverse order, and slices dynamically.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stablexla.targets.stablehlo.imports.replacements import is_static, replaces
 
 @replaces("chlo.scan")
 def scan(op: Any) -> list[Any] | None:
-    """The results are the outputs, then the last carries; so are the values that the computation gives.
+    """Expand to a while loop. Results, like those of the computation, are the outputs, then the last carries.
 
     The loop's state is its counter, the carries and the outputs.
     """
@@ -46,7 +46,7 @@ def scan(op: Any) -> list[Any] | None:
 
 
 def _step(op: Any, state: list[Any], inputs: Sequence[Any], dimension: int, extent: int) -> None:
-    """One iteration: the computation on the elements at the counter."""
+    """Create one iteration: the computation on the elements at the counter."""
     counter, *rest = state
     carries = len(op.operands) - len(inputs)
     place = counter
@@ -78,7 +78,7 @@ def _starts(type_: Any, dimension: int, place: Any) -> list[Any]:
 
 
 def _element(x: Any, dimension: int, place: Any) -> Any:
-    """What stands at a place along the dimension, without the dimension."""
+    """Slice at one index along a dimension, and drop that dimension."""
     shape = list(x.type.shape)
     sizes = [1 if d == dimension else n for d, n in enumerate(shape)]
     one = stablehlo.dynamic_slice(x, _starts(x.type, dimension, place), sizes)

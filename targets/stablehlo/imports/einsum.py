@@ -19,7 +19,7 @@ _ELLIPSIS = "..."
 
 @replaces("stablehlo.broadcast")
 def broadcast_(op: Any) -> list[Any] | None:
-    """New dimensions come first."""
+    """Rewrite to broadcast_in_dim with the new dimensions first."""
     (x,) = op.operands
     if not is_static(op):
         return None
@@ -37,17 +37,17 @@ class Labeled:
 
     @property
     def extents(self) -> dict[str, int]:
-        """The extent of each label."""
+        """Map each label to its extent."""
         return dict(zip(self.labels, self.value.type.shape, strict=True))
 
     def places(self, labels: Sequence[str]) -> list[int]:
-        """Where labels stand."""
+        """Return the dimensions of labels."""
         return [self.labels.index(label) for label in labels]
 
 
 @replaces("stablehlo.einsum", "stablehlo.unary_einsum")
 def einsum(op: Any) -> list[Any] | None:
-    """By labels, as numpy's: equal labels of one operand are its diagonal, those of no result are summed over.
+    """Rewrite an einsum as numpy defines it: repeated labels of one operand take its diagonal, others are summed over.
 
     Raises:
         VerificationError: labels that do not fit the operands.
@@ -68,7 +68,7 @@ def einsum(op: Any) -> list[Any] | None:
 
 
 def _labeled(op: Any) -> tuple[list[Labeled], tuple[str, ...]]:
-    """The operands and the labels of the result.
+    """Parse the equation: the labeled operands, and the labels of the result.
 
     Raises:
         VerificationError: labels that do not fit the operands.
@@ -94,7 +94,7 @@ def _labeled(op: Any) -> tuple[list[Labeled], tuple[str, ...]]:
 
 
 def _expanded(text: str, rank: int) -> tuple[str, ...] | None:
-    """A label for each of `rank` dimensions; those of an ellipsis are counted from its end."""
+    """Return a label for each of `rank` dimensions; those of an ellipsis are numbered from its end."""
     before, dots, after = text.partition(_ELLIPSIS)
     count = rank - len(before) - len(after)
     if count < 0 or (count and not dots):
@@ -108,7 +108,7 @@ def _refused(op: Any, config: str, why: str) -> VerificationError:
 
 
 def _without_stretched(lhs: Labeled, rhs: Labeled) -> tuple[Labeled, Labeled]:
-    """Without the dimensions of extent 1 that stand for the larger ones of the other operand."""
+    """Drop the dimensions of extent 1 that broadcast against larger ones of the other operand."""
 
     def squeezed(x: Labeled, other: Labeled) -> Labeled:
         kept = [label for label in x.labels if x.extents[label] == other.extents.get(label, x.extents[label]) or
@@ -123,7 +123,7 @@ def _without_stretched(lhs: Labeled, rhs: Labeled) -> tuple[Labeled, Labeled]:
 
 
 def _own_sums(x: Labeled, needed: Sequence[str]) -> Labeled:
-    """Diagonals taken, and the sums over labels that nothing else needs."""
+    """Take diagonals, and sum over labels that only this operand has."""
     kept = tuple(label for place, label in enumerate(x.labels) if label in needed and label not in x.labels[:place])
     if kept == x.labels:
         return x
@@ -140,7 +140,7 @@ def _zeros(x: Any) -> Any:
 
 
 def _equal(x: Any, first: int, second: int) -> Any:
-    """Where the indices along two dimensions are equal."""
+    """Create the mask of the diagonal: equal indices along two dimensions."""
     counting = ir.RankedTensorType.get(list(x.type.shape), ir.IntegerType.get_signless(32))
     i64 = ir.IntegerType.get_signless(64)
     one, other = (
@@ -167,7 +167,7 @@ def _summed(x: Any, places: Sequence[int]) -> Any:
 
 
 def _contracted(lhs: Labeled, rhs: Labeled, wanted: Sequence[str], result: Any) -> Labeled:
-    """Labels of both are batching when the result has them, contracting otherwise."""
+    """Contract with dot_general: shared labels are batching when the result has them, contracting otherwise."""
     both = [label for label in lhs.labels if label in rhs.labels]
     batching, contracting = [b for b in both if b in wanted], [b for b in both if b not in wanted]
     labels = (*batching, *(k for x in (lhs, rhs) for k in x.labels if k not in both))

@@ -1,4 +1,4 @@
-"""Groups of devices that are written as axes of a mesh become lists of numbers, while the mesh is still there."""
+"""Replica groups written as axes of a mesh become lists of device numbers, while the mesh is still there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUPS = "replica_groups"
     side="stablehlo",
 )
 def resolve_mesh_groups(module: hlo_ir.Module) -> None:
-    """The numbers are those of the mesh's devices.
+    """Replace mesh-axis groups of all collectives by numbers of the mesh's devices.
 
     Raises:
         VerificationError: the mesh or one of its axes is not there.
@@ -47,12 +47,12 @@ def resolve_mesh_groups(module: hlo_ir.Module) -> None:
 
 
 def is_of_mesh(op: Any) -> bool:
-    """Whether an operation has groups that are axes of a mesh."""
+    """Whether an operation's groups are written as axes of a mesh."""
     return GROUPS in op.attributes and stablehlo.ReplicaGroupMeshAxesAttr.isinstance(op.attributes[GROUPS])
 
 
 def groups_of(op: Any, meshes: Mapping[str, Any]) -> Groups:
-    """Such groups as numbers of the mesh's devices.
+    """Return mesh-axis groups as numbers of the mesh's devices.
 
     Args:
         meshes: those of the module.
@@ -69,7 +69,7 @@ def groups_of(op: Any, meshes: Mapping[str, Any]) -> Groups:
 
 
 def _mesh(attribute: Any, meshes: Mapping[str, Any]) -> tuple[dict[str, int], list[int]]:
-    """The sizes of a mesh's axes, and its devices in order; none where that is the order of their numbers."""
+    """Return a mesh's axis sizes, and its devices in order; no devices where that is the order of their numbers."""
     if stablehlo.MeshAttr.isinstance(attribute):
         inline = stablehlo.MeshAttr(attribute)
         rows = [stablehlo.MeshAxisAttr(a) for a in hlo_ir.ArrayAttr(inline.axes)]

@@ -1,4 +1,4 @@
-"""`chlo.ragged_dot` with further free dimensions of its left operand, which jaxlib has no decomposition for.
+"""`chlo.ragged_dot` with more free dimensions of its left operand, which jaxlib cannot decompose.
 
 They become batching dimensions of the same operation, beside the ragged one.
 """
@@ -22,7 +22,7 @@ Numbers = Mapping[str, Sequence[int]]
 
 @replaces("chlo.ragged_dot")
 def ragged_dot(op: Any) -> list[Any] | None:
-    """Rows in groups: each group is multiplied by its own matrix, so that the right operand has a group dimension."""
+    """Rewrite a grouped GEMM: each group of rows is multiplied by its own matrix, rhs has a group dimension."""
     lhs, rhs, sizes = op.operands
     numbers = _read(op.attributes[_NAME])
     batch, (ragged,) = numbers["lhs_batching_dimensions"], numbers["lhs_ragged_dimensions"]
@@ -64,7 +64,7 @@ def ragged_dot(op: Any) -> list[Any] | None:
 
 
 def _read(attribute: Any) -> Numbers:
-    """The lists of dimensions; MLIR prints those that are not empty."""
+    """Parse the lists of dimensions; MLIR prints only nonempty ones."""
     found = {name: [int(n) for n in re.findall(r"\d+", numbers)] for name, numbers in _NUMBERS.findall(str(attribute))}
     sides = [f"{side}_{kind}_dimensions" for side in ("lhs", "rhs") for kind in ("batching", "contracting")]
     return {name: found.get(name, []) for name in (*sides, "lhs_ragged_dimensions", "rhs_group_dimensions")}

@@ -1,8 +1,8 @@
-"""Exchanges of pieces whose sizes are known when the program runs, written in StableHLO.
+"""Expansion of `ragged_all_to_all` (pieces of dynamic sizes) to StableHLO.
 
-XLA, and JAX with it, knows `ragged_all_to_all` as a custom call of that name. All inputs of a group are gathered on
-each of its devices, which then picks the rows that were sent to it: any target and transport can do that, at the cost
-of carrying every input to every device.
+In XLA and JAX it is a custom call of that name. All inputs of a group are gathered on each of its devices, which then
+picks the rows that were sent to it: any target and transport can do that, at the cost of sending every input to every
+device.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DEVICE_TO_DEVICE = 1
     side="stablehlo",
 )
 def expand_ragged_exchanges(module: ir.Module) -> None:
-    """Without such calls, or where a user has registered a function of that name, nothing is changed.
+    """Expand the calls, unless a user has registered a function of that name.
 
     Raises:
         VerificationError: operands that do not fit one another, or the devices that there are.
@@ -52,7 +52,7 @@ def expand_ragged_exchanges(module: ir.Module) -> None:
 
 
 class _Exchange:
-    """A call: who takes part, and how many pieces there are.
+    """A call: its participating devices, and its pieces.
 
     Attributes:
         operands: input, output, input offsets, send sizes, output offsets, and sizes to receive.
@@ -93,7 +93,7 @@ class _Exchange:
             raise VerificationError(f"offsets and sizes must be {wanted}{self.place}", operation=RAGGED)
 
     def received(self, vectors: Sequence[Any]) -> list[Any]:
-        """What the group's devices wrote for this one into vectors, device after device, as s64; by one exchange."""
+        """Exchange vectors by one all-to-all: the parts for this device from each of the group, in order, as s64."""
         i64 = ir.IntegerType.get_signless(64)
         shapes = [ir.RankedTensorType.get([self.pieces, n], i64) for n in (1, len(vectors))]
         wide = [emit("stablehlo.convert", [v], [ir.RankedTensorType.get([self.pieces], i64)]) for v in vectors]
@@ -106,10 +106,10 @@ class _Exchange:
         return [emit("stablehlo.reshape", [column], [wide[0].type]) for column in cut]
 
     def gathered(self, x: Any) -> Any:
-        """The inputs of all devices of the group, one after another."""
+        """Gather the inputs of all devices of the group, concatenated."""
         type_ = tensor(x.type, [self.size * x.type.shape[0], *x.type.shape[1:]])
         attributes = {"all_gather_dim": _i64(0), "replica_groups": _table(self.table), **self._channel()}
-        if self.channel > 0:  # with a channel all_gather counts all devices through, all_to_all only partitions
+        if self.channel > 0:  # with a channel all_gather numbers all devices, all_to_all only partitions
             rows = [[self.grid.device(r, p) for p in row] for row in self.table for r in range(self.grid.replicas)]
             attributes |= {"replica_groups": _table(rows), "use_global_device_ids": ir.UnitAttr.get()}
         return emit("stablehlo.all_gather", [x], [type_], attributes)
@@ -121,7 +121,7 @@ class _Exchange:
 
 
 def _expanded(exchange: _Exchange) -> Any:
-    """The result of the call: for each row of the output the last piece that covers it says which row came."""
+    """Compute the call's result: the last piece that covers a row of the output determines its source row."""
     x, out, begins, sizes, places, _ = exchange.operands
     rows, extents = x.type.shape[0], list(out.type.shape)
     if not rows or 0 in extents:
@@ -134,7 +134,7 @@ def _expanded(exchange: _Exchange) -> Any:
 
 
 def _rows_taken(exchange: _Exchange, begins: Any, sizes: Any, places: Any, length: int, rows: int) -> Any:
-    """For each row of the output the row among all inputs that takes its place; -1 where it stays."""
+    """Compute for each row of the output its source row among all inputs; -1 where it stays."""
     shape = [exchange.pieces, length]
     begin, size, place = (broadcast(v, shape, [0]) for v in exchange.received([begins, sizes, places]))
     counting = begin.type
@@ -154,7 +154,7 @@ def _rows_taken(exchange: _Exchange, begins: Any, sizes: Any, places: Any, lengt
 
 
 def _largest(table: Any, length: int) -> Any:
-    """The largest of each column."""
+    """Reduce each column by maximum."""
     scalar = tensor(table.type, [])
     made = ir.Operation.create(
         "stablehlo.reduce",
@@ -171,7 +171,7 @@ def _largest(table: Any, length: int) -> Any:
 
 
 def _gather_rows(x: Any, rows: Any, type_: Any) -> Any:
-    """Rows of an array by their numbers; those below 0 are the first."""
+    """Gather rows of an array by number; negative numbers are clamped to the first."""
     others = list(range(1, len(type_.shape)))
     numbers = stablehlo.GatherDimensionNumbers.get(
         offset_dims=others, collapsed_slice_dims=[0], operand_batching_dims=[], start_indices_batching_dims=[],

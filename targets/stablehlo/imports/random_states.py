@@ -1,4 +1,4 @@
-"""States of random bits as words of 32 bits, as in JAX's keys: two, the lower one first, make a number of 64 bits."""
+"""Random generator states as 32-bit words, as in JAX's keys: pairs, lower word first, form 64-bit numbers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stablexla.lowering.bounded.values import emit
 from stablexla.targets.stablehlo.imports.replacements import replaces
 
 _NUMBERS = (2, 3)
-"""How many numbers of 64 bits a state has; which algorithm takes which is said by the lowering."""
+"""Sizes of a state in 64-bit numbers; the lowering checks which algorithm takes which."""
 
 
 @replaces("stablehlo.rng_bit_generator")
 def rng_bit_generator(op: Any) -> list[Any] | None:
-    """The generator on the state as numbers of 64 bits, with the state given back as words."""
+    """Rewrite the generator to a state of 64-bit numbers, and return the new state as words."""
     (state,) = op.operands
     words, count = state.type, state.type.shape[0] // 2
     if str(words.element_type) != "ui32" or words.shape[0] % 2 or count not in _NUMBERS:

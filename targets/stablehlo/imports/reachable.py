@@ -1,4 +1,4 @@
-"""The functions of a module that `main` needs; the others are dropped before anything is asked of them."""
+"""Dead function elimination: functions not reachable from `main` are dropped before any check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stablexla.targets.pipeline.passes import module_pass
     side="stablehlo",
 )
 def drop_unreachable(module: ir.Module) -> None:
-    """A function is reached by any attribute that names it. Without a function `main`, nothing is changed."""
+    """Erase functions not reachable from `main` by symbols in attributes; does nothing without `main`."""
     functions = {_name(op): op.operation for op in module.body.operations if op.operation.name == "func.func"}
     reached, waiting = set[str](), [name for name in functions if name == "main"]
     while waiting:
@@ -36,12 +36,12 @@ def _name(function: ir.OpView) -> str:
 
 
 def _named_by(function: Any) -> list[str]:
-    """The symbols in the attributes of all operations of a function."""
+    """Return the symbols in the attributes of all operations of a function."""
     found: list[str] = []
 
     def look(op: Any) -> Any:
         for name in op.attributes.keys():  # noqa: SIM118  (not of a dict)
-            with suppress(TypeError):  # of a constant of complex numbers, which the bindings cannot give
+            with suppress(TypeError):  # of a constant of complex numbers, which the bindings cannot return
                 found.extend(_symbols(op.attributes[name]))
         return ir.WalkResult.ADVANCE
 

@@ -1,6 +1,6 @@
-"""Operations of other producers that are written out in those that have lowerings, each by a rule of its own.
+"""Registry of rules that rewrite imported operations to those with lowerings.
 
-A rule may wait: while an operand or result has extents that are not known, most of them cannot say anything.
+A rule may return None while an operand or result has unknown extents, and is applied again later.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from stablexla.targets.stablehlo.imports.shapes.calls import replace_value
 from stablexla.targets.stablehlo.inlining import all_operations
 
 Replacement: TypeAlias = Callable[[Any], Sequence[Any] | None]
-"""Takes the operation, before which it inserts; gives the values for its results, or None to leave it."""
+"""A rule: takes the operation, before which it inserts; returns the values for its results, or None to leave it."""
 
 REPLACEMENTS: dict[str, Replacement] = {}
 
 
 def replaces(*names: str) -> Callable[[Replacement], Replacement]:
-    """Registers the rule for operations of these names."""
+    """Register the rule for operations of these names."""
 
     def register(rule: Replacement) -> Replacement:
         for name in names:
@@ -39,7 +39,7 @@ def replaces(*names: str) -> Callable[[Replacement], Replacement]:
     side="stablehlo",
 )
 def replace_imported(module: ir.Module) -> None:
-    """Operations within an operation are replaced before it."""
+    """Apply the rules to a module, nested operations before the one that holds them."""
     for op in [op for op in all_operations(module) if op.name in REPLACEMENTS]:
         with op.location, ir.InsertionPoint(op):
             made = REPLACEMENTS[op.name](op)
@@ -51,5 +51,5 @@ def replace_imported(module: ir.Module) -> None:
 
 
 def is_static(op: Any) -> bool:
-    """Whether all operands and results of an operation have known extents."""
+    """Whether all operands and results of an operation have static extents."""
     return all(v.type.has_static_shape for v in (*op.operands, *op.results) if isinstance(v.type, ir.RankedTensorType))

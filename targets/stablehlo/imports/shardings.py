@@ -1,6 +1,6 @@
-"""Shardings: notes to partitioners, dropped here. What is to be partitioned has been partitioned before.
+"""Removal of sharding annotations, after partitioning.
 
-What is said for several devices in such a way that one cannot do it is refused, with the name of the mesh.
+Operations that need several devices are refused, with the name of the mesh.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stablexla.targets.stablehlo.meshes import axis_sizes, call_target, drop_att
 
 ATTRIBUTES = ("sdy.sharding", "sdy.sharding_rule")
 
-# What has one operand and one result of its type, and changes nothing but where the elements lie.
+# Operations with one operand and one result of its type that change the sharding alone.
 MOVES = frozenset(
     [
         "sdy.all_gather",
@@ -52,7 +52,7 @@ SUMS = frozenset(["sdy.all_reduce", "sdy.reduce_scatter"])
     side="stablehlo",
 )
 def drop_shardings(module: hlo_ir.Module) -> None:
-    """Of a module without a mesh only the names of the operations are looked at.
+    """Drop sharding annotations; in a module without a mesh only names of operations are checked.
 
     Raises:
         UnsupportedError: a manual computation, a sum or a collective over several devices.
@@ -70,7 +70,7 @@ def drop_shardings(module: hlo_ir.Module) -> None:
 
 
 def _noted(module: hlo_ir.Module, has_meshes: bool) -> list[Any]:
-    """Notes to partitioners, inner ones first, and with meshes also all operations that speak of one."""
+    """Return sharding annotations, nested ones first, and with meshes also all operations that reference one."""
     found: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:
@@ -136,7 +136,7 @@ def _replace_constant(op: Any) -> None:
 
 
 def _refuse_several(op: Any, sizes: dict[str, dict[str, int]]) -> None:
-    """Refuses an operation whose axes have more than one device."""
+    """Refuse an operation whose axes have more than one device."""
     text = op.get_asm(skip_regions=True, large_elements_limit=4)
     axes = _axes_of(op)
     meshes = {f"@{n}": mesh for n, mesh in sizes.items() if re.search(rf'@"?{re.escape(n)}(?![\w$.])', text)}
@@ -155,7 +155,7 @@ def _refuse_several(op: Any, sizes: dict[str, dict[str, int]]) -> None:
 
 
 def _axes_of(op: Any) -> frozenset[str] | None:
-    """The axes along which an operation works; None where it does not say."""
+    """Return the mesh axes of an operation; None where it names none."""
     if "manual_axes" in op.attributes:
         return frozenset(str(axis) for axis in sdy.ManualAxesAttr(op.attributes["manual_axes"]))
     if GROUPS in op.attributes:
@@ -164,7 +164,7 @@ def _axes_of(op: Any) -> frozenset[str] | None:
 
 
 def _inline(op: Any) -> None:
-    """The operations of a region in place of the operation that holds it."""
+    """Inline an operation's region in its place."""
     block = op.regions[0].blocks[0]
     for argument, operand in zip(list(block.arguments), list(op.operands), strict=True):
         argument.replace_all_uses_with(operand)
@@ -177,7 +177,7 @@ def _inline(op: Any) -> None:
 
 
 def _drop_groups(op: Any, sizes: dict[str, dict[str, int]]) -> None:
-    """Groups that are axes of a mesh as the group of the one device."""
+    """Replace mesh-axis groups by the group of the one device."""
     if is_of_mesh(op):
         _refuse_several(op, sizes)
         op.attributes[GROUPS] = hlo_ir.DenseIntElementsAttr.get(np.zeros((1, 1), np.int64))

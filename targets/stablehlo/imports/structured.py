@@ -1,4 +1,4 @@
-"""Loops and conditionals of the dialect scf, as branches between blocks become them: they become StableHLO's."""
+"""Conversion to StableHLO of scf loops and conditionals, which come from lifted control-flow graphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _if(op: Any, operands: list[Any]) -> list[Any]:
 
 
 def _index_switch(op: Any, operands: list[Any]) -> list[Any]:
-    """The first region is that of all other numbers, which StableHLO has last."""
+    """Convert to stablehlo.case; the default region, first in scf, becomes the last."""
     (index,) = operands
     cases = list(ir.DenseI64ArrayAttr(op.attributes["cases"]))
     i32 = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
@@ -37,7 +37,7 @@ def _index_switch(op: Any, operands: list[Any]) -> list[Any]:
 
 
 def _while(op: Any, operands: list[Any]) -> list[Any]:
-    """A loop that is left at the end of its first region: whether it goes on is the last number of the state.
+    """Convert a do-while loop: the condition is carried as the last value of the state.
 
     Raises:
         UnsupportedError: its second region does something.
@@ -68,14 +68,14 @@ def _condition(op: Any, operands: list[Any]) -> list[Any]:
 
 
 def _yield(op: Any, operands: list[Any]) -> list[Any]:
-    """The end of a region that was moved; that of a loop's second region goes with it."""
+    """Convert the terminator of a moved region; that of a loop's second region is dropped with it."""
     if op.parent.name != "scf.while":
         ir.Operation.create("stablehlo.return", operands=operands)
     return []
 
 
 def _poison(op: Any, operands: list[Any]) -> list[Any]:
-    """What nobody reads; any value does."""
+    """Replace an undefined (poison) value, which is never read, by an arbitrary one."""
     type_ = array_of(op.results[0].type)
     return [broadcast(number(type_, "0"), type_.shape)]
 
@@ -85,7 +85,7 @@ def _results(op: Any) -> list[Any]:
 
 
 def _move(old: Any, new: Any) -> None:
-    """The block of one region becomes that of another; a region without one gets an empty block."""
+    """Move the block of one region to another; a region without one gets an empty block."""
     blocks = list(old.blocks)
     if blocks:
         blocks[0].append_to(new)

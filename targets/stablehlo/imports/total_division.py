@@ -1,6 +1,6 @@
-"""Integer divisions with a divisor that may be zero, written so that StableHLO's folders never divide by it.
+"""Guards of integer divisions by a possible zero, so that StableHLO's constant folders never divide by it.
 
-They compute with the processor's division, which ends the process.
+They use the processor's division, which traps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DONE = "stablexla.total"
 
 
 def make_divisions_total(module: ir.Module) -> None:
-    """x / 0 becomes -1, and x % 0 becomes x, as in XLA."""
+    """Guard integer divisions: x / 0 becomes -1, and x % 0 becomes x, as in XLA."""
     for name in ("stablehlo.divide", "stablehlo.remainder"):
         for op in operations_of(module, name):
             if _DONE not in op.attributes and _may_fold(op):
@@ -34,7 +34,7 @@ def _may_fold(op: Any) -> bool:
 
 
 def _make_total(op: Any) -> None:
-    """The divisor 0 becomes 1, and what came of it is put in its place."""
+    """Replace divisor 0 by 1, and select the defined result there."""
     lhs, rhs = op.operands
     type_ = rhs.type
     mask = ir.RankedTensorType.get(type_.shape, ir.IntegerType.get_signless(1))

@@ -1,4 +1,4 @@
-"""Programs whose arrays lie in parts on several devices, made into the program that each of the devices runs."""
+"""SPMD partitioning: a program on sharded arrays becomes the program that each device runs on its parts."""
 
 from stablexla.targets.stablehlo.partition.sharded import Partitioned as Partitioned
 from stablexla.targets.stablehlo.partition.sharded import is_sharded as is_sharded

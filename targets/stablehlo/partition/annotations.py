@@ -1,4 +1,4 @@
-"""Shardy's attributes as shardings: meshes, and what stands on values, functions and manual computations."""
+"""Shardings from Shardy's attributes: meshes, and annotations of values, functions and manual computations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Meshes:
     def _axes(self, mesh: Any) -> dict[str, list[Axis]]:
         axes = axis_sizes(mesh)
         names, sizes = list(axes), list(axes.values())
-        if not names or prod(sizes) == 1:  # on one device, which means that all have it
+        if not names or prod(sizes) == 1:  # a mesh of one device means that all devices hold it
             return {name: [] for name in names}
         if prod(sizes) != self.devices:
             listed = ", ".join(f'"{name}"={size}' for name, size in zip(names, sizes, strict=True))
@@ -61,7 +61,7 @@ class Meshes:
         return self._axes(sdy.MeshAttr(where))
 
     def exact(self, attribute: Any) -> Sharding:
-        """What a `#sdy.sharding` says, without parts of axes that are no product of prime ones.
+        """Convert a `#sdy.sharding`, without sub-axes that are no product of prime ones.
 
         Raises:
             UnsupportedError: partial sums.
@@ -74,21 +74,21 @@ class Meshes:
         return tuple(_parts(mesh, axes) for axes in dimensions)
 
     def read(self, attribute: Any, shape: Sequence[int]) -> Sharding:
-        """What a `#sdy.sharding` says of an array, without axes that do not cut it into equal parts."""
+        """Convert a `#sdy.sharding` of an array, without axes that do not divide it evenly."""
         found = self.exact(attribute)
         return fitting(shape, found) if len(found) == len(shape) else whole(len(shape))
 
     def of_values(self, attribute: Any, shapes: Sequence[Sequence[int] | None]) -> list[Sharding]:
-        """What a `#sdy.sharding_per_value` says of arrays; of what is none `()`."""
+        """Convert a `#sdy.sharding_per_value` of arrays; `()` for values that are no arrays."""
         each = sdy.TensorShardingPerValueAttr(attribute).shardings
         return [() if s is None else self.read(a, s) for a, s in zip(each, shapes, strict=True)]
 
     def exactly(self, attribute: Any) -> list[Sharding]:
-        """`of_values` with axes that do not cut evenly."""
+        """Convert as `of_values`, but keep axes that do not divide evenly."""
         return [self.exact(each) for each in sdy.TensorShardingPerValueAttr(attribute).shardings]
 
     def manual_axes(self, op: Any) -> Axes:
-        """The axes along which the parts are computed with as they are in a manual computation."""
+        """Return the manual axes of a manual computation, along which its body sees local parts."""
         names = [str(axis) for axis in sdy.ManualAxesAttr(op.attributes["manual_axes"])]
         attributes = [
             sdy.TensorShardingAttr(each)
@@ -118,5 +118,5 @@ def _parts(mesh: dict[str, list[Axis]], axes: Any) -> Axes:
 
 
 def shape_of(type_: Any) -> tuple[int, ...] | None:
-    """The shape of an array; None for a token or a tuple."""
+    """Return the shape of an array; None for a token or a tuple."""
     return tuple(type_.shape) if isinstance(type_, hlo_ir.RankedTensorType) else None

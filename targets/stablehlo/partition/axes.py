@@ -1,6 +1,6 @@
-"""Which part of an array each device holds: the axes along which its dimensions are cut.
+"""Shardings: the mesh axes along which an array's dimensions are cut, and so the part that each device holds.
 
-An axis is what each device's coordinate along it is, so that axes of different meshes can be compared.
+An axis is represented by each device's coordinate along it, so that axes of different meshes can be compared.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a mesh, or a part of one.
+    """A mesh axis, or a sub-axis of one.
 
     Attributes:
         size: how many coordinates there are.
@@ -30,11 +30,11 @@ class Axis:
 
 Axes: TypeAlias = tuple[Axis, ...]
 Sharding: TypeAlias = tuple[Axes, ...]
-"""For each dimension of an array the axes that it is cut along, the major one first; `()` where it is whole."""
+"""For each dimension of an array the axes that it is cut along, major first; `()` where it is replicated."""
 
 
 def primes(number: int) -> list[int]:
-    """The prime factors of a number, in rising order."""
+    """Return the prime factors of a number in ascending order."""
     found, candidate = [], 2
     while number > 1:
         while number % candidate == 0:
@@ -45,7 +45,7 @@ def primes(number: int) -> list[int]:
 
 
 def split_axis(name: str, size: int, coordinates: Sequence[int]) -> list[Axis]:
-    """An axis as axes of prime sizes, the major one first, so that parts of it are some of those."""
+    """Split an axis into sub-axes of prime sizes, major first, so that its sub-axes are subsets of those."""
     made, rest = [], size
     for part in primes(size):
         rest //= part
@@ -54,12 +54,12 @@ def split_axis(name: str, size: int, coordinates: Sequence[int]) -> list[Axis]:
 
 
 def count(axes: Iterable[Axis]) -> int:
-    """Into how many parts these axes cut a dimension."""
+    """Return the number of parts into which these axes cut a dimension."""
     return prod(axis.size for axis in axes)
 
 
 def positions(axes: Axes, devices: int) -> tuple[int, ...]:
-    """The number of the part that each device holds of a dimension that is cut along these axes."""
+    """Return for each device the number of its part of a dimension that is cut along these axes."""
     numbers = [0] * devices
     for axis in axes:
         numbers = [number * axis.size + axis.coordinates[device] for device, number in enumerate(numbers)]
@@ -67,22 +67,22 @@ def positions(axes: Axes, devices: int) -> tuple[int, ...]:
 
 
 def axes_of(sharding: Sharding) -> set[Axis]:
-    """All axes that an array is cut along."""
+    """Return all axes that an array is cut along."""
     return {axis for axes in sharding for axis in axes}
 
 
 def whole(rank: int) -> Sharding:
-    """Every device holds all of the array."""
+    """Return the fully replicated sharding."""
     return ((),) * rank
 
 
 def local_shape(shape: Sequence[int], sharding: Sharding) -> list[int]:
-    """The shape of what one device holds."""
+    """Return the shape of one device's part."""
     return [size // count(axes) for size, axes in zip(shape, sharding, strict=True)]
 
 
 def fitting(shape: Sequence[int], sharding: Sharding) -> Sharding:
-    """The sharding without the axes that do not cut their dimension into equal parts of some size, or came before."""
+    """Drop axes that do not divide their dimension evenly into nonempty parts, or are used twice."""
     used: set[Axis] = set()
     dimensions = []
     for size, axes in zip(shape, sharding, strict=True):
@@ -97,14 +97,14 @@ def fitting(shape: Sequence[int], sharding: Sharding) -> Sharding:
 
 
 def are_independent(axes: Iterable[Axis], devices: int) -> bool:
-    """Whether each combination of coordinates is there, and equally often."""
+    """Whether each combination of coordinates occurs, and equally often."""
     axes = list(axes)
     found = Counter(tuple(axis.coordinates[d] for axis in axes) for d in range(devices))
     return len(found) == count(axes) and len(set(found.values())) == 1
 
 
 def groups_along(axes: Axes, others: Iterable[Axis], devices: int) -> list[tuple[int, ...]]:
-    """Groups of devices that differ along these axes and not along the others, in the order of their positions."""
+    """Return groups of devices that differ along these axes, not along the others, in the order of their positions."""
     fixed = [axis for axis in others if axis not in axes]
     classes: dict[tuple[int, ...], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for device, position in enumerate(positions(axes, devices)):
@@ -116,7 +116,7 @@ def groups_along(axes: Axes, others: Iterable[Axis], devices: int) -> list[tuple
 
 
 def pairs_between(before: Sharding, after: Sharding, others: Iterable[Axis], devices: int) -> list[tuple[int, int]]:
-    """For each device, as a target, a source that holds before what the target holds after; each is source once."""
+    """Match each target device with a source that holds before what the target holds after; each is a source once."""
     fixed = tuple(others)
     held = list(zip(*(positions(axes, devices) for axes in (fixed, *before)), strict=True))
     wanted = list(zip(*(positions(axes, devices) for axes in (fixed, *after)), strict=True))
@@ -131,14 +131,14 @@ def pairs_between(before: Sharding, after: Sharding, others: Iterable[Axis], dev
 
 
 def blocks(shape: Sequence[int], sharding: Sharding, devices: int) -> list[tuple[tuple[int, int], ...]]:
-    """For each device the range of each dimension that it holds."""
+    """Return for each device the range of each dimension that it holds."""
     sizes = local_shape(shape, sharding)
     places = [positions(axes, devices) for axes in sharding]
     return [tuple((p[d] * n, p[d] * n + n) for p, n in zip(places, sizes, strict=True)) for d in range(devices)]
 
 
 def coordinates_of(sizes: Sequence[int], device_ids: Sequence[int]) -> list[tuple[int, ...]]:
-    """For each axis of a mesh the coordinate of each device; `device_ids` are the devices in row-major order."""
+    """Return for each axis of a mesh the devices' coordinates; `device_ids` are the devices in row-major order."""
     columns = [[0] * len(device_ids) for _ in sizes]
     for place, device in zip(product(*map(range, sizes)), device_ids, strict=True):
         for column, coordinate in zip(columns, place, strict=True):

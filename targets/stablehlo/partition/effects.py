@@ -1,4 +1,4 @@
-"""Calls with effects in a program on whole arrays: they happen once, on the first partition."""
+"""Calls with side effects in a partitioned program: they run once, on the first partition."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from stablexla.targets.stablehlo.partition.emit import Emitter, array, constant,
 
 
 def has_effect(op: Any) -> bool:
-    """Whether it is a custom call that does more than to give results."""
+    """Whether it is a custom call with side effects."""
     key = "has_side_effect"
     return op.name == "stablehlo.custom_call" and key in op.attributes and hlo_ir.BoolAttr(op.attributes[key]).value
 
 
 def once(op: Any, emitter: Emitter) -> list[Any]:
-    """Makes a call in the place of `op`, whose operands are whole, on the first partition; its results on all."""
+    """Replace `op`, whose operands are replicated, by a call on the first partition that broadcasts its results."""
     number = create("stablehlo.convert", [scalar("i32")], [create("stablehlo.partition_id", [scalar("ui32")], [])])
     is_first = create(
         "stablehlo.compare",

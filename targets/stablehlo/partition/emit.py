@@ -1,4 +1,4 @@
-"""The operations that move parts of arrays between devices, as StableHLO."""
+"""Emission of collectives and slices that move parts of arrays between devices, as StableHLO."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Groups = Sequence[Sequence[int]]
 
 
 class Emitter:
-    """Writes collectives, each on a channel of its own.
+    """Emits collectives, each on a channel of its own.
 
     Attributes:
-        devices: how many partitions there are; what they do they do in every replica.
+        devices: the number of partitions; each replica does the same.
     """
 
     def __init__(self, module: hlo_ir.Module, devices: int, replicas: int) -> None:
@@ -33,7 +33,7 @@ class Emitter:
         return hlo_ir.WalkResult.ADVANCE
 
     def move(self, value: Any, move: Move) -> Any:
-        """One step of a reshard, where the insertion point is."""
+        """Emit one step of a reshard at the insertion point."""
         match move:
             case Slice(added):
                 return self.slice(value, added)
@@ -45,7 +45,7 @@ class Emitter:
                 return self._permute(value, pairs)
 
     def slice(self, value: Any, added: Sharding) -> Any:
-        """The part of a value that belongs to the device."""
+        """Emit a slice: the device's part of a value."""
         shape = list(value.type.shape)
         sizes = [n // count(axes) for n, axes in zip(shape, added, strict=True)]
         zero: Any = None
@@ -59,14 +59,14 @@ class Emitter:
         return create("stablehlo.dynamic_slice", [like(value.type, sizes)], [value, *starts], slice_sizes=array(sizes))
 
     def start(self, axes: Axes, size: int) -> Any:
-        """Where the device's part of a dimension begins, as a scalar of type i32."""
+        """Emit the offset of the device's part of a dimension, as a scalar of type i32."""
         table = constant(np.array(positions(axes, self.devices), np.int32) * np.int32(size))
         number = create("stablehlo.partition_id", [scalar("ui32")], [])
         found = create("stablehlo.dynamic_slice", [like(table.type, [1])], [table, number], slice_sizes=array([1]))
         return create("stablehlo.reshape", [like(table.type, [])], [found])
 
     def gather(self, value: Any, dimension: int, groups: Groups) -> Any:
-        """A dimension put together."""
+        """Emit an all-gather along a dimension."""
         shape = list(value.type.shape)
         shape[dimension] *= len(groups[0])
         attributes = {"all_gather_dim": number(dimension), **self._flattened(groups)}
@@ -97,14 +97,14 @@ class Emitter:
         )
 
     def reduce(self, value: Any, axes: Axes, others: Iterable[Axis], reducer: str) -> Any:
-        """The values of the devices along some axes, put together by an operation on two scalars."""
+        """Emit an all-reduce along some axes, with a binary operation on scalars as combiner."""
         groups = groups_along(axes, others, self.devices)
         op = operation("stablehlo.all_reduce", [value.type], [value], 1, **self._flattened(groups))
         add_reducer(op, value.type, reducer)
         return op.results[0]
 
     def reduce_scatter(self, value: Any, dimension: int, axes: Axes, others: Iterable[Axis], reducer: str) -> Any:
-        """`reduce`, of which each device keeps its part along a dimension."""
+        """Emit a reduce-scatter: `reduce`, of which each device keeps its part along a dimension."""
         groups = groups_along(axes, others, self.devices)
         shape = list(value.type.shape)
         shape[dimension] //= len(groups[0])
@@ -114,7 +114,7 @@ class Emitter:
         return op.results[0]
 
     def from_first(self, value: Any) -> Any:
-        """The value that the first partition has."""
+        """Emit a broadcast of the first partition's value."""
         return create(
             "stablehlo.collective_broadcast",
             [value.type],
@@ -131,7 +131,7 @@ class Emitter:
         }
 
     def flattened(self, groups: Groups) -> Any:
-        """Groups of partitions as groups of device numbers, in every replica."""
+        """Convert groups of partitions to groups of device numbers, in every replica."""
         return table([[r * self.devices + d for d in group] for r in range(self.replicas) for group in groups])
 
     def _next_channel(self) -> Any:
@@ -146,12 +146,12 @@ def operation(name: str, types: Sequence[Any], operands: Sequence[Any], regions:
 
 
 def create(name: str, types: Sequence[Any], operands: Sequence[Any], **attributes: Any) -> Any:
-    """The only result of a new operation."""
+    """Create an operation; return its only result."""
     return operation(name, types, operands, **attributes).results[0]
 
 
 def add_reducer(op: Any, type_: Any, reducer: str) -> None:
-    """Gives an operation the region that puts two scalars together."""
+    """Add to an operation the region of a combiner of two scalars."""
     element = like(type_, [])
     block = hlo_ir.Block.create_at_start(op.regions[0], [element, element], [op.location] * 2)
     with hlo_ir.InsertionPoint(block):
@@ -165,7 +165,7 @@ def constant(value: np.ndarray[Any, Any]) -> Any:
 
 
 def like(type_: Any, shape: Sequence[int]) -> Any:
-    """A type of another shape."""
+    """Return a type with another shape."""
     return hlo_ir.RankedTensorType.get(list(shape), type_.element_type, loc=hlo_ir.Location.unknown())
 
 

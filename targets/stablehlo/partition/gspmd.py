@@ -1,4 +1,4 @@
-"""GSPMD's shardings, which are texts such as `{devices=[2,1]<=[2]}`, as Shardy's attributes and as shardings."""
+"""Conversion of GSPMD's shardings, texts such as `{devices=[2,1]<=[2]}`, to Shardy's attributes and to `Sharding`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stablexla.targets.stablehlo.partition.axes import (
 
 KEY = "mhlo.sharding"
 BEFORE = "stablexla.before"
-"""On the way into a region of parts: how the array lies that they are parts of."""
+"""Attribute at the entry of a manual region: the sharding of the array whose parts enter."""
 FULL_TO_SHARD, SHARD_TO_FULL = "SPMDFullToShardShape", "SPMDShardToFullShape"
 MESH = "gspmd"
 _EACH = re.compile(r"\{[^{}]*\}")
@@ -35,7 +35,7 @@ _TILES = re.compile(r"devices=\[([\d,]*)\](?:<=\[([\d,]*)\](?:T\(([\d,]*)\))?|([
 
 
 def written_sharding(op: Any, key: str, shape: Sequence[int], devices: int) -> Sharding:
-    """What the text on an operation says of its result.
+    """Parse the text on an operation as its result's sharding.
 
     Raises:
         UnsupportedError: it says nothing, or nothing that is understood.
@@ -46,7 +46,7 @@ def written_sharding(op: Any, key: str, shape: Sequence[int], devices: int) -> S
 
 
 def sharding_of(text: str, shape: Sequence[int], devices: int) -> Sharding:
-    """A text as a sharding of an array."""
+    """Parse a text as a sharding of an array."""
     if "unreduced" in text:
         raise UnsupportedError(f"an array of sums that are not added up yet: {text}", operation=KEY)
     tiles = _TILES.search(text)
@@ -64,7 +64,7 @@ def sharding_of(text: str, shape: Sequence[int], devices: int) -> Sharding:
 
 
 def is_manual(op: Any) -> bool:
-    """Whether a text says that an operation is in a region that computes on parts."""
+    """Whether a text marks an operation as part of a manual region."""
     return KEY in op.attributes and "manual" in str(op.attributes[KEY])
 
 
@@ -73,7 +73,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _order(tiles: re.Match[str], sizes: Sequence[int]) -> list[int]:
-    """The devices in the order of the tiles."""
+    """Return the devices in the order of the tiles."""
     if tiles[4]:
         return _numbers(tiles[4])
     dimensions = _numbers(tiles[2] or "") or [prod(sizes)]
@@ -84,9 +84,9 @@ def _order(tiles: re.Match[str], sizes: Sequence[int]) -> list[int]:
 
 
 def as_shardy(module: hlo_ir.Module, devices: int) -> None:
-    """Writes what stands in texts on parameters, results, operations and constraints as Shardy's, for one mesh.
+    """Convert the texts on parameters, results, operations and constraints to Shardy's attributes on one mesh.
 
-    Its axes have prime sizes. What cannot be said with them is left out, and lies whole then.
+    Its axes have prime sizes. Shardings that they cannot express are dropped: those arrays are replicated.
     """
     sizes = primes(devices)
     columns = coordinates_of(sizes, list(range(devices)))
@@ -142,7 +142,7 @@ def _annotate(function: Any, known: dict[Axis, str], devices: int) -> None:
 
 
 def _annotate_results(op: Any, known: dict[Axis, str], devices: int) -> None:
-    """What the text on an operation says of each of its results: of one, or "{{...}, {...}}" of several."""
+    """Annotate an operation's results from its text: of one, or "{{...}, {...}}" of several."""
     text = str(hlo_ir.StringAttr(op.attributes[KEY]).value)
     each = _EACH.findall(text[1:-1]) if text.startswith("{{") else [text] * len(op.results)
     shapes = [shape_of(r.type) for r in op.results]
@@ -154,7 +154,7 @@ def _annotate_results(op: Any, known: dict[Axis, str], devices: int) -> None:
 
 
 def _constrain(op: Any, known: dict[Axis, str], devices: int) -> None:
-    """A constraint beside the call, which stays where a region of parts begins behind it."""
+    """Add a constraint beside the call, which stays where a manual region begins after it."""
     value, result = op.operands[0], op.results[0]
     crossings = [use.owner.operation for use in result.uses if use.owner.operation.name == "stablehlo.custom_call"]
     for other in crossings:

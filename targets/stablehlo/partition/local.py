@@ -1,4 +1,4 @@
-"""One operation on whole arrays, as the same operation on a device's parts of them."""
+"""Localization of one operation: from whole arrays to the same operation on a device's parts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SIZES = "slice_sizes"
 def cut_factors(
     factors: Factors, operands: Sequence[Sharding], wanted: Sequence[Sharding] | None, sizes: Sequence[int]
 ) -> dict[int, Axes]:
-    """The axes that each factor is cut along.
+    """Choose the axes that each factor is cut along.
 
-    A sum's are taken where both operands have the same; then as the results are wanted, then as the operands are, big
-    ones first.
+    A contracting factor's are used where both operands have the same; then the results' wanted ones, then those of the
+    operands, big ones first.
     """
     chosen: dict[int, Axes] = {}
     used: set[Axis] = set()
@@ -54,12 +54,12 @@ def _unused(axes: Axes, used: set[Axis]) -> Axes:
 
 
 def sharding_by(ids: Sequence[int | None], chosen: dict[int, Axes]) -> Sharding:
-    """How an array lies whose dimensions are these factors."""
+    """Return the sharding of an array whose dimensions are these factors."""
     return tuple(() if factor is None else chosen.get(factor, ()) for factor in ids)
 
 
 def adapt(op: Any, shapes: Sequence[Shape], parts: Sequence[Shape]) -> None:
-    """Changes what an operation says of sizes: `shapes` are its operands' whole shapes, `parts` the parts'."""
+    """Update an operation's attributes of sizes: `shapes` are its operands' global shapes, `parts` the local ones."""
     names = {"stablehlo.slice": "limit_indices", "stablehlo.dynamic_slice": SIZES, "stablehlo.gather": SIZES}
     if (name := names.get(op.name)) is not None:
         rows = zip(ints(op, name), shapes[0], parts[0], strict=True)
@@ -67,7 +67,7 @@ def adapt(op: Any, shapes: Sequence[Shape], parts: Sequence[Shape]) -> None:
 
 
 def constant_of(op: Any, shape: Shape) -> Any:
-    """A constant of another shape where the insertion point is; None where its elements differ."""
+    """Create a splat constant of another shape at the insertion point; None where `op` is no splat."""
     is_whole = list(op.results[0].type.shape) == list(shape)
     type_ = like(op.results[0].type, shape)
     if isinstance(type_.element_type, hlo_ir.ComplexType):
@@ -86,13 +86,13 @@ def constant_of(op: Any, shape: Shape) -> Any:
 
 
 def shift_iota(op: Any, sharding: Sharding, emitter: Emitter) -> Any:
-    """An iota of the part's type, counted from where the part begins; the insertion point stands behind it."""
+    """Create an iota of the part's type, offset to the part's start; the insertion point is after it."""
     result = op.results[0]
     dimension = int(hlo_ir.IntegerAttr(op.attributes["iota_dimension"]).value)
     if not sharding[dimension]:
         return result
     start = emitter.start(sharding[dimension], result.type.shape[dimension])
-    # Counted as integers: the sum of two rounded numbers may be another one than the rounded sum.
+    # Added as integers: the sum of two rounded numbers may differ from the rounded sum.
     counted = hlo_ir.RankedTensorType.get(list(result.type.shape), start.type.element_type)
     numbers = create("stablehlo.iota", [counted], [], iota_dimension=op.attributes["iota_dimension"])
     shifts = create("stablehlo.broadcast_in_dim", [counted], [start], broadcast_dimensions=array([]))
@@ -103,7 +103,7 @@ def shift_iota(op: Any, sharding: Sharding, emitter: Emitter) -> Any:
 def reshaped(
     before: Shape, after: Shape, sharding: Sharding, wanted: Sharding | None
 ) -> tuple[Sharding, Sharding] | None:
-    """How a reshape's operand must lie, and how its result lies then: the same elements on each device.
+    """Return the shardings of a reshape's operand and result that keep the same elements on each device.
 
     None where nothing is known, as of empty arrays.
     """
@@ -131,7 +131,7 @@ def reshaped(
 
 
 def _matching(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
-    """Runs of dimensions of both shapes that hold the same number of elements."""
+    """Return minimal runs of dimensions of both shapes with equal numbers of elements."""
     found = []
     i = j = 0
     while i < len(before) or j < len(after):
@@ -152,7 +152,7 @@ def _matching(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
 
 
 def _leading(cuts: Sequence[Axes], sizes: Sequence[int]) -> Axes:
-    """The axes of which each cuts all that the ones before it have left, in the order of the elements in memory."""
+    """Return the leading axes in row-major order, while each dimension before is cut completely."""
     found: Axes = ()
     for axes, size in zip(cuts, sizes, strict=True):
         found += axes
@@ -162,7 +162,7 @@ def _leading(cuts: Sequence[Axes], sizes: Sequence[int]) -> Axes:
 
 
 def _spread(axes: Axes, sizes: Sequence[int]) -> list[Axes]:
-    """These axes on dimensions from the major one on; what does not fit is left out."""
+    """Distribute these axes over dimensions from the major one on; axes that do not fit are dropped."""
     cuts: list[Axes] = []
     rest = axes
     for size in sizes:
@@ -176,13 +176,13 @@ def _spread(axes: Axes, sizes: Sequence[int]) -> list[Axes]:
 
 
 def unshared(groups: np.ndarray[Any, Any], axes: set[Axis], devices: int) -> set[Axis]:
-    """The axes along which the devices of some group differ."""
+    """Return the axes along which the devices of some group differ."""
     rows = [[int(d) % devices for d in row if d >= 0] for row in groups]
     return {axis for axis in axes if any(len({axis.coordinates[d] for d in row}) > 1 for row in rows)}
 
 
 def scattered(result: Sharding, wanted: Sharding | None, axes: Axes) -> tuple[int, Axes] | None:
-    """The one dimension that the sum along these axes is wanted in parts of, and the axes in their order there."""
+    """Return the one dimension along which a sum over these axes can be reduce-scattered, and its axes in order."""
     if wanted is None or not axes or axes_of(result) & set(axes):
         return None
     more = [(d, w[len(r) :]) for d, (r, w) in enumerate(zip(result, wanted, strict=True)) if r != w]

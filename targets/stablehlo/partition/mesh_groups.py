@@ -1,4 +1,4 @@
-"""Groups that a collective names as axes of a mesh, as groups of partitions in every replica."""
+"""Conversion of a collective's mesh-axis groups to groups of partitions in every replica."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stablexla.targets.stablehlo.partition.emit import Emitter, table
 
 
 def resolve_groups(op: Any, meshes: Meshes, emitter: Emitter) -> None:
-    """Does so for an operation that has such groups.
+    """Convert an operation's mesh-axis groups, if it has any.
 
     Raises:
         VerificationError: the mesh or one of its axes is not there.
@@ -18,7 +18,7 @@ def resolve_groups(op: Any, meshes: Meshes, emitter: Emitter) -> None:
     if not is_of_mesh(op):
         return
     groups = groups_of(op, meshes.attributes)
-    if sum(map(len, groups)) == 1:  # a mesh of one device, which means here that all devices are alike
+    if sum(map(len, groups)) == 1:  # a mesh of one device: all devices are alike
         groups = tuple((device,) for device in range(meshes.devices))
     is_flat = "use_global_device_ids" in op.attributes
     op.attributes[GROUPS] = emitter.flattened(groups) if is_flat else table(groups)

@@ -1,4 +1,4 @@
-"""How the parts of an array move when it is to be cut in another way: steps, each one collective or a slice."""
+"""Resharding plans: the steps from one sharding to another, each a collective or a slice."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from stablexla.targets.stablehlo.partition.axes import (
 
 @dataclass(frozen=True)
 class Slice:
-    """Each device keeps its part of what it has, in several dimensions at once."""
+    """Slice locally: each device keeps its part, in several dimensions at once."""
 
     added: Sharding
 
 
 @dataclass(frozen=True)
 class Gather:
-    """A dimension is put together from the parts of the devices of a group."""
+    """All-gather a dimension in groups of devices."""
 
     dimension: int
     groups: tuple[tuple[int, ...], ...]
@@ -35,7 +35,7 @@ class Gather:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One dimension is put together, and another one cut, in the same groups."""
+    """All-to-all: gather one dimension and cut another one, in the same groups."""
 
     gathered: int
     cut: int
@@ -44,7 +44,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Permute:
-    """Each device gets the part of another one: pairs of source and target."""
+    """Collective permute: pairs of source and target devices."""
 
     pairs: tuple[tuple[int, int], ...]
 
@@ -53,7 +53,7 @@ Move = Slice | Gather | Exchange | Permute
 
 
 def moves(before: Sharding, after: Sharding, context: Iterable[Axis], devices: int) -> list[Move]:
-    """The steps from one sharding to another, for values that also differ along the axes of `context`."""
+    """Plan the steps from one sharding to another, for values that also differ along the axes of `context`."""
     context = tuple(context)
     if before == after:
         return []
@@ -90,7 +90,7 @@ def _common(one: Axes, other: Axes) -> Axes:
 
 
 def _exchange(before: Sharding, after: Sharding) -> tuple[int, int, Axes] | None:
-    """Two dimensions of which one loses the axes that the other one gets."""
+    """Find two dimensions of which one loses the axes that the other one gains."""
     for source, (b, a) in enumerate(zip(before, after, strict=True)):
         lost = b[len(_common(b, a)) :]
         if not lost or len(a) > len(_common(b, a)):
@@ -102,7 +102,7 @@ def _exchange(before: Sharding, after: Sharding) -> tuple[int, int, Axes] | None
 
 
 def _addable(before: Sharding, after: Sharding) -> Sharding:
-    """What can be cut first, so that there is less to move: by axes that nothing is cut along yet."""
+    """Return the cuts along unused axes, which are sliced first so that less data is moved."""
     used = axes_of(before)
     added: list[Axes] = []
     for b, a in zip(before, after, strict=True):

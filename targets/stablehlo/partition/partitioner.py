@@ -1,7 +1,7 @@
-"""Rewrites the function `main` on whole arrays to what one device does with its parts of them.
+"""SPMD partitioner: rewrites `main` from whole arrays to one device's computation on its parts.
 
-Operations are visited in their order and changed where they stand. What is not known to work on parts is computed on
-whole arrays, by every device.
+Operations are visited in program order and rewritten in place. Those without a rule for parts are computed on whole
+(replicated) arrays by every device.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PASSES_ON = frozenset(["sdy.data_flow_edge", "sdy.func_data_flow_edge", "sdy.pro
 
 @dataclass
 class Part:
-    """What stands for an array: a value that holds the device's part of it."""
+    """A value that holds the device's part of an array, with the array's sharding."""
 
     value: Any
     sharding: Sharding
@@ -62,7 +62,7 @@ class Part:
 
 
 class Partitioner:
-    """Visits the operations of `main`.
+    """Visits and partitions the operations of `main`.
 
     Attributes:
         replicated: names of operations that are computed whole though their arrays lie in parts, and where they are.
@@ -78,7 +78,7 @@ class Partitioner:
         self._dead: list[Any] = []
 
     def function(self, main: Any) -> tuple[list[Part], list[Part]]:
-        """Rewrites a function; gives what its parameters and results are, in the order of their appearance."""
+        """Rewrite a function; return its parameters and results as parts, in order."""
         block = main.regions[0].blocks[0]
         arguments, results = _annotations(main, "arg_attrs"), _annotations(main, "res_attrs")
         taken = [self._take(a, note) for a, note in zip(block.arguments, arguments, strict=True)]
@@ -101,7 +101,7 @@ class Partitioner:
         return taken, given
 
     def _drop(self, op: Any) -> None:
-        """Has an operation erased at the end, when nothing uses it any more. Itself it uses only what stays."""
+        """Schedule an operation to be erased at the end, when it has no users; its operands are defs that stay."""
         for i, value in enumerate(list(op.operands)):
             op.operands[i] = self._parts[value].value
         self._dead.append(op)
@@ -114,7 +114,7 @@ class Partitioner:
         return self._set(argument, sharding)
 
     def _set(self, value: Any, sharding: Sharding) -> Part:
-        """Makes a value of the module's own the part of the array that it was."""
+        """Make an original value of the module the part of the array that it was."""
         shape = shape_of(value.type)
         if shape is not None and any(sharding):
             value.set_type(like(value.type, local_shape(shape, sharding)))
@@ -122,7 +122,7 @@ class Partitioner:
         return self._parts[value]
 
     def _as(self, value: Any, sharding: Sharding) -> Any:
-        """An array's part as that of another sharding, where the insertion point is."""
+        """Reshard an array's part at the insertion point."""
         part = self._parts[value]
         if part.shape is None or part.sharding == sharding:
             return part.value
@@ -139,7 +139,7 @@ class Partitioner:
         return self._as(value, whole(len(shape or ())))
 
     def _visit_all(self, block: Any) -> Any:
-        """Rewrites the operations of a block; gives its terminator, which is as it was."""
+        """Rewrite the operations of a block; return its terminator, which is unchanged."""
         *operations, terminator = (op.operation for op in block.operations)
         following = [*operations[1:], terminator]
         for op, behind in zip(operations, following, strict=False):
@@ -175,7 +175,7 @@ class Partitioner:
         return self._parts[value].shape or ()
 
     def _wanted(self, op: Any) -> list[Sharding] | None:
-        """What stands on an operation for its results."""
+        """Return an operation's annotated result shardings."""
         if SHARDING not in op.attributes or not len(op.results):
             return None
         return self.meshes.of_values(op.attributes[SHARDING], [shape_of(r.type) for r in op.results])
@@ -223,7 +223,7 @@ class Partitioner:
             self._set(result, part.sharding)
 
     def _control(self, op: Any) -> None:
-        """While, if, case: what goes in and out of regions is cut as the results are wanted."""
+        """Partition while, if, case: values in and out of regions have the results' wanted shardings."""
         shapes = [shape_of(result.type) for result in op.results]
         wanted = self._wanted(op) or [whole(len(shape or ())) for shape in shapes]
         is_loop = op.name == "stablehlo.while"
@@ -235,7 +235,7 @@ class Partitioner:
                 self._set(argument, sharding)
         outside = self._moved
         for i, region in enumerate(op.regions):
-            self._moved = dict(outside)  # what is moved inside is not there outside
+            self._moved = dict(outside)  # resharded values inside are not available outside
             terminator = self._visit_all(region.blocks[0])
             with hlo_ir.InsertionPoint(terminator), terminator.location:
                 for j, value in enumerate(list(terminator.operands)):
@@ -246,7 +246,7 @@ class Partitioner:
             self._set(result, sharding)
 
     def _manual(self, op: Any) -> None:
-        """The region in place of the operation, on the parts along its manual axes."""
+        """Inline a manual computation's region, on the parts along its manual axes."""
         is_manual = op.name == "sdy.manual_computation"
         manual = self.meshes.manual_axes(op) if is_manual else ()
         block = op.regions[0].blocks[0]
@@ -278,7 +278,7 @@ class Partitioner:
         return found
 
     def _cross(self, op: Any, target: str) -> None:
-        """GSPMD's way into a region that computes on parts, and out of it."""
+        """Rewrite GSPMD's entry to and exit from a manual region."""
         value, result = op.operands[0], op.results[0]
         if target == FULL_TO_SHARD:
             sharding = written_sharding(op, BEFORE, self._shape(value), self.devices)
@@ -325,7 +325,7 @@ class Partitioner:
         self._dead.append(op)
 
     def _capture(self, block: Any) -> None:
-        """Has the operations of a comparator or the like use what stands for values outside, which are whole there."""
+        """Remap captured values in a comparator or the like; they are replicated there."""
         for each in block.operations:
             op = each.operation
             for i, value in enumerate(list(op.operands)):
@@ -343,7 +343,7 @@ class Partitioner:
             self._set(result, () if shape is None else whole(len(shape)))
 
     def _agree(self, op: Any, behind: Any) -> None:
-        """Has all devices take the random numbers of the first one, as each draws its own."""
+        """Broadcast the first device's random numbers to all, as each draws its own."""
         if op.name == "stablehlo.rng" and not self._context:
             with hlo_ir.InsertionPoint(behind), op.location:
                 self._parts[op.results[0]].value = self.emitter.from_first(op.results[0])
@@ -390,12 +390,12 @@ class Partitioner:
 
 
 def _can_count(op: Any) -> bool:
-    """Whether the start of a part can be added to an iota: not of truth values."""
+    """Whether a part's offset can be added to an iota: not for booleans."""
     return str(op.results[0].type.element_type) != "i1"
 
 
 def _annotations(main: Any, key: str) -> list[Any]:
-    """The shardings of a function's parameters or results, None where there is none."""
+    """Return the sharding attributes of a function's parameters or results, None where there is none."""
     type_ = hlo_ir.FunctionType(hlo_ir.TypeAttr(main.attributes["function_type"]).value)
     rows = len(type_.inputs if key == "arg_attrs" else type_.results)
     if key not in main.attributes:

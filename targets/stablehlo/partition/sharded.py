@@ -1,7 +1,7 @@
-"""The pass that partitions a module, and what stands around the partitioned program: how its arrays lie on the devices.
+"""Pass that partitions a module (SPMD), and the shardings of the partitioned program's parameters and results.
 
-Shardy's own passes say how every array is to lie; what each device does then is written here. Their passes that would
-do that as well are not used: see the decision record on sharded programs.
+Shardy's propagation chooses the sharding of every array; the per-device program is made here. Shardy's own passes for
+that are not used: see the decision record on sharded programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stablexla.targets.signature.signature import count_of, main_of
 from stablexla.targets.stablehlo.inlining import inline_calls
 from stablexla.targets.stablehlo.meshes import drop_attributes, drop_meshes
 
-# What partitions is imported where there is something to partition: every program comes by here.
+# The partitioner is imported only when a program is sharded: every program passes here.
 if TYPE_CHECKING:
     from stablexla.targets.stablehlo.partition.partitioner import Part
 
@@ -36,7 +36,7 @@ DROPPED = (SHARDING, "sdy.sharding_rule", GSPMD, "stablexla.before")
 
 @dataclass(frozen=True)
 class Partitioned:
-    """The program that each device runs, and how what the whole program takes and gives lies on the devices."""
+    """The program that each device runs, and the shardings of the whole program's parameters and results."""
 
     module: hlo_ir.Module
     inputs: tuple[ArraySharding, ...]
@@ -44,12 +44,12 @@ class Partitioned:
 
 
 def is_sharded(module: hlo_ir.Module) -> bool:
-    """Whether a module says how its arrays lie on several partitions."""
+    """Whether a module has shardings over several partitions."""
     return count_of(module, "partitions") > 1 and (_says(module, SHARDING, "sdy.") or _says(module, GSPMD))
 
 
 def partitioned(module: hlo_ir.Module) -> Partitioned | None:
-    """Partitions a module, which is changed, for as many partitions as it says; None where nothing is sharded.
+    """Partition a module in place for its number of partitions; None where nothing is sharded.
 
     Raises:
         UnsupportedError: a mesh of another number of devices, or a part of the program that cannot be partitioned.
@@ -69,7 +69,7 @@ def partitioned(module: hlo_ir.Module) -> Partitioned | None:
         _drop_inner_constraints(module)
         if is_gspmd:
             as_shardy(module, devices)
-        Meshes(module, devices)  # that there are as many devices
+        Meshes(module, devices)  # checks the number of devices
         try:
             hlo_passes.PassManager.parse(PROPAGATE).run(module.operation)
         except Exception as error:
@@ -89,7 +89,7 @@ def partitioned(module: hlo_ir.Module) -> Partitioned | None:
     side="stablehlo",
 )
 def partition(module: hlo_ir.Module) -> None:
-    """Leaves a module alone that has one partition, or no shardings."""
+    """Partition a module; one with a single partition, or without shardings, is left as it is."""
     partitioned(module)
 
 
@@ -104,7 +104,7 @@ def _places(parts: Sequence[Part], devices: int) -> tuple[ArraySharding, ...]:
 
 
 def _says(module: hlo_ir.Module, key: str, dialect: str = "?") -> bool:
-    """Whether something has an attribute, or is an operation of a dialect and no mesh."""
+    """Whether any operation has the attribute, or is one of the dialect and no mesh."""
     found = False
 
     def look(op: Any) -> hlo_ir.WalkResult:
@@ -121,7 +121,7 @@ def _says(module: hlo_ir.Module, key: str, dialect: str = "?") -> bool:
 
 
 def _drop_inner_constraints(module: hlo_ir.Module) -> None:
-    """Drops constraints on scalars, of which there are some in the bodies of reductions."""
+    """Drop sharding constraints on scalars, as in the bodies of reductions."""
     found: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:

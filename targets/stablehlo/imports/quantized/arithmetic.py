@@ -1,4 +1,4 @@
-"""From quantised integers to the numbers that they stand for, and back, as StableHLO's specification defines both."""
+"""Quantize and dequantize arithmetic, as StableHLO's specification defines it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stablexla.lowering.bounded.values import emit
 
 
 def dequantize(value: Any, quantized: QuantizedType) -> Any:
-    """(q - zero point) * scale, in the expressed type. The subtraction is exact."""
+    """Dequantize: (q - zero point) * scale, in the expressed type. The subtraction is exact."""
     numbers = centered(value, quantized, quantized.expressed)
     return emit("stablehlo.multiply", [numbers, _spread(quantized.scales, quantized, numbers.type)], [numbers.type])
 
 
 def centered(value: Any, quantized: QuantizedType, element: str) -> Any:
-    """The integers less their zero points, as elements of that type."""
+    """Subtract the zero points from the integers, in that element type."""
     if any(quantized.zero_points):
         value = convert(value, "i32" if quantized.bits <= 16 else "i64")
         zeros = _spread(quantized.zero_points, quantized, value.type)
@@ -31,7 +31,7 @@ def centered(value: Any, quantized: QuantizedType, element: str) -> Any:
 
 
 def quantize(value: Any, quantized: QuantizedType, storage: Any) -> Any:
-    """The integer nearest to number / scale + zero point, even where two are, within the bounds of the type."""
+    """Quantize: number / scale + zero point, rounded to nearest even and clamped to the bounds of the type."""
     type_ = value.type
     value = emit("stablehlo.divide", [value, _spread(quantized.scales, quantized, type_)], [type_])
     if any(quantized.zero_points):
@@ -39,24 +39,24 @@ def quantize(value: Any, quantized: QuantizedType, storage: Any) -> Any:
     value = _clamp(value, quantized.low, quantized.high)
     value = emit("stablehlo.round_nearest_even", [value], [type_])
     if not _is_exact(quantized.high, type_) or not _is_exact(quantized.low, type_):
-        # The bound as a float is beyond that of the integers.
+        # Converted to float, the bound exceeds the largest integer.
         value = _clamp(convert(value, "i64"), quantized.low, quantized.high)
     return emit("stablehlo.convert", [value], [storage])
 
 
 def convert(value: Any, element: str) -> Any:
-    """The value with elements of another type."""
+    """Convert a value to another element type."""
     type_ = _with_element(value.type, ir.Type.parse(element))
     return value if type_ == value.type else emit("stablehlo.convert", [value], [type_])
 
 
 def splat(number: float, type_: Any, shape: Sequence[int]) -> Any:
-    """A constant with all elements alike."""
+    """Create a splat constant."""
     return _constant(np.full((), number), ir.RankedTensorType.get(list(shape), type_.element_type))
 
 
 def spread(numbers: Sequence[float], place: int | None, type_: Any) -> Any:
-    """A constant of the extents of a type: one number for all, or one for each index of the dimension `place`."""
+    """Broadcast to the extents of a type: one number for all elements, or one per index of the dimension `place`."""
     extents = extents_of(type_)[0]
     if len(set(numbers)) == 1 or place is None:
         return splat(numbers[0], type_, extents)
@@ -85,7 +85,7 @@ def _dtype(type_: Any) -> Any:
 
 
 def _constant(numbers: Any, type_: Any) -> Any:
-    """A scalar stands for all elements."""
+    """Create a constant; a scalar is a splat."""
     values = numbers.astype(_dtype(type_))
     element = BY_MLIR[str(type_.element_type)]
     texts = [f"0x{int.from_bytes(v.tobytes(), 'little'):0{2 * element.bytes}X}" for v in values.reshape(-1)]

@@ -1,8 +1,8 @@
-"""Products of quantised arrays, summed as integers: no rounding comes in before the result is scaled.
+"""Quantized dot products and convolutions with integer accumulation: no rounding before the result is scaled.
 
-Matrices of bytes are multiplied as they are stored, and what the zero point of lhs adds is taken off afterwards: the
-sum of (a - p) * b is sum(a * b) - p * sum(b); rhs has none. In convolutions, whose padding stands for zeros, zero
-points are taken off before.
+8-bit matrices are multiplied as they are stored, and the contribution of lhs's zero point is subtracted afterwards:
+the sum of (a - p) * b is sum(a * b) - p * sum(b); rhs has none. In convolutions, whose padding stands for zeros, zero
+points are subtracted before.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from stablexla.lowering.bounded.values import emit
 from stablexla.targets.stablehlo.imports.quantized.arithmetic import centered, convert, splat, spread
 
 EXACT = ("stablehlo.dot_general", "stablehlo.convolution")
-"""Operations that are summed so."""
+"""Operations that accumulate in integers."""
 
 
 @dataclass(frozen=True)
 class _Factor:
-    """An operand: its integers, the type that they had, and how many of them a sum takes.
+    """An operand: its integers, the type that they had, and its reduced dimensions.
 
     Attributes:
-        summed: the dimensions that are summed over.
+        summed: the dimensions that are reduced.
         places: for each other dimension, that of the result.
     """
 
@@ -41,19 +41,19 @@ class _Factor:
 
     @property
     def terms(self) -> int:
-        """The most products in a sum."""
+        """The largest number of products in a sum."""
         extents = extents_of(self.value.type)[0]
         return prod(extents[i] for i in self.summed)
 
     @property
     def reach(self) -> int:
-        """The largest that an integer of the type may be apart from its zero point."""
+        """The largest distance of an integer of the type from its zero point."""
         q = self.quantized
         return max(max(z - q.low, q.high - z) for z in q.zero_points)
 
     @property
     def place(self) -> int | None:
-        """The dimension of the result that goes with the axis of scales; None without one, and where it is summed."""
+        """The result's dimension for the axis of scales; None without an axis, and where it is reduced."""
         axis = self.quantized.axis
         if axis is None or axis in self.summed:
             return None
@@ -66,7 +66,7 @@ class _Factor:
 
 
 def exact_product(op: Any, operands: Sequence[Any], results: Sequence[Any]) -> list[Any] | None:
-    """The numbers that a product stands for; None for other operations, or where integers of 32 bits do not hold it.
+    """Compute a product's real numbers from integer sums; None for other operations, or where 32 bits may overflow.
 
     Args:
         op: a dot_general or a convolution of integers.
@@ -109,7 +109,7 @@ def _convolution(op: Any, left: QuantizedType, right: QuantizedType) -> tuple[_F
 
 
 def _sum(op: Any, left: _Factor, right: _Factor, largest: int, result: Any) -> Any:
-    """The sums of products of integers less their zero points, of a type that holds all that may come up."""
+    """Compute the sums of products of integers minus their zero points, in a type that cannot overflow."""
     factors = (left, right)
     stored = {str(f.value.type.element_type) for f in factors}
     in_bytes = stored in ({"i8"}, {"ui8"}) and not any(right.quantized.zero_points)
@@ -124,8 +124,8 @@ def _sum(op: Any, left: _Factor, right: _Factor, largest: int, result: Any) -> A
 
 
 def _has_single_channels(op: Any) -> bool:
-    """Whether each sum of a convolution is over few features: there is nothing to multiply in pairs, and floats are
-    what processors multiply fastest otherwise."""
+    """Whether each sum of a convolution is over few features: there are no pairs for integer dot-product instructions,
+    and floats are fastest otherwise."""
     if op.name != "stablehlo.convolution":
         return False
     features = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"]).kernel_input_feature_dimension
@@ -139,9 +139,9 @@ def _product(op: Any, operands: Sequence[Any], element: str, result: Any) -> Any
 
 
 def _product_of_bytes(op: Any, left: _Factor, right: _Factor, result: Any) -> Any:
-    """The product of integers as they are stored, less what the zero point of lhs adds; what overflows comes back.
+    """Multiply stored integers, and subtract the zero-point correction of lhs; wrap-around of both cancels.
 
-    What is taken off is made first: kernels end with operations on their sums whose operands are there before them.
+    The correction is computed first: a kernel's epilogue takes operands that are defined before it.
     """
     zero = left.quantized.zero_points[0]
     type_ = ir.RankedTensorType.get(list(result.shape), ir.Type.parse("i32"))
@@ -155,13 +155,13 @@ def _product_of_bytes(op: Any, left: _Factor, right: _Factor, result: Any) -> An
 
 
 def _along(value: Any, places: Sequence[int], type_: Any) -> Any:
-    """A value along some dimensions of a type, repeated along the others."""
+    """Broadcast a value along some dimensions of a type to the others."""
     dimensions = {"broadcast_dimensions": ir.DenseI64ArrayAttr.get(list(places))}
     return emit("stablehlo.broadcast_in_dim", [value], [type_], dimensions)
 
 
 def _sums(value: Any, dimensions: Sequence[int]) -> Any:
-    """The sums of integers over some dimensions."""
+    """Reduce integers by addition over some dimensions."""
     element = value.type.element_type
     kept = [n for i, n in enumerate(value.type.shape) if i not in dimensions]
     zero = splat(0, value.type, ())

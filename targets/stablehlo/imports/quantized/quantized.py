@@ -1,7 +1,7 @@
-"""Quantised types, `!quant.uniform<i8:f32, 0.5:3>`: arrays of integers that stand for real numbers.
+"""Legalization of quantized types, `!quant.uniform<i8:f32, 0.5:3>`: integers that stand for real numbers.
 
-Operations that only move elements work on the integers; the others become what the specification says: the numbers that
-the integers stand for, the operation, and the nearest integers of the result.
+Operations that only move elements work on the integers; the others become, as the specification says, dequantize, the
+operation, and quantize.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ MOVES = frozenset(
         *("while",),
     )
 ) | {"func.call", "func.return"}
-"""What takes and gives integers as they are; in its regions, each operation is looked at by itself."""
+"""Operations that work on the storage integers; those in their regions are legalized one by one."""
 
 _CONVERSIONS = ("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
 _SOURCES = frozenset(
     [*_CONVERSIONS, "func.func", "stablehlo.constant", "stablehlo.custom_call", "stablehlo.infeed", "stablehlo.recv"]
 )
-# What chooses one of its operands gives the same integer either way: with scales between these bounds neither
+# An operation that selects one of its operands gives the same integer either way: with scales in these bounds neither
 # (q - zero point) * scale nor its quotient by the scale is rounded by as much as half an integer.
 _CHOICES = frozenset({"stablehlo.maximum", "stablehlo.minimum"})
 _SCALES = (1e-30, 1e30)
-# Where operands and results may differ in scale and zero point, so that their numbers are computed.
+# Operations whose operands and results may differ in scale and zero point: these requantize.
 _MAY_DIFFER = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.select"})
 _ROOTED = "stablehlo.collective_reduce"
-# What gives the number 0 where nobody sends anything, which is an integer of its own.
+# Operations that return the number 0 where no device sends, which is the zero point as an integer.
 _MAY_FILL = frozenset({"stablehlo.collective_broadcast", "stablehlo.collective_permute"})
 
 
 @dataclass(frozen=True)
 class _Use:
-    """An operation, with its types as they were."""
+    """An operation with its original quantized types."""
 
     op: Any
     operands: tuple[Any, ...]
@@ -76,7 +76,7 @@ class _Use:
     side="stablehlo",
 )
 def legalize_quantized(module: ir.Module) -> None:
-    """Without quantised types nothing is changed.
+    """Rewrite quantized types to storage integers; modules without them are left as they are.
 
     Raises:
         UnsupportedError: a quantised type that is not uniform by tensor or by axis.
@@ -92,7 +92,7 @@ def legalize_quantized(module: ir.Module) -> None:
 
 
 def _has_quantized(module: ir.Module) -> bool:
-    """Looks only where quantised arrays come from: to look at all types would take ten times as long."""
+    """Check only sources of quantized arrays: checking all types would take ten times as long."""
     found = False
 
     def look(op: Any) -> Any:
@@ -108,7 +108,7 @@ def _has_quantized(module: ir.Module) -> bool:
 
 
 def _uses(module: ir.Module) -> list[_Use]:
-    """The operations with quantised operands, results or parameters of regions, in program order."""
+    """Return the operations with quantized operands, results or region parameters, in program order."""
     found: list[_Use] = []
 
     def look(op: Any) -> Any:
@@ -142,7 +142,7 @@ def _only_moves(use: _Use) -> bool:
 
 
 def _chooses_integers(use: _Use) -> bool:
-    """Whether all integers are of one type of f32 numbers, and as many as its storage holds."""
+    """Whether all values have one quantized type of f32, scales in bounds, that uses the full range of its storage."""
     types = use.quantized
     one = types[0]
     alike = len(types) == len(use.operands) + len(use.results) and len({(q.parameters, q.axis) for q in types}) == 1
@@ -152,7 +152,7 @@ def _chooses_integers(use: _Use) -> bool:
 
 
 def _retype(use: _Use) -> None:
-    """Integers take the place of quantised types in what an operation gives, and in its blocks."""
+    """Replace quantized types by storage integers in an operation's results and block arguments."""
     op = use.op
     for value in (*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)):
         if is_quantized(value.type):
@@ -169,7 +169,7 @@ def _retype(use: _Use) -> None:
 
 
 def _storage(type_: Any) -> Any:
-    """A type with integers in place of quantised elements."""
+    """Return a type with storage integers in place of quantized elements."""
     if not is_quantized(type_):
         return type_
     element = storage_of(type_.element_type)
@@ -178,7 +178,7 @@ def _storage(type_: Any) -> Any:
 
 
 def _stored(values: Any, type_: Any) -> Any:
-    """The values of a constant with the sign that the quantised type says; MLIR's own type has none."""
+    """Return a constant's values with the quantized type's signedness, which MLIR's signless type lacks."""
     if values.type == type_:
         return values
     import numpy as np
@@ -189,7 +189,7 @@ def _stored(values: Any, type_: Any) -> Any:
 
 
 def _compute(use: _Use) -> None:
-    """The operation on the numbers that its operands stand for, and the integers nearest to its results."""
+    """Dequantize the operands, apply the operation, and quantize its results."""
     op = use.op
     with op.location, ir.InsertionPoint(op):
         made = exact_product(op, use.operands, use.results)

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Shape refinement: static extents for programs with dynamic dimensions."""

@@ -1,4 +1,4 @@
-"""`stablehlo.custom_call @shape_assertion`: what a producer demands of shapes, checked as soon as they are known."""
+"""Checks of `stablehlo.custom_call @shape_assertion` as soon as the shapes are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stablexla.targets.stablehlo.inlining import operations_of
 
 
 def check_shape_assertions(module: ir.Module) -> None:
-    """Removes the assertions that hold. Those of values that are known only when the program runs are left for then.
+    """Remove the assertions that hold. Those on values known only at run time are left to run time.
 
     Raises:
         ExecutionError: one does not hold; the error has its text.

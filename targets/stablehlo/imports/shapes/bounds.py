@@ -1,4 +1,4 @@
-"""Bounds of sizes at run time, taken off: what is left are unknown extents, which arguments can make known."""
+"""Removal of bounds of dynamic dimensions: they become unknown extents, which arguments can refine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stablexla.targets.pipeline.passes import module_pass
     side="stablehlo",
 )
 def forget_bounds(module: ir.Module) -> None:
-    """Bounds stand in types only; operations are left as they are."""
+    """Remove bounds from all types; operations are left as they are."""
 
     def look(op: Any) -> Any:
         for value in (*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)):

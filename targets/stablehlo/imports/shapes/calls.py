@@ -1,6 +1,6 @@
 """Custom calls for operations whose attributes depend on shapes, as `jax.export` writes them.
 
-Once what they read is constant they become the operations that they stand for, with results of known extents.
+Once their shape operands are constant they become the operations that they stand for, with static results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stablexla.targets.stablehlo.inlining import operations_of
 
 
 def replace_dynamic_calls(module: ir.Module) -> bool:
-    """Replaces those whose operands are known.
+    """Replace the calls whose operands are known.
 
     Returns:
         Whether there was any.
@@ -40,7 +40,7 @@ def replace_dynamic_calls(module: ir.Module) -> bool:
 
 
 def replace_value(old: Any, new: Any) -> None:
-    """A value of known extents takes the place of one that lacked them; only functions have to be told."""
+    """Replace a dynamic value by a static one; only types of functions need updating."""
     returns = [use.owner.operation for use in old.uses if use.owner.operation.name == "func.return"]
     old.replace_all_uses_with(new)
     for op in returns:
@@ -56,7 +56,7 @@ def _numbers(value: Any) -> list[int] | None:
 
 
 def _top_k(module: ir.Module, op: Any) -> Sequence[Any] | None:
-    """Operands: the array, and k."""
+    """Replace a top_k. Operands: the array, and k."""
     x, k = op.operands
     count = _numbers(k)
     if count is None or not x.type.has_static_shape:
@@ -68,7 +68,7 @@ def _top_k(module: ir.Module, op: Any) -> Sequence[Any] | None:
 
 
 def _rng_bit_generator(module: ir.Module, op: Any) -> Sequence[Any] | None:
-    """Operands: the state, and the shape of the bits."""
+    """Replace a generator of random bits. Operands: the state, and the shape of the bits."""
     state, shape = op.operands
     extents = _numbers(shape)
     if extents is None:
@@ -80,7 +80,7 @@ def _rng_bit_generator(module: ir.Module, op: Any) -> Sequence[Any] | None:
 
 
 def _reduce_window(module: ir.Module, op: Any) -> Sequence[Any] | None:
-    """Operands: arrays, initial values, and then dimensions, strides, two dilations and padding of the window."""
+    """Replace a window reduction. Operands: arrays, initial values, window dimensions, strides, dilations, padding."""
     *values, last = op.operands
     window = [_numbers(v) for v in (*values[-4:], last)]
     arrays = values[: (len(values) - 4) // 2]
@@ -107,7 +107,7 @@ def _reduce_window(module: ir.Module, op: Any) -> Sequence[Any] | None:
 
 
 def _window_extents(extents: Any, sizes: Any, strides: Any, base: Any, dilations: Any, padding: Any) -> list[int]:
-    """How many windows there are along each dimension."""
+    """Compute the number of windows along each dimension."""
     spread = np.where(extents == 0, 0, (extents - 1) * base + 1) + padding.sum(axis=1)
     reach = (sizes - 1) * dilations + 1
     count = np.where((spread <= 0) | (reach > spread), 0, (spread - reach) // strides + 1)
@@ -115,9 +115,9 @@ def _window_extents(extents: Any, sizes: Any, strides: Any, base: Any, dilations
 
 
 def _approximate_top_k(module: ir.Module, op: Any) -> Sequence[Any] | None:
-    """Exact: a sort of all arrays by the called comparison, and what comes first.
+    """Replace by an exact top-k: sort all arrays by the called comparator, and slice the first k.
 
-    Operands: n arrays, n initial values, k, and the shapes of the results, which are known from k.
+    Operands: n arrays, n initial values, k, and the shapes of the results, which follow from k.
     """
     config = op.attributes["mhlo.backend_config"]
     place = int(ir.IntegerAttr(config["reduction_dim"]).value)
@@ -146,7 +146,7 @@ def _called(module: ir.Module, op: Any) -> Any:
 
 
 def _move_body(function: Any, region: Any) -> None:
-    """A copy of the function's operations becomes the body of an operation."""
+    """Clone the function's operations into an operation's region."""
     copy = function.clone().operation
     old = copy.regions[0].blocks[0]
     new = region.blocks.append(*(a.type for a in old.arguments), arg_locs=[a.location for a in old.arguments])

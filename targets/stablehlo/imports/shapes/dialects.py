@@ -1,4 +1,4 @@
-"""Sizes in the dialects shape, tensor and arith, as exporters from PyTorch mix them in: they become StableHLO.
+"""Conversion to StableHLO of size computations in the dialects shape, tensor and arith, as PyTorch exporters emit.
 
 An `index`, or an integer, becomes a scalar array; a shape an array of s64.
 """
@@ -37,11 +37,11 @@ _ARITHMETIC = {
     "subi": "subtract",
 }
 _DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE", "LT", "LE", "GT", "GE")
-"""By the numbers of arith's predicates; sizes are not negative, so that a sign makes no difference."""
+"""By the numbers of arith's predicates; sizes are not negative, so that signedness makes no difference."""
 
 
 def shapes_to_stablehlo(module: ir.Module) -> None:
-    """Replaces all operations of these dialects.
+    """Convert all operations of these dialects.
 
     Raises:
         UnsupportedError: one that is not among those that sizes are computed with.
@@ -61,7 +61,7 @@ def shapes_to_stablehlo(module: ir.Module) -> None:
 
 
 def _foreign(module: ir.Module) -> list[Any]:
-    """In program order."""
+    """Return the operations of these dialects in program order."""
     found: list[Any] = []
 
     def look(op: Any) -> Any:
@@ -74,19 +74,19 @@ def _foreign(module: ir.Module) -> list[Any]:
 
 
 def _integer(type_: Any) -> Any:
-    """The element type that stands for `index` and for integers."""
+    """Convert `index` and integer types to an element type."""
     return ir.IntegerType.get_signless(64) if str(type_) == "index" else type_
 
 
 def array_of(type_: Any) -> Any:
-    """The array type for a type of these dialects."""
+    """Convert a type of these dialects to an array type."""
     if isinstance(type_, ir.RankedTensorType):
         return ir.RankedTensorType.get(list(type_.shape), _integer(type_.element_type))
     return ir.RankedTensorType.get([], _integer(type_))
 
 
 def _numbers(values: Sequence[int]) -> Any:
-    """A constant array of s64."""
+    """Create a constant array of s64."""
     dense = ir.DenseElementsAttr.get(np.array(values, np.int64))
     return emit("stablehlo.constant", [], [dense.type], {"value": dense})
 
@@ -127,7 +127,7 @@ def _select(op: Any, operands: list[Any]) -> list[Any]:
 
 
 def _require(op: Any, operands: list[Any]) -> list[Any]:
-    """An assertion; nothing asks for the witness."""
+    """Convert to a shape assertion; the witness is unused."""
     _assert(op, operands)
     return [None]
 
@@ -164,7 +164,7 @@ def _shape_of(op: Any, operands: list[Any]) -> list[Any]:
 
 
 def _row(scalars: Sequence[Any]) -> Any:
-    """Scalars as an array of rank 1."""
+    """Concatenate scalars to an array of rank 1."""
     if not scalars:
         return _numbers([])
     element = scalars[0].type.element_type
@@ -198,7 +198,7 @@ def _num_elements(op: Any, operands: list[Any]) -> list[Any]:
 
 
 def _broadcast(op: Any, operands: list[Any]) -> list[Any]:
-    """Where an extent is 1, that of the other shape; shapes are aligned at their ends."""
+    """Broadcast two shapes: extent 1 takes the other's; trailing dimensions are aligned."""
     rank = max(shape.type.shape[0] for shape in operands)
     aligned = []
     for shape in operands:
@@ -220,12 +220,12 @@ def _same(op: Any, operands: list[Any]) -> list[Any]:
 
 
 def _witness(op: Any, operands: list[Any]) -> list[Any]:
-    """What it stands for is checked where shapes that do not fit meet."""
+    """Drop the witness: its condition is checked by the operations that use the shapes."""
     return [None]
 
 
 def _assuming(op: Any, operands: list[Any]) -> list[Any]:
-    """Its operations, in its place; its end gives the results."""
+    """Inline the region's operations; its terminator's operands are the results."""
     *inner, end = (o.operation for o in op.regions[0].blocks[0].operations)
     for one in inner:
         one.move_before(op)

@@ -1,8 +1,8 @@
-"""Dimensions without bounds: the extents of all arrays are found from those of the parameters, once these are known.
+"""Shape refinement: the extents of all arrays, inferred from those of the parameters once these are known.
 
-StableHLO's own passes do most of it. What they leave is evaluated in `shape_values.py`. Custom calls that JAX writes
-for operations whose attributes depend on shapes become these operations in `shape_calls.py`; sizes that are computed in
-other dialects are rewritten in `shape_dialects.py`.
+StableHLO's own passes do most of it. `values.py` evaluates the shape computations that they leave; `calls.py` replaces
+custom calls that JAX writes for operations whose attributes depend on shapes; `dialects.py` converts size computations
+in other dialects.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from stablexla.targets.stablehlo.inlining import call_decomposition, inline_call
 
 REFINE = "stablexla-refine-arguments"
 SHAPES = "shapes"
-"""The step, before all others, in which shapes become known."""
-# What may have a dynamic result, or has to go, while the parameters of main are static.
+"""Name of the step, before all others, that refines shapes."""
+# Operations that may have dynamic results, or must be removed, though the parameters of main are static.
 _SOURCES = frozenset(
     [
         "stablehlo.compute_reshape_shape",
@@ -54,7 +54,7 @@ _ROUNDS = 64
 
 @module_pass(REFINE, "gives the parameters of main the types that a call has", side="stablehlo")
 def refine_arguments(module: ir.Module, *, types: str = "") -> None:
-    """The types are those of all parameters in order, without spaces: tensor<2x3xf32>,tensor<i32>.
+    """Set the types of all parameters, given in order without spaces: tensor<2x3xf32>,tensor<i32>.
 
     Raises:
         VerificationError: types that do not fit those of the parameters.
@@ -77,9 +77,9 @@ def refine_arguments(module: ir.Module, *, types: str = "") -> None:
 
 
 def _refine(argument: Any, new: Any) -> None:
-    """The type of a parameter; its uses have the old one, until the shapes are refined.
+    """Set the type of a parameter; its uses keep the old one until the shapes are refined.
 
-    As StableHLO's pass does it, which reads no types with commas in them.
+    As StableHLO's pass does it, which cannot parse types with commas in them.
     """
     old, shape = argument.type, list(new.shape)
     with ir.InsertionPoint.at_block_begin(argument.owner):
@@ -101,7 +101,7 @@ def _refine(argument: Any, new: Any) -> None:
     side="stablehlo",
 )
 def refine_shapes(module: ir.Module) -> None:
-    """Without dimensions of unknown extent, nothing is changed.
+    """Infer all unknown extents; modules without any are left as they are.
 
     Raises:
         UnsupportedError: an extent that depends on data.
@@ -129,7 +129,7 @@ def refine_shapes(module: ir.Module) -> None:
 
 
 def _check_groups(module: ir.Module) -> None:
-    """StableHLO's pass divides by the number of devices in a group, and ends the process where there are none."""
+    """Refuse empty groups: StableHLO's pass divides by the number of devices in a group, and aborts the process."""
     for name in ("stablehlo.reduce_scatter", "stablehlo.all_gather"):
         for op in operations_of(module, name):
             groups = op.attributes["replica_groups"]
@@ -140,7 +140,7 @@ def _check_groups(module: ir.Module) -> None:
 
 
 def refining_step(types: str) -> Step:
-    """The step for parameters of these types, as the pass takes them."""
+    """Return the refinement step for parameters of these types, spelled as the pass takes them."""
     types = types.replace(" ", "")
     return Step(
         SHAPES, f"{REFINE}{{types={types}}},stablexla-drop-unreachable,stablexla-drop-shardings,stablexla-refine-shapes"
@@ -157,13 +157,13 @@ def _check_parameters(module: ir.Module) -> None:
 
 
 def _check_first(module: ir.Module) -> None:
-    """A shape assertion that does not hold says more than the rule of the operation that fell over it."""
+    """Check shape assertions first: a failing one says more than the rule of the operation that it guards."""
     with suppress(UnsupportedError):
         check_shape_assertions(module)
 
 
 def refines(new: Any, old: Any) -> bool:
-    """Whether a type says the same as another, or more about its extents."""
+    """Whether a type equals another one, or refines its extents."""
     if new == old:
         return True
     if not (isinstance(new, ir.RankedTensorType) and isinstance(old, ir.RankedTensorType)):
@@ -180,7 +180,7 @@ def _has_unknown(module: ir.Module) -> bool:
         nonlocal found
         name = op.name
         if name in _SOURCES:
-            found = not any(extents_of(r.type)[1] for r in op.results)  # those with bounds are computed with
+            found = not any(extents_of(r.type)[1] for r in op.results)  # bounded ones are supported
         elif name.startswith(PREFIXES):
             found = True
         elif name == "func.func":
@@ -198,7 +198,7 @@ def _target(op: Any) -> str:
 
 
 def _decompose(module: ir.Module) -> None:
-    """Composites of dynamic arrays become calls: their decompositions say what the extents of their results are."""
+    """Decompose composites of dynamic arrays: the extents of their results follow from the decompositions."""
     ways = noted_ways(module)
     for op in operations_of(module, "stablehlo.composite"):
         if any(is_unknown(v.type) for v in (*op.operands, *op.results)):
@@ -208,10 +208,10 @@ def _decompose(module: ir.Module) -> None:
 
 
 def _run(module: ir.Module, *passes: str) -> None:
-    """Runs MLIR's passes; they also verify.
+    """Run MLIR's passes, with verification.
 
     Raises:
-        VerificationError: with what they say, which is of extents that do not fit each other.
+        VerificationError: extents that do not fit each other, with MLIR's diagnostics.
     """
     for text in passes:
         manager = parse_passes(tuple(split(text)), "stablehlo")
@@ -238,7 +238,7 @@ def _parse_type(text: str, context: ir.Context) -> Any:
 
 
 def _check_static(module: ir.Module) -> None:
-    """Refuses the first operation that has a result of unknown extents."""
+    """Refuse the first operation that has a result of unknown extents."""
     first: list[Any] = []
 
     def look(op: Any) -> Any:

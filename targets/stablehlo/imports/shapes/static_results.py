@@ -1,4 +1,4 @@
-"""Dynamic operations whose results have known extents, though what they are made by is known only when they run."""
+"""Dynamic operations with static result shapes, rewritten though their operands are known only at run time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def dynamic_reshape(op: Any) -> list[Any] | None:
 
 @replaces("stablehlo.real_dynamic_slice")
 def real_dynamic_slice(op: Any) -> list[Any] | None:
-    """A dynamic slice where strides are constant; elsewhere the elements are taken by their numbers."""
+    """Rewrite to a dynamic slice where strides are constant, else to a gather by index."""
     if not is_static(op) or not op.operands[0].type.rank:
         return list(op.operands)[:1] if is_static(op) else None
     x, starts, _, steps = op.operands
@@ -58,7 +58,7 @@ def real_dynamic_slice(op: Any) -> list[Any] | None:
 
 @replaces("stablehlo.dynamic_pad")
 def dynamic_pad(op: Any) -> list[Any] | None:
-    """Each element of the result is one of the operand or the padding value; where the padding ends is not asked."""
+    """Rewrite to a gather of the operand's elements and a select of the padding value; high padding is not needed."""
     if not is_static(op):
         return None
     x, value, low, _, interior = op.operands
@@ -68,7 +68,7 @@ def dynamic_pad(op: Any) -> list[Any] | None:
 
 @replaces("stablehlo.dynamic_gather")
 def dynamic_gather(op: Any) -> list[Any] | None:
-    """The sizes of slices are extents of the result."""
+    """Take the slice sizes from the extents of the result."""
     if not is_static(op):
         return None
     x, indices, _ = op.operands
@@ -85,7 +85,7 @@ def dynamic_gather(op: Any) -> list[Any] | None:
 
 @replaces("stablehlo.dynamic_conv")
 def dynamic_conv(op: Any) -> list[Any] | None:
-    """The convolution of the padded operand: as much of it as the windows of the result cover."""
+    """Rewrite to a convolution of the padded operand, of the extent that the result's windows cover."""
     if not is_static(op):
         return None
     x, kernel, padding = op.operands
@@ -113,9 +113,9 @@ def _numbers_of(op: Any, name: str, count: int) -> list[int]:
 
 
 def _padded(x: Any, value: Any, low: dict[int, Any], steps: dict[int, Any], extents: Sequence[int]) -> Any:
-    """An array of these extents, whose element `low + i * step` along a dimension is the operand's element i.
+    """Pad dynamically to these extents: element `low + i * step` along a dimension is the operand's element i.
 
-    Elsewhere stands `value`.
+    Other elements are `value`.
     """
     if 0 in x.type.shape:
         return broadcast(value, extents)
@@ -140,7 +140,7 @@ def _padded(x: Any, value: Any, low: dict[int, Any], steps: dict[int, Any], exte
 
 
 def _taken(x: Any, places: Any, dimension: int) -> Any:
-    """The elements of these numbers along a dimension; numbers outside are those of the ends."""
+    """Gather elements by index along a dimension; indices are clamped to the bounds."""
     others = [d for d in range(x.type.rank) if d != dimension]
     numbers = stablehlo.GatherDimensionNumbers.get(
         offset_dims=others,
@@ -170,7 +170,7 @@ def _one() -> Any:
 
 
 def _scalar(x: Any, *places: int) -> Any:
-    """The element at these places of an array of integers, as s64."""
+    """Extract the element at an index of an array of integers, as s64."""
     one = stablehlo.slice(x, list(places), [p + 1 for p in places], [1] * len(places))
     scalar = emit("stablehlo.reshape", [one], [tensor(x.type, [])])
     return scalar if scalar.type == _index() else emit("stablehlo.convert", [scalar], [_index()])

@@ -1,6 +1,6 @@
-"""Values that follow from constants alone, for the operations that producers compute shapes with.
+"""Constant folding of shape computations.
 
-StableHLO's pass that refines shapes folds the commonest on integers; here are the rest: floats, reductions, indexing.
+StableHLO's refinement pass folds the commonest operations on integers; here are floats, reductions and indexing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stablexla.targets.stablehlo.inlining import operations_of
 Array = npt.NDArray[Any]
 Rule = Callable[..., Array]
 MOST_ELEMENTS = 4096
-"""Of an array that may belong to the computation of a shape."""
+"""Limit on the elements of an array in a shape computation."""
 
 READERS = (
     "stablehlo.dynamic_broadcast_in_dim",
@@ -33,11 +33,11 @@ READERS = (
     "stablehlo.real_dynamic_slice",
     "stablehlo.custom_call",
 )
-"""Operations whose results' extents, or whose refusal, are told by values."""
+"""Operations whose result extents, or whose refusal, depend on operand values."""
 
 
 def constant_of(value: Any) -> Array | None:
-    """The value of a constant; None when it is none, or of a type that shapes are not computed in."""
+    """Return the value of a constant; None for other values, or types that shape computations do not use."""
     op = value.owner
     if isinstance(op, ir.Block) or op.name != "stablehlo.constant" or not _is_small(value.type):
         return None
@@ -46,7 +46,7 @@ def constant_of(value: Any) -> Array | None:
 
 
 def evaluate_shapes(module: ir.Module) -> bool:
-    """Makes constants of what operations with dynamic results read, where it follows from constants.
+    """Fold operands of operations with dynamic results to constants where they follow from constants.
 
     Returns:
         Whether there was any.
@@ -85,7 +85,7 @@ def _constant(value: Array, type_: Any, before: Any) -> Any:
 
 
 def _value(value: Any, known: dict[Any, Array | None]) -> Array | None:
-    """The value, when it follows from constants by the rules below."""
+    """Evaluate a value, if it follows from constants by the rules below."""
     if value not in known:
         known[value] = constant_of(value)
         if known[value] is None:
@@ -147,7 +147,7 @@ def _convert(op: Any, x: Array) -> Array | None:
 
 
 def _reduce(op: Any, x: Array, initial: Array) -> Array | None:
-    """One operation of two operands in the body."""
+    """Evaluate a reduction whose combiner is one binary operation."""
     body = [inner.operation for inner in op.regions[0].blocks[0].operations]
     if len(body) != 2 or body[0].name not in _FOLDS or len(op.operands) != 2:
         return None
@@ -211,4 +211,4 @@ RULES: dict[str, Any] = {
     "stablehlo.transpose": lambda op, x: np.transpose(x, integers(op.attributes["permutation"])),
     "stablehlo.xor": _plain(np.bitwise_xor),
 }
-"""How the value of an operation follows from those of its operands."""
+"""Evaluation rules of operations on constant operands."""
