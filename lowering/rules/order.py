@@ -24,19 +24,8 @@ from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import from_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage
 
-<<<<<<< HEAD
-# Elements of longer rows are not counted in 32 bits.
-LONGEST = (1 << 31) - 1
-=======
-# Rows up to this length are rank sorted: by counting the elements that come before each.
-SHORT = 64
-# From this number of rows on, rows are radix sorted side by side instead.
-MANY = 16
 # Indices of longer rows do not fit 32 bits.
 LONGEST = (1 << 31) - 1
-# A top-k with k above length / LARGE sorts whole rows.
-LARGE = 16
->>>>>>> v6
 
 
 @lowers("stablehlo.sort")
