@@ -8,7 +8,8 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
-from stablexla.targets.codegen.emission import Value, emitting, load, load_lanes, store, store_lanes
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.codegen.vector_loops import LoopPart, vector_loop
@@ -55,12 +56,12 @@ class BufferCopies:
 
         def step(at: Value, count: int | None, totals: list[Value]) -> list[Value]:
             if count is None:
-                store(load(source, at, LINE), target, at, nontemporal=size >= machine.nontemporal_bytes)
+                cg.store(cg.load(source, at, LINE), target, at, nontemporal=size >= machine.nontemporal_bytes)
             else:
-                store_lanes(load_lanes(source, at, LINE, count), target, at, count)
+                cg.store_lanes(cg.load_lanes(source, at, LINE, count), target, at, count)
             return totals
 
-        with emitting(made, machine):
+        with cg.emitting(made, machine):
             vector_loop(size, LINE, step, [[]] * UNROLL, LoopPart(lo * BLOCK, hi * BLOCK, hi.eq(-(-size // BLOCK))))
         return name
 

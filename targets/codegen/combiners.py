@@ -8,7 +8,8 @@ from math import inf
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import Value, is_float
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 
 _SIMPLE: dict[str, Callable[[Value, Value], Value]] = {
     "add": Value.__add__,
@@ -24,7 +25,7 @@ def combine_values(name: str, a: Value, b: Value, *, unsigned: bool) -> Value:
     if name in _SIMPLE:
         return _SIMPLE[name](a, b)
     word = "max" if name == "maximum" else "min"
-    kind = "imumf" if is_float(a.type) else "ui" if unsigned else "si"
+    kind = "imumf" if cg.is_float(a.type) else "ui" if unsigned else "si"
     return Value(getattr(arith, word + kind)(a.ssa, b.ssa))
 
 

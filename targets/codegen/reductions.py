@@ -13,20 +13,8 @@ from typing import Protocol
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    bitcast,
-    bits_of,
-    cast_index,
-    constant,
-    extract,
-    index,
-    mask,
-    select,
-    shuffle,
-    splat,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.loop_nest import Map, Reduction, terminator_of
 from stablexla.targets.codegen.match.arg_reduction import ArgSelection, match_arg_selection
 from stablexla.targets.codegen.scope import LoopScope, VectorBody, counted_from
@@ -106,7 +94,7 @@ class _One:
     @property
     def is_pred(self) -> bool:
         """Whether the combiner is on i1; accumulators are bytes then, as lanes of bits are slow to carry around."""
-        return bool(bits_of(self.added.type) == 1)
+        return bool(cg.bits_of(self.added.type) == 1)
 
     @property
     def types(self) -> list[ir.Type]:
@@ -117,11 +105,11 @@ class _One:
         """Return the identity of the combiner."""
         if self.is_pred:
             return 1 if self.operation == "arith.andi" else 0
-        return _IDENTITIES[self.operation](bits_of(self.added.type))
+        return _IDENTITIES[self.operation](cg.bits_of(self.added.type))
 
     def starts(self, lanes: int) -> Accumulators:
         """Return accumulators that hold the identity."""
-        return [constant(self.identity(), vector_of(lanes, self.types[0]))]
+        return [cg.constant(self.identity(), cg.vector_of(lanes, self.types[0]))]
 
     def add(self, totals: Accumulators, value: Value) -> Accumulators:
         """Combine one value into the accumulators."""
@@ -135,7 +123,7 @@ class _One:
         """Return the reduction's value from the accumulators."""
         if not self.is_pred:
             return totals[0]
-        return Value(arith.trunci(vector_of(totals[0].lanes, self.added.type), totals[0].ssa))
+        return Value(arith.trunci(cg.vector_of(totals[0].lanes, self.added.type), totals[0].ssa))
 
     def _apply(self, a: Value, b: Value) -> Value:
         if a.known is not None and a.known == self.identity():
@@ -162,19 +150,19 @@ class _Extreme(_One):
     @property
     def types(self) -> list[ir.Type]:
         """See `_One.types`."""
-        bits = ir.IntegerType.get_signless(bits_of(self.added.type))
+        bits = ir.IntegerType.get_signless(cg.bits_of(self.added.type))
         return [self.added.type, bits, bits]
 
     def starts(self, lanes: int) -> Accumulators:
         """Implement `_One.starts`."""
-        best, nans, signs = (vector_of(lanes, t) for t in self.types)
-        return [constant(self.identity(), best), constant(0, nans), constant(-1 if self.largest else 0, signs)]
+        best, nans, signs = (cg.vector_of(lanes, t) for t in self.types)
+        return [cg.constant(self.identity(), best), cg.constant(0, nans), cg.constant(-1 if self.largest else 0, signs)]
 
     def add(self, totals: Accumulators, value: Value) -> Accumulators:
         """Implement `_One.add`. All bits set is a NaN, so that a mask once set stays set."""
         best, nans, signs = totals
-        unordered = arith.cmpf(arith.CmpFPredicate.UNO, value.ssa, bitcast(nans, value.element).ssa)
-        bits = bitcast(value, signs.element)
+        unordered = arith.cmpf(arith.CmpFPredicate.UNO, value.ssa, cg.bitcast(nans, value.element).ssa)
+        bits = cg.bitcast(value, signs.element)
         kept = signs & bits if self.largest else signs | bits
         return [self._better(value, best), Value(arith.extsi(nans.type, unordered)), kept]
 
@@ -186,12 +174,12 @@ class _Extreme(_One):
     def total(self, totals: Accumulators) -> Value:
         """Implement `_One.total`."""
         best, nans, signs = totals
-        zero = bitcast(signs & (-1 << (bits_of(signs.type) - 1)), best.element)
-        best = select(best.eq(0.0), zero, best)
-        return select(nans.ne(0), constant(float("nan"), best.type), best)
+        zero = cg.bitcast(signs & (-1 << (cg.bits_of(signs.type) - 1)), best.element)
+        best = cg.select(best.eq(0.0), zero, best)
+        return cg.select(nans.ne(0), cg.constant(float("nan"), best.type), best)
 
     def _better(self, a: Value, b: Value) -> Value:
-        return select(a.gt(b) if self.largest else a.lt(b), a, b)
+        return cg.select(a.gt(b) if self.largest else a.lt(b), a, b)
 
 
 def _add(total: Value, added: Value) -> Value:
@@ -221,7 +209,7 @@ class IndependentReductions:
         extremes = ("arith.maximumf", "arith.minimumf")
         parts = [
             _Extreme(part.operation, part.added, part.total_argument, part.result)
-            if part.operation in extremes and bits_of(part.added.type) >= 32
+            if part.operation in extremes and cg.bits_of(part.added.type) >= 32
             else part
             for part in self.parts
         ]
@@ -243,7 +231,7 @@ class IndependentReductions:
         body = scope.body(self.fold, lanes)
         found = body.run(scope.given(self.fold, lanes), [part.added for part in self.parts])
         return [
-            Value(arith.extui(vector_of(lanes, part.types[0]), v.ssa)) if part.is_pred else v
+            Value(arith.extui(cg.vector_of(lanes, part.types[0]), v.ssa)) if part.is_pred else v
             for part, v in zip(self.parts, found, strict=True)
         ]
 
@@ -264,7 +252,7 @@ class IndependentReductions:
         while totals[0].lanes:
             half = totals[0].lanes // 2
             if not half:
-                return [extract(v, 0) for v in totals]
+                return [cg.extract(v, 0) for v in totals]
             low = [_lanes(v, 0, half) for v in totals]
             totals = self.join(low, [_lanes(v, half, half) for v in totals])
         return totals
@@ -283,16 +271,16 @@ class IndependentReductions:
 def _lanes(value: Value, first: int, count: int) -> Value:
     """Extract a range of lanes; one lane as a scalar."""
     if count == 1:
-        return extract(value, first)
-    return shuffle(value, value, range(first, first + count))
+        return cg.extract(value, first)
+    return cg.shuffle(value, value, range(first, first + count))
 
 
 def select_active(scope: LoopScope, made: Accumulators, before: Accumulators) -> Accumulators:
     """Select the new accumulators in active lanes, the old ones in the others."""
     if scope.count is None or not scope.lanes:
         return made
-    guard = mask(scope.lanes, scope.count)
-    return [select(guard, a, b) for a, b in zip(made, before, strict=True)]
+    guard = cg.mask(scope.lanes, scope.count)
+    return [cg.select(guard, a, b) for a, b in zip(made, before, strict=True)]
 
 
 def _match_one(fold: Reduction, number: int) -> _One | None:
@@ -363,29 +351,29 @@ class ArgReduction:
     def start(self, scope: LoopScope, lanes: int, offset: int = 0) -> Accumulators:
         """Implement `VectorReduction.start`."""
         values, places = self.types
-        worst = constant(self.selection.worst(), vector_of(lanes, values))
-        return [worst, constant(offset, vector_of(lanes, places))]
+        worst = cg.constant(self.selection.worst(), cg.vector_of(lanes, values))
+        return [worst, cg.constant(offset, cg.vector_of(lanes, places))]
 
     def step(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
         """Implement `VectorReduction.step`."""
-        found = self.selection.widened(splat(scope.value(self.fold.operands[self.selection.value]), scope.lanes))
-        place = splat(cast_index(index(scope.at(self.loop)), self.types[1]), scope.lanes)
+        found = self.selection.widened(cg.splat(scope.value(self.fold.operands[self.selection.value]), scope.lanes))
+        place = cg.splat(cg.cast_index(cg.index(scope.at(self.loop)), self.types[1]), scope.lanes)
         take = self.selection.better(found, totals[0])
-        made = [select(take, found, totals[0]), select(take, place, totals[1])]
+        made = [cg.select(take, found, totals[0]), cg.select(take, place, totals[1])]
         return select_active(scope, made, totals)
 
     def join(self, a: Accumulators, b: Accumulators) -> Accumulators:
         """Implement `VectorReduction.join`."""
         earlier = b[1].lt(a[1])
         take = self.selection.better(b[0], a[0]) | (self.selection.equal(b[0], a[0]) & earlier)
-        return [select(take, b[0], a[0]), select(take, b[1], a[1])]
+        return [cg.select(take, b[0], a[0]), cg.select(take, b[1], a[1])]
 
     def across(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
         """Implement `VectorReduction.across`."""
         lanes = totals[0].lanes
         if not lanes:
             return totals
-        totals = [totals[0], totals[1] + counted_from(constant(0, self.types[1]), lanes)]
+        totals = [totals[0], totals[1] + counted_from(cg.constant(0, self.types[1]), lanes)]
         while lanes > 1:
             lanes //= 2
             totals = self.join([_lanes(v, 0, lanes) for v in totals], [_lanes(v, lanes, lanes) for v in totals])
@@ -432,7 +420,7 @@ class SequentialReduction:
 
     def start(self, scope: LoopScope, lanes: int, offset: int = 0) -> Accumulators:
         """Implement `VectorReduction.start`."""
-        return [splat(v, lanes) for v in initial_values_of(self.fold, scope)]
+        return [cg.splat(v, lanes) for v in initial_values_of(self.fold, scope)]
 
     def step(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
         """Implement `VectorReduction.step`."""

@@ -13,25 +13,8 @@ from math import isnan
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    bits_of,
-    cast_index,
-    constant,
-    index,
-    is_float,
-    known,
-    load,
-    load_lanes,
-    outside_constant,
-    replay,
-    shuffle,
-    splat,
-    store,
-    store_lanes,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Scalar, Store, terminator_of
 from stablexla.targets.codegen.machine import CpuTarget
@@ -92,8 +75,8 @@ def lanes_for(nest: LoopNest, target: CpuTarget) -> int:
 
 def widest_lanes(nest: LoopNest, target: CpuTarget) -> int:
     """Return the lanes of a register of the widest type computed with."""
-    bits = [bits_of(node.element) for node in nest.loads] + [bits_of(place.element) for place in nest.stores]
-    bits += [bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
+    bits = [cg.bits_of(node.element) for node in nest.loads] + [cg.bits_of(place.element) for place in nest.stores]
+    bits += [cg.bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
     return max(2, target.vector_bits // max(bits))
 
 
@@ -102,7 +85,7 @@ def _is_rounds(nest: LoopNest) -> bool:
     if any(node.strides[-1] for node in nest.loads):
         return False
     types = (t for node in nest.maps for t in _computed_types(node.block))
-    return sum(not is_float(t) and bits_of(t) == 32 for t in types) >= ROUNDS
+    return sum(not cg.is_float(t) and cg.bits_of(t) == 32 for t in types) >= ROUNDS
 
 
 def _computed_types(block: ir.Block) -> Iterable[ir.Type]:
@@ -148,7 +131,7 @@ class VectorBody:
         if wanted is None:
             wanted = list(terminator_of(self._block).operands)
         for value, known_value in given.items():
-            self._values[value] = splat(known_value, self.lanes)
+            self._values[value] = cg.splat(known_value, self.lanes)
         needed = self._needed(wanted)
         for view in self._block.operations:
             if view.operation in needed:
@@ -180,22 +163,22 @@ class VectorBody:
         narrow = self._values.get(operation.operands[0]) if len(operation.operands) else None
         if isinstance(narrow, _Counter) and self._convert(operation, narrow):
             return
-        made = replay(operation, [self._get(v) for v in operation.operands], self.lanes)
+        made = cg.replay(operation, [self._get(v) for v in operation.operands], self.lanes)
         self._values.update(zip(results, made, strict=True))
 
     def _index(self, dimension: int) -> Value | _Counter:
-        position = splat(self._position(dimension), self.lanes)
+        position = cg.splat(self._position(dimension), self.lanes)
         return _Counter(position) if isinstance(position.element, ir.IntegerType) else position
 
     def _convert(self, operation: ir.Operation, counter: _Counter) -> bool:
         """Emit a conversion of a counter; return False if the operation is none."""
         result = operation.results[0]
         if operation.name == "arith.index_cast":
-            width = bits_of(result.type)
+            width = cg.bits_of(result.type)
             self._values[result] = counter if width > 32 else _resized(counter.value, result.type)
             return True
         if operation.name in ("arith.sitofp", "arith.uitofp"):
-            made = arith.sitofp(vector_of(self.lanes, result.type), counter.value.ssa)
+            made = arith.sitofp(cg.vector_of(self.lanes, result.type), counter.value.ssa)
             self._values[result] = Value(made)
             return True
         return False
@@ -203,27 +186,27 @@ class VectorBody:
     def _get(self, value: ir.Value) -> Value:
         found = self._values.get(value)
         if isinstance(found, _Counter):
-            wide = value.type if bits_of(value.type) == 64 else ir.IntegerType.get_signless(64)
+            wide = value.type if cg.bits_of(value.type) == 64 else ir.IntegerType.get_signless(64)
             if isinstance(wide, ir.IndexType):
-                return cast_index(found.value, vector_of(self.lanes, wide))
+                return cg.cast_index(found.value, cg.vector_of(self.lanes, wide))
             return _resized(found.value, wide)
         if found is None:
-            found = self._values[value] = splat(self._outside(value), self.lanes)
+            found = self._values[value] = cg.splat(self._outside(value), self.lanes)
         return found
 
     def _outside(self, value: ir.Value) -> Value:
         if isinstance(value.owner, ir.Block):
             return self._argument(value.arg_number)
-        return outside_constant(value)
+        return cg.outside_constant(value)
 
     def _constant(self, operation: ir.Operation) -> Value:
-        return splat(constant_of(operation.attributes["value"], operation.results[0].type), self.lanes)
+        return cg.splat(constant_of(operation.attributes["value"], operation.results[0].type), self.lanes)
 
 
 def _resized(value: Value, element: ir.Type) -> Value:
     """Resize a signed integer."""
-    have, want = bits_of(value.type), bits_of(element)
-    type_ = vector_of(value.lanes, element)
+    have, want = cg.bits_of(value.type), cg.bits_of(element)
+    type_ = cg.vector_of(value.lanes, element)
     if have == want:
         return value
     return Value(arith.extsi(type_, value.ssa) if want > have else arith.trunci(type_, value.ssa))
@@ -232,9 +215,9 @@ def _resized(value: Value, element: ir.Type) -> Value:
 def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
     """Return a scalar constant, by its attribute."""
     if isinstance(attribute, ir.FloatAttr) and not isnan(attribute.value):
-        return constant(attribute.value, type_)
+        return cg.constant(attribute.value, type_)
     if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr):
-        return constant(int(attribute.value), type_)
+        return cg.constant(int(attribute.value), type_)
     return Value(arith.ConstantOp(type_, attribute).result)
 
 
@@ -314,7 +297,7 @@ class LoopScope:
             if not node.deps & varying:
                 value = self.value(ref)
                 if lanes and not value.lanes:
-                    self._splats[node, number, lanes] = splat(value, lanes)
+                    self._splats[node, number, lanes] = cg.splat(value, lanes)
             elif isinstance(node, Load):
                 self.address(node)
             elif isinstance(node, Map) and not isinstance(node, Reduction) and not self._knows(node):
@@ -358,14 +341,14 @@ class LoopScope:
         for dim, position in reversed(inner):
             stride = place.strides[dim] if dim < len(place.strides) else 0
             if stride:
-                total = total + index(position) * stride
+                total = total + cg.index(position) * stride
         return total
 
     def _first(self, place: Load | Store) -> Value:
         """Return the index of the element in the first iteration of all loops."""
         if isinstance(place, Store):
-            return index(0)
-        total = index(place.offset)
+            return cg.index(0)
+        total = cg.index(place.offset)
         for number, stride in place.moves:
             total = total + self.argument(number) * stride
         return total
@@ -374,23 +357,23 @@ class LoopScope:
         """Store a result's element, or those of all lanes."""
         buffer, at = Value(self.arguments.results[place.result]), self.address(place)
         if self.lane is None or not self.lanes or self.lane not in place.domain:
-            store(value, buffer, at)
+            cg.store(value, buffer, at)
             return
         assert place.strides[self.lane] == 1, "results are written along their last dimension"
-        value = splat(value, self.lanes)
+        value = cg.splat(value, self.lanes)
         if self.count is not None:
-            store_lanes(value, buffer, at, self.count)
+            cg.store_lanes(value, buffer, at, self.count)
         else:
-            store(value, buffer, at, nontemporal)
+            cg.store(value, buffer, at, nontemporal)
 
     def _load(self, node: Load) -> Value:
         buffer, at = Value(self.arguments.inputs[node.buffer]), self.address(node)
         stride = node.strides[self.lane] if self.lane is not None and self.lanes else 0
         if not stride:
-            return load(buffer, at)
+            return cg.load(buffer, at)
         count = self.lanes if self.count is None else self.count
         if stride == 1:
-            return load_lanes(buffer, at, self.lanes, count, _filler(node.element))
+            return cg.load_lanes(buffer, at, self.lanes, count, _filler(node.element))
         if stride == -1:
             return _load_backwards(buffer, at, self.lanes, count)
         if stride == 2 and count == self.lanes:
@@ -433,10 +416,10 @@ class LoopScope:
     def _position(self, dim: int | None, lanes: int) -> Value:
         i32 = ir.IntegerType.get_signless(32)
         if dim is None:
-            return constant(0, i32)
-        position = index(self.at(dim))
-        number = known(position)
-        first = constant(number, i32) if number is not None else cast_index(position, i32)
+            return cg.constant(0, i32)
+        position = cg.index(self.at(dim))
+        number = cg.known(position)
+        first = cg.constant(number, i32) if number is not None else cg.cast_index(position, i32)
         if not lanes or dim != self.lane:
             return first
         return counted_from(first, lanes)
@@ -444,9 +427,9 @@ class LoopScope:
 
 def counted_from(first: Value, lanes: int) -> Value:
     """Return the vector first, first + 1, ..."""
-    type_ = vector_of(lanes, first.type)
+    type_ = cg.vector_of(lanes, first.type)
     numbers = ir.DenseElementsAttr.get([ir.IntegerAttr.get(first.type, i) for i in range(lanes)], type_)
-    return splat(first, lanes) + Value(arith.ConstantOp(type_, numbers).result)
+    return cg.splat(first, lanes) + Value(arith.ConstantOp(type_, numbers).result)
 
 
 def _filler(element: ir.Type) -> int:
@@ -456,18 +439,18 @@ def _filler(element: ir.Type) -> int:
 
 def _load_backwards(buffer: Value, at: Value, lanes: int, count: int) -> Value:
     """Load with stride -1: lane i is the element i places before `at`."""
-    forward = load_lanes(buffer, at - (count - 1), lanes, count)
-    return shuffle(forward, forward, [max(0, count - 1 - i) for i in range(lanes)])
+    forward = cg.load_lanes(buffer, at - (count - 1), lanes, count)
+    return cg.shuffle(forward, forward, [max(0, count - 1 - i) for i in range(lanes)])
 
 
 def _load_every_second(buffer: Value, at: Value, lanes: int) -> Value:
     """Load with stride 2: two loads that together end at the last element wanted, shuffled to their even places."""
-    low, high = load(buffer, at, lanes), load(buffer, at + (lanes - 1), lanes)
-    return shuffle(low, high, [2 * i if 2 * i < lanes else 2 * i + 1 for i in range(lanes)])
+    low, high = cg.load(buffer, at, lanes), cg.load(buffer, at + (lanes - 1), lanes)
+    return cg.shuffle(low, high, [2 * i if 2 * i < lanes else 2 * i + 1 for i in range(lanes)])
 
 
 def _gather(buffer: Value, at: Value, stride: int, lanes: int, count: int) -> Value:
     """Gather with any stride, by one load for each lane; lanes past `count` repeat the first."""
-    parts = [load(buffer, at + i * stride) for i in range(count)]
+    parts = [cg.load(buffer, at + i * stride) for i in range(count)]
     parts += parts[:1] * (lanes - count)
-    return Value(vector.from_elements(vector_of(lanes, buffer.element), [p.ssa for p in parts]))
+    return Value(vector.from_elements(cg.vector_of(lanes, buffer.element), [p.ssa for p in parts]))

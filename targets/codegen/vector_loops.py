@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from stablexla.targets.codegen.emission import Value, branch, index, known, loop, minimum, split_index
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
 
 # The body at one place: (first index, number of active lanes or None for all, accumulators) -> accumulators.
@@ -54,7 +55,7 @@ def vector_loop(
     if part is None:
         return _rest(extent, main, width, step, sets)
     count = len(sets[0])
-    end = branch(part.last, [v.type for v in flat(sets)])
+    end = cg.branch(part.last, [v.type for v in flat(sets)])
     with end.then:
         end.yields(*flat(_rest(extent, main, width, step, sets)))
     with end.otherwise:
@@ -63,7 +64,7 @@ def vector_loop(
 
 
 def _whole(main: int, width: int, step: Step, sets: list[Totals], part: LoopPart | None) -> list[Totals]:
-    lo, hi = (index(0), index(main)) if part is None else (part.start, minimum(part.stop, main))
+    lo, hi = (cg.index(0), cg.index(main)) if part is None else (part.start, cg.minimum(part.stop, main))
 
     def body(at: Value, sets: list[Totals]) -> list[Totals]:
         return [list(step(at + u * width, None, totals)) for u, totals in enumerate(sets)]
@@ -80,9 +81,9 @@ def carried_loop(
     def cut(values: Sequence[Value]) -> list[Totals]:
         return [list(values[v * size : (v + 1) * size]) for v in range(len(sets))]
 
-    if known(lo) is not None and known(lo) == known(hi):
+    if cg.known(lo) is not None and cg.known(lo) == cg.known(hi):
         return sets
-    with loop(lo, hi, step, flat(sets)) as turn:
+    with cg.loop(lo, hi, step, flat(sets)) as turn:
         turn.yields(*flat(body(turn.iv, cut(turn.args))))
     return cut(turn.results)
 
@@ -91,7 +92,7 @@ def _rest(extent: int, main: int, width: int, step: Step, sets: list[Totals]) ->
     sets = list(sets)
     for u, at in enumerate(range(main, extent, width)):
         count = extent - at
-        sets[u] = list(step(index(at), count if count < width else None, sets[u]))
+        sets[u] = list(step(cg.index(at), count if count < width else None, sets[u]))
     return sets
 
 
@@ -141,6 +142,6 @@ class WorkItems:
 
     def split(self, item: Value) -> tuple[dict[int, Value], Value]:
         """Return the induction variables of a work item, and its block."""
-        *places, block = split_index(item, [*self.extents, self.blocks])
+        *places, block = cg.split_index(item, [*self.extents, self.blocks])
         at: dict[int, Value] = dict(zip(self.dims, places, strict=True))
         return at, block

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import Value, bits_of
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 
 
 def as_parts(buffer: ir.Value) -> Value:
@@ -21,9 +22,9 @@ def as_words(buffer: ir.Value) -> Value:
     Integers of 128 bits would be assumed to be aligned to 16 bytes.
     """
     type_ = ir.MemRefType(buffer.type)
-    if not isinstance(type_.element_type, ir.ComplexType) or bits_of(type_.element_type) > 64:
+    if not isinstance(type_.element_type, ir.ComplexType) or cg.bits_of(type_.element_type) > 64:
         return Value(buffer)
-    return Value(_seen_as(buffer, type_.shape[0], ir.IntegerType.get_signless(bits_of(type_.element_type))))
+    return Value(_seen_as(buffer, type_.shape[0], ir.IntegerType.get_signless(cg.bits_of(type_.element_type))))
 
 
 def _seen_as(buffer: ir.Value, size: int, element: ir.Type) -> ir.Value:

@@ -11,7 +11,8 @@ from typing import Any
 import mlir.ir as ir
 from mlir.dialects import func, memref
 
-from stablexla.targets.codegen.emission import Index, Value, emitting, index
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.llvm.no_unroll import mark_no_unroll
@@ -51,9 +52,9 @@ class SharedFunctions:
             if rolled:
                 mark_no_unroll(made)
             arguments = [Value(argument) for argument in made.add_entry_block().arguments]
-            with emitting(made, self._target):
+            with cg.emitting(made, self._target):
                 write(arguments[: len(buffers)], arguments[len(buffers) :])
-        func.CallOp([], name, [*(self._opened(b) for b in buffers), *(index(n).ssa for n in numbers)])
+        func.CallOp([], name, [*(self._opened(b) for b in buffers), *(cg.index(n).ssa for n in numbers)])
 
     def _find(self, name: str) -> Any:
         """Return the function of a name in the module, or None."""

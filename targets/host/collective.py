@@ -13,16 +13,8 @@ from mlir.dialects import arith, func, memref
 from stablexla.lowering.rules.devices.devices import COLLECTIVE, DEVICE
 from stablexla.lowering.support.kernels import CONFIG, copied_constant
 from stablexla.lowering.support.operations import captured, remap
-from stablexla.targets.codegen.emission import (
-    Value,
-    bits_of,
-    can_clone,
-    clone_body,
-    emitting,
-    load,
-    loop,
-    store,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.scope import body_cost
@@ -102,22 +94,22 @@ def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
         made = func.FuncOp(f"{kernel.name}_combine", type_, visibility="private")
         made.attributes["no_inline"] = ir.UnitAttr.get()
         a, b, out, lo, hi = map(Value, made.add_entry_block().arguments)
-    with emitting(made, target):
+    with cg.emitting(made, target):
         at = lo
-        if not isinstance(element, ir.ComplexType) and can_clone(block):
+        if not isinstance(element, ir.ComplexType) and cg.can_clone(block):
             lanes = _lanes(block, target)
             unroll = unroll_factor(body_cost(block), 4)
             for step in sorted({lanes * unroll, lanes}, reverse=True):
                 end = at + (hi - at) // step * step
-                with loop(at, end, step) as turn:
+                with cg.loop(at, end, step) as turn:
                     places = [turn.iv + u * lanes for u in range(step // lanes)]
-                    pairs = [(load(b, p, lanes), load(a, p, lanes)) for p in places]
+                    pairs = [(cg.load(b, p, lanes), cg.load(a, p, lanes)) for p in places]
                     for place, pair in zip(places, pairs, strict=True):
-                        (value,) = clone_body(block, pair, lanes)
-                        store(value, out, place)
+                        (value,) = cg.clone_body(block, pair, lanes)
+                        cg.store(value, out, place)
                 at = end
-        with loop(at, hi) as turn:
-            store(_folded(block, load(b, turn.iv), load(a, turn.iv)), out, turn.iv)
+        with cg.loop(at, hi) as turn:
+            cg.store(_folded(block, cg.load(b, turn.iv), cg.load(a, turn.iv)), out, turn.iv)
     return made
 
 
@@ -130,7 +122,7 @@ def _most_elements(kernel: Kernel) -> int:
 def _lanes(block: ir.Block, target: CpuTarget) -> int:
     """Return the vector width of the widest type computed with."""
     types = [v.type for op in block.operations if op.operation.name != "arith.constant" for v in op.operation.results]
-    return max(2, target.vector_bits // max(bits_of(t) for t in (*types, block.arguments[0].type)))
+    return max(2, target.vector_bits // max(cg.bits_of(t) for t in (*types, block.arguments[0].type)))
 
 
 def _folded(block: ir.Block, next_: Value, so_far: Value) -> Value:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import mlir.ir as ir
 from mlir.dialects import arith, func, llvm, memref
 
-from stablexla.targets.codegen.emission import Value, alloca, constant, index, store
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.host.lapack import PREFIX
@@ -46,33 +47,33 @@ def single_threaded_blas(kernel: Kernel, wanted: bool) -> Iterator[None]:
 def address_at(buffer: Value, place: Value | int = 0) -> ir.Value:
     """Return the address of an element."""
     start = memref.extract_aligned_pointer_as_index(buffer.ssa)
-    address = Value(start) + index(place) * element_bytes(buffer.element)
+    address = Value(start) + cg.index(place) * element_bytes(buffer.element)
     return llvm.inttoptr(pointer_type(), arith.index_cast(ir.IntegerType.get_signless(64), address.ssa))
 
 
 def address_of(value: Value) -> ir.Value:
     """Spill a value to the stack and return its address."""
-    buffer = alloca(1, value.type)
-    store(value, buffer, 0)
+    buffer = cg.alloca(1, value.type)
+    cg.store(value, buffer, 0)
     return address_at(buffer)
 
 
 def address_of_number(n: int) -> ir.Value:
     """Return the address of an integer constant."""
-    return address_of(constant(n, ir.IntegerType.get_signless(32)))
+    return address_of(cg.constant(n, ir.IntegerType.get_signless(32)))
 
 
 def address_of_character(letter: str) -> ir.Value:
     """Return the address of a character constant."""
-    return address_of(constant(ord(letter), ir.IntegerType.get_signless(8)))
+    return address_of(cg.constant(ord(letter), ir.IntegerType.get_signless(8)))
 
 
 def address_of_one(element: ir.Type) -> ir.Value:
     """Return the address of the number 1, real or complex."""
     part = element.element_type if isinstance(element, ir.ComplexType) else element
-    parts = alloca(2, part)
-    store(constant(1.0, part), parts, 0)
-    store(constant(0.0, part), parts, 1)
+    parts = cg.alloca(2, part)
+    cg.store(cg.constant(1.0, part), parts, 0)
+    cg.store(cg.constant(0.0, part), parts, 1)
     return address_at(parts)
 
 

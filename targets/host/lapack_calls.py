@@ -16,7 +16,8 @@ from mlir.dialects import memref
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.rules.calls.lapack import LAPACK
 from stablexla.lowering.rules.calls.lapack_routines import ROUTINES, Array, arrays
-from stablexla.targets.codegen.emission import Value, branch, constant, emitting, load, loop, select, store, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.vector_loops import grain_of
@@ -47,7 +48,7 @@ def emit_lapack(kernel: Kernel, target: CpuTarget) -> Emitted:
     """Emit calls of a routine for the matrices [lo, hi)."""
     call = _Call(kernel)
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         call.write(arguments)
     grain = grain_of(CALL_NS + call.routine.cost(call.sizes) / RATE, call.batch)
     return Emitted(call.batch, grain, updates=call.updates)
@@ -100,7 +101,7 @@ class _Call:
         large = self.routine.cost(self.sizes) >= WORTH_THREADS
         with single_threaded_blas(self.kernel, self.batch > 1 or not large), self._memory():
             addresses = [self._address(token) for token in self.tokens]
-            with loop(Value(arguments.lo), Value(arguments.hi)) as item, self._if_finite(item.iv):
+            with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item, self._if_finite(item.iv):
                 for name, buffer in self.copies.items():
                     self._copy(name, buffer, item.iv)
                 routine.call([address(item.iv) for address in addresses])
@@ -173,28 +174,28 @@ class _Call:
             yield
             return
         buffer, elements = self.given[self.routine.checks_finite]
-        true = constant(1, ir.IntegerType.get_signless(1))
-        with loop(0, elements, 1, [true]) as turn:
+        true = cg.constant(1, ir.IntegerType.get_signless(1))
+        with cg.loop(0, elements, 1, [true]) as turn:
             fine = turn.args[0]
-            for part in _parts(load(buffer, item * elements + turn.iv)):
+            for part in _parts(cg.load(buffer, item * elements + turn.iv)):
                 fine = fine & (part - part).eq(0.0)
             turn.yields(fine)
-        sides = branch(turn.results[0])
+        sides = cg.branch(turn.results[0])
         with sides.then:
             yield
         with sides.otherwise:
-            store(constant(NOT_FINITE, ir.IntegerType.get_signless(32)), self.buffers["info"][0], item)
+            cg.store(cg.constant(NOT_FINITE, ir.IntegerType.get_signless(32)), self.buffers["info"][0], item)
 
     def _copy(self, name: str, copy: Value, item: Value) -> None:
         buffer, elements = self.given[name]
-        with loop(0, elements) as turn:
-            store(load(buffer, item * elements + turn.iv), copy, turn.iv)
+        with cg.loop(0, elements) as turn:
+            cg.store(cg.load(buffer, item * elements + turn.iv), copy, turn.iv)
 
     def _unpack(self, item: Value) -> None:
         """Unpack real columns into complex eigenvectors, where the routine reports success."""
         if not self.packed:
             return
-        with when(load(self.buffers["info"][0], item).eq(0)):
+        with cg.when(cg.load(self.buffers["info"][0], item).eq(0)):
             for name, packed in self.packed.items():
                 self._unpack_columns(name, packed, item)
 
@@ -202,17 +203,17 @@ class _Call:
         n = self.sizes["n"]
         values, _ = self.buffers[self.routine.packed[name]]
         target, elements = self.buffers[name]
-        false = constant(0, ir.IntegerType.get_signless(1))
-        with loop(0, n, 1, [false]) as columns:
+        false = cg.constant(0, ir.IntegerType.get_signless(1))
+        with cg.loop(0, n, 1, [false]) as columns:
             is_second, j = columns.args[0], columns.iv
-            imaginary = load(values, item * n + j)
+            imaginary = cg.load(values, item * n + j)
             is_real = imaginary.eq(0.0) | imaginary.ne(imaginary)
             is_first = (is_real | is_second) ^ 1
-            first, second = select(is_second, j - 1, j), select(is_first, j + 1, j)
-            with loop(0, n) as rows:
-                x, y = load(packed, first * n + rows.iv), load(packed, second * n + rows.iv)
-                y = select(is_real, constant(0.0, y.type), select(is_second, -y, y))
-                store(_complex(x, y, target.element), target, item * elements + j * n + rows.iv)
+            first, second = cg.select(is_second, j - 1, j), cg.select(is_first, j + 1, j)
+            with cg.loop(0, n) as rows:
+                x, y = cg.load(packed, first * n + rows.iv), cg.load(packed, second * n + rows.iv)
+                y = cg.select(is_real, cg.constant(0.0, y.type), cg.select(is_second, -y, y))
+                cg.store(_complex(x, y, target.element), target, item * elements + j * n + rows.iv)
             columns.yields(is_first)
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import Value, bits_of, is_float, vector_of
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.loop_nest import Reduction, terminator_of
 
 # The cases of a comparison between a new value and the best one so far.
@@ -57,26 +58,28 @@ class ArgSelection:
 
     def worst(self) -> float:
         """Return the identity: a value that none is worse than."""
-        if is_float(self.type):
+        if cg.is_float(self.type):
             return float("-inf") if self.largest else float("inf")
-        bits = bits_of(self.type)
+        bits = cg.bits_of(self.type)
         if self.unsigned:
             return 0 if self.largest else -1
         return -(1 << (bits - 1)) if self.largest else (1 << (bits - 1)) - 1
 
     def widened(self, value: Value) -> Value:
         """Extend a value from its storage type to the type that it is compared in."""
-        return value if self.type == self.stored else Value(arith.extf(vector_of(value.lanes, self.type), value.ssa))
+        return value if self.type == self.stored else Value(arith.extf(cg.vector_of(value.lanes, self.type), value.ssa))
 
     def narrowed(self, value: Value) -> Value:
         """Truncate to the storage type: the inverse of `widened`."""
         return (
-            value if self.type == self.stored else Value(arith.truncf(vector_of(value.lanes, self.stored), value.ssa))
+            value
+            if self.type == self.stored
+            else Value(arith.truncf(cg.vector_of(value.lanes, self.stored), value.ssa))
         )
 
     def better(self, new: Value, best: Value) -> Value:
         """Return whether `new` replaces an earlier `best`."""
-        if is_float(self.type):
+        if cg.is_float(self.type):
             order = "UGT" if self.largest else "ULT"
             return _cmpf(order, new, best) & _cmpf("ORD", best, best)
         sign = "u" if self.unsigned else "s"
@@ -84,7 +87,7 @@ class ArgSelection:
 
     def equal(self, a: Value, b: Value) -> Value:
         """Return whether neither is better."""
-        if not is_float(self.type):
+        if not cg.is_float(self.type):
             return _cmpi("eq", a, b)
         return _cmpf("OEQ", a, b) | (_cmpf("UNO", a, a) & _cmpf("UNO", b, b))
 

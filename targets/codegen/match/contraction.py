@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import mlir.ir as ir
 
 from stablexla.lowering.math import EXPANSIONS
-from stablexla.targets.codegen.emission import can_clone
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Kernel
 
 # Operations that an elementary function expands to, roughly.
@@ -268,7 +268,7 @@ def _match_epilogue_op(
     same_shape = all(list(result.type.shape) == list(shape) for result in op.results)
     in_order = all(m == ir.AffineMap.get_identity(len(shape)) for m in maps[-outputs:])
     write_only = not any(True for argument in arguments[-outputs:] for _ in argument.uses)
-    if not (same_shape and in_order and write_only and can_clone(block, indices=True)):
+    if not (same_shape and in_order and write_only and cg.can_clone(block, indices=True)):
         return None
     inputs = []
     for value, map_ in zip(op.operands, maps[:-outputs], strict=False):

@@ -12,29 +12,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    bits_of,
-    branch,
-    clone_body,
-    constant,
-    index,
-    iota_vector,
-    known,
-    lanes_of,
-    load,
-    load_lanes,
-    loop,
-    outside_constant,
-    replay,
-    select,
-    splat,
-    split_index,
-    store_lanes,
-    vector_of,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, ContractionOperand, EpilogueInput
 
@@ -81,7 +60,7 @@ ResultSpan = tuple[ResultRow, Index, Index]
 def accumulator_type(contraction: Contraction) -> ir.Type:
     """Return the accumulator type: narrow integers are summed in 32 bits, which changes no low bit."""
     sum_type = contraction.sum_type
-    narrow = isinstance(sum_type, ir.IntegerType) and bits_of(sum_type) < 32
+    narrow = isinstance(sum_type, ir.IntegerType) and cg.bits_of(sum_type) < 32
     return ir.IntegerType.get_signless(32) if narrow else sum_type
 
 
@@ -94,11 +73,11 @@ def load_converted(
     count: Index | None = None,
 ) -> Value:
     """Load elements of an operand as accumulator type; with a `count`, so many of `lanes`, the others are 0."""
-    value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
+    value = cg.load(buffer, at, lanes) if count is None else cg.load_lanes(buffer, at, lanes, count)
     for operation in conversion:
-        (value,) = replay(operation, [value], lanes)
+        (value,) = cg.replay(operation, [value], lanes)
     if value.element != compute:
-        value = Value(arith.extsi(vector_of(lanes, compute), value.ssa))
+        value = Value(arith.extsi(cg.vector_of(lanes, compute), value.ssa))
     return value
 
 
@@ -110,8 +89,8 @@ class ContractionScene:
         self.inputs = [Value(v) for v in arguments.inputs]
         self.results = [Value(v) for v in arguments.results]
         self.compute = accumulator_type(contraction)
-        self.lanes = lanes_of(self.compute)
-        self.zero = constant(0, vector_of(self.lanes, self.compute))
+        self.lanes = cg.lanes_of(self.compute)
+        self.zero = cg.constant(0, cg.vector_of(self.lanes, self.compute))
         self._by_value: dict[ir.Value, Value] = dict(zip(contraction.kernel.inputs, self.inputs, strict=True))
         self._partial = partial
         self.vectors = stores_vectors(contraction)
@@ -121,7 +100,7 @@ class ContractionScene:
     def frame(self, batch: Index) -> BatchFrame:
         """Emit the offsets of product number `batch`."""
         axes = self.contraction.batch
-        coordinates: list[Index] = list(split_index(batch, [axis.extent for axis in axes]))
+        coordinates: list[Index] = list(cg.split_index(batch, [axis.extent for axis in axes]))
         a, b, c = (
             _sum(x * getattr(axis, side) for x, axis in zip(coordinates, axes, strict=True)) for side in ("a", "b", "c")
         )
@@ -147,22 +126,22 @@ class ContractionScene:
         for i in (i for op in c.epilogue for i in op.inputs if i.kind == "array"):
             along_batch = (_address(axis, i, x) for axis, x in zip(c.batch, frame.coordinates, strict=True))
             inputs[i] = _sum(along_batch) + _address(c.m, i, number)
-        return ResultRow(frame, number, index(number) * c.m.c + frame.c, inputs)
+        return ResultRow(frame, number, cg.index(number) * c.m.c + frame.c, inputs)
 
     def write(self, value: Value, row: ResultRow, column: Index, count: Index) -> None:
         """Apply the epilogue to sums of row `row` from column `column` on and store `count` lanes to the results."""
         lanes = value.lanes
         if value.element != self.contraction.sum_type:
-            value = Value(arith.trunci(vector_of(lanes, self.contraction.sum_type), value.ssa))
+            value = Value(arith.trunci(cg.vector_of(lanes, self.contraction.sum_type), value.ssa))
         made = {self.contraction.dot: value}
         for op in self.contraction.epilogue:
             given = [self._epilogue_value(i, made, row, column, lanes, count) for i in op.inputs]
-            given += [splat(constant(0, r.type.element_type), lanes) for r in op.operation.results]  # never read
-            out = clone_body(op.body, given, lanes, lambda d: self._coordinate(d, row, column, lanes))
+            given += [cg.splat(cg.constant(0, r.type.element_type), lanes) for r in op.operation.results]  # never read
+            out = cg.clone_body(op.body, given, lanes, lambda d: self._coordinate(d, row, column, lanes))
             made.update(zip(op.operation.results, out, strict=True))
-        at = row.c + index(column) * self.contraction.n.c
+        at = row.c + cg.index(column) * self.contraction.n.c
         for buffer, result in zip(self.results, self.contraction.kernel.results, strict=True):
-            store_lanes(made[result], buffer, at, count)
+            cg.store_lanes(made[result], buffer, at, count)
 
     def _epilogue_value(
         self, i: EpilogueInput, made: dict[ir.Value, Value], row: ResultRow, column: Index, lanes: int, count: Index
@@ -171,15 +150,15 @@ class ContractionScene:
             return made[i.value]
         if i.kind == "scalar":
             return self._scalar(i.value)
-        at = index(row.inputs[i]) + _address(self.contraction.n, i, column)
+        at = cg.index(row.inputs[i]) + _address(self.contraction.n, i, column)
         if lanes and _stride(self.contraction.n, i) == 1:
-            return load_lanes(self._by_value[i.value], at, lanes, count)
-        return load(self._by_value[i.value], at)
+            return cg.load_lanes(self._by_value[i.value], at, lanes, count)
+        return cg.load(self._by_value[i.value], at)
 
     def _scalar(self, value: ir.Value) -> Value:
         if value in self._by_value:
             return self._by_value[value]
-        return outside_constant(value)
+        return cg.outside_constant(value)
 
     def _coordinate(self, dimension: int, row: ResultRow, column: Index, lanes: int) -> Value:
         """Emit the value of `linalg.index dimension` for the lanes of a store."""
@@ -190,9 +169,9 @@ class ContractionScene:
             if dimension not in places:
                 continue
             if axis is c.n and lanes:
-                return splat(index(position), lanes) + iota_vector(lanes)
-            return split_index(position, [extent for _, extent in axis.dims])[places.index(dimension)]
-        return index(0)
+                return cg.splat(cg.index(position), lanes) + cg.iota_vector(lanes)
+            return cg.split_index(position, [extent for _, extent in axis.dims])[places.index(dimension)]
+        return cg.index(0)
 
     # Tiles.
 
@@ -200,7 +179,7 @@ class ContractionScene:
         """Add the partial sums of earlier blocks of k, if any."""
         if sums.first is None:
             return value
-        choice = branch(sums.first, [value.type])
+        choice = cg.branch(sums.first, [value.type])
         with choice.then:
             choice.yields(value)
         with choice.otherwise:
@@ -209,13 +188,13 @@ class ContractionScene:
 
     def load_partial(self, row: ResultRow, column: Index, lanes: int, count: Index, offset: Index = 0) -> Value:
         """Load the partial sums of earlier blocks of k."""
-        at = row.c + index(column) * self.contraction.n.c + offset
+        at = row.c + cg.index(column) * self.contraction.n.c + offset
         buffer = self.sums_buffer()
-        return load_lanes(buffer, at, lanes, count)
+        return cg.load_lanes(buffer, at, lanes, count)
 
     def store_partial(self, value: Value, row: ResultRow, column: Index, count: Index, offset: Index = 0) -> None:
         """Store partial sums for later blocks of k."""
-        store_lanes(value, self.sums_buffer(), row.c + index(column) * self.contraction.n.c + offset, count)
+        cg.store_lanes(value, self.sums_buffer(), row.c + cg.index(column) * self.contraction.n.c + offset, count)
 
     def sums_buffer(self) -> Value:
         """Return the buffer of partial sums."""
@@ -239,21 +218,21 @@ class ContractionScene:
         columns known only at run time.
         """
         lanes = self.lanes if self.vectors else 1
-        columns = index(size[1])
-        number = known(columns)
+        columns = cg.index(size[1])
+        number = cg.known(columns)
         if self.vectors and number is not None and number % (2 * lanes) == 0 and self._is_deep:
             lanes *= 2
         rest = (self.contraction.n.extent if number is None else number) % lanes
         whole = columns - columns % lanes
-        with loop(0, size[0]) as r:
+        with cg.loop(0, size[0]) as r:
             row = self.row(frame, r.iv + at[0])
             start = r.iv * width + base
-            with loop(0, whole, lanes) as j:
-                value = load(buffer, start + j.iv, lanes if self.vectors else 0)
+            with cg.loop(0, whole, lanes) as j:
+                value = cg.load(buffer, start + j.iv, lanes if self.vectors else 0)
                 self._write_or_keep(value, row, j.iv + at[1], lanes, sums)
             if rest:
-                with nullcontext() if number is not None else when(whole.lt(columns)):
-                    value = load_lanes(buffer, start + whole, self.lanes, rest)
+                with nullcontext() if number is not None else cg.when(whole.lt(columns)):
+                    value = cg.load_lanes(buffer, start + whole, self.lanes, rest)
                     self._write_or_keep(value, row, whole + at[1], rest, sums)
 
     def write_rows(
@@ -275,19 +254,19 @@ class ContractionScene:
 
         def write(row: ResultRow, start: Value, columns: int) -> None:
             offsets = range(0, columns, lanes)
-            places: list[ResultSpan] = [(row, index(at[1]) + o, min(lanes, columns - o)) for o in offsets]
-            values = [load(buffer, start + o, lanes) for o in offsets]
+            places: list[ResultSpan] = [(row, cg.index(at[1]) + o, min(lanes, columns - o)) for o in offsets]
+            values = [cg.load(buffer, start + o, lanes) for o in offsets]
             if sums.first is not None:
                 before = [self.load_partial(row, c, lanes, count, sums.offset) for row, c, count in places]
-                values = [select(sums.first, v, v + b) for v, b in zip(values, before, strict=True)]
+                values = [cg.select(sums.first, v, v + b) for v, b in zip(values, before, strict=True)]
             self.write_all(values, places, sums)
 
-        with loop(0, size[0]) as r:
+        with cg.loop(0, size[0]) as r:
             row, start = self.row(frame, r.iv + at[0]), r.iv * width
             if not rest:
                 write(row, start, width)
                 return
-            whole = branch(index(size[1]).ge(width))
+            whole = cg.branch(cg.index(size[1]).ge(width))
             with whole.then:
                 write(row, start, width)
             with whole.otherwise:
@@ -301,7 +280,7 @@ class ContractionScene:
         """
         types = [result.type for result in self.contraction.kernel.results]
         types += [i.value.type for op in self.contraction.epilogue for i in op.inputs if i.kind == "array"]
-        return self.contraction.epilogue_size >= 16 and all(bits_of(t) == 16 for t in types)
+        return self.contraction.epilogue_size >= 16 and all(cg.bits_of(t) == 16 for t in types)
 
     def _write_or_keep(self, value: Value, row: ResultRow, column: Value, count: Index, sums: SumState) -> None:
         value = self.add_partial(value, row, column, count, sums)
@@ -327,7 +306,7 @@ class ContractionScene:
         if sums.kept or sums.last is None or self.keeping_is_writing:
             (keep if sums.kept else write)()
             return
-        end = branch(sums.last)
+        end = cg.branch(sums.last)
         with end.then:
             write()
         with end.otherwise:
@@ -360,13 +339,13 @@ def _stride(axis: ContractionAxis, i: EpilogueInput) -> int | None:
 def _address(axis: ContractionAxis, i: EpilogueInput, position: Index) -> Value:
     stride = _stride(axis, i)
     if stride is not None:
-        return index(position) * stride
-    places = split_index(position, [extent for _, extent in axis.dims])
+        return cg.index(position) * stride
+    places = cg.split_index(position, [extent for _, extent in axis.dims])
     return _sum(x * i.strides[d] for x, (d, _) in zip(places, axis.dims, strict=True))
 
 
 def _sum(terms: Iterable[Index]) -> Value:
-    total = index(0)
+    total = cg.index(0)
     for term in terms:
         total = total + term
     return total

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stablexla.targets.codegen.emission import Index, Value, index, loop, minimum, select
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 
 BLOCK = 32
 """Iterations of a block, and blocks of a block."""
@@ -50,17 +51,17 @@ def blocked_reduction(
 
     def of_level(level: int, lo: Value, hi: Value, rest: Values) -> tuple[Values, Values]:
         span = step * block * several ** (level - 1) if level else step
-        with loop(lo, hi, span, [*starts, *rest]) as outer:
+        with cg.loop(lo, hi, span, [*starts, *rest]) as outer:
             totals, others = outer.args[:count], outer.args[count:]
             if level:
-                own, others = of_level(level - 1, outer.iv, minimum(outer.iv + span, hi), others)
+                own, others = of_level(level - 1, outer.iv, cg.minimum(outer.iv + span, hi), others)
                 outer.yields(*join(totals, own), *others)
             else:
                 made, more = turn(outer.iv, totals, others)
                 outer.yields(*made, *more)
         return outer.results[:count], outer.results[count:]
 
-    return of_level(block_levels(turns, block, several), index(lo), index(hi), rest or [])
+    return of_level(block_levels(turns, block, several), cg.index(lo), cg.index(hi), rest or [])
 
 
 def blocked_scan(
@@ -85,22 +86,22 @@ def blocked_scan(
         """Combine both; b where a does not exist, and `alone` in the first iteration, which has no prefix yet."""
         made = join(a, b)
         if exists is not None:
-            made = [select(exists, x, y) for x, y in zip(made, b, strict=True)]
-        return [select(first, x, y) for x, y in zip(alone, made, strict=True)]
+            made = [cg.select(exists, x, y) for x, y in zip(made, b, strict=True)]
+        return [cg.select(first, x, y) for x, y in zip(alone, made, strict=True)]
 
     def of_level(level: int, lo: Value, hi: Value, before: Values, exists: Value | None) -> Values:
         span = step * BLOCK**level
-        with loop(lo, hi, span, before) as outer:
+        with cg.loop(lo, hi, span, before) as outer:
             first = outer.iv.eq(lo)
             here = after(first, before, exists, before, outer.args)
             if level:
                 there = None if exists is None else exists | outer.iv.gt(lo)
-                own = of_level(level - 1, outer.iv, minimum(outer.iv + span, hi), here, there)
+                own = of_level(level - 1, outer.iv, cg.minimum(outer.iv + span, hi), here, there)
             else:
                 own = turn(outer.iv, here)
             outer.yields(*after(first, own, None, outer.args, own))
         return outer.results
 
-    start, end = index(lo), index(hi)
+    start, end = cg.index(lo), cg.index(hi)
     own = of_level(block_levels(turns), start, end, before, exists)
     return after(end.le(start), before, exists, before, own)

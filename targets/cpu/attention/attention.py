@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stablexla.targets.codegen.emission import Index, Value, bits_of, emitting, index, loop, minimum, split_index, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.attention import Attention, matched_attention
@@ -47,7 +48,7 @@ class AttentionPlan:
 
 def plan_attention(attention: Attention, target: CpuTarget) -> AttentionPlan:
     """Plan the tiling: scores of a query block take 3/8 of L2, beside the packed operands of one batch."""
-    size = bits_of(attention.element) // 8
+    size = cg.bits_of(attention.element) // 8
     lanes = max(2, target.vector_bits // 8 // size)
     queries, batches = attention.extent(attention.queries), attention.extent(attention.batch)
     many = target.num_vector_registers >= 32
@@ -72,7 +73,7 @@ def plan_attention(attention: Attention, target: CpuTarget) -> AttentionPlan:
 def workspace_fits(attention: Attention, target: CpuTarget) -> bool:
     """Whether an item's workspace is within MOST_BYTES."""
     plan = plan_attention(attention, target)
-    size = bits_of(attention.element) // 8
+    size = cg.bits_of(attention.element) // 8
     lanes = max(2, target.vector_bits // 8 // size)
     return AttentionWorkspace.of(attention, plan.tile, plan.rows, lanes, plan.few).size * size <= MOST_BYTES
 
@@ -88,13 +89,13 @@ def emit_attention(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
     plan = plan_attention(attention, target)
-    lanes = max(2, target.vector_bits // bits_of(attention.element))
+    lanes = max(2, target.vector_bits // cg.bits_of(attention.element))
     space = AttentionWorkspace.of(attention, plan.tile, plan.rows, lanes, plan.few)
     scratch = ((str(attention.element), plan.items * space.size),)
     function, arguments = kernel.declare(scratch)
-    with emitting(function, target):
+    with cg.emitting(function, target):
         unit = _Unit(attention, plan, space, arguments, target)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
             unit.item(item.iv)
     work = attention.extent(attention.rows.chain.rows) * attention.keys * (attention.depth + attention.width + 16)
     grain = max(1, min(plan.items, math.ceil(plan.items * WORTHWHILE / max(1, work))))
@@ -133,25 +134,25 @@ class _Unit:
         a, plan = self.attention, self.plan
         queries, batches = a.extent(a.queries), a.extent(a.batch)
         blocks = math.ceil(queries / plan.rows)
-        units, base = batches * blocks, index(item) * self.space.size
-        first = index(item) * units // plan.items
-        last = (index(item) + 1) * units // plan.items
-        with loop(first, last) as unit:
-            batch, block = split_index(unit.iv, [batches, blocks])
+        units, base = batches * blocks, cg.index(item) * self.space.size
+        first = cg.index(item) * units // plan.items
+        last = (cg.index(item) + 1) * units // plan.items
+        with cg.loop(first, last) as unit:
+            batch, block = cg.split_index(unit.iv, [batches, blocks])
             places = dict(
-                zip(a.batch, split_index(batch, [a.rows.chain.nest.extents[d] for d in a.batch]), strict=True)
+                zip(a.batch, cg.split_index(batch, [a.rows.chain.nest.extents[d] for d in a.batch]), strict=True)
             )
             start = block * plan.rows
-            rows = minimum(index(queries) - start, plan.rows) if queries % plan.rows else index(plan.rows)
+            rows = cg.minimum(cg.index(queries) - start, plan.rows) if queries % plan.rows else cg.index(plan.rows)
             place = QueryBlock(self.buffer, base, places, start, rows)
             if not plan.few:
                 if blocks > 1:
-                    with when(block.eq(0) | unit.iv.eq(first)):
+                    with cg.when(block.eq(0) | unit.iv.eq(first)):
                         self._pack(place)
                 else:
                     self._pack(place)
             self.scores.write(place)
-            with loop(0, rows) as row:
+            with cg.loop(0, rows) as row:
                 self._row(place, row.iv)
             self.sums.write(place)
 

@@ -10,28 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    clone_body,
-    constant,
-    extract,
-    fma,
-    index,
-    insert,
-    load,
-    load_lanes,
-    loop,
-    minimum,
-    replay,
-    splat,
-    split_index,
-    store,
-    store_lanes,
-    transpose_registers,
-    vector_of,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
@@ -88,7 +68,7 @@ class QueryBlock:
 
     def of_batch(self, strides: Sequence[int]) -> Value:
         """Emit the batch's offset in an array."""
-        total = index(0)
+        total = cg.index(0)
         for d, position in self.batch.items():
             total = total + position * strides[d]
         return total
@@ -96,12 +76,12 @@ class QueryBlock:
     def query(self, attention: Attention, number: Value) -> dict[int, Value]:
         """Emit the indices of the query loops for query `number`."""
         loops = attention.queries
-        places = split_index(number, [attention.rows.chain.nest.extents[d] for d in loops])
+        places = cg.split_index(number, [attention.rows.chain.nest.extents[d] for d in loops])
         return dict(zip(loops, places, strict=True))
 
     def of_query(self, attention: Attention, strides: Sequence[int], number: Value) -> Value:
         """Emit a query's offset in an array from its batch."""
-        total = index(0)
+        total = cg.index(0)
         for d, position in self.query(attention, number).items():
             total = total + position * strides[d]
         return total
@@ -116,16 +96,16 @@ class _Product:
         self.attention, self.tile, self.space = attention, tile, space
         self.arguments = arguments
         self.lanes = space.lanes
-        self.zero = constant(0, vector_of(space.lanes, attention.element))
+        self.zero = cg.constant(0, cg.vector_of(space.lanes, attention.element))
 
     def reader(self, factor: AttentionOperand) -> Callable[..., Value]:
         """Return (address, lanes, count) -> loaded elements of an operand, converted."""
         buffer = Value(self.arguments.inputs[factor.operand.number])
 
         def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
-            value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
+            value = cg.load(buffer, at, lanes) if count is None else cg.load_lanes(buffer, at, lanes, count)
             for operation in factor.operand.conversion:
-                (value,) = replay(operation, [value], lanes)
+                (value,) = cg.replay(operation, [value], lanes)
             return value
 
         return read
@@ -140,8 +120,8 @@ class _Product:
             place.of_batch(factor.strides),
             across[0],
             along[0],
-            index(across[1]),
-            index(along[1]),
+            cg.index(across[1]),
+            cg.index(along[1]),
         )
         pack_panels(PackedPanels(self.space.width, along[1], self.lanes), source, place.buffer, place.base + to)
 
@@ -150,13 +130,13 @@ class _Product:
     ) -> list[Value]:
         """Emit the micro-kernel: accumulate a(k, row) * b(k, vector) over `depth` steps, by outer products."""
         unroll = unroll_factor(depth)
-        with loop(0, depth, unroll, [self.zero] * (rows * vectors)) as k:
+        with cg.loop(0, depth, unroll, [self.zero] * (rows * vectors)) as k:
             sums = k.args
             for step in range(unroll):
                 at = k.iv + step
                 right = [b(at, v) for v in range(vectors)]
-                left = [splat(a(at, r), self.lanes) for r in range(rows)]
-                sums = [fma(left[r], right[v], sums[r * vectors + v]) for r in range(rows) for v in range(vectors)]
+                left = [cg.splat(a(at, r), self.lanes) for r in range(rows)]
+                sums = [cg.fma(left[r], right[v], sums[r * vectors + v]) for r in range(rows) for v in range(vectors)]
             k.yields(*sums)
         return k.results
 
@@ -182,8 +162,8 @@ class ScoreProduct(_Product):
     def _rows(self, place: QueryBlock, first: Value) -> list[Value]:
         """Emit addresses of a tile's queries, clamped to the last query."""
         a = self.attention
-        base, last = place.of_batch(a.q.strides), index(a.extent(a.queries) - 1)
-        numbers = [minimum(place.start + first + r, last) for r in range(self.tile.rows)]
+        base, last = place.of_batch(a.q.strides), cg.index(a.extent(a.queries) - 1)
+        numbers = [cg.minimum(place.start + first + r, last) for r in range(self.tile.rows)]
         return [base + place.of_query(a, a.q.strides, number) for number in numbers]
 
     def _write_tiles(self, place: QueryBlock) -> None:
@@ -192,26 +172,26 @@ class ScoreProduct(_Product):
         panels = PackedPanels(space.width, a.depth, self.lanes)
         tiles = (place.rows + (tile.rows - 1)) // tile.rows
         read = self.reader(a.q)
-        with loop(0, math.ceil(a.keys / space.width)) as panel:
+        with cg.loop(0, math.ceil(a.keys / space.width)) as panel:
             packed = place.base + panel.iv * panels.stride + space.keys
-            with loop(0, tiles) as i:
+            with cg.loop(0, tiles) as i:
                 lines = self._rows(place, i.iv * tile.rows)
                 sums = self.multiply(
                     a.depth,
                     tile.rows,
                     tile.vectors,
                     lambda k, r: read(lines[r] + k * a.q.inner),
-                    lambda k, v: load(place.buffer, packed + k * space.width + v * self.lanes, self.lanes),
+                    lambda k, v: cg.load(place.buffer, packed + k * space.width + v * self.lanes, self.lanes),
                 )
                 to = place.base + i.iv * (tile.rows * space.stride) + panel.iv * space.width + space.scores
                 for r in range(tile.rows):
                     for v in range(tile.vectors):
-                        store(sums[r * tile.vectors + v], place.buffer, to + (r * space.stride + v * self.lanes))
+                        cg.store(sums[r * tile.vectors + v], place.buffer, to + (r * space.stride + v * self.lanes))
 
     def _write_dots(self, place: QueryBlock) -> None:
         """Emit dot products with unpacked keys along features: a key for each lane, then horizontal reductions."""
         a, lanes = self.attention, self.lanes
-        queries, keys = self._rows(place, index(0)), place.of_batch(a.k.strides)
+        queries, keys = self._rows(place, cg.index(0)), place.of_batch(a.k.strides)
         read_q, read_k = self.reader(a.q), self.reader(a.k)
         whole = a.depth // lanes * lanes
 
@@ -220,25 +200,25 @@ class ScoreProduct(_Product):
             for r in range(self.tile.rows):
                 sums = [self.zero] * lanes
                 if whole:
-                    with loop(0, whole, lanes, sums) as k:
+                    with cg.loop(0, whole, lanes, sums) as k:
                         left = self._along(read_q, queries[r], k.iv, None)
                         right = [read_k(line + k.iv, lanes) for line in lines]
-                        k.yields(*(fma(left, x, s) for x, s in zip(right, k.args, strict=True)))
+                        k.yields(*(cg.fma(left, x, s) for x, s in zip(right, k.args, strict=True)))
                     sums = k.results
                 if rest := a.depth - whole:
-                    left = self._along(read_q, queries[r], index(whole), rest)
+                    left = self._along(read_q, queries[r], cg.index(whole), rest)
                     sums = [
-                        fma(left, read_k(line + whole, lanes, rest), s) for line, s in zip(lines, sums, strict=True)
+                        cg.fma(left, read_k(line + whole, lanes, rest), s) for line, s in zip(lines, sums, strict=True)
                     ]
-                columns = transpose_registers(sums)
+                columns = cg.transpose_registers(sums)
                 while len(columns) > 1:
                     columns = [x + y for x, y in zip(columns[::2], columns[1::2], strict=True)]
-                store(columns[0], place.buffer, place.base + first + (self.space.scores + r * self.space.stride))
+                cg.store(columns[0], place.buffer, place.base + first + (self.space.scores + r * self.space.stride))
 
-        with loop(0, a.keys // lanes * lanes, lanes) as j:
+        with cg.loop(0, a.keys // lanes * lanes, lanes) as j:
             dots(j.iv, lanes)
         if a.keys % lanes:
-            dots(index(a.keys // lanes * lanes), a.keys % lanes)
+            dots(cg.index(a.keys // lanes * lanes), a.keys % lanes)
 
     def _along(self, read: Callable[..., Value], line: Value, k: Value, count: int | None) -> Value:
         """Load a vector of a query's features, from k on."""
@@ -248,13 +228,13 @@ class ScoreProduct(_Product):
         value = self.zero
         buffer = [read(line + (k + i) * stride) for i in range(count or self.lanes)]
         for i, element in enumerate(buffer):
-            value = insert(element, value, i)
+            value = cg.insert(element, value, i)
         return value
 
     def _write_columns(self, place: QueryBlock) -> None:
         """Emit scores of unpacked keys that are not contiguous along features, vectorized over keys."""
         a, lanes, rows = self.attention, self.lanes, self.tile.rows
-        queries, keys = self._rows(place, index(0)), place.of_batch(a.k.strides)
+        queries, keys = self._rows(place, cg.index(0)), place.of_batch(a.k.strides)
         read_q, read_k = self.reader(a.q), self.reader(a.k)
         step = a.k.strides[-1]
 
@@ -264,7 +244,7 @@ class ScoreProduct(_Product):
                 return read_k(at, lanes, count)
             value = self.zero
             for i in range(count or lanes):
-                value = insert(read_k(at + i * step), value, i)
+                value = cg.insert(read_k(at + i * step), value, i)
             return value
 
         def column(j: Value, count: int | None) -> None:
@@ -272,12 +252,12 @@ class ScoreProduct(_Product):
                 a.depth, rows, 1, lambda k, r: read_q(queries[r] + k * a.q.inner), lambda k, v: right(k, j, count)
             )
             for r, value in enumerate(sums):
-                store(value, place.buffer, place.base + j + (self.space.scores + r * self.space.stride))
+                cg.store(value, place.buffer, place.base + j + (self.space.scores + r * self.space.stride))
 
-        with loop(0, a.keys // lanes * lanes, lanes) as j:
+        with cg.loop(0, a.keys // lanes * lanes, lanes) as j:
             column(j.iv, None)
         if a.keys % lanes:
-            column(index(a.keys // lanes * lanes), a.keys % lanes)
+            column(cg.index(a.keys // lanes * lanes), a.keys % lanes)
 
 
 class ValueProduct(_Product):
@@ -299,18 +279,18 @@ class ValueProduct(_Product):
         a, width = self.attention, self.space.width
         whole = a.width // width
         if self.space.packed:
-            with loop(0, (place.rows + (self.tile.rows - 1)) // self.tile.rows) as i:
+            with cg.loop(0, (place.rows + (self.tile.rows - 1)) // self.tile.rows) as i:
                 if whole:
-                    with loop(0, whole) as panel:
+                    with cg.loop(0, whole) as panel:
                         self._tile(place, i.iv, panel.iv, width)
                 if a.width % width:
-                    self._tile(place, i.iv, index(whole), a.width % width)
+                    self._tile(place, i.iv, cg.index(whole), a.width % width)
             return
         if whole:
-            with loop(0, whole) as panel:
-                self._tile(place, index(0), panel.iv, width)
+            with cg.loop(0, whole) as panel:
+                self._tile(place, cg.index(0), panel.iv, width)
         if a.width % width:
-            self._tile(place, index(0), index(whole), a.width % width)
+            self._tile(place, cg.index(0), cg.index(whole), a.width % width)
 
     def _tile(self, place: QueryBlock, number: Value, panel: Value, columns: int) -> None:
         a, space, rows = self.attention, self.space, self.tile.rows
@@ -320,7 +300,7 @@ class ValueProduct(_Product):
             a.keys,
             rows,
             vectors,
-            lambda k, r: load(place.buffer, weights + k + r * space.stride),
+            lambda k, r: cg.load(place.buffer, weights + k + r * space.stride),
             self._values(place, panel, columns),
         )
         for r in range(rows):
@@ -329,7 +309,7 @@ class ValueProduct(_Product):
             if not space.packed:
                 self._write_row(place, row, panel, columns, line)
                 continue
-            with when(row.lt(place.rows)):
+            with cg.when(row.lt(place.rows)):
                 self._write_row(place, row, panel, columns, line)
 
     def _values(self, place: QueryBlock, panel: Value, columns: int) -> Callable[[Value, int], Value]:
@@ -337,7 +317,7 @@ class ValueProduct(_Product):
         a, space, lanes = self.attention, self.space, self.lanes
         if space.packed:
             packed = place.base + panel * PackedPanels(space.width, a.keys, lanes).stride + space.values
-            return lambda k, v: load(place.buffer, packed + k * space.width + v * lanes, lanes)
+            return lambda k, v: cg.load(place.buffer, packed + k * space.width + v * lanes, lanes)
         read = self.reader(a.v)
         start = place.of_batch(a.v.strides) + panel * (space.width * a.v.inner)
 
@@ -347,7 +327,7 @@ class ValueProduct(_Product):
                 return read(at + v * lanes, lanes, count)
             made = self.zero
             for i in range(count):
-                made = insert(read(at + (v * lanes + i) * a.v.inner), made, i)
+                made = cg.insert(read(at + (v * lanes + i) * a.v.inner), made, i)
             return made
 
         return value
@@ -358,16 +338,16 @@ class ValueProduct(_Product):
         to = to + panel * (space.width * a.out_inner)
         factor = None
         if a.rows.total is not None:
-            total = load(place.buffer, place.base + row + space.totals)
-            factor = splat(constant(1.0, a.element) / total, lanes)
+            total = cg.load(place.buffer, place.base + row + space.totals)
+            factor = cg.splat(cg.constant(1.0, a.element) / total, lanes)
         for v, value in enumerate(sums):
             made = value if factor is None else value * factor
             for body in a.after:
-                unread = splat(constant(0, body.arguments[1].type), lanes)
-                (made,) = clone_body(body, [made, unread], lanes)
+                unread = cg.splat(cg.constant(0, body.arguments[1].type), lanes)
+                (made,) = cg.clone_body(body, [made, unread], lanes)
             count = min(lanes, columns - v * lanes)
             if a.out_inner == 1:
-                store_lanes(made, self.result, to + v * lanes, count)
+                cg.store_lanes(made, self.result, to + v * lanes, count)
                 continue
             for i in range(count):
-                store(extract(made, i), self.result, to + (v * lanes + i) * a.out_inner)
+                cg.store(cg.extract(made, i), self.result, to + (v * lanes + i) * a.out_inner)

@@ -13,17 +13,8 @@ from typing import Protocol
 import mlir.ir as ir
 from mlir.dialects import memref
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    constant,
-    index,
-    load,
-    loop,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.cpu.contraction.dot_instructions import MultiplyAdd, broadcast_group, load_group
 
 ROWS = 16
@@ -52,7 +43,7 @@ def accumulate_tiles(
     tiles: MatrixTiles, groups: Index, a: Callable[[int, Index], TileRows], b: Callable[[int, Index], TileRows]
 ) -> list[Value]:
     """Emit the K loop over `groups`, a multiple of 16, for `BLOCK` rows and columns; `a` and `b` locate tiles."""
-    with loop(0, groups, LANES, tiles.zeros()) as k:
+    with cg.loop(0, groups, LANES, tiles.zeros()) as k:
         k.yields(*tiles.step([a(0, k.iv), a(1, k.iv)], [b(0, k.iv), b(1, k.iv)], k.args))
     return k.results
 
@@ -88,15 +79,15 @@ class _Amx:
 
     def _load(self, lines: TileRows) -> Value:
         buffer, at, stride = lines
-        zero = index(0)
+        zero = cg.index(0)
         view = _view(buffer, at, stride, LANES * self._product.group)
         return _operation("amx.tile_load", [view, zero, zero], self._unit, _segments(1, 2, 0))
 
     def store(self, sums: Sequence[Value], to: Value) -> None:
-        zero = index(0)
+        zero = cg.index(0)
         for number, value in enumerate(sums):
             i, j = divmod(number, 2)
-            view = _view(to, index((i * BLOCK + j) * LANES), BLOCK, LANES)
+            view = _view(to, cg.index((i * BLOCK + j) * LANES), BLOCK, LANES)
             _operation("amx.tile_store", [view, zero, zero, value], None, _segments(1, 2, 1, 0))
 
 
@@ -136,12 +127,12 @@ class _Vectors:
 
     def __init__(self, product: MultiplyAdd, sums: ir.Type) -> None:
         self._product = product
-        self._sums = alloca(BLOCK * BLOCK, sums)
+        self._sums = cg.alloca(BLOCK * BLOCK, sums)
         self._lanes = 4
 
     def zeros(self) -> list[Value]:
-        with loop(0, BLOCK * BLOCK, self._lanes) as i:
-            store(constant(0, vector_of(self._lanes, self._sums.element)), self._sums, i.iv)
+        with cg.loop(0, BLOCK * BLOCK, self._lanes) as i:
+            cg.store(cg.constant(0, cg.vector_of(self._lanes, self._sums.element)), self._sums, i.iv)
         return []
 
     def step(self, a: Sequence[TileRows], b: Sequence[TileRows], sums: Sequence[Value]) -> list[Value]:
@@ -152,14 +143,14 @@ class _Vectors:
 
     def _multiply(self, a: TileRows, b: TileRows, base: int) -> None:
         group, lanes = self._product.group, self._lanes
-        with loop(0, ROWS) as row, loop(0, LANES, lanes) as column:
+        with cg.loop(0, ROWS) as row, cg.loop(0, LANES, lanes) as column:
             place = row.iv * BLOCK + column.iv + base
-            with loop(0, LANES, 1, [load(self._sums, place, lanes)]) as g:
+            with cg.loop(0, LANES, 1, [cg.load(self._sums, place, lanes)]) as g:
                 units = load_group(self._product, a[0], row.iv * a[2] + a[1] + g.iv * group)
-                columns = load(b[0], g.iv * b[2] + b[1] + column.iv * group, lanes * group)
+                columns = cg.load(b[0], g.iv * b[2] + b[1] + column.iv * group, lanes * group)
                 g.yields(self._product.multiply_add(broadcast_group(units, lanes), columns, g.args[0]))
-            store(g.results[0], self._sums, place)
+            cg.store(g.results[0], self._sums, place)
 
     def store(self, sums: Sequence[Value], to: Value) -> None:
-        with loop(0, BLOCK * BLOCK, self._lanes) as i:
-            store(load(self._sums, i.iv, self._lanes), to, i.iv)
+        with cg.loop(0, BLOCK * BLOCK, self._lanes) as i:
+            cg.store(cg.load(self._sums, i.iv, self._lanes), to, i.iv)

@@ -12,20 +12,8 @@ from dataclasses import dataclass, replace
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    bitcast,
-    bits_of,
-    constant,
-    fma,
-    is_float,
-    load,
-    replay,
-    shuffle,
-    splat,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
 
@@ -56,7 +44,7 @@ class MultiplyAdd:
     @property
     def group(self) -> int:
         """Units in a lane."""
-        return LANE_BITS // bits_of(self.unit_type)
+        return LANE_BITS // cg.bits_of(self.unit_type)
 
     @property
     def is_tiles(self) -> bool:
@@ -82,7 +70,7 @@ def choose_multiply_add(c: Contraction, target: CpuTarget) -> MultiplyAdd | None
     total = str(c.sum_type)
     if c.a.element == c.b.element and _is_only_widened(c.a) and _is_only_widened(c.b) and total == "f32":
         return _choose_floats(str(c.a.element), target)
-    if is_float(c.sum_type) or bits_of(c.sum_type) > LANE_BITS:
+    if cg.is_float(c.sum_type) or cg.bits_of(c.sum_type) > LANE_BITS:
         return None
     a, b = (_range_of(x, c.sum_type) for x in (c.a, c.b))
     if a is None or b is None:
@@ -100,7 +88,7 @@ def vector_multiply_add(product: MultiplyAdd, c: Contraction, target: CpuTarget)
 
 def load_group(product: MultiplyAdd, buffer: Value, at: Index) -> Value:
     """Load a lane's units; a scalar where a lane holds one."""
-    return load(buffer, at, product.group if product.group > 1 else 0)
+    return cg.load(buffer, at, product.group if product.group > 1 else 0)
 
 
 # --- floats -------------------------------------------------------------------------------------------------
@@ -122,7 +110,7 @@ def _choose_floats(element: str, target: CpuTarget) -> MultiplyAdd | None:
 
 def f32_multiply_add(c: Contraction) -> MultiplyAdd | None:
     """Return a product on f32 to which narrower floats are converted once, when packed; None for other contractions."""
-    narrow = all(is_float(x.element) and bits_of(x.element) < LANE_BITS for x in (c.a, c.b))
+    narrow = all(cg.is_float(x.element) and cg.bits_of(x.element) < LANE_BITS for x in (c.a, c.b))
     if not narrow or str(c.sum_type) != "f32":
         return None
     return MultiplyAdd("floats", "f32", _replaying(c.a), _replaying(c.b))
@@ -131,14 +119,14 @@ def f32_multiply_add(c: Contraction) -> MultiplyAdd | None:
 def _replaying(operand: ContractionOperand) -> Widen:
     def widen(value: Value) -> Value:
         for operation in operand.conversion:
-            (value,) = replay(operation, [value], value.lanes)
+            (value,) = cg.replay(operation, [value], value.lanes)
         return value
 
     return widen
 
 
 def _bits(value: Value) -> Value:
-    return bitcast(value, ir.IntegerType.get_signless(16)) if is_float(value.type) else value
+    return cg.bitcast(value, ir.IntegerType.get_signless(16)) if cg.is_float(value.type) else value
 
 
 def _as_it_is(value: Value) -> Value:
@@ -160,16 +148,16 @@ def _range_of(operand: ContractionOperand, total: ir.Type) -> _Range | None:
     """Find the value range behind a chain of truncations that may end in one extension."""
     if not isinstance(operand.element, ir.IntegerType):
         return None
-    bits, signed = bits_of(operand.element), True
+    bits, signed = cg.bits_of(operand.element), True
     for number, op in enumerate(operand.conversion):
         if op.name == "arith.trunci":
-            bits = min(bits, bits_of(op.results[0].type))
+            bits = min(bits, cg.bits_of(op.results[0].type))
         elif op.name in ("arith.extsi", "arith.extui") and number == len(operand.conversion) - 1:
             signed = op.name == "arith.extsi"
         else:
             return None
     # Sums no wider than the operands keep low bits only, which the sign does not change.
-    return _Range(bits, signed or bits_of(total) <= bits)
+    return _Range(bits, signed or cg.bits_of(total) <= bits)
 
 
 def _choose_pairs(a: _Range, b: _Range, target: CpuTarget) -> MultiplyAdd | None:
@@ -184,12 +172,12 @@ def _to_pairs(r: _Range) -> Widen:
 
     def widen(value: Value) -> Value:
         i16 = ir.IntegerType.get_signless(16)
-        stored = bits_of(value.type)
+        stored = cg.bits_of(value.type)
         if r.bits in (8, 16) and stored == r.bits:
             if r.bits == 16:
                 return value
-            return Value((arith.extsi if r.signed else arith.extui)(vector_of(value.lanes, i16), value.ssa))
-        wide = value if stored == 16 else Value(arith.extui(vector_of(value.lanes, i16), value.ssa))
+            return Value((arith.extsi if r.signed else arith.extui)(cg.vector_of(value.lanes, i16), value.ssa))
+        wide = value if stored == 16 else Value(arith.extui(cg.vector_of(value.lanes, i16), value.ssa))
         if not r.signed:
             return wide & ((1 << r.bits) - 1)
         return (wide << (16 - r.bits)) >> (16 - r.bits)
@@ -257,7 +245,7 @@ def _quarters(value: Value, signed: bool) -> list[Value]:
     tops = [lanes << shift if shift else lanes for shift in (24, 16, 8, 0)]
     if signed:
         return [top >> 24 for top in tops]
-    by = constant(24, lanes.type)
+    by = cg.constant(24, lanes.type)
     return [Value(arith.shrui(top.ssa, by.ssa)) for top in tops]
 
 
@@ -265,20 +253,20 @@ def _bf16(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
     """Emit `vdpbf16ps`."""
     if emulated:
         for x, y in zip(_bf16_halves(a), _bf16_halves(b), strict=True):
-            sums = fma(x, y, sums)
+            sums = cg.fma(x, y, sums)
         return sums
-    x, y = (bitcast(v, ir.BF16Type.get()) for v in (a, b))
+    x, y = (cg.bitcast(v, ir.BF16Type.get()) for v in (a, b))
     return intrinsic(f"llvm.x86.avx512bf16.dpbf16ps.{sums.lanes * LANE_BITS}", sums.type, sums, x, y)
 
 
 def _bf16_halves(value: Value) -> list[Value]:
     lanes, f32 = _as_lanes(value), ir.F32Type.get()
-    return [bitcast(lanes << 16, f32), bitcast(lanes & -65536, f32)]
+    return [cg.bitcast(lanes << 16, f32), cg.bitcast(lanes & -65536, f32)]
 
 
 def _as_lanes(value: Value) -> Value:
-    count = value.lanes * bits_of(value.type) // LANE_BITS
-    return Value(vector.bitcast(vector_of(count, ir.IntegerType.get_signless(LANE_BITS)), value.ssa))
+    count = value.lanes * cg.bits_of(value.type) // LANE_BITS
+    return Value(vector.bitcast(cg.vector_of(count, ir.IntegerType.get_signless(LANE_BITS)), value.ssa))
 
 
 def _sum_of(xs: list[Value], ys: list[Value], sums: Value) -> Value:
@@ -305,14 +293,14 @@ def _tile_of_f16(a: Value, b: Value, sums: Value, _: bool) -> Value:
     """Emulate a lane of `tdpfp16ps`."""
     for parity in range(2):
         every = range(parity, a.lanes, 2)
-        halves = [bitcast(shuffle(v, v, list(every)), ir.F16Type.get()) for v in (a, b)]
+        halves = [cg.bitcast(cg.shuffle(v, v, list(every)), ir.F16Type.get()) for v in (a, b)]
         x, y = (Value(arith.extf(sums.type, half.ssa)) for half in halves)
-        sums = fma(x, y, sums)
+        sums = cg.fma(x, y, sums)
     return sums
 
 
 _MULTIPLY_ADD: dict[str, Callable[[Value, Value, Value, bool], Value]] = {
-    "floats": lambda a, b, sums, _: fma(a, b, sums),
+    "floats": lambda a, b, sums, _: cg.fma(a, b, sums),
     "pairs": _pairs,
     "bytes": _bytes,
     "bf16": _bf16,
@@ -335,11 +323,11 @@ def interleave_lanes(rows: list[Value]) -> Value:
     rows = [_bits(row) for row in rows]  # LLVM would convert narrow floats in order to shuffle them
     halves = [interleave_lanes(rows[0::2]), interleave_lanes(rows[1::2])]
     count = halves[0].lanes
-    return shuffle(halves[0], halves[1], [i for x in range(count) for i in (x, x + count)])
+    return cg.shuffle(halves[0], halves[1], [i for x in range(count) for i in (x, x + count)])
 
 
 def broadcast_group(units: Value, lanes: int) -> Value:
     """Broadcast a lane's units to every lane."""
     if not units.lanes:
-        return splat(units, lanes)
-    return shuffle(units, units, list(range(units.lanes)) * lanes)
+        return cg.splat(units, lanes)
+    return cg.shuffle(units, units, list(range(units.lanes)) * lanes)

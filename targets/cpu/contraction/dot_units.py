@@ -7,20 +7,8 @@ from __future__ import annotations
 
 import math
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    constant,
-    emitting,
-    index,
-    load,
-    loop,
-    minimum,
-    split_index,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
@@ -79,14 +67,14 @@ def emit_dot_units(kernel: Kernel, contraction: Contraction, target: CpuTarget) 
     scratch = shape.scratch()
     if shape.shared:
         function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
-        with emitting(function, target):
+        with cg.emitting(function, target):
             _pack_all(shape, ContractionScene(contraction, arguments), arguments)
     function, arguments = kernel.declare(scratch)
-    with emitting(function, target):
+    with cg.emitting(function, target):
         block = _Block(shape, shape.scene(arguments), arguments)
         order = [contraction.batches, shape.column_blocks, shape.row_blocks]
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            block.item(*split_index(item.iv, order))
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            block.item(*cg.split_index(item.iv, order))
     items = math.prod(order)
     phases = [(kernel.impl_name, items, max(1, contraction_grain(contraction, items)))]
     if shape.shared:
@@ -189,10 +177,10 @@ class _Shape:
     def k_block(self, number: Index) -> tuple[Value, Value]:
         """Emit the first step of block `number` of k, and its number of steps."""
         c, block = self.contraction, self.depth * self.product.group
-        first = index(number) * block
+        first = cg.index(number) * block
         if c.k.extent % block == 0:
-            return first, index(block)
-        return first, minimum(index(c.k.extent) - first, block) if self.k_blocks > 1 else index(c.k.extent)
+            return first, cg.index(block)
+        return first, cg.minimum(cg.index(c.k.extent) - first, block) if self.k_blocks > 1 else cg.index(c.k.extent)
 
     def groups(self, steps: Value) -> Value:
         """Emit the groups of so many steps, padded to whole iterations."""
@@ -221,10 +209,10 @@ def _pack_all(shape: _Shape, scene: ContractionScene, arguments: KernelArguments
     c = shape.contraction
     extents = [*(axis.extent for axis in shape.rhs_batch), shape.k_blocks, shape.pack_groups]
     sums = Value(arguments.scratch[1]) if shape.corrections else None
-    with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        *batch, number, group = split_index(item.iv, extents)
+    with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        *batch, number, group = cg.split_index(item.iv, extents)
         first, steps = shape.k_block(number)
-        at, copy = first * c.k.b, index(0)
+        at, copy = first * c.k.b, cg.index(0)
         for axis, x in zip(shape.rhs_batch, batch, strict=True):
             at, copy = x * axis.b + at, copy * axis.extent + x
         panel = (copy * shape.k_blocks + number) * shape.panel_count + group * shape.panels
@@ -245,27 +233,27 @@ def _pack_rhs(
     """Pack B panels from column `column` on to panel number `panel`; `at` is the block of k's offset in rhs."""
     c, product = shape.contraction, shape.product
     buffer, sums = to
-    columns = minimum(index(c.n.extent) - column, shape.panels * shape.width)
+    columns = cg.minimum(cg.index(c.n.extent) - column, shape.panels * shape.width)
     source = UnitSource(scene.inputs[c.b.number], product.b, column * c.n.b + at, c.k.b, c.n.b, steps, columns)
-    place = UnitLayout(buffer, index(panel) * shape.panel_size, product.group, shape.width, 1)
+    place = UnitLayout(buffer, cg.index(panel) * shape.panel_size, product.group, shape.width, 1)
     groups = shape.groups(steps)
     pack_unit_panels(source, place, shape.width, shape.panel_size, shape.lanes, groups)
     if sums is not None:
-        with loop(0, (columns + (shape.width - 1)) // shape.width) as p:
-            start = index(panel) * shape.panel_size + p.iv * shape.panel_size
-            _column_sums(shape, buffer, start, sums, (index(panel) + p.iv) * shape.width, groups)
+        with cg.loop(0, (columns + (shape.width - 1)) // shape.width) as p:
+            start = cg.index(panel) * shape.panel_size + p.iv * shape.panel_size
+            _column_sums(shape, buffer, start, sums, (cg.index(panel) + p.iv) * shape.width, groups)
 
 
 def _column_sums(shape: _Shape, buffer: Value, start: Value, sums: Value, to: Value, groups: Value) -> None:
     """Emit the correction of a panel's sums for the offset of lhs: the negated column sums times the offset."""
     product, lanes = shape.product, shape.lanes
-    one = constant(product.offset, vector_of(lanes * product.group, product.unit_type))
-    with loop(0, shape.width, lanes) as v:
-        zero = constant(0, vector_of(lanes, sums.element))
-        with loop(0, groups, 1, [zero]) as g:
-            units = load(buffer, (g.iv * shape.width + v.iv) * product.group + start, lanes * product.group)
+    one = cg.constant(product.offset, cg.vector_of(lanes * product.group, product.unit_type))
+    with cg.loop(0, shape.width, lanes) as v:
+        zero = cg.constant(0, cg.vector_of(lanes, sums.element))
+        with cg.loop(0, groups, 1, [zero]) as g:
+            units = cg.load(buffer, (g.iv * shape.width + v.iv) * product.group + start, lanes * product.group)
             g.yields(product.multiply_add(one, units, g.args[0]))
-        store(zero - g.results[0], sums, to + v.iv)
+        cg.store(zero - g.results[0], sums, to + v.iv)
 
 
 # --- items --------------------------------------------------------------------------------------------------
@@ -278,8 +266,8 @@ class _Block:
         self.shape, self.scene, self.c = shape, scene, shape.contraction
         unit = shape.product.unit_type
         tiles = math.ceil(min(shape.rows, self.c.m.extent) / shape.tile.rows)
-        self.lhs = alloca(tiles * shape.tile.rows * shape.line * shape.product.group, unit)
-        self.spill = alloca(shape.tile.rows * shape.width, scene.compute)
+        self.lhs = cg.alloca(tiles * shape.tile.rows * shape.line * shape.product.group, unit)
+        self.spill = cg.alloca(shape.tile.rows * shape.width, scene.compute)
         self.tiles = make_tiles(shape.product, scene.compute) if shape.product.is_tiles else None
         self.corrections: Value | None = None
         if shape.shared:
@@ -287,17 +275,21 @@ class _Block:
             if shape.corrections:
                 self.corrections = Value(arguments.scratch[1])
         else:
-            self.rhs = alloca(shape.panels * shape.panel_size, unit)
+            self.rhs = cg.alloca(shape.panels * shape.panel_size, unit)
             if shape.corrections:
-                self.corrections = alloca(shape.panels * shape.width, scene.compute)
+                self.corrections = cg.alloca(shape.panels * shape.width, scene.compute)
 
     def item(self, batch: Index, column_block: Index, row_block: Index) -> None:
         c, shape = self.c, self.shape
         frame = self.scene.frame(batch)
-        row, column = index(row_block) * shape.rows, index(column_block) * shape.columns
-        rows = minimum(index(c.m.extent) - row, shape.rows) if shape.row_blocks > 1 else index(c.m.extent)
-        columns = minimum(index(c.n.extent) - column, shape.columns) if shape.column_blocks > 1 else index(c.n.extent)
-        with loop(0, shape.k_blocks) as number:
+        row, column = cg.index(row_block) * shape.rows, cg.index(column_block) * shape.columns
+        rows = cg.minimum(cg.index(c.m.extent) - row, shape.rows) if shape.row_blocks > 1 else cg.index(c.m.extent)
+        columns = (
+            cg.minimum(cg.index(c.n.extent) - column, shape.columns)
+            if shape.column_blocks > 1
+            else cg.index(c.n.extent)
+        )
+        with cg.loop(0, shape.k_blocks) as number:
             first, steps = shape.k_block(number.iv)
             groups = shape.groups(steps)
             self._pack_lhs(row * c.m.a + frame.a + first * c.k.a, rows, steps, groups)
@@ -309,16 +301,16 @@ class _Block:
                 self._tiles(frame, (row, column), (rows, columns), groups, sums, panel)
             else:
                 some = shape.panels * shape.width
-                with loop(0, columns, some) as group:
+                with cg.loop(0, columns, some) as group:
                     start = column + group.iv
                     at = frame.b + first * c.k.b
                     _pack_rhs(shape, self.scene, (self.rhs, self.corrections), 0, at, start, steps)
-                    width = minimum(columns - group.iv, some)
-                    self._tiles(frame, (row, start), (rows, width), groups, sums, index(0))
+                    width = cg.minimum(columns - group.iv, some)
+                    self._tiles(frame, (row, start), (rows, width), groups, sums, cg.index(0))
 
     def _copy(self, frame: BatchFrame) -> Value:
         """Emit the number of the packed copy of rhs that a product reads."""
-        copy = index(0)
+        copy = cg.index(0)
         for axis, x in zip(self.c.batch, frame.coordinates, strict=True):
             if axis.b:
                 copy = copy * axis.extent + x
@@ -343,7 +335,7 @@ class _Block:
         shape, tile = self.shape, self.shape.tile
         down = (size[0] + (tile.rows - 1)) // tile.rows
         across = (size[1] + (shape.width - 1)) // shape.width
-        with loop(0, across) as j, loop(0, down) as i:
+        with cg.loop(0, across) as j, cg.loop(0, down) as i:
             row, column = at[0] + i.iv * tile.rows, at[1] + j.iv * shape.width
             if self.tiles is not None:
                 self._tile_block(self.tiles, groups, i.iv * tile.rows, panel + j.iv)
@@ -361,7 +353,7 @@ class _Block:
             return self.lhs, ((row + number * LANES) * shape.line + g) * group, shape.line * group
 
         def b(number: int, g: Index) -> TileRows:
-            at = panel * shape.panel_size + (index(g) * shape.width + number * LANES) * group
+            at = panel * shape.panel_size + (cg.index(g) * shape.width + number * LANES) * group
             return self.rhs, at, shape.width * group
 
         tiles.store(accumulate_tiles(tiles, groups, a, b), self.spill)
@@ -373,13 +365,13 @@ class _Block:
         start = panel * shape.panel_size
         inits = [self.scene.zero] * tile.vectors
         if self.corrections is not None:
-            inits = [load(self.corrections, panel * shape.width + v * lanes, lanes) for v in range(tile.vectors)]
-        with loop(0, groups, shape.step, inits * tile.rows) as k:
+            inits = [cg.load(self.corrections, panel * shape.width + v * lanes, lanes) for v in range(tile.vectors)]
+        with cg.loop(0, groups, shape.step, inits * tile.rows) as k:
             values = list(k.args)
             for u in range(shape.step):
                 g = k.iv + u
                 columns = [
-                    load(self.rhs, (g * shape.width + v * lanes) * group + start, lanes * group)
+                    cg.load(self.rhs, (g * shape.width + v * lanes) * group + start, lanes * group)
                     for v in range(tile.vectors)
                 ]
                 for r in range(tile.rows):
@@ -398,8 +390,8 @@ class _Block:
 
     def _write_spilled(self, frame: BatchFrame, row: Value, column: Value, sums: SumState) -> None:
         scene, tile, width = self.scene, self.shape.tile, self.shape.width
-        rows = minimum(index(self.c.m.extent) - row, tile.rows)
-        columns = minimum(index(self.c.n.extent) - column, width) if self.c.n.extent % width else index(width)
+        rows = cg.minimum(cg.index(self.c.m.extent) - row, tile.rows)
+        columns = cg.minimum(cg.index(self.c.n.extent) - column, width) if self.c.n.extent % width else cg.index(width)
         if scene.vectors and self.c.epilogue_size <= INLINE_EPILOGUE:
             scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), (row, column), sums)
         else:

@@ -10,21 +10,8 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    branch,
-    constant,
-    index,
-    load,
-    loop,
-    minimum,
-    prefetch,
-    select,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import load_converted
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
@@ -83,28 +70,30 @@ def call_micro_kernel(
         places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         starts = [at + stride * r for r in range(tile.rows)]
         for start in starts:  # in flight while the sums accumulate
-            prefetch(out, start, write=True)
+            cg.prefetch(out, start, write=True)
         width = tile.vectors * lanes
         # Blocks of k are at most so deep, see `contraction`.
-        with loop(0, count, 1, [constant(0, vector_of(lanes, a.element))] * len(places), most=LONGEST_RUNNING_SUM) as k:
+        with cg.loop(
+            0, count, 1, [cg.constant(0, cg.vector_of(lanes, a.element))] * len(places), most=LONGEST_RUNNING_SUM
+        ) as k:
             left, right = k.iv * tile.rows + a_at, k.iv * width + b_at
-            prefetch(b, k.iv * ahead + ahead_at, locality=2)
-            factors = [load(a, left + r) for r in range(tile.rows)]
-            vectors = [load(b, right + v * lanes, lanes) for v in range(tile.vectors)]
+            cg.prefetch(b, k.iv * ahead + ahead_at, locality=2)
+            factors = [cg.load(a, left + r) for r in range(tile.rows)]
+            vectors = [cg.load(b, right + v * lanes, lanes) for v in range(tile.vectors)]
             k.yields(*multiply_add(lanes, tile, factors.__getitem__, vectors.__getitem__, k.args))
         more = add.ne(0)
-        whole = branch(rows.ge(tile.rows) & columns.ge(width))
+        whole = cg.branch(rows.ge(tile.rows) & columns.ge(width))
         with whole.then:
             for (r, v), value in zip(places, k.results, strict=True):
                 place = starts[r] + v * lanes
-                store(select(more, value + load(out, place, lanes), value), out, place)
+                cg.store(cg.select(more, value + cg.load(out, place, lanes), value), out, place)
         with whole.otherwise:
             # Remainder tiles are few: they are stored element by element.
-            spill = alloca(tile.rows * width, a.element)
+            spill = cg.alloca(tile.rows * width, a.element)
             spill_tile(lanes, k.results, spill)
-            with loop(0, minimum(rows, tile.rows)) as i, loop(0, minimum(columns, width)) as j:
-                value, place = load(spill, i.iv * width + j.iv), i.iv * stride + at + j.iv
-                store(select(more, value + load(out, place), value), out, place)
+            with cg.loop(0, cg.minimum(rows, tile.rows)) as i, cg.loop(0, cg.minimum(columns, width)) as j:
+                value, place = cg.load(spill, i.iv * width + j.iv), i.iv * stride + at + j.iv
+                cg.store(cg.select(more, value + cg.load(out, place), value), out, place)
 
     name = f"stablexla_sum_tile_{tile.rows}x{tile.vectors}"
     all_of_it = (tile.rows, tile.vectors * lanes)
@@ -153,11 +142,11 @@ def macro_kernel_loops(
         one: emits a tile, given its panels, its first row and its first column in the block.
     """
     width = tile.vectors * lanes
-    down, across = (index(size[0]) + (tile.rows - 1)) // tile.rows, (index(size[1]) + (width - 1)) // width
+    down, across = (cg.index(size[0]) + (tile.rows - 1)) // tile.rows, (cg.index(size[1]) + (width - 1)) // width
     ahead = (down + (width - 1)) // down
-    with loop(0, across) as j:
+    with cg.loop(0, across) as j:
         panel = j.iv * rhs.stride + rhs.at
-        with loop(0, down) as i:
+        with cg.loop(0, down) as i:
             # While a B panel is reused for all rows, the next one is prefetched.
             soon = panel + rhs.stride + i.iv * ahead * size[2]
             left, right = (

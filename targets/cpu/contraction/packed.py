@@ -11,20 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    bits_of,
-    branch,
-    constant,
-    emitting,
-    index,
-    loop,
-    minimum,
-    select,
-    split_index,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
@@ -86,15 +74,15 @@ def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, pla
     if not plan.group:
         function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
         mark_no_unroll(function)
-        with emitting(function, target):
+        with cg.emitting(function, target):
             _pack_all(shape, ContractionScene(contraction, arguments), arguments, shared)
     function, arguments = kernel.declare(scratch)
     mark_no_unroll(function)
-    with emitting(function, target):
+    with cg.emitting(function, target):
         block = _Block(shape, shape.scene(arguments), None if plan.group else Value(arguments.scratch[0]), shared)
         order = [plan.parts, contraction.batches, shape.column_blocks, shape.row_blocks]
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            block.item(*split_index(item.iv, order))
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            block.item(*cg.split_index(item.iv, order))
     items = math.prod(order)
     phases = [(kernel.impl_name, items, contraction_grain(contraction, items))]
     if not plan.group:
@@ -114,7 +102,7 @@ class _Shape:
         self.contraction = c = contraction
         self.plan = plan
         self.element = accumulator_type(c)
-        self.lanes = max(1, target.vector_bits // bits_of(self.element))
+        self.lanes = max(1, target.vector_bits // cg.bits_of(self.element))
         self.width = plan.tile.vectors * self.lanes
         self.k_blocks = math.ceil(c.k.extent / plan.depth)
         self.all_k_blocks = self.k_blocks * math.prod(axis.extent for axis in c.k_outer)
@@ -168,14 +156,14 @@ class _Shape:
     def k_block(self, number: Index) -> tuple[Value, Value, Value]:
         """Emit the offsets of block `number` of k in lhs and rhs, and its number of steps."""
         c = self.contraction
-        *outer, block = split_index(number, [*(axis.extent for axis in c.k_outer), self.k_blocks])
+        *outer, block = cg.split_index(number, [*(axis.extent for axis in c.k_outer), self.k_blocks])
         first = block * self.plan.depth
         at_a, at_b = first * c.k.a, first * c.k.b
         for axis, o in zip(c.k_outer, outer, strict=True):
             at_a, at_b = o * axis.a + at_a, o * axis.b + at_b
-        steps = index(c.k.extent) - first if self.k_blocks > 1 else index(c.k.extent)
+        steps = cg.index(c.k.extent) - first if self.k_blocks > 1 else cg.index(c.k.extent)
         whole = c.k.extent % self.plan.depth == 0
-        return at_a, at_b, index(self.plan.depth) if whole else minimum(steps, self.plan.depth)
+        return at_a, at_b, cg.index(self.plan.depth) if whole else cg.minimum(steps, self.plan.depth)
 
 
 def _pack_all(shape: _Shape, scene: ContractionScene, arguments: KernelArguments, shared: SharedFunctions) -> None:
@@ -184,13 +172,15 @@ def _pack_all(shape: _Shape, scene: ContractionScene, arguments: KernelArguments
     buffer = Value(arguments.scratch[0])
     width = plan.panels * shape.width
     extents = [*(axis.extent for axis in shape.rhs_batch), shape.all_k_blocks, shape.pack_groups]
-    with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        *batch, number, group = split_index(item.iv, extents)
+    with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        *batch, number, group = cg.split_index(item.iv, extents)
         _, at, steps = shape.k_block(number)
-        copy = index(0)
+        copy = cg.index(0)
         for axis, x in zip(shape.rhs_batch, batch, strict=True):
             at, copy = x * axis.b + at, copy * axis.extent + x
-        columns = minimum(index(c.n.extent) - group * width, width) if shape.pack_groups > 1 else index(c.n.extent)
+        columns = (
+            cg.minimum(cg.index(c.n.extent) - group * width, width) if shape.pack_groups > 1 else cg.index(c.n.extent)
+        )
         base = copy * shape.rhs_size + number * shape.block_size + group * (plan.panels * shape.panels.stride)
         _pack_rhs(shape, scene, shared, (group * (width * c.n.b) + at, columns, steps), PackedOperand(buffer, base))
 
@@ -216,36 +206,36 @@ class _Block:
         self.c, self.plan = shape.contraction, shape.plan
         plan, tile = self.plan, self.plan.tile
         self.lhs_panels = shape.lhs_panels
-        self.lhs = alloca(self.lhs_panels.size(math.ceil(shape.tile_count / shape.row_blocks)), scene.compute)
+        self.lhs = cg.alloca(self.lhs_panels.size(math.ceil(shape.tile_count / shape.row_blocks)), scene.compute)
         # Sums without an epilogue, or not yet ready for it, are stored in place, row by row.
         self.finished = plan.parts > 1 or scene.keeping_is_writing
         self.in_rows = self.c.n.c == 1
         if not (self.finished and self.in_rows):
-            self.spill = alloca(tile.rows * shape.width, scene.compute)
+            self.spill = cg.alloca(tile.rows * shape.width, scene.compute)
         if self.packed is None:
-            self.rhs = alloca(shape.panels.size(plan.group // shape.width), scene.compute)
+            self.rhs = cg.alloca(shape.panels.size(plan.group // shape.width), scene.compute)
 
     def item(self, part: Index, batch: Index, column_block: Index, row_block: Index) -> None:
         c, plan, shape = self.c, self.plan, self.shape
         frame = self.scene.frame(batch)
         row, rows = _part(row_block, shape.row_blocks, c.m.extent, plan.tile.rows)
         column, columns = _part(column_block, shape.column_blocks, c.n.extent, shape.width)
-        start, end = index(0), index(shape.all_k_blocks)
+        start, end = cg.index(0), cg.index(shape.all_k_blocks)
         if plan.parts > 1:
             some = math.ceil(shape.all_k_blocks / plan.parts)
-            start = index(part) * some
-            end = minimum(start + some, shape.all_k_blocks)
-        with loop(start, end) as number:
+            start = cg.index(part) * some
+            end = cg.minimum(start + some, shape.all_k_blocks)
+        with cg.loop(start, end) as number:
             at_a, at_b, steps = shape.k_block(number.iv)
             self._pack_lhs(row * c.m.a + frame.a + at_a, rows, steps)
             sums = COMPLETE_SUM
             if plan.parts > 1:
-                sums = SumState(number.iv.eq(start), kept=True, offset=index(part) * shape.sums_size)
+                sums = SumState(number.iv.eq(start), kept=True, offset=cg.index(part) * shape.sums_size)
             elif shape.all_k_blocks > 1:
                 sums = SumState(number.iv.eq(0), number.iv.eq(shape.all_k_blocks - 1))
             if self.packed is None:
-                with loop(0, columns, plan.group) as group:
-                    width = minimum(columns - group.iv, plan.group)
+                with cg.loop(0, columns, plan.group) as group:
+                    width = cg.minimum(columns - group.iv, plan.group)
                     first = column + group.iv
                     source = (first * c.n.b + frame.b + at_b, width, steps)
                     _pack_rhs(shape, self.scene, self.shared, source, PackedOperand(self.rhs, 0))
@@ -259,7 +249,7 @@ class _Block:
 
     def _packed_copy(self, frame: BatchFrame) -> Value:
         """Emit the offset of a product's packed rhs."""
-        copy = index(0)
+        copy = cg.index(0)
         for axis, x in zip(self.c.batch, frame.coordinates, strict=True):
             if axis.b:
                 copy = copy * axis.extent + x
@@ -286,9 +276,9 @@ class _Block:
             self._left_alone(frame, at, size, sums, rhs)
         else:
             assert sums.last is not None
-            last = branch(sums.last)
+            last = cg.branch(sums.last)
             with last.then:
-                more = SumState(constant(0, sums.last.type), offset=sums.offset)
+                more = SumState(cg.constant(0, sums.last.type), offset=sums.offset)
                 self._through_epilogue(frame, at, size, more, rhs)
             with last.otherwise:
                 self._left_alone(frame, at, size, sums, rhs)
@@ -303,7 +293,7 @@ class _Block:
     ) -> None:
         """Call the macro-kernel to store sums in the result, or in the buffer of partial sums."""
         scene, c = self.scene, self.c
-        add = index(0) if sums.first is None else select(sums.first, index(0), index(1))
+        add = cg.index(0) if sums.first is None else cg.select(sums.first, cg.index(0), cg.index(1))
         begin = at[0] * c.m.c + frame.c + at[1] + sums.offset
         to = SumsDestination(scene.sums_buffer(), begin, c.m.c, add)
         call_macro_kernel(self.shared, self.plan.tile, scene.lanes, self._lhs, rhs, size, to)
@@ -323,10 +313,10 @@ class _Block:
         def one(left: PackedOperand, right: PackedOperand, row: Value, column: Value) -> None:
             place = (at[0] + row, at[1] + column)
             # Emitted even where tiles divide the rows: a loop of constant trip count would be unrolled.
-            rows = minimum(size[0] - row, tile.rows)
+            rows = cg.minimum(size[0] - row, tile.rows)
             prefetch_tile(scene, tile, frame, place, rows)
             call_micro_kernel(self.shared, tile, scene.lanes, left, right, size[2], spill)
-            columns = minimum(size[1] - column, width) if c.n.extent % width else index(width)
+            columns = cg.minimum(size[1] - column, width) if c.n.extent % width else cg.index(width)
             if scene.vectors and c.epilogue_size <= INLINE_EPILOGUE:
                 scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), place, sums)
             else:
@@ -342,8 +332,8 @@ class _Block:
 def _part(number: Index, parts: int, extent: int, unit: int) -> tuple[Value, Value]:
     """Emit the start of one of equal parts, a multiple of `unit`, and its size."""
     if parts == 1:
-        return index(0), index(extent)
+        return cg.index(0), cg.index(extent)
     units = math.ceil(extent / unit)
-    first, end = (index(number) + n for n in (0, 1))
+    first, end = (cg.index(number) + n for n in (0, 1))
     first, end = (x * units // parts * unit for x in (first, end))
-    return first, minimum(end, extent) - first
+    return first, cg.minimum(end, extent) - first

@@ -12,23 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    branch,
-    emitting,
-    fma,
-    index,
-    load,
-    loop,
-    minimum,
-    prefetch,
-    splat,
-    split_index,
-    store,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
@@ -62,14 +47,14 @@ class OuterReduction:
     """Loop nest over the outer axes of k that carries accumulators: `with OuterSums(...) as nest: ...`."""
 
     def __init__(self, axes: Sequence[ContractionAxis], at_a: Index, at_b: Index, inits: Sequence[Value] = ()) -> None:
-        self._axes, self.at_a, self.at_b = axes, index(at_a), index(at_b)
-        self._loops: list[loop] = []
+        self._axes, self.at_a, self.at_b = axes, cg.index(at_a), cg.index(at_b)
+        self._loops: list[cg.loop] = []
         self.sums = list(inits)
         self.results: list[Value] = []
 
     def __enter__(self) -> OuterReduction:
         for axis in self._axes:
-            nested = loop(0, axis.extent, 1, self.sums)
+            nested = cg.loop(0, axis.extent, 1, self.sums)
             nested.__enter__()
             self._loops.append(nested)
             self.at_a, self.at_b = nested.iv * axis.a + self.at_a, nested.iv * axis.b + self.at_b
@@ -103,7 +88,7 @@ def accumulate(
     """Emit a tile's accumulation over `extent` steps of k (a multiple of `unroll`) and the outer axes of k."""
     zeros = [scene.zero] * (tile.rows * tile.vectors)
     with OuterReduction(outer, 0, 0, zeros) as nest:
-        with loop(0, extent, unroll, nest.sums) as k:
+        with cg.loop(0, extent, unroll, nest.sums) as k:
             values = k.args
             for step in range(unroll):
                 at = k.iv + step
@@ -120,8 +105,8 @@ def multiply_add(
     vectors = [b(v) for v in range(tile.vectors)]
     out = []
     for r in range(tile.rows):
-        factor = splat(a(r), lanes)
-        out += [fma(factor, vectors[v], sums[r * tile.vectors + v]) for v in range(tile.vectors)]
+        factor = cg.splat(a(r), lanes)
+        out += [cg.fma(factor, vectors[v], sums[r * tile.vectors + v]) for v in range(tile.vectors)]
     return out
 
 
@@ -131,9 +116,9 @@ def prefetch_tile(
     """Prefetch the result's cache lines at a tile's row starts, or some of its rows, before the accumulation."""
     if not scene.vectors:
         return
-    with loop(0, tile.rows if rows is None else rows) as r:
+    with cg.loop(0, tile.rows if rows is None else rows) as r:
         row = r.iv + at[0]
-        prefetch(scene.results[0], row * scene.contraction.m.c + frame.c + at[1], write=True)
+        cg.prefetch(scene.results[0], row * scene.contraction.m.c + frame.c + at[1], write=True)
 
 
 def store_tile(
@@ -151,14 +136,14 @@ def store_tile(
         spill_tile(scene.lanes, values, buffer)
         scene.write_block(buffer, tile.vectors * scene.lanes, frame, (tile.rows, columns), at, sums)
         return
-    rows = [scene.row(frame, index(at[0]) + r) for r in range(tile.rows)]
+    rows = [scene.row(frame, cg.index(at[0]) + r) for r in range(tile.rows)]
     places: list[ResultSpan] = [
-        (row, index(at[1]) + v * scene.lanes, min(scene.lanes, columns - v * scene.lanes))
+        (row, cg.index(at[1]) + v * scene.lanes, min(scene.lanes, columns - v * scene.lanes))
         for row in rows
         for v in range(tile.vectors)
     ]
     if sums.first is not None:
-        choice = branch(sums.first, [v.type for v in values])
+        choice = cg.branch(sums.first, [v.type for v in values])
         with choice.then:
             choice.yields(*values)
         with choice.otherwise:
@@ -171,7 +156,7 @@ def store_tile(
 def spill_tile(lanes: int, values: Sequence[Value], buffer: Value) -> None:
     """Store a tile's accumulators row by row into a buffer of its size."""
     for number, value in enumerate(values):
-        store(value, buffer, number * lanes)
+        cg.store(value, buffer, number * lanes)
 
 
 # --- contractions with short k -------------------------------------------------------------------------------
@@ -231,11 +216,11 @@ def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan
     column_blocks = math.ceil(c.n.extent / plan.columns)
     function, arguments = kernel.declare()
     mark_no_unroll(function)
-    with emitting(function, target):
+    with cg.emitting(function, target):
         scene = ContractionScene(c, arguments)
         short = _Short(scene, plan, row_blocks, column_blocks)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            short.item(*split_index(item.iv, [c.batches, column_blocks, row_blocks]))
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            short.item(*cg.split_index(item.iv, [c.batches, column_blocks, row_blocks]))
     items = c.batches * row_blocks * column_blocks
     return Emitted(items, contraction_grain(c, items), in_place=c.in_place)
 
@@ -259,21 +244,21 @@ class _Short:
         self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
         self.unroll = 1 if c.k.extent % 2 else 2
         spilled = not scene.vectors or c.epilogue_length > INLINE_EPILOGUE
-        self.spill = alloca(plan.tile.rows * self.width if spilled else 1, scene.compute)
+        self.spill = cg.alloca(plan.tile.rows * self.width if spilled else 1, scene.compute)
         self.panels = PackedPanels(self.width, self.depth, scene.lanes)
         if plan.pack:
             count = math.ceil(min(plan.columns, c.n.extent) / self.width)
-            self.packed = alloca(self.panels.size(count), scene.compute)
+            self.packed = cg.alloca(self.panels.size(count), scene.compute)
 
     def item(self, batch: Index, column_block: Index, row_block: Index) -> None:
         frame = self.scene.frame(batch)
-        first = index(column_block) * self.plan.columns
-        columns = minimum(self.plan.columns, index(self.c.n.extent) - first)
+        first = cg.index(column_block) * self.plan.columns
+        columns = cg.minimum(self.plan.columns, cg.index(self.c.n.extent) - first)
         if self.plan.pack:
             self._pack(frame, first, columns)
         whole = columns // self.width
         if self.c.n.extent >= self.width:
-            with loop(0, whole) as j:
+            with cg.loop(0, whole) as j:
                 self._column(frame, row_block, first, j.iv, self.width)
         rest = self.c.n.extent % self.width
         if rest:
@@ -282,7 +267,7 @@ class _Short:
 
     def _pack(self, frame: BatchFrame, first: Index, columns: Index) -> None:
         c, scene = self.c, self.scene
-        with OuterReduction(self._packed_axes("b"), 0, index(first) * c.n.b + frame.b) as nest:
+        with OuterReduction(self._packed_axes("b"), 0, cg.index(first) * c.n.b + frame.b) as nest:
             source = PackingSource(
                 *(scene.load_b, scene.inputs[c.b.number], nest.at_b, c.n.b, c.k.b, columns, c.k.extent),
                 whole=c.n.extent % self.width == 0,
@@ -305,35 +290,35 @@ class _Short:
         """Emit all row tiles of a block over one panel of columns."""
         rows, tiles, extent = self.plan.tile.rows, self.plan.row_tiles, self.c.m.extent
         whole = self.plan.tiles(extent)
-        start = index(row_block) * tiles
+        start = cg.index(row_block) * tiles
         if whole:
-            with loop(start, minimum(start + tiles, whole)) as i:
-                row = minimum(i.iv * rows, extent - rows) if self.plan.overlap and extent % rows else i.iv * rows
+            with cg.loop(start, cg.minimum(start + tiles, whole)) as i:
+                row = cg.minimum(i.iv * rows, extent - rows) if self.plan.overlap and extent % rows else i.iv * rows
                 self._tile(frame, row, first, panel, rows, columns)
         if whole * rows < extent:
             with _at_last(row_block, self.row_blocks):
-                self._tile(frame, index(whole * rows), first, panel, extent % rows, columns)
+                self._tile(frame, cg.index(whole * rows), first, panel, extent % rows, columns)
 
     def _tile(self, frame: BatchFrame, row: Index, first: Index, panel: Index, rows: int, columns: int) -> None:
         scene, c = self.scene, self.c
         lanes = scene.lanes
         tile = RegisterTile(rows, math.ceil(columns / lanes))
-        column = index(panel) * self.width + first
-        start_a = index(row) * c.m.a + frame.a
+        column = cg.index(panel) * self.width + first
+        start_a = cg.index(row) * c.m.a + frame.a
         start_b = column * c.n.b + frame.b
-        start_packed = index(panel) * self.panels.stride
+        start_packed = cg.index(panel) * self.panels.stride
 
         def a(k: Index, offset: Index) -> Callable[[int], Value]:
-            at = index(k) * c.k.a + (start_a + offset)
+            at = cg.index(k) * c.k.a + (start_a + offset)
             return lambda r: scene.load_a(at + r * c.m.a)
 
         def b_in_place(k: Index, offset: Index) -> Callable[[int], Value]:
-            at = index(k) * c.k.b + (start_b + offset)
+            at = cg.index(k) * c.k.b + (start_b + offset)
             return lambda v: scene.load_b(at + v * lanes, lanes, min(lanes, columns - v * lanes))
 
         def b_packed(k: Index, offset: Index) -> Callable[[int], Value]:
-            at = (index(k) + offset) * self.width + start_packed
-            return lambda v: load(self.packed, at + v * lanes, lanes)
+            at = (cg.index(k) + offset) * self.width + start_packed
+            return lambda v: cg.load(self.packed, at + v * lanes, lanes)
 
         outer = self._packed_axes("a") if self.plan.pack else c.k_outer
         values = accumulate(scene, tile, c.k.extent, self.unroll, a, b_packed if self.plan.pack else b_in_place, outer)
@@ -342,4 +327,4 @@ class _Short:
 
 def _at_last(block: Index, blocks: int) -> AbstractContextManager[None]:
     """Return a guard whose body runs in the last block only."""
-    return when(index(block).eq(blocks - 1)) if blocks > 1 else nullcontext()
+    return cg.when(cg.index(block).eq(blocks - 1)) if blocks > 1 else nullcontext()

@@ -9,23 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    bits_of,
-    emitting,
-    extract,
-    fma,
-    index,
-    load_lanes,
-    loop,
-    minimum,
-    reduce_add,
-    split_index,
-    store,
-    transpose_registers,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
@@ -57,11 +42,11 @@ def emit_skinny_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget
     c = contraction
     blocks = math.ceil(c.n.extent / plan.columns)
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         scene = ContractionScene(c, arguments)
         dots = _Dots(scene, plan)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            dots.item(*split_index(item.iv, [c.batches, blocks]))
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            dots.item(*cg.split_index(item.iv, [c.batches, blocks]))
     items = c.batches * blocks
     return Emitted(items, reading_grain(c, items), in_place=c.in_place)
 
@@ -73,19 +58,19 @@ class _Dots:
         self.scene, self.plan, self.c = scene, plan, scene.contraction
         c = self.c
         self.stride = math.ceil(min(plan.columns, c.n.extent) / plan.width) * plan.width
-        self.sums = alloca(c.m.extent * self.stride, scene.compute)
+        self.sums = cg.alloca(c.m.extent * self.stride, scene.compute)
         self.groups = row_groups(c.m.extent, plan.rows)
         # Independent accumulators hide the FMA latency.
         self.unroll = max(1, 8 // (self.groups[0] * plan.width))
         self.copied = c.k.a != 1
         if self.copied:
             self.lines = PackedPanels(1, c.k.extent, 1)
-            self.lhs = alloca(self.lines.size(c.m.extent), scene.compute)
+            self.lhs = cg.alloca(self.lines.size(c.m.extent), scene.compute)
 
     def item(self, batch: Index, block: Index) -> None:
         c, width = self.c, self.plan.width
         frame = self.scene.frame(batch)
-        first = index(block) * self.plan.columns
+        first = cg.index(block) * self.plan.columns
         columns = block_size(c.n.extent, self.plan.columns, first)
         if self.copied:
             source = PackingSource(
@@ -94,12 +79,12 @@ class _Dots:
             pack_panels(self.lines, source, self.lhs)
         # Lines read concurrently are far apart: each stream continues with the next line in memory.
         apart = (columns + (width - 1)) // width
-        with loop(0, apart) as group:
+        with cg.loop(0, apart) as group:
             places = [group.iv + apart * r for r in range(width)]
-            lines = [(minimum(place, columns - 1) + first) * c.n.b + frame.b for place in places]
+            lines = [(cg.minimum(place, columns - 1) + first) * c.n.b + frame.b for place in places]
             for_groups(
                 self.groups,
-                lambda row, rows: self._keep(self._sum(index(frame.a), row, rows, lines), row, places),
+                lambda row, rows: self._keep(self._sum(cg.index(frame.a), row, rows, lines), row, places),
             )
         self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
 
@@ -114,7 +99,7 @@ class _Dots:
         with OuterReduction(c.k_outer, 0, 0, [self.scene.zero] * (count * self.unroll)) as nest:
             step = lanes * self.unroll
             whole = c.k.extent // step * step
-            with loop(0, whole, step, nest.sums) as k:
+            with cg.loop(0, whole, step, nest.sums) as k:
                 sums = list(k.args)
                 for u in range(self.unroll):
                     mine = slice(u * count, (u + 1) * count)
@@ -123,7 +108,7 @@ class _Dots:
             sums = k.results
             for at in range(whole, c.k.extent, lanes):
                 valid = min(lanes, c.k.extent - at)
-                sums[:count] = self._step(index(at), valid, nest, starts, lines, sums[:count])
+                sums[:count] = self._step(cg.index(at), valid, nest, starts, lines, sums[:count])
             nest.yields(*sums)
         sums = nest.results
         while len(sums) > count:
@@ -141,12 +126,12 @@ class _Dots:
     ) -> list[Value]:
         scene, lanes = self.scene, self.scene.lanes
         if self.copied:
-            rows = [load_lanes(self.lhs, start + k, lanes, valid) for start in starts]
+            rows = [cg.load_lanes(self.lhs, start + k, lanes, valid) for start in starts]
         else:
             rows = [scene.load_a(nest.at_a + k + start, lanes, valid) for start in starts]
         factors = [scene.load_b(line + k + nest.at_b, lanes, valid) for line in lines]
         pairs = [(row, factor) for row in rows for factor in factors]
-        return [fma(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]
+        return [cg.fma(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]
 
     def _keep(self, sums: list[Value], row: Value, columns: Sequence[Value]) -> None:
         """Reduce lanes horizontally, and store the sums of some rows in these columns, one for each line."""
@@ -154,21 +139,21 @@ class _Dots:
         for m in range(len(sums) // width):
             line = sums[m * width : (m + 1) * width]
             if width == lanes:
-                parts = transpose_registers(line)
+                parts = cg.transpose_registers(line)
                 while len(parts) > 1:
                     parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
-                totals = [extract(parts[0], r) for r in range(width)]
+                totals = [cg.extract(parts[0], r) for r in range(width)]
             else:
-                totals = [reduce_add(value) for value in line]
+                totals = [cg.reduce_add(value) for value in line]
             for total, column in zip(totals, columns, strict=True):
-                store(total, self.sums, (row + m) * self.stride + column)
+                cg.store(total, self.sums, (row + m) * self.stride + column)
 
 
 def reading_grain(contraction: Contraction, items: int) -> int:
     """Return a grain of about 20 microseconds of work, or of reading rhs from memory."""
     c = contraction
     elements = c.batches * c.n.extent * c.k.extent * math.prod(axis.extent for axis in c.k_outer)
-    read = elements * bits_of(c.b.element) // 8
+    read = elements * cg.bits_of(c.b.element) // 8
     return min(contraction_grain(c, items), math.ceil(items * READ_BYTES / max(1, read)))
 
 
@@ -184,15 +169,15 @@ def for_groups(groups: Sequence[int], write: Callable[[Value, int], None]) -> No
     Operands shared by all rows are loaded by the first group and then cached.
     """
     equal = groups.count(groups[0])
-    with loop(0, groups[0] * equal, groups[0]) as row:
+    with cg.loop(0, groups[0] * equal, groups[0]) as row:
         write(row.iv, groups[0])
     if equal < len(groups):
-        with loop(groups[0] * equal, sum(groups), groups[-1]) as row:
+        with cg.loop(groups[0] * equal, sum(groups), groups[-1]) as row:
             write(row.iv, groups[-1])
 
 
 def block_size(extent: int, block: int, first: Index) -> Value:
     """Emit the size of the block of `extent` that begins at `first`."""
     if extent <= block:
-        return index(extent)
-    return index(block) if extent % block == 0 else minimum(index(extent) - first, block)
+        return cg.index(extent)
+    return cg.index(block) if extent % block == 0 else cg.minimum(cg.index(extent) - first, block)

@@ -14,25 +14,8 @@ from dataclasses import dataclass
 
 from mlir.dialects import vector
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    bits_of,
-    emitting,
-    index,
-    is_float,
-    load,
-    load_lanes,
-    loop,
-    minimum,
-    prefetch,
-    reduce_add,
-    split_index,
-    store,
-    vector_of,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
@@ -91,10 +74,10 @@ def _emit(kernel: Kernel, c: Contraction, product: MultiplyAdd, target: CpuTarge
     plan = kind.plan_for(c, product, target)
     blocks = math.ceil(c.n.extent / plan.columns)
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         item = kind(ContractionScene(c, arguments), product, plan)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as number:
-            item.item(*split_index(number.iv, [c.batches, blocks]))
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as number:
+            item.item(*cg.split_index(number.iv, [c.batches, blocks]))
     items = c.batches * blocks
     return Emitted(items, contraction_grain(c, items), in_place=c.in_place)
 
@@ -117,10 +100,10 @@ class _Item(ABC):
         self.lanes = scene.lanes
         # The remainder of k is padded to whole vectors.
         self.stride = math.ceil(plan.depth / self.lanes) * self.lanes
-        self.lhs = alloca(self.c.m.extent * self.stride * product.group, product.unit_type)
+        self.lhs = cg.alloca(self.c.m.extent * self.stride * product.group, product.unit_type)
         self.size = self.c.m.extent * plan.columns
-        self.sums = alloca(self.size, scene.compute)
-        long = self.c.k.extent > max(LONGEST_RUNNING_SUM, plan.depth * product.group) and is_float(scene.compute)
+        self.sums = cg.alloca(self.size, scene.compute)
+        long = self.c.k.extent > max(LONGEST_RUNNING_SUM, plan.depth * product.group) and cg.is_float(scene.compute)
         self.blocks = CompensatedSums.make(self.size, scene.compute) if long else None
 
     @staticmethod
@@ -131,14 +114,14 @@ class _Item(ABC):
     def item(self, batch: Index, block: Index) -> None:
         c, plan, group = self.c, self.plan, self.product.group
         frame = self.scene.frame(batch)
-        first = index(block) * plan.columns
-        columns = minimum(index(c.n.extent) - first, plan.columns)
-        with loop(0, self.size, self.lanes) as i:
-            store(self.scene.zero, self.sums, i.iv)
+        first = cg.index(block) * plan.columns
+        columns = cg.minimum(cg.index(c.n.extent) - first, plan.columns)
+        with cg.loop(0, self.size, self.lanes) as i:
+            cg.store(self.scene.zero, self.sums, i.iv)
         if self.blocks is not None:
             self.blocks.clear_all(self.size, self.lanes)
-        with loop(0, c.k.extent, plan.depth * group) as k:
-            steps = minimum(index(c.k.extent) - k.iv, plan.depth * group)
+        with cg.loop(0, c.k.extent, plan.depth * group) as k:
+            steps = cg.minimum(cg.index(c.k.extent) - k.iv, plan.depth * group)
             a = self.scene.inputs[c.a.number]
             source = UnitSource(a, self.product.a, k.iv * c.k.a + frame.a, c.k.a, c.m.a, steps, c.m.extent)
             place = UnitLayout(self.lhs, 0, group, 1, self.stride)
@@ -161,7 +144,7 @@ class _Item(ABC):
     def load_b(self, lines: Sequence[Value], lanes: int, count: int) -> Value:
         """Load elements of rhs, interleaved and widened; the first `count` of each line."""
         buffer = self.scene.inputs[self.c.b.number]
-        return self.product.b(interleave_lanes([load_lanes(buffer, line, lanes, count) for line in lines]))
+        return self.product.b(interleave_lanes([cg.load_lanes(buffer, line, lanes, count) for line in lines]))
 
 
 class _Rows(_Item):
@@ -188,30 +171,30 @@ class _Rows(_Item):
             if self.plan.ahead and turn > 1:
                 self._prefetch(g + turn, at, columns, turn)
             strips, vectors = columns // (2 * lanes) * (2 * lanes), columns // lanes * lanes
-            with loop(0, strips, 2 * lanes) as j:
+            with cg.loop(0, strips, 2 * lanes) as j:
                 self._strip(g, at, j.iv, turn, 2, lanes, missing)
             if self.c.n.extent % (2 * lanes) >= lanes:
-                with loop(strips, vectors, lanes) as j:
+                with cg.loop(strips, vectors, lanes) as j:
                     self._strip(g, at, j.iv, turn, 1, lanes, missing)
             if rest:
-                with when(vectors.lt(columns)):
+                with cg.when(vectors.lt(columns)):
                     self._strip(g, at, vectors, turn, 1, rest, missing)
 
-        with loop(0, whole, turn) as g:
+        with cg.loop(0, whole, turn) as g:
             sweep(g.iv, turn)
         if self.c.k.extent % (turn * group):
-            with loop(whole, steps // group) as g:
+            with cg.loop(whole, steps // group) as g:
                 sweep(g.iv, 1)
         if self.c.k.extent % group:
-            with when((steps // group * group).lt(steps)):
+            with cg.when((steps // group * group).lt(steps)):
                 sweep(steps // group, 1, True)
 
     def _prefetch(self, g: Value, at: Value, columns: Value, turn: int) -> None:
         """Prefetch the same columns of the next rows."""
         buffer = self.scene.inputs[self.c.b.number]
-        with loop(0, columns, LINE * 8 // bits_of(buffer.type)) as j:
+        with cg.loop(0, columns, LINE * 8 // cg.bits_of(buffer.type)) as j:
             for row in range(turn * self.product.group):
-                prefetch(buffer, (g * self.product.group + row) * self.c.k.b + at + j.iv)
+                cg.prefetch(buffer, (g * self.product.group + row) * self.c.k.b + at + j.iv)
 
     def _strip(self, g: Value, at: Value, column: Value, turn: int, vectors: int, count: int, missing: bool) -> None:
         """Accumulate `turn` groups of rows for some vectors of columns; with `missing`, groups of one row."""
@@ -223,7 +206,7 @@ class _Rows(_Item):
             units = self.load_b(lines, vectors * lanes, (vectors - 1) * lanes + count)
             factors.append([self._part(units, v) for v in range(vectors)])
         unroll = next(u for u in (4, 3, 2, 1) if c.m.extent % u == 0)
-        with loop(0, c.m.extent, unroll) as row:
+        with cg.loop(0, c.m.extent, unroll) as row:
             for r in range(unroll):
                 self._add(g, row.iv + r, column, factors)
 
@@ -231,19 +214,19 @@ class _Rows(_Item):
         size = self.lanes * self.product.group
         if units.lanes == size:
             return units
-        type_ = vector_of(size, units.element)
+        type_ = cg.vector_of(size, units.element)
         return Value(vector.extract_strided_slice(type_, units.ssa, [number * size], [size], [1]))
 
     def _add(self, g: Value, row: Value, column: Value, factors: Sequence[Sequence[Value]]) -> None:
         lanes, group = self.lanes, self.product.group
         places = [row * self.plan.columns + column + v * lanes for v in range(len(factors[0]))]
-        sums = [load(self.sums, place, lanes) for place in places]
+        sums = [cg.load(self.sums, place, lanes) for place in places]
         for t, parts in enumerate(factors):
             units = load_group(self.product, self.lhs, (row * self.stride + g + t) * group)
             a = broadcast_group(units, lanes)
             sums = [self.product.multiply_add(a, b, s) for b, s in zip(parts, sums, strict=True)]
         for value, place in zip(sums, places, strict=True):
-            store(value, self.sums, place)
+            cg.store(value, self.sums, place)
 
 
 class _Dots(_Item):
@@ -267,16 +250,16 @@ class _Dots(_Item):
         width = min(12 // groups[0], 4)
         # Independent accumulators hide the FMA latency.
         unroll = max(1, 8 // (groups[0] * width))
-        with loop(0, columns, width) as group:
+        with cg.loop(0, columns, width) as group:
             # Lines beyond the edge are clamped to the last one: their sums are not used.
-            lines = [minimum(group.iv + w, columns - 1) * c.n.b + at for w in range(width)]
+            lines = [cg.minimum(group.iv + w, columns - 1) * c.n.b + at for w in range(width)]
 
             def add(row: Value, rows: int) -> None:
                 for number, value in enumerate(self._sum(row, rows, lines, steps, unroll)):
                     r, w = divmod(number, width)
                     place = (row + r) * self.plan.columns + group.iv + w
-                    with when((group.iv + w).lt(columns)) if w else nullcontext():
-                        store(load(self.sums, place) + reduce_add(value), self.sums, place)
+                    with cg.when((group.iv + w).lt(columns)) if w else nullcontext():
+                        cg.store(cg.load(self.sums, place) + cg.reduce_add(value), self.sums, place)
 
             for_groups(groups, add)
 
@@ -286,7 +269,7 @@ class _Dots(_Item):
         count = rows * len(lines)
         turn = size * unroll
         whole = steps // turn * turn
-        with loop(0, whole, turn, [self.scene.zero] * (count * unroll)) as k:
+        with cg.loop(0, whole, turn, [self.scene.zero] * (count * unroll)) as k:
             sums = list(k.args)
             for u in range(unroll):
                 mine = slice(u * count, (u + 1) * count)
@@ -297,11 +280,11 @@ class _Dots(_Item):
             sums = [*(a + b for a, b in zip(sums[:count], sums[-count:], strict=True)), *sums[count:-count]]
         vectors = steps // size * size
         if unroll > 1 and c.k.extent % turn >= size:
-            with loop(whole, vectors, size, sums) as k:
+            with cg.loop(whole, vectors, size, sums) as k:
                 k.yields(*self._step(row, rows, k.iv, size, lines, k.args))
             sums = list(k.results)
         if c.k.extent % size:
-            with loop(vectors, steps, size, sums) as k:  # remainder of the last block: at most one iteration
+            with cg.loop(vectors, steps, size, sums) as k:  # remainder of the last block: at most one iteration
                 k.yields(*self._step(row, rows, k.iv, c.k.extent % size, lines, k.args))
             sums = list(k.results)
         return sums
@@ -312,6 +295,6 @@ class _Dots(_Item):
         group = self.product.group
         size = self.lanes * group
         factors = [self.load_b([line + k], size, valid) for line in lines]
-        left = [load(self.lhs, (row + r) * (self.stride * group) + k, size) for r in range(rows)]
+        left = [cg.load(self.lhs, (row + r) * (self.stride * group) + k, size) for r in range(rows)]
         pairs = [(a, factor) for a in left for factor in factors]
         return [self.product.multiply_add(a, b, s) for (a, b), s in zip(pairs, sums, strict=True)]

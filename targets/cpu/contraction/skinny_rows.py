@@ -10,23 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    emitting,
-    fma,
-    index,
-    is_float,
-    known,
-    load,
-    loop,
-    minimum,
-    splat,
-    split_index,
-    store,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
@@ -70,11 +55,11 @@ def emit_skinny_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget
         scratch = ((str(accumulator_type(c)), parts * size),)
     function, arguments = kernel.declare(scratch)
     mark_no_unroll(function)
-    with emitting(function, target):
+    with cg.emitting(function, target):
         scene = ContractionScene(c, arguments, Value(arguments.scratch[0]) if parts > 1 else None)
         rows = _Rows(scene, plan)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            *part, batch, block = split_index(item.iv, [*([parts] if parts > 1 else []), c.batches, blocks])
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            *part, batch, block = cg.split_index(item.iv, [*([parts] if parts > 1 else []), c.batches, blocks])
             if part:
                 rows.item(part[0], batch, block, SumState(kept=True, offset=part[0] * size))
             else:
@@ -103,24 +88,24 @@ class _Rows:
         # Rows of accumulators a multiple of a page apart would conflict in the cache.
         self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes + 2 * scene.lanes
         self.size = self.c.m.extent * self.stride
-        self.sums = alloca(self.size, scene.compute)
+        self.sums = cg.alloca(self.size, scene.compute)
         depth = min(plan.depth, self.c.k.extent) * math.prod(axis.extent for axis in self.c.k_outer)
-        long = depth > LONGEST_RUNNING_SUM and is_float(scene.compute)
+        long = depth > LONGEST_RUNNING_SUM and cg.is_float(scene.compute)
         self.blocks = CompensatedSums.make(self.size, scene.compute) if long else None
         self.groups = row_groups(self.c.m.extent, plan.rows)
         self.copied = self.c.m.extent > 1
         if self.copied:
-            self.lhs = alloca(self.c.m.extent * min(plan.depth, self.c.k.extent), scene.compute)
+            self.lhs = cg.alloca(self.c.m.extent * min(plan.depth, self.c.k.extent), scene.compute)
 
     def item(self, part: Index, batch: Index, block: Index, state: SumState) -> None:
         c, plan = self.c, self.plan
         frame = self.scene.frame(batch)
-        first = index(block) * plan.columns
+        first = cg.index(block) * plan.columns
         columns = block_size(c.n.extent, plan.columns, first)
-        start = index(part) * plan.depth
+        start = cg.index(part) * plan.depth
         steps = block_size(c.k.extent, plan.depth, start)
-        with loop(0, c.m.extent * self.stride, self.scene.lanes) as i:
-            store(self.scene.zero, self.sums, i.iv)
+        with cg.loop(0, c.m.extent * self.stride, self.scene.lanes) as i:
+            cg.store(self.scene.zero, self.sums, i.iv)
         at_a, at_b = start * c.k.a + frame.a, first * c.n.b + frame.b + start * c.k.b
         if self.blocks is not None:
             self.blocks.clear_all(self.size, self.scene.lanes)
@@ -131,12 +116,12 @@ class _Rows:
             turn = plan.streams * plan.steps
             length = steps // turn * plan.steps
             block = LONGEST_RUNNING_SUM // turn * plan.steps
-            with loop(0, length, block) as part_of_k:
-                with loop(part_of_k.iv, minimum(part_of_k.iv + block, length), plan.steps) as k:
+            with cg.loop(0, length, block) as part_of_k:
+                with cg.loop(part_of_k.iv, cg.minimum(part_of_k.iv + block, length), plan.steps) as k:
                     self._sweep(columns, at, k.iv, _Block(plan.streams, plan.steps, length))
                 self._take()
-            if known(steps) is None or c.k.extent % turn:
-                with loop(length * plan.streams, steps) as k:
+            if cg.known(steps) is None or c.k.extent % turn:
+                with cg.loop(length * plan.streams, steps) as k:
                     self._sweep(columns, at, k.iv, _Block(1, 1, 0))
                 self._take()
         if self.blocks is not None:
@@ -151,17 +136,17 @@ class _Rows:
     def _copy_lhs(self, at: Value, steps: Value) -> Value:
         """Pack lhs so that the elements of each step are contiguous; unpacked, strides may conflict in the cache."""
         c, rows = self.c, self.c.m.extent
-        with loop(0, steps) as k, loop(0, rows) as m:
-            store(self.scene.load_a(k.iv * c.k.a + at + m.iv * c.m.a), self.lhs, k.iv * rows + m.iv)
-        return index(0)
+        with cg.loop(0, steps) as k, cg.loop(0, rows) as m:
+            cg.store(self.scene.load_a(k.iv * c.k.a + at + m.iv * c.m.a), self.lhs, k.iv * rows + m.iv)
+        return cg.index(0)
 
     def _factors(self, at: Value, k: Value, row: Value, rows: int) -> list[Value]:
         """Load and broadcast the elements of lhs in step `k` of a part that begins at `at`."""
         c, lanes = self.c, self.scene.lanes
         if self.copied:
             start = k * c.m.extent + row
-            return [splat(load(self.lhs, start + m), lanes) for m in range(rows)]
-        return [splat(self.scene.load_a(k * c.k.a + at), lanes)]
+            return [cg.splat(cg.load(self.lhs, start + m), lanes) for m in range(rows)]
+        return [cg.splat(self.scene.load_a(k * c.k.a + at), lanes)]
 
     def _sweep(self, columns: Value, at: tuple[Value, Value], k: Value, block: _Block) -> None:
         """Accumulate a block of rows of rhs."""
@@ -174,13 +159,13 @@ class _Rows:
                 lambda row, rows: self._add((row, column), (rows, vectors), at, k, block, count),
             )
 
-        with loop(0, strips, width) as j:
+        with cg.loop(0, strips, width) as j:
             strip(j.iv, self.plan.width, lanes)
         if self.c.n.extent % width >= lanes:
-            with loop(strips, whole, lanes) as j:
+            with cg.loop(strips, whole, lanes) as j:
                 strip(j.iv, 1, lanes)
         if self.c.n.extent % lanes:
-            with when(whole.lt(columns)):
+            with cg.when(whole.lt(columns)):
                 strip(whole, 1, self.c.n.extent % lanes)
 
     def _add(
@@ -198,14 +183,14 @@ class _Rows:
         pairs = [(m, v) for m in range(rows) for v in range(vectors)]
         places = [row * self.stride + column + (m * self.stride + v * lanes) for m, v in pairs]
         unroll = next(u for u in (4, 2, 1) if block.streams % u == 0 and u * len(pairs) <= max(16, len(pairs)))
-        with loop(0, block.streams, unroll, [load(self.sums, place, lanes) for place in places]) as stream:
+        with cg.loop(0, block.streams, unroll, [cg.load(self.sums, place, lanes) for place in places]) as stream:
             sums = stream.args
             for u, step in ((u, step) for u in range(unroll) for step in range(block.steps)):
                 k = (stream.iv + u) * block.apart + step + first
                 line = k * self.c.k.b + at[1] + column
                 strip = [scene.load_b(line + v * lanes, lanes, count) for v in range(vectors)]
                 factors = self._factors(at[0], k, row, rows)
-                sums = [fma(factors[m], strip[v], s) for (m, v), s in zip(pairs, sums, strict=True)]
+                sums = [cg.fma(factors[m], strip[v], s) for (m, v), s in zip(pairs, sums, strict=True)]
             stream.yields(*sums)
         for value, place in zip(stream.results, places, strict=True):
-            store(value, self.sums, place)
+            cg.store(value, self.sums, place)

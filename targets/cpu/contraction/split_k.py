@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from stablexla.targets.codegen.emission import Value, emitting, index, loop, split_index
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
@@ -18,24 +19,24 @@ def emit_split_k_reduction(
     c = contraction
     name = kernel.impl_name + "_sum"
     function, arguments = kernel.declare(scratch, name)
-    with emitting(function, target):
+    with cg.emitting(function, target):
         scene = ContractionScene(c, arguments, Value(arguments.scratch[-1]))
         lanes = scene.lanes if scene.vectors else 0
 
         def add_up(row: ResultRow, column: Value, count: int) -> None:
-            with loop(1, parts, 1, [scene.load_partial(row, column, lanes, count)]) as part:
+            with cg.loop(1, parts, 1, [scene.load_partial(row, column, lanes, count)]) as part:
                 offset = part.iv * math.prod(c.shape)
                 part.yields(part.args[0] + scene.load_partial(row, column, lanes, count, offset))
             scene.write(part.results[0], row, column, count)
 
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            batch, number = split_index(item.iv, [c.batches, c.m.extent])
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            batch, number = cg.split_index(item.iv, [c.batches, c.m.extent])
             row = scene.row(scene.frame(batch), number)
             step = max(1, lanes)
             whole = c.n.extent // step * step
-            with loop(0, whole, step) as j:
+            with cg.loop(0, whole, step) as j:
                 add_up(row, j.iv, step)
             if whole < c.n.extent:
-                add_up(row, index(whole), c.n.extent - whole)
+                add_up(row, cg.index(whole), c.n.extent - whole)
     grain = max(1, round(4e4 / (c.n.extent * parts)))
     return name, c.batches * c.m.extent, grain

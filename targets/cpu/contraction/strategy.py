@@ -6,7 +6,7 @@ import math
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import bits_of, emitting
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
@@ -58,7 +58,7 @@ def emit_contraction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
     function, _ = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         pass
     return Emitted(items=1, grain=1)
 
@@ -69,7 +69,7 @@ class _Sizes:
     def __init__(self, contraction: Contraction, target: CpuTarget) -> None:
         self.contraction = c = contraction
         self.target = target
-        self.bytes = bits_of(accumulator_type(c)) // 8
+        self.bytes = cg.bits_of(accumulator_type(c)) // 8
         self.lanes = max(1, target.vector_bits // 8 // self.bytes)
         self.m, self.n = c.m.extent, c.n.extent
         self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)

@@ -10,7 +10,8 @@ import math
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import Value, emitting, loop, split_index
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.convolution import match_convolution
@@ -64,7 +65,7 @@ class _Windows:
             scratch = ((str(self.sizes.units.type), self.weights.items * self.weights.block),)
             phases.insert(0, self._emit_pack(scratch))
         function, arguments = kernel.declare(scratch)
-        with emitting(function, self.target):
+        with cg.emitting(function, self.target):
             scenes = ContractionScene(contraction, arguments), ContractionScene(contraction.swapped(), arguments)
             packed = Value(arguments.scratch[0]) if scratch else None
             item: DepthwiseItem | ImplicitGemmItem
@@ -72,8 +73,8 @@ class _Windows:
                 item = DepthwiseItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             else:
                 item = ImplicitGemmItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
-            with loop(Value(arguments.lo), Value(arguments.hi)) as number:
-                item.write(split_index(number.iv, order))
+            with cg.loop(Value(arguments.lo), Value(arguments.hi)) as number:
+                item.write(cg.split_index(number.iv, order))
         packs = contraction.packs(phases[0][0]) if scratch else ()
         return Emitted(items, grain, scratch, contraction.in_place, phases=tuple(phases), packs=packs)
 
@@ -81,10 +82,10 @@ class _Windows:
         """Emit the phase that packs all weights; an item is a panel, for one part of the input features."""
         name, w = self.kernel.impl_name + "_pack", self.weights
         function, arguments = self.kernel.declare(scratch, name)
-        with emitting(function, self.target):
+        with cg.emitting(function, self.target):
             scene, buffer = ContractionScene(self.convolved.contraction, arguments), Value(arguments.scratch[0])
-            with loop(Value(arguments.lo), Value(arguments.hi)) as number:
-                group, panel, part = split_index(number.iv, [w.groups, w.panels, w.parts])
+            with cg.loop(Value(arguments.lo), Value(arguments.hi)) as number:
+                group, panel, part = cg.split_index(number.iv, [w.groups, w.panels, w.parts])
                 place = (group, panel, part)
                 pack_weight_panel(self.shared, scene, self.sizes.units, w, place, buffer, number.iv * w.block)
         return name, w.items, max(1, round(2e4 / w.block))

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from stablexla.targets.codegen.emission import Index, Value, index, known, loop, minimum, select, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.convolution import WindowDimension
 from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
 
 
 def select_constant(values: Sequence[int], at: Index) -> Value:
     """Emit values[at], as selects."""
-    place = known(at)
+    place = cg.known(at)
     if place is not None:
-        return index(values[place])
-    found = index(values[0])
+        return cg.index(values[place])
+    found = cg.index(values[0])
     for position, value in enumerate(values[1:], start=1):
         if value != values[0]:
-            found = select(index(at).eq(position), index(value), found)
+            found = cg.select(cg.index(at).eq(position), cg.index(value), found)
     return found
 
 
@@ -37,7 +38,7 @@ class Taps:
         count, first, offset = (
             select_constant([getattr(p, name) for p in d.phases], phase) for name in ("count", "first", "offset")
         )
-        return cls(d, count, first, index(round_) * d.stride + offset)
+        return cls(d, count, first, cg.index(round_) * d.stride + offset)
 
 
 @dataclass(frozen=True)
@@ -106,36 +107,42 @@ class ItemPartition:
         for o, plane in zip(planes, self.sizes.planes, strict=True):
             count = len(plane.phases)
             met.append((o, Taps.of(plane, o // count, o % count)))
-        row, rows, height = index(0), index(1), None
+        row, rows, height = cg.index(0), cg.index(1), None
         if d is not None:
             row = row_block * plan.rows
             last = select_constant([-(-(d.outputs - p) // len(d.phases)) for p in range(len(d.phases))], phase)
-            rows = minimum(last - row, plan.rows) if d.rounds > plan.rows or len(d.phases) > 1 else index(plan.rows)
+            rows = (
+                cg.minimum(last - row, plan.rows) if d.rounds > plan.rows or len(d.phases) > 1 else cg.index(plan.rows)
+            )
             height = Taps.of(d, row, phase)
         round_ = round_block * plan.rounds
         all_rounds = self.width.rounds
-        rounds = minimum(index(all_rounds) - round_, plan.rounds) if all_rounds > plan.rounds else index(all_rounds)
+        rounds = (
+            cg.minimum(cg.index(all_rounds) - round_, plan.rounds) if all_rounds > plan.rounds else cg.index(all_rounds)
+        )
         column = column_block * plan.columns
         return ItemCoordinates(
-            batch * plan.images, index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column
+            batch * plan.images, cg.index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column
         )
 
     def images(self, place: ItemCoordinates, each: Callable[[ItemCoordinates], None]) -> None:
         """Call `each` for the images of the item, in a loop."""
-        with loop(0, self.plan.images) as image:
+        with cg.loop(0, self.plan.images) as image:
             each(replace(place, batch=place.batch + image.iv, image=image.iv))
 
     def panels(self, place: ItemCoordinates, each: Callable[[Value, int], None]) -> None:
         """Call `each` with the number of a panel in its group and its columns, in loops over the item's panels."""
         width, outputs, plan = self.panel, self.outputs, self.plan
-        columns = minimum(index(outputs) - place.column, plan.columns) if outputs > plan.columns else index(outputs)
+        columns = (
+            cg.minimum(cg.index(outputs) - place.column, plan.columns) if outputs > plan.columns else cg.index(outputs)
+        )
         first = place.column // width
         if outputs >= width:
-            with loop(0, columns // width) as panel:
+            with cg.loop(0, columns // width) as panel:
                 each(first + panel.iv, width)
         if outputs % width:
             if outputs > plan.columns:
-                with when((place.column + columns).eq(outputs)):
-                    each(index(outputs // width), outputs % width)
+                with cg.when((place.column + columns).eq(outputs)):
+                    each(cg.index(outputs // width), outputs % width)
             else:
-                each(index(outputs // width), outputs % width)
+                each(cg.index(outputs // width), outputs % width)

@@ -9,14 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    alloca,
-    index,
-    loop,
-    store,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, store_tile
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition, PackedLhs, Taps
@@ -50,15 +44,15 @@ class DepthwiseItem:
         self.rounds = plan.rounds if self.phases == 1 else -(-plan.rounds // tile.rows) * tile.rows
         element, row = plan.columns, self.width.reach(self.rounds)
         image = sizes.packed(plan.elements, plan.rows, self.rounds)
-        lhs = alloca(plan.images * image + 2 * self.lanes, self.scene.compute)
+        lhs = cg.alloca(plan.images * image + 2 * self.lanes, self.scene.compute)
         self.lhs = PackedLhs(lhs, element, row, sizes.heights(plan.rows) * row * element, image)
         self.sums = DepthwiseSums(self.scene, plan, self.width, self.lhs, weights, packed)
         self.cut, self.outputs = ItemPartition(sizes, plan, weights.outputs), weights.outputs
         if plan.staged:
             self.stage_row = self.rounds * self.phases * plan.columns
             self.stage_image = plan.rows * self.stage_row
-            self.stage = alloca(plan.images * self.stage_image + self.lanes * plan.columns, self.scene.compute)
-        self.spill = alloca(tile.rows * tile.vectors * self.lanes, self.scene.compute)
+            self.stage = cg.alloca(plan.images * self.stage_image + self.lanes * plan.columns, self.scene.compute)
+        self.spill = cg.alloca(tile.rows * tile.vectors * self.lanes, self.scene.compute)
 
     def write(self, coordinates: Sequence[Value]) -> None:
         """Emit the item."""
@@ -76,7 +70,7 @@ class DepthwiseItem:
         c = self.convolved
         at = place.batch * c.batch.a + place.column * c.group.a
         under = LhsPacking(self.sizes, self.factor, self.lhs, self.plan.channels, c.group.a)
-        with loop(0, self.plan.features) as feature:
+        with cg.loop(0, self.plan.features) as feature:
             under.pack(self.shared, place, feature.iv * c.inputs.a + at, feature.iv)
 
     # Sums.
@@ -89,7 +83,7 @@ class DepthwiseItem:
             def tile(at: tuple[Value, Value, Value], taps: Taps, rows: int) -> None:
                 self._tile(one, taps, at, weights, panel, rows, columns)
 
-            with loop(0, place.rows) as row, loop(0, self.phases) as phase:
+            with cg.loop(0, place.rows) as row, cg.loop(0, self.phases) as phase:
                 self._tiles_of_row(one, (row.iv, phase.iv), Taps.of(self.width, 0, phase.iv), tile)
 
         self.cut.images(place, of_image)
@@ -104,12 +98,12 @@ class DepthwiseItem:
         rows, all_rounds = self.plan.tile.rows, self.width.rounds
         # Phases have different trip counts: their remainder tiles are computed whole.
         whole = place.rounds if self.phases > 1 else place.rounds // rows * rows
-        with loop(0, whole, rows) as t:
+        with cg.loop(0, whole, rows) as t:
             tile((*at, t.iv), taps, rows)
         rest = all_rounds % rows if self.phases == 1 else 0
         if rest:
             in_blocks = all_rounds > self.plan.rounds
-            with when((place.round + place.rounds).eq(all_rounds)) if in_blocks else nullcontext():
+            with cg.when((place.round + place.rounds).eq(all_rounds)) if in_blocks else nullcontext():
                 tile((*at, whole), taps, rest)
 
     def _tile(
@@ -125,7 +119,7 @@ class DepthwiseItem:
         """Emit one tile: from row, phase and round `at` of the item on, `rows` rounds by `columns` features."""
         row, phase, round_ = at
         tile = RegisterTile(rows, math.ceil(columns / self.lanes))
-        stage = index(0)
+        stage = cg.index(0)
         if self.plan.staged:
             stage = (
                 place.image * self.stage_image
@@ -140,7 +134,7 @@ class DepthwiseItem:
         if self.plan.staged:
             for number, value in enumerate(sums):
                 r, v = divmod(number, tile.vectors)
-                store(value, self.stage, stage + r * along + v * self.lanes)
+                cg.store(value, self.stage, stage + r * along + v * self.lanes)
             return
         frame = self.results.frame(place, row)
         column = place.group * self.outputs + panel * self.weights.width

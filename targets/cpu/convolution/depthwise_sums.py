@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stablexla.targets.codegen.emission import Value, fma, index, known, load, loop
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.match.convolution import WindowDimension
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile
@@ -63,19 +64,19 @@ class DepthwiseSums:
             b = b + met.first * tap
             nest.insert(0, (met.count, along, met.spatial.tap_step * tap, met.spatial.window))
             tap *= met.spatial.window
-        nest.insert(0, (index(self.plan.features), plane, self.weights.width, self.plan.features))
+        nest.insert(0, (cg.index(self.plan.features), plane, self.weights.width, self.plan.features))
         return self._nest(nest, a, b, tile, inits)
 
     def _nest(
         self, loops: Sequence[WindowLoop], a: Value, b: Value, tile: RegisterTile, sums: list[Value]
     ) -> list[Value]:
         (count, along_a, along_b, most), *rest = loops
-        number = known(count)
+        number = cg.known(count)
         if not rest and number is not None and number <= UNROLLED:
             for tap in range(number):
-                sums = self._of_channels(index(tap * along_a) + a, index(tap * along_b) + b, tile, sums)
+                sums = self._of_channels(cg.index(tap * along_a) + a, cg.index(tap * along_b) + b, tile, sums)
             return sums
-        with loop(0, count, 1, sums, most=most) as turn:
+        with cg.loop(0, count, 1, sums, most=most) as turn:
             at_a, at_b = turn.iv * along_a + a, turn.iv * along_b + b
             if rest:
                 out = self._nest(rest, at_a, at_b, tile, turn.args)
@@ -89,8 +90,8 @@ class DepthwiseSums:
         lanes, along = self.scene.lanes, self.width.stride // self.width.step * self.packed.element
         out = []
         for v in range(tile.vectors):
-            weight = load(self.weights_buffer, b + v * lanes, lanes)
+            weight = cg.load(self.weights_buffer, b + v * lanes, lanes)
             of_vector = sums[v :: tile.vectors]
-            values = [load(self.packed.buffer, a + r * along + v * lanes, lanes) for r in range(tile.rows)]
-            out.append([fma(x, weight, total) for x, total in zip(values, of_vector, strict=True)])
+            values = [cg.load(self.packed.buffer, a + r * along + v * lanes, lanes) for r in range(tile.rows)]
+            out.append([cg.fma(x, weight, total) for x, total in zip(values, of_vector, strict=True)])
         return [out[v][r] for r in range(tile.rows) for v in range(tile.vectors)]

@@ -10,21 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    constant,
-    index,
-    is_float,
-    load,
-    load_lanes,
-    loop,
-    minimum,
-    select,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition, PackedLhs, Taps
@@ -69,21 +56,21 @@ class ImplicitGemmItem:
         self.lhs = PackedLhs(self.factor.buffer, slots, 0, 0, 0)
         if not self.in_place:
             row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)
-            buffer = alloca(plan.images * image + 2 * units.lanes(), units.type)
+            buffer = cg.alloca(plan.images * image + 2 * units.lanes(), units.type)
             self.lhs = PackedLhs(buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
-        self.packed = packed if packed is not None else alloca(weights.block, units.type)
+        self.packed = packed if packed is not None else cg.alloca(weights.block, units.type)
         pixels = plan.images * plan.rows * plan.rounds
         dims = [*sizes.planes, *([sizes.height] if sizes.height else []), sizes.width]
         table = table_type()
         self.tables = OffsetTables(
-            alloca(pixels + tile.rows, table), alloca(2 * math.prod(d.taps for d in dims), table)
+            cg.alloca(pixels + tile.rows, table), cg.alloca(2 * math.prod(d.taps for d in dims), table)
         )
         # Pixels in the stage: whole tiles.
         self.pixels = -(-pixels // tile.rows) * tile.rows
         stage = self.pixels * self.phases * plan.columns if plan.staged else min(CHUNK, self.pixels) * weights.width
         self.straight = not plan.staged and self._writes_straight(pixels)
         if not self.straight:
-            self.stage = alloca(stage + self.lanes * plan.columns, compute)
+            self.stage = cg.alloca(stage + self.lanes * plan.columns, compute)
 
     def _writes_straight(self, pixels: int) -> bool:
         """Whether sums are stored to the result directly: no epilogue, and an item's pixels evenly strided."""
@@ -104,13 +91,13 @@ class ImplicitGemmItem:
         """Emit the item."""
         place = self.cut.place(coordinates)
         if self.weights.parts > 1:
-            zero = constant(0, vector_of(self.lanes, self.scene.compute))
-            with loop(0, self.pixels * self.phases * self.plan.columns, self.lanes) as at:
-                store(zero, self.stage, at.iv)
+            zero = cg.constant(0, cg.vector_of(self.lanes, self.scene.compute))
+            with cg.loop(0, self.pixels * self.phases * self.plan.columns, self.lanes) as at:
+                cg.store(zero, self.stage, at.iv)
         self._fill_pixels(place)
         if self.phases == 1:
             self._fill_taps(place, Taps.of(self.width, self._first_round(place), 0))
-        with loop(0, self.weights.parts) as part:
+        with cg.loop(0, self.weights.parts) as part:
             if not self.in_place:
                 self.cut.images(place, lambda one: self._pack(one, part.iv))
             self.cut.panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
@@ -124,7 +111,7 @@ class ImplicitGemmItem:
 
     def _first_round(self, place: ItemCoordinates) -> Index:
         """Return the first round for taps of the last dimension: the item's where lhs is read in place."""
-        return place.round if self.in_place else index(0)
+        return place.round if self.in_place else cg.index(0)
 
     def _strides(self) -> tuple[list[int], list[int]]:
         """Return strides of pixels (images, rows, rounds), and of the window's elements in each dimension."""
@@ -143,7 +130,7 @@ class ImplicitGemmItem:
         return pixels, [*planes, *taps]
 
     def _fill_pixels(self, place: ItemCoordinates) -> None:
-        extents = [index(self.plan.images), place.rows, place.rounds]
+        extents = [cg.index(self.plan.images), place.rows, place.rounds]
         fill_pixel_offsets(self.shared, self.tables.pixels, extents, self._strides()[0], self.plan.tile.rows)
 
     def _nest(self, place: ItemCoordinates, taps: Taps) -> list[tuple[Taps, int, int]]:
@@ -163,7 +150,7 @@ class ImplicitGemmItem:
     def _fill_taps(self, place: ItemCoordinates, taps: Taps) -> None:
         nest: list[tuple[Index, int, int]] = [(t.count, a, b) for t, a, b in self._nest(place, taps)]
         if self._in_runs():
-            nest[-1] = (minimum(nest[-1][0], 1), 0, 0)
+            nest[-1] = (cg.minimum(nest[-1][0], 1), 0, 0)
         nest = [(1, 0, 0)] * (3 - len(nest)) + nest
         *outer, x, y, z = nest
 
@@ -173,10 +160,10 @@ class ImplicitGemmItem:
                 fill_tap_offsets(self.shared, self.tables.taps, first, [x[0], y[0], z[0]], sides)
                 return
             (count, along_a, along_b), *rest = dims
-            inner = index(1)
+            inner = cg.index(1)
             for n in (*(d[0] for d in rest), x[0], y[0], z[0]):
                 inner = inner * n
-            with loop(0, count) as turn:
+            with cg.loop(0, count) as turn:
                 each(rest, turn.iv * inner + first, turn.iv * along_a + a, turn.iv * along_b + b)
 
         each(outer, 0, 0, 0)
@@ -185,13 +172,13 @@ class ImplicitGemmItem:
         """Emit the offsets of the first pixel's window in lhs and in a panel."""
         c, w = self.convolved, self.width
         nest = self._nest(place, taps)
-        b, step = index(0), self.weights.slots * self.weights.width
+        b, step = cg.index(0), self.weights.slots * self.weights.width
         for one, _, _ in reversed(nest):
             b = b + one.first * step
             step *= one.spatial.window
         if not self.in_place:
             return (taps.start - w.first) // w.step * self.lhs.element, b
-        a = place.batch * c.batch.a + place.group * c.group.a + index(part) * (self.plan.features * c.inputs.a)
+        a = place.batch * c.batch.a + place.group * c.group.a + cg.index(part) * (self.plan.features * c.inputs.a)
         for one, _, _ in nest:
             a = a + one.start * one.spatial.a
         return a, b
@@ -200,7 +187,7 @@ class ImplicitGemmItem:
 
     def _pack(self, place: ItemCoordinates, part: Index) -> None:
         c = self.convolved
-        at = place.batch * c.batch.a + place.group * c.group.a + index(part) * (self.plan.features * c.inputs.a)
+        at = place.batch * c.batch.a + place.group * c.group.a + cg.index(part) * (self.plan.features * c.inputs.a)
         LhsPacking(self.sizes, self.factor, self.lhs, self.plan.features, c.inputs.a).pack(self.shared, place, at)
 
     def _pack_weights(self, place: tuple[Index, Index, Index], to: Index) -> None:
@@ -212,15 +199,15 @@ class ImplicitGemmItem:
         """Emit all pixels of the item by one panel of weights."""
         weights = self.weights.at(place.group, panel, part)
         if self.plan.own_weights:
-            weights = index(0)
+            weights = cg.index(0)
             self._pack_weights((place.group, panel, part), weights)
-        with loop(0, self.phases) as phase:
+        with cg.loop(0, self.phases) as phase:
             taps = Taps.of(self.width, self._first_round(place), phase.iv)
             if self.phases > 1:
                 self._fill_taps(place, taps)
             sums = self._sums(place, part, taps, weights)
             if self.straight:
-                frame = self.results.frame(place, index(0))
+                frame = self.results.frame(place, cg.index(0))
                 row = self.scene.row(frame, place.round)
                 column = place.group * self.weights.outputs + panel * self.weights.width
                 self._sum(replace(sums, out=self.scene.results[0], out_at=row.c + column))
@@ -232,11 +219,11 @@ class ImplicitGemmItem:
 
     def _sums(self, place: ItemCoordinates, part: Value, taps: Taps, weights: Value) -> PixelSums:
         counts = [t.count for t, _, _ in self._nest(place, taps)]
-        run = index(self.weights.slots)
+        run = cg.index(self.weights.slots)
         if self._in_runs():
             run = counts[-1] * run
-            counts[-1] = minimum(counts[-1], 1)
-        entries = index(1)
+            counts[-1] = cg.minimum(counts[-1], 1)
+        entries = cg.index(1)
         for count in counts:
             entries = entries * count
         a, b = self._starts(place, part, taps)
@@ -262,7 +249,7 @@ class ImplicitGemmItem:
         more = self.weights.parts > 1
         pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
         units, products = self.sizes.units, self.convolved.taps * self.plan.features
-        in_blocks = products > LONGEST_RUNNING_SUM and is_float(units.sums) and units.product is None
+        in_blocks = products > LONGEST_RUNNING_SUM and cg.is_float(units.sums) and units.product is None
         call_pixel_micro_kernel(
             self.shared, self.plan.tile, units, replace(sums, pixels=pixels), more=more, in_blocks=in_blocks
         )
@@ -271,18 +258,20 @@ class ImplicitGemmItem:
 
     def _in_chunks(self, place: ItemCoordinates, sums: PixelSums, panel: Value, columns: int) -> None:
         """Emit sums of a chunk of pixels at a time, followed by the epilogue and stores."""
-        zero = index(0)
-        with loop(0, sums.pixels, CHUNK, [zero, zero, zero]) as chunk:
-            count = minimum(sums.pixels - chunk.iv, CHUNK)
+        zero = cg.index(0)
+        with cg.loop(0, sums.pixels, CHUNK, [zero, zero, zero]) as chunk:
+            count = cg.minimum(sums.pixels - chunk.iv, CHUNK)
             self._sum(replace(sums, pixel=chunk.iv, pixels=count))
-            with loop(0, count, 1, chunk.args) as pixel:
+            with cg.loop(0, count, 1, chunk.args) as pixel:
                 image, row, round_ = pixel.args
                 one = replace(place, batch=place.batch + image)
                 self._write_pixel(one, row, round_, pixel.iv * self.weights.width, panel, columns)
                 last = (round_ + 1).eq(place.rounds)
-                row = select(last, row + 1, row)
+                row = cg.select(last, row + 1, row)
                 end = row.eq(place.rows)
-                pixel.yields(select(end, image + 1, image), select(end, zero, row), select(last, zero, round_ + 1))
+                pixel.yields(
+                    cg.select(end, image + 1, image), cg.select(end, zero, row), cg.select(last, zero, round_ + 1)
+                )
             chunk.yields(*pixel.results)
 
     def _write_pixel(
@@ -292,10 +281,10 @@ class ImplicitGemmItem:
         to = self.scene.row(self.results.frame(place, row), place.round + round_)
         column = place.group * self.weights.outputs + panel * self.weights.width
         whole = columns // lanes * lanes
-        with loop(0, whole, lanes) as j:
-            self.scene.write(load(self.stage, at + j.iv, lanes), to, column + j.iv, lanes)
+        with cg.loop(0, whole, lanes) as j:
+            self.scene.write(cg.load(self.stage, at + j.iv, lanes), to, column + j.iv, lanes)
         if columns > whole:
-            value = load_lanes(self.stage, at + whole, lanes, columns - whole)
+            value = cg.load_lanes(self.stage, at + whole, lanes, columns - whole)
             self.scene.write(value, to, column + whole, columns - whole)
 
     def _write_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:

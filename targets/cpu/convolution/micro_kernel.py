@@ -12,21 +12,8 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    branch,
-    cast_index,
-    constant,
-    index,
-    lanes_of,
-    load,
-    loop,
-    maximum,
-    minimum,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.sums.compensated import BLOCK
 from stablexla.targets.codegen.sums.stored import CompensatedSums
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile
@@ -69,13 +56,13 @@ def fill_pixel_offsets(
         (to,) = buffers
         (images, rows, places), (a, b, c), (tail,) = numbers[:3], numbers[3:6], numbers[6:]
         i32 = to.element
-        with loop(0, images) as i, loop(0, rows) as r:
+        with cg.loop(0, images) as i, cg.loop(0, rows) as r:
             start, at = (i.iv * rows + r.iv) * places, i.iv * a + r.iv * b
-            with loop(0, places) as p:
-                store(cast_index(p.iv * c + at, i32), to, start + p.iv)
+            with cg.loop(0, places) as p:
+                cg.store(cg.cast_index(p.iv * c + at, i32), to, start + p.iv)
         count = images * rows * places
-        with loop(count, count + tail) as p:
-            store(constant(0, i32), to, p.iv)
+        with cg.loop(count, count + tail) as p:
+            cg.store(cg.constant(0, i32), to, p.iv)
 
     shared.call("stablexla_fill_pixels", [table], [*extents, *strides, more], write)
 
@@ -89,11 +76,11 @@ def fill_tap_offsets(
         (to,) = buffers
         first, (x, y, z), flat = numbers[0], numbers[1:4], numbers[4:]
         i32 = to.element
-        with loop(0, x) as i, loop(0, y) as j, loop(0, z) as k:
+        with cg.loop(0, x) as i, cg.loop(0, y) as j, cg.loop(0, z) as k:
             at = (((i.iv * y + j.iv) * z + k.iv) + first) * 2
             for side in (0, 1):
                 offset = i.iv * flat[side] + j.iv * flat[2 + side] + k.iv * flat[4 + side] + flat[6 + side]
-                store(cast_index(offset, i32), to, at + side)
+                cg.store(cg.cast_index(offset, i32), to, at + side)
 
     shared.call("stablexla_fill_taps", [table], [first, *extents, *(n for step in steps for n in step)], write)
 
@@ -162,31 +149,31 @@ def _write_tiles(
 ) -> None:
     lhs, weights, out, pixels, taps = buffers
     lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride = numbers
-    lanes = lanes_of(units.sums)
-    zero = constant(0, vector_of(lanes, units.sums))
+    lanes = cg.lanes_of(units.sums)
+    zero = cg.constant(0, cg.vector_of(lanes, units.sums))
     width, vector = tile.vectors * lanes, units.lanes()
     places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
     blocks = _Blocks(len(places), zero) if in_blocks else None
-    with loop(0, count, tile.rows) as turn:
-        at = turn.iv if more else maximum(minimum(turn.iv, count - tile.rows), 0)
+    with cg.loop(0, count, tile.rows) as turn:
+        at = turn.iv if more else cg.maximum(cg.minimum(turn.iv, count - tile.rows), 0)
         starts = [_offset(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
 
         def place(r: int, v: int, at: Value = at) -> Value:
             return (at + r) * out_stride + out_at + v * lanes
 
-        inits = [load(out, place(r, v), lanes) if more else zero for r, v in places]
+        inits = [cg.load(out, place(r, v), lanes) if more else zero for r, v in places]
         if blocks is not None:
             blocks.clear()
-            inits.append(index(0))
-        with loop(tap, tap + tap_count, 1, inits, most=0) as window:
+            inits.append(cg.index(0))
+        with cg.loop(tap, tap + tap_count, 1, inits, most=0) as window:
             a, b = (_offset(taps, window.iv * 2 + side) for side in (0, 1))
             rows, line = [start + a for start in starts], b + weights_at
 
             def add(
                 first: Index, last: Value, inits: Sequence[Value], rows: list[Value] = rows, line: Value = line
             ) -> list[Value]:
-                with loop(first, last, units.group, inits, most=0) as k:
-                    vectors = [load(weights, k.iv * width + line + v * vector, vector) for v in range(tile.vectors)]
+                with cg.loop(first, last, units.group, inits, most=0) as k:
+                    vectors = [cg.load(weights, k.iv * width + line + v * vector, vector) for v in range(tile.vectors)]
                     sums = []
                     for r, row in enumerate(rows):
                         factor = units.factor(lhs, row + k.iv, lanes)
@@ -198,7 +185,7 @@ def _write_tiles(
             window.yields(*(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add)))
         results = window.results if blocks is None else blocks.results(window.results)
         for (r, v), value in zip(places, results, strict=True):
-            store(value, out, place(r, v))
+            cg.store(value, out, place(r, v))
 
 
 class _Blocks:
@@ -218,15 +205,15 @@ class _Blocks:
         self, run: Value, carried: Sequence[Value], add: Callable[[Index, Value, Sequence[Value]], list[Value]]
     ) -> list[Value]:
         """Accumulate a run of products into a tile's sums, carried with the number of products in them."""
-        with loop(0, run, BLOCK, carried, most=0) as piece:
+        with cg.loop(0, run, BLOCK, carried, most=0) as piece:
             *sums, count = piece.args
-            end = minimum(piece.iv + BLOCK, run)
+            end = cg.minimum(piece.iv + BLOCK, run)
             made, number = add(piece.iv, end, sums), count + (end - piece.iv)
-            choice = branch(number.ge(BLOCK), [v.type for v in (*made, number)])
+            choice = cg.branch(number.ge(BLOCK), [v.type for v in (*made, number)])
             with choice.then:
                 for place, value in zip(self.places, made, strict=True):
                     self.sums.add(value, place)
-                choice.yields(*[self.zero] * len(made), index(0))
+                choice.yields(*[self.zero] * len(made), cg.index(0))
             with choice.otherwise:
                 choice.yields(*made, number)
             piece.yields(*choice.results)
@@ -240,7 +227,7 @@ class _Blocks:
 
 
 def _offset(table: Value, at: Index) -> Value:
-    return cast_index(load(table, at), ir.IndexType.get())
+    return cg.cast_index(cg.load(table, at), ir.IndexType.get())
 
 
 def table_type() -> ir.Type:

@@ -12,24 +12,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    branch,
-    constant,
-    index,
-    lanes_of,
-    load,
-    load_lanes,
-    loop,
-    maximum,
-    minimum,
-    replay,
-    select,
-    store,
-    transpose_registers,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.dot_instructions import Widen
@@ -73,13 +57,13 @@ class ConvolutionOperand:
         """Return loads of elements from `buffer`, converted to the packed type."""
 
         def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
-            value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
+            value = cg.load(buffer, at, lanes) if count is None else cg.load_lanes(buffer, at, lanes, count)
             if self.widen is not None:
                 return self.widen(value)
             for operation in self.operand.conversion:
-                (value,) = replay(operation, [value], lanes)
+                (value,) = cg.replay(operation, [value], lanes)
             if value.element != self.packed:
-                value = Value(arith.extsi(vector_of(lanes, self.packed), value.ssa))
+                value = Value(arith.extsi(cg.vector_of(lanes, self.packed), value.ssa))
             return value
 
         return read
@@ -122,9 +106,9 @@ class LhsRows:
 
 def inside_range(start: Index, count: Index, step: int, size: int) -> tuple[Value, Value]:
     """Emit the range of `count` positions, `step` apart from `start` on, that lie in [0, size), end exclusive."""
-    first = minimum((maximum(index(0) - start, 0) + (step - 1)) // step, count)
-    end = minimum((maximum(index(size) - start, 0) + (step - 1)) // step, count)
-    return first, maximum(first, end)
+    first = cg.minimum((cg.maximum(cg.index(0) - start, 0) + (step - 1)) // step, count)
+    end = cg.minimum((cg.maximum(cg.index(size) - start, 0) + (step - 1)) // step, count)
+    return first, cg.maximum(first, end)
 
 
 def pack_rows(shared: SharedFunctions, factor: ConvolutionOperand, rows: LhsRows, buffer: Value, to: Index) -> None:
@@ -133,34 +117,34 @@ def pack_rows(shared: SharedFunctions, factor: ConvolutionOperand, rows: LhsRows
     elements, step, kind = rows.elements, rows.step, rows.kind(factor.units)
     if kind == "runs" and step == features:  # without padding
         # Contiguous elements are one run.
-        elements, step, features = 1, 0, index(elements) * features
+        elements, step, features = 1, 0, cg.index(elements) * features
     numbers: list[Index] = [rows.at, rows.stride, rows.count, *rows.inside]
-    numbers += [index(n) * rows.width for n in (rows.before, rows.after)]
-    numbers += [index(rows.elements) * rows.width, elements, step, features, rows.width, rows.along, to]
+    numbers += [cg.index(n) * rows.width for n in (rows.before, rows.after)]
+    numbers += [cg.index(rows.elements) * rows.width, elements, step, features, rows.width, rows.along, to]
 
     def write(buffers: list[Value], given: list[Value]) -> None:
         source, out = buffers
         at, stride, count, first, end, before, after, size, elements, step, features, width, along, to = given
-        read, lanes = factor.loads(source), lanes_of(factor.packed)
+        read, lanes = factor.loads(source), cg.lanes_of(factor.packed)
         line = before + size + after
 
         def copy(at: Value, to: Value) -> None:
             if kind.endswith("runs"):
-                with loop(0, elements) as i:
+                with cg.loop(0, elements) as i:
                     _copy_run(read, i.iv * step + at, out, i.iv * width + to, features, lanes)
             else:
-                whole = index(0)
+                whole = cg.index(0)
                 if kind.endswith("squares"):
                     whole = _copy_squares(read, (at, along), out, (to, width), (elements, features), lanes)
-                with loop(whole, features) as f, loop(0, elements) as i:
-                    store(read(i.iv * step + f.iv * along + at), out, i.iv * width + to + f.iv)
+                with cg.loop(whole, features) as f, cg.loop(0, elements) as i:
+                    cg.store(read(i.iv * step + f.iv * along + at), out, i.iv * width + to + f.iv)
             if kind.startswith("padded"):
-                with loop(0, elements) as i, loop(features, width) as f:
-                    store(constant(0, out.element), out, i.iv * width + to + f.iv)
+                with cg.loop(0, elements) as i, cg.loop(features, width) as f:
+                    cg.store(cg.constant(0, out.element), out, i.iv * width + to + f.iv)
 
-        with loop(0, count) as r:
+        with cg.loop(0, count) as r:
             start = r.iv * line + to
-            there = branch(r.iv.ge(first) & r.iv.lt(end))
+            there = cg.branch(r.iv.ge(first) & r.iv.lt(end))
             with there.then:
                 _fill(out, start, start + before, lanes)
                 copy(r.iv * stride + at, start + before)
@@ -172,18 +156,18 @@ def pack_rows(shared: SharedFunctions, factor: ConvolutionOperand, rows: LhsRows
 
 
 def _fill(buffer: Value, start: Value, end: Value, lanes: int) -> None:
-    with loop(start, end, lanes) as at:
-        store(constant(0, vector_of(lanes, buffer.element)), buffer, at.iv)
+    with cg.loop(start, end, lanes) as at:
+        cg.store(cg.constant(0, cg.vector_of(lanes, buffer.element)), buffer, at.iv)
 
 
 def _copy_run(read: ElementLoad, at: Value, buffer: Value, to: Value, count: Value, lanes: int) -> None:
     """Copy a contiguous run; the last vector overlaps the one before."""
-    enough = branch(count.ge(lanes))
-    with enough.then, loop(0, count, lanes) as i:
-        place = minimum(i.iv, count - lanes)
-        store(read(at + place, lanes), buffer, to + place)
-    with enough.otherwise, loop(0, count) as i:
-        store(read(at + i.iv), buffer, to + i.iv)
+    enough = cg.branch(count.ge(lanes))
+    with enough.then, cg.loop(0, count, lanes) as i:
+        place = cg.minimum(i.iv, count - lanes)
+        cg.store(read(at + place, lanes), buffer, to + place)
+    with enough.otherwise, cg.loop(0, count) as i:
+        cg.store(read(at + i.iv), buffer, to + i.iv)
 
 
 def _copy_squares(
@@ -199,17 +183,17 @@ def _copy_squares(
     The last square overlaps the one before. Returns the number of features done.
     """
     (at, along), (to, width), (elements, features) = source, target, size
-    done = branch(elements.ge(lanes), [index(0).ssa.type])
+    done = cg.branch(elements.ge(lanes), [cg.index(0).ssa.type])
     with done.then:
         whole = features // lanes * lanes
-        with loop(0, whole, lanes) as f, loop(0, elements, lanes) as i:
-            first = minimum(i.iv, elements - lanes)
+        with cg.loop(0, whole, lanes) as f, cg.loop(0, elements, lanes) as i:
+            first = cg.minimum(i.iv, elements - lanes)
             lines = [read((f.iv + r) * along + at + first, lanes) for r in range(lanes)]
-            for r, value in enumerate(transpose_registers(lines)):
-                store(value, buffer, (first + r) * width + to + f.iv)
+            for r, value in enumerate(cg.transpose_registers(lines)):
+                cg.store(value, buffer, (first + r) * width + to + f.iv)
         done.yields(whole)
     with done.otherwise:
-        done.yields(index(0))
+        done.yields(cg.index(0))
     return done.results[0]
 
 
@@ -241,12 +225,12 @@ class LhsPacking:
                 return
             taps = place.planes[number][1]
             d = taps.spatial
-            with loop(0, taps.count) as tap:
+            with cg.loop(0, taps.count) as tap:
                 position = taps.start + tap.iv * d.tap_stride
                 ok = position.ge(0) & position.lt(d.size)
                 planes(number + 1, at + position * d.a, to * d.taps + tap.iv, ok if there is None else there & ok)
 
-        planes(0, at, index(plane), None)
+        planes(0, at, cg.index(plane), None)
 
     def _at(self, place: ItemCoordinates, plane: Value) -> Value:
         return plane * self.packed.plane + place.image * self.packed.image
@@ -255,15 +239,15 @@ class LhsPacking:
         d, w = place.height, self.sizes.width
         start = place.round * w.stride + w.first
         first, end = inside_range(start, self.packed.row, w.step, w.size)
-        count, low, high, stride = index(1), index(0), index(1), 0
+        count, low, high, stride = cg.index(1), cg.index(0), cg.index(1), 0
         if d is not None:
             spatial = d.spatial
-            rounds = maximum(place.rows - 1, 0) * spatial.stride
-            count = (rounds + maximum(d.count - 1, 0) * spatial.tap_stride) // spatial.step + 1
+            rounds = cg.maximum(place.rows - 1, 0) * spatial.stride
+            count = (rounds + cg.maximum(d.count - 1, 0) * spatial.tap_stride) // spatial.step + 1
             low, high = inside_range(d.start, count, spatial.step, spatial.size)
             at, stride = at + d.start * spatial.a, spatial.step * spatial.a
         if there is not None:
-            high = select(there, high, low)
+            high = cg.select(there, high, low)
         return LhsRows(
             at=at + (start + first * w.step) * w.a,
             stride=stride,
@@ -271,7 +255,7 @@ class LhsPacking:
             inside=(low, high),
             before=first,
             elements=end - first,
-            after=index(self.packed.row) - end,
+            after=cg.index(self.packed.row) - end,
             step=w.step * w.a,
             features=self.features,
             width=self.packed.element,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from stablexla.targets.codegen.emission import bits_of
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, WindowDimension
 from stablexla.targets.codegen.match.epilogue import stores_vectors
@@ -85,7 +85,7 @@ class ConvolutionSizes:
         self.height: WindowDimension | None = height
         self.planes = tuple(d for d in planes if d is not None)
         self.plane_taps = math.prod(d.taps for d in self.planes)
-        self.bytes, self.sum_bytes = units.bytes, bits_of(units.sums) // 8
+        self.bytes, self.sum_bytes = units.bytes, cg.bits_of(units.sums) // 8
         self.lanes = max(1, target.vector_bits // 8 // self.sum_bytes)
         self.weight_bytes = convolved.window * convolved.inputs.extent * convolved.outputs * self.bytes
 

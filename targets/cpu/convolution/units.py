@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import Index, Value, bits_of, fma, lanes_of, load, splat
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
 from stablexla.targets.codegen.match.epilogue import accumulator_type
@@ -49,7 +50,7 @@ class ConvolutionUnits:
     @property
     def bytes(self) -> int:
         """Size of a packed element."""
-        return bits_of(self.type) // 8
+        return cg.bits_of(self.type) // 8
 
     @property
     def name(self) -> str:
@@ -64,7 +65,7 @@ class ConvolutionUnits:
 
     def lanes(self) -> int:
         """Return the packed elements in a vector."""
-        return lanes_of(self.sums) * self.group
+        return cg.lanes_of(self.sums) * self.group
 
     def widen(self, *, lhs: bool) -> Widen | None:
         """Return the conversion of an operand's element to a packed one; None without an instruction."""
@@ -82,18 +83,18 @@ class ConvolutionUnits:
     def factor(self, lhs: Value, at: Index, lanes: int) -> Value:
         """Load a group of lhs and broadcast it."""
         if self.product is None:
-            return splat(load(lhs, at), lanes)
+            return cg.splat(cg.load(lhs, at), lanes)
         return broadcast_group(load_group(self.product, lhs, at), lanes)
 
     def multiply_add(self, a: Value, b: Value, sums: Value) -> Value:
         """Emit sums + a * b, for whole groups."""
-        return fma(a, b, sums) if self.product is None else self.product.multiply_add(a, b, sums)
+        return cg.fma(a, b, sums) if self.product is None else self.product.multiply_add(a, b, sums)
 
 
 def units_of(contraction: Contraction, features: int, target: CpuTarget) -> ConvolutionUnits:
     """Choose pairs where the integers fit them and there are several features; else single elements."""
     sums = accumulator_type(contraction)
-    product = choose_multiply_add(contraction, target) if features > 1 and bits_of(sums) == LANE_BITS else None
+    product = choose_multiply_add(contraction, target) if features > 1 and cg.bits_of(sums) == LANE_BITS else None
     if product is not None and product.name != "pairs":
         product = without_tiles(product, contraction, target)
     usable = product is not None and product.name == "pairs"

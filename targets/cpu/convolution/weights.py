@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stablexla.targets.codegen.emission import Index, Value, index, lanes_of, loop, minimum, store, transpose_registers
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.contraction.packing_units import UnitLayout, UnitSource
@@ -65,7 +66,7 @@ class ConvolutionWeights:
 
     def at(self, group: Index, panel: Index, part: Index) -> Value:
         """Emit an item's offset in the packed weights."""
-        return ((index(group) * self.panels + panel) * self.parts + part) * self.block
+        return ((cg.index(group) * self.panels + panel) * self.parts + part) * self.block
 
 
 def pack_weight_panel(
@@ -79,8 +80,8 @@ def pack_weight_panel(
 ) -> None:
     """Pack a panel of output features of a group, for one part of the input features."""
     w = weights
-    group, panel, part = (index(x) for x in place)
-    columns = minimum(index(w.outputs) - panel * w.width, w.width) if w.outputs % w.width else index(w.width)
+    group, panel, part = (cg.index(x) for x in place)
+    columns = cg.minimum(cg.index(w.outputs) - panel * w.width, w.width) if w.outputs % w.width else cg.index(w.width)
     start = group * w.group_stride + panel * (w.width * w.output_stride) + part * (w.features * w.input_stride)
     made = WeightPanel(start, columns, w.width, w.features, w.slots, w.taps, w.output_stride, w.input_stride)
     copy_weight_panel(shared, ConvolutionOperand.of(scene, units, lhs=False), made, buffer, to)
@@ -127,7 +128,7 @@ def copy_weight_panel(
     p, nest, features, slots = panel, panel.nest, panel.features, panel.slots
     lines = features * (nest[0][0] if nest else 1)
     dense = len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // features
-    if dense and p.along_outputs != 1 and lines >= lanes_of(factor.packed) and factor.units.group == 1:
+    if dense and p.along_outputs != 1 and lines >= cg.lanes_of(factor.packed) and factor.units.group == 1:
         _copy_window_lines(shared, factor, panel, buffer, to)
         return
     if len(nest) == 1 and nest[0][1] == features * p.along_inputs and slots == features:
@@ -140,7 +141,7 @@ def copy_weight_panel(
         source, out = buffers
         at, columns, features, slots, taps, stride, along_outputs, along_inputs, to = given
         along = 1 if kind == "lines" else along_outputs, 1 if kind == "squares" else along_inputs
-        with loop(0, taps) as tap:
+        with cg.loop(0, taps) as tap:
             matrix = _Matrix(source, tap.iv * stride + at, along, (columns, features))
             _pack_matrix(factor, matrix, p.width, out, tap.iv * slots * p.width + to, slots)
 
@@ -153,7 +154,7 @@ def copy_weight_panel(
             return
         (extent, stride), *rest = dimensions
         size //= extent
-        with loop(0, extent) as x:
+        with cg.loop(0, extent) as x:
             each(rest, x.iv * stride + at, x.iv * (size * slots * p.width) + to, size)
 
     size = inner[0]
@@ -173,7 +174,7 @@ class _Matrix:
 
 
 def _pack_matrix(factor: ConvolutionOperand, m: _Matrix, width: int, buffer: Value, to: Index, slots: Value) -> None:
-    lanes, group = lanes_of(factor.units.sums), factor.units.group
+    lanes, group = cg.lanes_of(factor.units.sums), factor.units.group
     if factor.widen is None:
         place = PackingSource(factor.loads(m.buffer), m.buffer, m.at, *m.along, *m.count)
         pack_panels(PackedPanels(width, 0, lanes), place, buffer, to)
@@ -195,13 +196,13 @@ def _copy_window_lines(
     def write(buffers: list[Value], given: list[Value]) -> None:
         source, out = buffers
         at, columns, features, window, along, to = given
-        read, lanes, count = factor.loads(source), lanes_of(factor.packed), features * window
-        with loop(0, width, lanes) as first, loop(0, count, lanes) as block:
-            starts = [minimum(first.iv + r, columns - 1) * along + at for r in range(lanes)]
-            line = minimum(block.iv, count - lanes)
-            for r, value in enumerate(transpose_registers([read(start + line, lanes) for start in starts])):
+        read, lanes, count = factor.loads(source), cg.lanes_of(factor.packed), features * window
+        with cg.loop(0, width, lanes) as first, cg.loop(0, count, lanes) as block:
+            starts = [cg.minimum(first.iv + r, columns - 1) * along + at for r in range(lanes)]
+            line = cg.minimum(block.iv, count - lanes)
+            for r, value in enumerate(cg.transpose_registers([read(start + line, lanes) for start in starts])):
                 feature, tap = (line + r) // window, (line + r) % window
-                store(value, out, (tap * features + feature) * width + to + first.iv)
+                cg.store(value, out, (tap * features + feature) * width + to + first.iv)
 
     nest = panel.nest
     numbers = [panel.at, panel.columns, panel.features, nest[0][0] if nest else 1, panel.along_outputs, to]

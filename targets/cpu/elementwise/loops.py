@@ -12,7 +12,8 @@ from itertools import count as counting
 from math import lcm, prod
 
 from stablexla.lowering.math import EXPANSIONS
-from stablexla.targets.codegen.emission import Value, alloca, bits_of, emitting, load, loop, prefetch, store
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Store, analyze_nest, collapse_loops, in_place
 from stablexla.targets.codegen.machine import CpuTarget
@@ -83,7 +84,7 @@ def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return None
     plan = _plan(nest, target)
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         if plan.items.count and plan.extent:
             _write(plan, arguments, target)
     items = plan.items.count if plan.extent else 0
@@ -104,7 +105,7 @@ def _bytes(nest: LoopNest) -> int:
     """Return the bytes loaded and stored in each iteration of the innermost loop."""
     inner = len(nest.extents) - 1
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
-    return sum(bits_of(place.element) // 8 for place in places if place.strides[inner])
+    return sum(cg.bits_of(place.element) // 8 for place in places if place.strides[inner])
 
 
 def _plan(nest: LoopNest, target: CpuTarget) -> _Plan:
@@ -130,14 +131,14 @@ def _plan(nest: LoopNest, target: CpuTarget) -> _Plan:
 def _is_long(nest: LoopNest) -> bool:
     """Return whether 16-bit numbers go through a long dependency chain."""
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
-    return _cost(nest) >= LONG and all(bits_of(place.element) == 16 for place in places)
+    return _cost(nest) >= LONG and all(cg.bits_of(place.element) == 16 for place in places)
 
 
 def _waits(nest: LoopNest, target: CpuTarget) -> bool:
     """Return whether 32-bit numbers go through a latency-bound function, better unrolled by two registers."""
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
     functions = {op.operation.name for node in nest.maps for op in node.block.operations} & EXPANSIONS.keys()
-    narrow = all(bits_of(place.element) == 32 for place in places) and target.vector_bits == 256
+    narrow = all(cg.bits_of(place.element) == 32 for place in places) and target.vector_bits == 256
     return narrow and len(functions) == 1 and functions <= WAITING
 
 
@@ -166,7 +167,7 @@ def _cycle(nest: LoopNest, target: CpuTarget) -> OperandCycle | None:
 
 def _past_the_caches(place: Store, nest: LoopNest, lanes: int, target: CpuTarget) -> bool:
     """Return whether a result takes non-temporal stores: large, its vectors aligned and as wide as a register."""
-    size = bits_of(place.element) // 8
+    size = cg.bits_of(place.element) // 8
     register = target.vector_bits // 8
     width = lanes * size
     aligned = all(stride * size % width == 0 for stride in place.strides[:-1])
@@ -175,7 +176,7 @@ def _past_the_caches(place: Store, nest: LoopNest, lanes: int, target: CpuTarget
 
 
 def _is_stream(node: Load, nest: LoopNest) -> bool:
-    size = bits_of(node.element) // 8
+    size = cg.bits_of(node.element) // 8
     return node.strides[-1] == 1 and prod(nest.extents[d] for d in node.deps) * size >= STREAM_BYTES
 
 
@@ -191,7 +192,7 @@ def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
         piece = LoopPart(lo * plan.block, hi * plan.block, hi.eq(plan.items.blocks))
         _write_row(plan, top, target, tables, piece)
         return
-    with loop(lo, hi) as item:
+    with cg.loop(lo, hi) as item:
         at, block = plan.items.split(item.iv)
         part = None
         if plan.items.blocks > 1:
@@ -204,11 +205,11 @@ def _tables(plan: _Plan, top: LoopScope) -> dict[Load, Value]:
     """Tabulate one whole cycle of each repeating operand on the stack."""
     if plan.cycle is None:
         return {}
-    tables = {node: alloca(plan.cycle.period, node.element) for node in plan.cycle.loads}
-    with loop(0, plan.cycle.period) as turn:
+    tables = {node: cg.alloca(plan.cycle.period, node.element) for node in plan.cycle.loads}
+    with cg.loop(0, plan.cycle.period) as turn:
         for node, table in tables.items():
             here = top.inside({plan.inner: turn.iv % plan.cycle.extent})
-            store(here.value((node, 0)), table, turn.iv)
+            cg.store(here.value((node, 0)), table, turn.iv)
     return tables
 
 
@@ -226,7 +227,7 @@ def _write_row(
         here = row.inside({inner: at}, lane=inner, lanes=plan.lanes, count=count)
         number = next(vector) % plan.unroll
         for node, table in tables.items():
-            here.put(node, [load(table, number * plan.lanes, plan.lanes)])
+            here.put(node, [cg.load(table, number * plan.lanes, plan.lanes)])
         if count is None:
             _prefetch(plan, here, target)
         values = [here.value(place.ref) for place in nest.stores]
@@ -239,5 +240,5 @@ def _write_row(
 
 def _prefetch(plan: _Plan, here: LoopScope, target: CpuTarget) -> None:
     for node in plan.prefetched:
-        size = bits_of(node.element) // 8
-        prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + target.prefetch_bytes // size)
+        size = cg.bits_of(node.element) // 8
+        cg.prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + target.prefetch_bytes // size)

@@ -7,18 +7,8 @@ from mlir.dialects import arith, vector
 
 from stablexla.lowering.kernels.random.blocks import resized
 from stablexla.lowering.rules.random import RANDOM_BITS, Layout, words_of
-from stablexla.targets.codegen.emission import (
-    Value,
-    bitcast,
-    branch,
-    emitting,
-    index,
-    iota_vector,
-    loop,
-    minimum,
-    splat,
-    store,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.emitters import emitter
@@ -39,12 +29,12 @@ def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     pieces = -(-across // BLOCKS)
     rows = layout.blocks // across
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         writer = _Writer(kernel, arguments, layout, lanes)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            row, piece = (item.iv, index(0)) if pieces == 1 else (item.iv // pieces, item.iv % pieces)
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            row, piece = (item.iv, cg.index(0)) if pieces == 1 else (item.iv // pieces, item.iv % pieces)
             first = piece * BLOCKS
-            with loop(first, minimum(first + BLOCKS, across), lanes) as turn:
+            with cg.loop(first, cg.minimum(first + BLOCKS, across), lanes) as turn:
                 writer.write(row, turn.iv, across)
     return Emitted(items=rows * pieces, grain=GRAIN)
 
@@ -61,15 +51,15 @@ class _Writer:
         self._layout = layout
         self._lanes = lanes
         self._result = Value(arguments.results[0])
-        self._state = [splat(Value(number), lanes).ssa for number in arguments.inputs]
+        self._state = [cg.splat(Value(number), lanes).ssa for number in arguments.inputs]
         self._i64 = ir.VectorType.get([lanes], ir.IntegerType.get_signless(64))
-        self._counts = Value(arith.index_cast(self._i64, iota_vector(lanes).ssa))
+        self._counts = Value(arith.index_cast(self._i64, cg.iota_vector(lanes).ssa))
 
     def write(self, row: Value, at: Value, across: int) -> None:
         """Store the blocks from place `at` of a row on, which has `across` of them."""
         number = row * across + at
         start = Value(arith.index_cast(self._i64.element_type, number.ssa))
-        blocks = (splat(start, self._lanes) + self._counts).ssa
+        blocks = (cg.splat(start, self._lanes) + self._counts).ssa
         words = words_of(self._config["algorithm"], self._state, blocks, self._config["bits"])
         if self._layout.inner == 1:
             size = self._layout.outer * self._layout.length
@@ -82,13 +72,13 @@ class _Writer:
     def _put(self, words: ir.Value, at: Value, end: Value | int) -> None:
         """Store the words, with a scalar remainder: none of those from `end` on."""
         value = self._stored(words)
-        sides = branch((at + value.lanes).le(end))
+        sides = cg.branch((at + value.lanes).le(end))
         with sides.then:
-            store(value, self._result, at)
-        with sides.otherwise, loop(at, end) as rest:
+            cg.store(value, self._result, at)
+        with sides.otherwise, cg.loop(at, end) as rest:
             lane = (rest.iv - at).ssa
             element = vector.extract(value.ssa, [lane], [ir.ShapedType.get_dynamic_size()])
-            store(Value(element), self._result, rest.iv)
+            cg.store(Value(element), self._result, rest.iv)
 
     def _stored(self, words: ir.Value) -> Value:
         element = self._result.element
@@ -96,7 +86,7 @@ class _Writer:
         value = Value(resized(words, max(8, bits)))
         if bits < 8:
             return value & ((1 << bits) - 1)
-        return bitcast(value, element) if isinstance(element, ir.FloatType) else value
+        return cg.bitcast(value, element) if isinstance(element, ir.FloatType) else value
 
 
 def _interleaved(words: list[ir.Value]) -> ir.Value:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import log2
 
 from stablexla.lowering.kernels.fft.plan import Axis, Bluestein, Direct, RealLine
-from stablexla.targets.codegen.emission import Value, branch, extract, index, loop, minimum, transpose_registers
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.cpu.fft import sweeps as fft_sweeps
 from stablexla.targets.cpu.fft.columns import FftColumns
@@ -41,8 +42,8 @@ def add_short_lines(
     blocks = -(-count // lanes)
 
     def write(scene: FftFunction, memory: list[Value], block: Value) -> None:
-        rows = [minimum(block * lanes + lane, count - 1) for lane in range(lanes)]
-        a, b, p, q = (CellArray(m, index(0), lanes) for m in memory)
+        rows = [cg.minimum(block * lanes + lane, count - 1) for lane in range(lanes)]
+        a, b, p, q = (CellArray(m, cg.index(0), lanes) for m in memory)
         _gather([source.at(scene, row * source.length) for row in rows], source.length, a)
         each = fft_sweeps.across(scene.tables, scene.part, lanes)
         one = fft_sweeps.AcrossLines(scene.tables, scene.part, lanes)
@@ -67,12 +68,12 @@ def _gather(rows: Sequence[ComplexArray], length: int, cells: CellArray) -> None
     """Load one line into each lane, by in-register transposes."""
     lanes = len(rows)
     whole = length // lanes * lanes
-    with loop(0, whole, lanes) as turn:
+    with cg.loop(0, whole, lanes) as turn:
         loaded = [row.load(turn.iv, lanes) for row in rows]
-        res, ims = (transpose_registers(v) for v in ([z.re for z in loaded], [z.im for z in loaded]))
+        res, ims = (cg.transpose_registers(v) for v in ([z.re for z in loaded], [z.im for z in loaded]))
         for i, (re, im) in enumerate(zip(res, ims, strict=True)):
             cells.store(Complex(re, im), turn.iv + i)
-    with loop(whole, length) as turn:
+    with cg.loop(whole, length) as turn:
         cells.store(vector_of_numbers([row.load(turn.iv, 0) for row in rows]), turn.iv)
 
 
@@ -80,15 +81,15 @@ def _scatter(cells: CellArray, rows: Sequence[ComplexArray], length: int) -> Non
     """Store the line of each lane: the inverse of `_gather`."""
     lanes = len(rows)
     whole = length // lanes * lanes
-    with loop(0, whole, lanes) as turn:
+    with cg.loop(0, whole, lanes) as turn:
         loaded = [cells.load(turn.iv + i) for i in range(lanes)]
-        res, ims = (transpose_registers(v) for v in ([z.re for z in loaded], [z.im for z in loaded]))
+        res, ims = (cg.transpose_registers(v) for v in ([z.re for z in loaded], [z.im for z in loaded]))
         for row, re, im in zip(rows, res, ims, strict=True):
             row.store(Complex(re, im), turn.iv)
-    with loop(whole, length) as turn:
+    with cg.loop(whole, length) as turn:
         value = cells.load(turn.iv)
         for lane, row in enumerate(rows):
-            row.store(Complex(extract(value.re, lane), extract(value.im, lane)), turn.iv)
+            row.store(Complex(cg.extract(value.re, lane), cg.extract(value.im, lane)), turn.iv)
 
 
 # ---- strided dimensions ----------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class _Dimension:
             elif self.axis.inner < step:
                 self._rest(scene, memory, first)
             else:
-                sides = branch(block.lt(blocks - 1))
+                sides = cg.branch(block.lt(blocks - 1))
                 with sides.then:
                     self._whole_tile(scene, memory, first, block * step)
                 with sides.otherwise:
@@ -167,7 +168,7 @@ class _Dimension:
 
         def store(row: Value, v: int, value: Complex) -> None:
             for place, lane in {place: lane for lane, place in enumerate(columns(v))}.items():
-                made.store(Complex(extract(value.re, lane), extract(value.im, lane)), row * inner + place)
+                made.store(Complex(cg.extract(value.re, lane), cg.extract(value.im, lane)), row * inner + place)
 
         self._transform(scene, memory, -(-(inner - start) // lanes), read, store)
 
@@ -180,7 +181,7 @@ class _Dimension:
         store: Callable[[Value, int, Complex], None],
     ) -> None:
         plan, lanes = self.axis.plan, self.program.lanes
-        a, b, *rest = (CellArray(m, index(0), lanes) for m in memory)
+        a, b, *rest = (CellArray(m, cg.index(0), lanes) for m in memory)
         if isinstance(plan, Direct):
             FftColumns(plan, lanes, vectors, (a, b), scene.tables, scene.part, scene.sign).run(read, store)
             return
@@ -204,7 +205,7 @@ class _Rows:
     write: Callable[[Value, int, Complex], None]
 
     def load(self, at: Value | int, lanes: int) -> Complex:
-        return self.read(index(at), 0)
+        return self.read(cg.index(at), 0)
 
     def store(self, value: Complex, at: Value | int) -> None:
-        self.write(index(at), 0, value)
+        self.write(cg.index(at), 0, value)

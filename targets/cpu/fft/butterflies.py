@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import cos, pi, sin, sqrt
 
-from stablexla.targets.codegen.emission import constant
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.cpu.fft.numbers import Complex
 
 # Larger radices are written with loops.
@@ -34,7 +34,7 @@ def _four(x: Sequence[Complex], sign: int) -> list[Complex]:
 
 def _eight(x: Sequence[Complex], sign: int) -> list[Complex]:
     even, odd = _four(x[::2], sign), _four(x[1::2], sign)
-    root = constant(sqrt(0.5), x[0].re.type)
+    root = cg.constant(sqrt(0.5), x[0].re.type)
 
     def eighth(z: Complex) -> Complex:
         """Return z * exp(sign * 2 pi i / 8)."""
@@ -58,8 +58,8 @@ def _odd(x: Sequence[Complex], sign: int) -> list[Complex]:
         even, odd = x[0], None
         for t in range(1, half + 1):
             angle = 2 * pi * (j * t % n) / n
-            even = even.plus(constant(cos(angle), x[0].re.type), sums[t - 1])
-            factor = constant(sin(angle), x[0].re.type)
+            even = even.plus(cg.constant(cos(angle), x[0].re.type), sums[t - 1])
+            factor = cg.constant(sin(angle), x[0].re.type)
             if odd is None:
                 odd = Complex(differences[0].re * factor, differences[0].im * factor)
             else:

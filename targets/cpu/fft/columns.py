@@ -12,7 +12,8 @@ import mlir.ir as ir
 
 from stablexla.lowering.kernels.fft.plan import Direct, Pass
 from stablexla.lowering.kernels.fft.tables import Table
-from stablexla.targets.codegen.emission import Value, alloca, index, loop, select
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.cpu.fft.butterflies import LARGEST_UNROLLED, butterfly
 from stablexla.targets.cpu.fft.numbers import CellArray, Complex, PlanarArray, broadcast, zeros
 
@@ -45,7 +46,7 @@ class FftColumns:
         passes = self.plan.passes
         if not passes:
             for v in range(self.vectors):
-                write(index(0), v, read(index(0), v))
+                write(cg.index(0), v, read(cg.index(0), v))
         for number, step in enumerate(passes):
             source = None if number == 0 else self.buffers[(number - 1) % 2]
             target = None if number == len(passes) - 1 else self.buffers[number % 2]
@@ -62,10 +63,10 @@ class FftColumns:
 
     def _outer(self, step: Pass, read: Load, write: Store) -> None:
         """Emit a pass that reads the source or writes the target (the first, the last, or both): row by row."""
-        with loop(0, step.done) as turn:
+        with cg.loop(0, step.done) as turn:
             k = turn.iv
             factors = self._factors(step, k)
-            with loop(0, step.rest) as across:
+            with cg.loop(0, step.rest) as across:
                 q = across.iv
                 for v in range(self.vectors):
                     self._one(step, k, factors, *_at(step, k, q, v, read, write))
@@ -73,11 +74,11 @@ class FftColumns:
     def _inner(self, step: Pass, source: CellArray, target: CellArray) -> None:
         """Emit a pass from one ping-pong buffer to the other: cell by cell."""
         width = step.rest * self.vectors
-        with loop(0, step.done) as turn:
+        with cg.loop(0, step.done) as turn:
             k = turn.iv
             factors = self._factors(step, k)
             first = k * (step.radix * width)
-            with loop(0, width) as across:
+            with cg.loop(0, width) as across:
                 q = across.iv
                 self._one(
                     step,
@@ -108,8 +109,8 @@ class FftColumns:
     def _with_loops(self, step: Pass, k: Value, read: Read, write: Write) -> None:
         """Emit the butterfly of a large prime radix as loops, with sums and differences of the inputs in memory."""
         n, half = step.radix, step.radix // 2
-        memory = alloca(4 * half * self.lanes, self.part)
-        sums, differences = (CellArray(memory, index(i * half), self.lanes) for i in (0, 1))
+        memory = cg.alloca(4 * half * self.lanes, self.part)
+        sums, differences = (CellArray(memory, cg.index(i * half), self.lanes) for i in (0, 1))
 
         def factored(t: Value) -> Complex:
             if step.twiddles is None:
@@ -117,18 +118,18 @@ class FftColumns:
             return read(t) * broadcast(self.tables[step.twiddles], k * n + t, self.lanes)
 
         first = read(0)
-        with loop(0, half, 1, [first.re, first.im]) as pairs:
+        with cg.loop(0, half, 1, [first.re, first.im]) as pairs:
             a, b = factored(pairs.iv + 1), factored(n - 1 - pairs.iv)
             sums.store(a + b, pairs.iv)
             differences.store((a - b).times_i(1), pairs.iv)
             total = Complex(*pairs.args) + a + b
             pairs.yields(total.re, total.im)
         write(0, Complex(*pairs.results))
-        with loop(1, half + 1) as outputs:
+        with cg.loop(1, half + 1) as outputs:
             j, zero = outputs.iv, zeros(self.part, self.lanes)
-            with loop(0, half, 1, [first.re, first.im, zero.re, zero.im, index(0)]) as terms:
+            with cg.loop(0, half, 1, [first.re, first.im, zero.re, zero.im, cg.index(0)]) as terms:
                 angle = terms.args[4] + j
-                angle = select(angle.ge(n), angle - n, angle)
+                angle = cg.select(angle.ge(n), angle - n, angle)
                 root = broadcast(self.tables[step.roots], angle, self.lanes)
                 even = Complex(*terms.args[:2]).plus(root.re, sums.load(terms.iv))
                 odd = Complex(*terms.args[2:4]).plus(root.im, differences.load(terms.iv))
@@ -145,7 +146,7 @@ def _at(step: Pass, k: Value, q: Value, v: int, read: Load, write: Store) -> tup
         return read((k * step.radix + t) * step.rest + q, v)
 
     def write_one(j: int | Value, value: Complex) -> None:
-        row = k + (j * step.done if isinstance(j, Value) else index(j * step.done))
+        row = k + (j * step.done if isinstance(j, Value) else cg.index(j * step.done))
         write(row * step.rest + q, v, value)
 
     return read_one, write_one

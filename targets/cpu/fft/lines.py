@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from math import log2
 
 from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Rader, RealLine, Split
-from stablexla.targets.codegen.emission import Value, index, loop, minimum, prefetch, transpose_registers
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.cpu.fft import sweeps as fft_sweeps
 from stablexla.targets.cpu.fft.columns import FftColumns
@@ -157,7 +158,7 @@ class FftLines:
         def columns(place: FftStageContext, memory: list[Value], tile: Value) -> None:
             start, given = first.start(tile), source(place)
             # The last pass stores to the ping-pong buffer that it does not load from.
-            work = CellArray(memory[(len(plan.columns.passes) - 1) % 2], index(0), lanes)
+            work = CellArray(memory[(len(plan.columns.passes) - 1) % 2], cg.index(0), lanes)
             first.columns(plan.columns, place.scene, memory).run(
                 lambda row, v: given.load(row * plan.rows.n + start + v * lanes, lanes),
                 lambda row, v, value: work.store(value, row * first.vectors + v),
@@ -203,10 +204,10 @@ class FftLines:
         most = tuple(max((s.memory[i] for s in stages if i < len(s.memory)), default=0) for i in range(longest))
 
         def write(scene: FftFunction, memory: list[Value], row: Value) -> None:
-            spaces = [PlanarArray(m, index(0), size) for m, size in zip(memory, self.spaces, strict=False)]
+            spaces = [PlanarArray(m, cg.index(0), size) for m, size in zip(memory, self.spaces, strict=False)]
             place, ahead = FftStageContext(scene, row, spaces), FftStageContext(scene, row + 1, spaces)
             for number, stage in enumerate(stages):
-                with loop(0, stage.count) as turn:
+                with cg.loop(0, stage.count) as turn:
                     if number == busiest:
                         _fetch(self.source(ahead), self.target(ahead), turn.iv, -(-length // stage.count))
                     stage.write(place, memory[len(kept) :], turn.iv)
@@ -224,7 +225,7 @@ def _fetch(source: ComplexArray, target: ComplexArray, turn: Value, numbers: int
             parts = 2 * numbers
             step = 64 // element_bytes(array.parts.element)
             for place in range(0, parts, step):
-                prefetch(array.parts, array.base * 2 + turn * parts + place, write=array is target)
+                cg.prefetch(array.parts, array.base * 2 + turn * parts + place, write=array is target)
 
 
 @dataclass(frozen=True)
@@ -252,10 +253,10 @@ class _Tiles:
 
     def start(self, tile: Value) -> Value:
         step = self.vectors * self.lanes
-        return tile * step if self.width % step == 0 else minimum(tile * step, self.width - step)
+        return tile * step if self.width % step == 0 else cg.minimum(tile * step, self.width - step)
 
     def columns(self, plan: Direct, scene: FftFunction, memory: list[Value]) -> FftColumns:
-        a, b = (CellArray(m, index(0), self.lanes) for m in memory)
+        a, b = (CellArray(m, cg.index(0), self.lanes) for m in memory)
         return FftColumns(plan, self.lanes, self.vectors, (a, b), scene.tables, scene.part, scene.sign)
 
 
@@ -264,16 +265,16 @@ def _turn(
 ) -> None:
     """Multiply a tile by its twiddle factors and store it transposed."""
     lanes, n = tiles.lanes, plan.columns.n
-    with loop(0, -(-n // lanes)) as turn:
-        first = turn.iv * lanes if n % lanes == 0 else minimum(turn.iv * lanes, n - lanes)
+    with cg.loop(0, -(-n // lanes)) as turn:
+        first = turn.iv * lanes if n % lanes == 0 else cg.minimum(turn.iv * lanes, n - lanes)
         for v in range(tiles.vectors):
             column = start + v * lanes
             values = []
             for i in range(lanes):
                 row = first + i
                 values.append(work.load(row * tiles.vectors + v) * _factor(plan, place.scene, row, column, lanes))
-            res = transpose_registers([z.re for z in values])
-            ims = transpose_registers([z.im for z in values])
+            res = cg.transpose_registers([z.re for z in values])
+            ims = cg.transpose_registers([z.im for z in values])
             for i, (re, im) in enumerate(zip(res, ims, strict=True)):
                 target.store(Complex(re, im), (column + i) * n + first)
 

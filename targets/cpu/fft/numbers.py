@@ -13,19 +13,8 @@ from typing import Protocol
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    constant,
-    fma,
-    index,
-    insert,
-    load,
-    shuffle,
-    splat,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 
 
 @dataclass(frozen=True)
@@ -42,8 +31,8 @@ class Complex:
         return Complex(self.re - other.re, self.im - other.im)
 
     def __mul__(self, other: Complex) -> Complex:
-        re = fma(self.re, other.re, -(self.im * other.im))
-        return Complex(re, fma(self.re, other.im, self.im * other.re))
+        re = cg.fma(self.re, other.re, -(self.im * other.im))
+        return Complex(re, cg.fma(self.re, other.im, self.im * other.re))
 
     def conjugate(self) -> Complex:
         return Complex(self.re, -self.im)
@@ -57,14 +46,14 @@ class Complex:
 
     def plus(self, factor: Value, other: Complex) -> Complex:
         """Return self + factor * other, for a real factor, by FMA."""
-        return Complex(fma(factor, other.re, self.re), fma(factor, other.im, self.im))
+        return Complex(cg.fma(factor, other.re, self.re), cg.fma(factor, other.im, self.im))
 
     def reversed(self) -> Complex:
         """Return the lanes in reverse order."""
         if not self.re.lanes:
             return self
         order = list(range(self.re.lanes))[::-1]
-        return Complex(shuffle(self.re, self.re, order), shuffle(self.im, self.im, order))
+        return Complex(cg.shuffle(self.re, self.re, order), cg.shuffle(self.im, self.im, order))
 
 
 class ComplexArray(Protocol):
@@ -92,25 +81,25 @@ class InterleavedArray:
     scale: float = 1.0
 
     def load(self, at: Index, lanes: int) -> Complex:
-        place = (self.base + index(at)) * 2
+        place = (self.base + cg.index(at)) * 2
         if not lanes:
-            return Complex(*(to_compute_type(load(self.parts, place + i), self.part) for i in (0, 1)))
-        low, high = load(self.parts, place, lanes), load(self.parts, place + lanes, lanes)
+            return Complex(*(to_compute_type(cg.load(self.parts, place + i), self.part) for i in (0, 1)))
+        low, high = cg.load(self.parts, place, lanes), cg.load(self.parts, place + lanes, lanes)
         even = list(range(0, 2 * lanes, 2))
-        parts = (shuffle(low, high, even), shuffle(low, high, [lane + 1 for lane in even]))
+        parts = (cg.shuffle(low, high, even), cg.shuffle(low, high, [lane + 1 for lane in even]))
         return Complex(*(to_compute_type(v, self.part) for v in parts))
 
     def store(self, value: Complex, at: Index) -> None:
-        place, value = (self.base + index(at)) * 2, value.scaled(self.scale)
+        place, value = (self.base + cg.index(at)) * 2, value.scaled(self.scale)
         value = Complex(*(to_storage_type(v, self.parts.element) for v in (value.re, value.im)))
         lanes = value.re.lanes
         if not lanes:
-            store(value.re, self.parts, place)
-            store(value.im, self.parts, place + 1)
+            cg.store(value.re, self.parts, place)
+            cg.store(value.im, self.parts, place + 1)
             return
         order = [lane for i in range(lanes) for lane in (i, i + lanes)]
-        store(shuffle(value.re, value.im, order[:lanes]), self.parts, place)
-        store(shuffle(value.re, value.im, order[lanes:]), self.parts, place + lanes)
+        cg.store(cg.shuffle(value.re, value.im, order[:lanes]), self.parts, place)
+        cg.store(cg.shuffle(value.re, value.im, order[lanes:]), self.parts, place + lanes)
 
 
 @dataclass(frozen=True)
@@ -122,13 +111,13 @@ class PlanarArray:
     apart: int
 
     def load(self, at: Index, lanes: int) -> Complex:
-        place = self.base + index(at)
-        return Complex(load(self.buffer, place, lanes), load(self.buffer, place + self.apart, lanes))
+        place = self.base + cg.index(at)
+        return Complex(cg.load(self.buffer, place, lanes), cg.load(self.buffer, place + self.apart, lanes))
 
     def store(self, value: Complex, at: Index) -> None:
-        place = self.base + index(at)
-        store(value.re, self.buffer, place)
-        store(value.im, self.buffer, place + self.apart)
+        place = self.base + cg.index(at)
+        cg.store(value.re, self.buffer, place)
+        cg.store(value.im, self.buffer, place + self.apart)
 
 
 @dataclass(frozen=True)
@@ -141,12 +130,12 @@ class RealArray:
     scale: float = 1.0
 
     def load(self, at: Index, lanes: int) -> Complex:
-        re = to_compute_type(load(self.buffer, self.base + index(at), lanes), self.part)
-        return Complex(re, constant(0.0, re.type))
+        re = to_compute_type(cg.load(self.buffer, self.base + cg.index(at), lanes), self.part)
+        return Complex(re, cg.constant(0.0, re.type))
 
     def store(self, value: Complex, at: Index) -> None:
         re = value.re if self.scale == 1.0 else value.re * self.scale
-        store(to_storage_type(re, self.buffer.element), self.buffer, self.base + index(at))
+        cg.store(to_storage_type(re, self.buffer.element), self.buffer, self.base + cg.index(at))
 
 
 @dataclass(frozen=True)
@@ -172,32 +161,32 @@ class CellArray:
     width: int
 
     def load(self, at: Index, lanes: int = 0) -> Complex:
-        place = (self.base + index(at)) * (2 * self.width)
-        return Complex(load(self.buffer, place, self.width), load(self.buffer, place + self.width, self.width))
+        place = (self.base + cg.index(at)) * (2 * self.width)
+        return Complex(cg.load(self.buffer, place, self.width), cg.load(self.buffer, place + self.width, self.width))
 
     def store(self, value: Complex, at: Index) -> None:
-        place = (self.base + index(at)) * (2 * self.width)
-        store(value.re, self.buffer, place)
-        store(value.im, self.buffer, place + self.width)
+        place = (self.base + cg.index(at)) * (2 * self.width)
+        cg.store(value.re, self.buffer, place)
+        cg.store(value.im, self.buffer, place + self.width)
 
 
 def broadcast(array: ComplexArray, at: Index, lanes: int) -> Complex:
     """Load one number and broadcast it to all lanes."""
     value = array.load(at, 0)
-    return Complex(splat(value.re, lanes), splat(value.im, lanes))
+    return Complex(cg.splat(value.re, lanes), cg.splat(value.im, lanes))
 
 
 def vector_of_numbers(values: Sequence[Complex]) -> Complex:
     """Build a vector from single numbers, one per lane."""
     made = zeros(values[0].re.type, len(values))
     for lane, value in enumerate(values):
-        made = Complex(insert(value.re, made.re, lane), insert(value.im, made.im, lane))
+        made = Complex(cg.insert(value.re, made.re, lane), cg.insert(value.im, made.im, lane))
     return made
 
 
 def zeros(part: ir.Type, lanes: int) -> Complex:
     """Return zero in all lanes."""
-    zero = constant(0.0, vector_of(lanes, part))
+    zero = cg.constant(0.0, cg.vector_of(lanes, part))
     return Complex(zero, zero)
 
 
@@ -205,11 +194,11 @@ def to_compute_type(value: Value, part: ir.Type) -> Value:
     """Extend the value, or each of its lanes, to the compute type."""
     if value.element == part:
         return value
-    return Value(arith.extf(vector_of(value.lanes, part), value.ssa))
+    return Value(arith.extf(cg.vector_of(value.lanes, part), value.ssa))
 
 
 def to_storage_type(value: Value, part: ir.Type) -> Value:
     """Truncate to the storage type: the inverse of `widened`."""
     if value.element == part:
         return value
-    return Value(arith.truncf(vector_of(value.lanes, part), value.ssa))
+    return Value(arith.truncf(cg.vector_of(value.lanes, part), value.ssa))

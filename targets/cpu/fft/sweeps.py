@@ -15,17 +15,8 @@ from mlir.dialects import arith
 
 from stablexla.lowering.kernels.fft.plan import Bluestein, Rader, RealLine
 from stablexla.lowering.kernels.fft.tables import Table
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    cast_index,
-    extract,
-    index,
-    loop,
-    maximum,
-    minimum,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.cpu.fft.columns import Tables
 from stablexla.targets.cpu.fft.numbers import Complex, ComplexArray, broadcast, vector_of_numbers, zeros
 
@@ -111,9 +102,9 @@ class AcrossLines:
 
 def _words(places: Value) -> list[Value]:
     """Convert integers stored as floats, scalar or vector, to indices."""
-    words = Value(arith.fptosi(vector_of(places.lanes, ir.IntegerType.get_signless(32)), places.ssa))
-    each = [extract(words, lane) for lane in range(words.lanes)] if words.lanes else [words]
-    return [cast_index(word, ir.IndexType.get()) for word in each]
+    words = Value(arith.fptosi(cg.vector_of(places.lanes, ir.IntegerType.get_signless(32)), places.ssa))
+    each = [cg.extract(words, lane) for lane in range(words.lanes)] if words.lanes else [words]
+    return [cg.cast_index(word, ir.IndexType.get()) for word in each]
 
 
 Step = Callable[[SweepAccess, Value], None]
@@ -125,12 +116,12 @@ def along(tables: Tables, part: ir.Type, lanes: int) -> Each:
     """Return a sweep along a line: whole vectors, then a scalar remainder."""
 
     def each(low: Index, high: Index, step: Step) -> None:
-        first, last = index(low), index(high)
+        first, last = cg.index(low), cg.index(high)
         middle = first + (last - first) // lanes * lanes
-        with loop(first, middle, lanes) as turn:
+        with cg.loop(first, middle, lanes) as turn:
             step(AlongLine(tables, part, lanes), turn.iv)
         if middle.known is None or middle.known != last.known:
-            with loop(middle, last) as turn:
+            with cg.loop(middle, last) as turn:
                 step(AlongLine(tables, part, 0), turn.iv)
 
     return each
@@ -140,7 +131,7 @@ def within(each: Each, start: Value, size: int) -> Each:
     """Restrict a sweep to the indices in [start, start + size)."""
 
     def part(low: Index, high: Index, step: Step) -> None:
-        each(maximum(start, low), maximum(minimum(start + size, high), maximum(start, low)), step)
+        each(cg.maximum(start, low), cg.maximum(cg.minimum(start + size, high), cg.maximum(start, low)), step)
 
     return part
 
@@ -149,7 +140,7 @@ def across(tables: Tables, part: ir.Type, lanes: int) -> Each:
     """Return a sweep over cells, vectorized across lines."""
 
     def each(low: Index, high: Index, step: Step) -> None:
-        with loop(low, high) as turn:
+        with cg.loop(low, high) as turn:
             step(AcrossLines(tables, part, lanes), turn.iv)
 
     return each
@@ -196,7 +187,7 @@ def add_first(plan: Rader, source: ComplexArray, product: ComplexArray, target: 
 
     `product` holds the conjugates of a spectrum's products, whose first number was multiplied by -1 / (n - 1).
     """
-    zero = index(0)
+    zero = cg.index(0)
     first, sums = one.load(source, zero), one.load(product, zero)
     product.store(sums + first.conjugate(), zero)
     target.store(first + sums.conjugate().scaled(-(plan.n - 1.0)), zero)
@@ -235,7 +226,7 @@ def pairs_to_half_spectrum(
     `source` has room for one number more than that transform, which is set to the first.
     """
     half = plan.n // 2
-    source.store(one.load(source, index(0)), index(half))
+    source.store(one.load(source, cg.index(0)), cg.index(half))
 
     def step(access: SweepAccess, k: Value) -> None:
         a, b = access.load(source, k), access.mirrored(source, half - k).conjugate()
@@ -256,8 +247,8 @@ def half_spectrum_to_pairs(
         target.store(a + b + ((a - b) * _unit(access, plan, k)).times_i(1), k)
 
     each(0, half, step)
-    first, last = one.load(source, index(0)).re, one.load(source, index(half)).re
-    target.store(Complex(first + last, first - last), index(0))
+    first, last = one.load(source, cg.index(0)).re, one.load(source, cg.index(half)).re
+    target.store(Complex(first + last, first - last), cg.index(0))
 
 
 def expand_half_spectrum(
@@ -266,6 +257,6 @@ def expand_half_spectrum(
     """Expand the half spectrum of an odd number of real numbers by symmetry; its first number is taken to be real."""
     n, kept = plan.n, plan.n // 2 + 1
     copy(each, kept, source, target)
-    first = one.load(source, index(0)).re
-    target.store(Complex(first, one.zero().re), index(0))
+    first = one.load(source, cg.index(0)).re
+    target.store(Complex(first, one.zero().re), cg.index(0))
     each(kept, n, lambda access, k: target.store(access.mirrored(source, n - k).conjugate(), k))

@@ -9,7 +9,8 @@ import mlir.ir as ir
 
 from stablexla.lowering.kernels.fft.plan import Transform
 from stablexla.lowering.kernels.fft.tables import Table
-from stablexla.targets.codegen.emission import Value, alloca, emitting, index, loop
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import element_bytes
@@ -84,7 +85,7 @@ class FftProgram:
             last = number == len(self.phases) - 1
             name = kernel.impl_name if last else f"{kernel.impl_name}_{number}"
             function, arguments = kernel.declare(scratch, name)
-            with emitting(function, self.target):
+            with cg.emitting(function, self.target):
                 self._write(phase, group, arguments, plan)
             items = group or phase.units
             rows.append((name, items, grain_of(phase.nanoseconds * phase.units / items, items)))
@@ -100,24 +101,24 @@ class FftProgram:
         scene = self._scene(arguments, plan)
         lo, hi = Value(arguments.lo), Value(arguments.hi)
         if not groups:
-            memory = [alloca(n, self.part) for n in phase.memory]
-            with loop(lo, hi) as turn:
+            memory = [cg.alloca(n, self.part) for n in phase.memory]
+            with cg.loop(lo, hi) as turn:
                 phase.write(scene, memory, turn.iv)
             return
-        with loop(lo, hi) as turn:
+        with cg.loop(lo, hi) as turn:
             slab, at = Value(arguments.scratch[-1]), turn.iv * sum(phase.memory)
             memory = []
             for n in phase.memory:
                 memory.append(_part_of(slab, at, n))
                 at = at + n
             first, last = ((turn.iv + i) * phase.units // groups for i in (0, 1))
-            with loop(first, last) as unit:
+            with cg.loop(first, last) as unit:
                 phase.write(scene, memory, unit.iv)
 
     def _scene(self, arguments: KernelArguments, plan: Transform) -> FftFunction:
         tables: dict[Table, PlanarArray] = {}
         for table, buffer in zip(plan.tables, arguments.inputs[1:], strict=True):
-            tables[table] = PlanarArray(Value(buffer), index(0), table.size)
+            tables[table] = PlanarArray(Value(buffer), cg.index(0), table.size)
         scratch = [Value(b) for b in arguments.scratch[: len(self.scratch)]]
         source, result = as_parts(arguments.inputs[0]), as_parts(arguments.results[0])
         sign = 1 if plan.kind in ("IFFT", "IRFFT") else -1

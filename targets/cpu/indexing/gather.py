@@ -14,19 +14,8 @@ import mlir.ir as ir
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.storage import from_storage
-from stablexla.targets.codegen.emission import (
-    Value,
-    emitting,
-    index,
-    load,
-    load_lanes,
-    loop,
-    minimum,
-    prefetch,
-    split_index,
-    store,
-    store_lanes,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.gather import GatherAxis
@@ -71,7 +60,7 @@ def emit_gather(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if plan is None:
         return None
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         _write(plan, arguments)
     items = prod(axis.extent for axis in plan.vectors)
     elements = prod(axis.extent for axis in plan.slices)
@@ -108,8 +97,8 @@ def _write(plan: _Plan, arguments: KernelArguments) -> None:
     operand, indices = (Value(v) for v in arguments.inputs)
     result = Value(arguments.results[0])
     extents = [axis.extent for axis in plan.vectors]
-    with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at = split_index(item.iv, extents)
+    with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        at = cg.split_index(item.iv, extents)
         vector, read, written = (
             _place(at, steps)
             for steps in (
@@ -120,22 +109,22 @@ def _write(plan: _Plan, arguments: KernelArguments) -> None:
         )
         if plan.lines:
             (axis,) = plan.vectors
-            later = minimum(item.iv + AHEAD, axis.extent - 1)
+            later = cg.minimum(item.iv + AHEAD, axis.extent - 1)
             there = _first_element(plan, indices, later * axis.index_step) + later * axis.operand_step
             for line in range(plan.lines):
-                prefetch(operand, there + line * (LINE // plan.size))
+                cg.prefetch(operand, there + line * (LINE // plan.size))
         _copy(plan, plan.slices, operand, read + _first_element(plan, indices, vector), result, written)
 
 
 def _place(at: Sequence[Value], steps: Sequence[int]) -> Value:
-    return sum((i * step for i, step in zip(at, steps, strict=True)), index(0))
+    return sum((i * step for i, step in zip(at, steps, strict=True)), cg.index(0))
 
 
 def _first_element(plan: _Plan, indices: Value, vector: Value) -> Value:
     """Return the operand's element at which the slice of an index vector begins."""
-    found = index(0)
+    found = cg.index(0)
     for offset, highest, step in plan.starts:
-        start = from_storage(load(indices, vector + offset).ssa, plan.index_type)
+        start = from_storage(cg.load(indices, vector + offset).ssa, plan.index_type)
         if highest >= 0:
             start = held_within(start, plan.index_type, highest)
         found = found + Value(as_index(start, plan.index_type)) * step
@@ -146,16 +135,16 @@ def _copy(plan: _Plan, axes: Sequence[GatherAxis], operand: Value, read: Value, 
     """Emit the loop nest over a slice."""
     axis, *rest = axes
     if rest:
-        with loop(0, axis.extent) as turn:
+        with cg.loop(0, axis.extent) as turn:
             there, here = read + turn.iv * axis.operand_step, written + turn.iv * axis.result_step
             _copy(plan, rest, operand, there, result, here)
         return
 
     def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
         if count is None:
-            store(load(operand, read + at, plan.lanes), result, written + at, plan.nontemporal)
+            cg.store(cg.load(operand, read + at, plan.lanes), result, written + at, plan.nontemporal)
         else:
-            store_lanes(load_lanes(operand, read + at, plan.lanes, count), result, written + at, count)
+            cg.store_lanes(cg.load_lanes(operand, read + at, plan.lanes, count), result, written + at, count)
         return []
 
     vector_loop(axis.extent, plan.lanes, step, [[]] * unroll_factor(1, axis.extent // plan.lanes))

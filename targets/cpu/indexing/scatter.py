@@ -19,23 +19,8 @@ from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering.rules.shape import as_index
 from stablexla.lowering.support.operations import defining, walk
 from stablexla.lowering.support.storage import from_storage
-from stablexla.targets.codegen.emission import (
-    Value,
-    alloca,
-    bits_of,
-    cast_index,
-    constant,
-    emitting,
-    index,
-    load,
-    loop,
-    minimum,
-    outside_constant,
-    prefetch,
-    replay,
-    splat,
-    store,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
@@ -111,7 +96,7 @@ def emit_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if plan is None:
         return None
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         _Writer(plan, arguments).write()
     items = plan.count if plan.unique else plan.places
     elements = prod(axis.extent for axis in plan.window)
@@ -185,7 +170,7 @@ def _widest(value: ir.Value) -> int:
     """Return the width in bits of the widest element computed with."""
     maker = defining(value)
     inner = [] if maker is None or maker.name == "tensor.extract" else [_widest(v) for v in maker.operands]
-    return max([8, bits_of(value.type), *inner])
+    return max([8, cg.bits_of(value.type), *inner])
 
 
 # --- listing --------------------------------------------------------------------------------------------------------
@@ -206,9 +191,9 @@ class WindowList:
         Branch-free, as branches would be mispredicted: a window is always stored behind the list, and counted on a
         match.
         """
-        with loop(lo, hi, 1, [found]) as turn:
+        with cg.loop(lo, hi, 1, [found]) as turn:
             (found,) = turn.args
-            store(cast_index(turn.iv, self._listed.element), self._listed, found)
+            cg.store(cg.cast_index(turn.iv, self._listed.element), self._listed, found)
             belongs_here = arith.extui(self._listed.element, belongs(turn.iv, self._low, self._size).ssa)
             turn.yields(found + Value(arith.index_castui(found.type, belongs_here)))
         return turn.results[0]
@@ -219,18 +204,18 @@ class WindowList:
         Returns the length of the list, and where the vectors end.
         """
         wide = ir.IntegerType.get_signless(max(32, type_.bits))
-        low, size = (splat(cast_index(v, wide), 2 * HALF) for v in (self._low, self._size))
+        low, size = (cg.splat(cg.cast_index(v, wide), 2 * HALF) for v in (self._low, self._size))
         table = _table_of_lanes()
         stop = hi - (hi - lo) % (2 * HALF)
-        with loop(lo, stop, 2 * HALF, [index(0)]) as turn:
+        with cg.loop(lo, stop, 2 * HALF, [cg.index(0)]) as turn:
             (found,) = turn.args
-            bits = _bits_of_lanes(_below(_widened(load(indices, turn.iv, 2 * HALF), type_, wide) - low, size))
+            bits = _bits_of_lanes(_below(_widened(cg.load(indices, turn.iv, 2 * HALF), type_, wide) - low, size))
             for half in range(2):
-                lanes = Value(arith.shrui(bits.ssa, constant(HALF * half, bits.type).ssa)) & ((1 << HALF) - 1)
-                numbers = load(table, cast_index(lanes, found.type) * HALF, HALF)
-                window = splat(cast_index(turn.iv + HALF * half, self._listed.element), HALF)
-                store(Value(arith.extui(window.type, numbers.ssa)) + window, self._listed, found)
-                found = found + cast_index(Value(math.ctpop(lanes.ssa)), found.type)
+                lanes = Value(arith.shrui(bits.ssa, cg.constant(HALF * half, bits.type).ssa)) & ((1 << HALF) - 1)
+                numbers = cg.load(table, cg.cast_index(lanes, found.type) * HALF, HALF)
+                window = cg.splat(cg.cast_index(turn.iv + HALF * half, self._listed.element), HALF)
+                cg.store(Value(arith.extui(window.type, numbers.ssa)) + window, self._listed, found)
+                found = found + cg.cast_index(Value(math.ctpop(lanes.ssa)), found.type)
             turn.yields(found)
         return turn.results[0], stop
 
@@ -240,10 +225,10 @@ def _table_of_lanes() -> Value:
     byte = ir.IntegerType.get_signless(8)
     rows = [[lane for lane in range(HALF) if lanes >> lane & 1] for lanes in range(1 << HALF)]
     numbers = [n for row in rows for n in (*row, *[0] * (HALF - len(row)))]
-    table = alloca(len(numbers), byte)
+    table = cg.alloca(len(numbers), byte)
     values = [ir.IntegerAttr.get(byte, n) for n in numbers]
     type_ = ir.VectorType.get([len(numbers)], byte)
-    store(Value(arith.ConstantOp(type_, ir.DenseElementsAttr.get(values, type_)).result), table, 0)
+    cg.store(Value(arith.ConstantOp(type_, ir.DenseElementsAttr.get(values, type_)).result), table, 0)
     return table
 
 
@@ -256,7 +241,7 @@ def _bits_of_lanes(lanes: Value) -> Value:
 
 def _widened(numbers: Value, type_: ElementType, wide: ir.Type) -> Value:
     """Extend integers to at least 32 bits."""
-    if bits_of(numbers.type) == bits_of(wide):
+    if cg.bits_of(numbers.type) == cg.bits_of(wide):
         return numbers
     extend = arith.extui if type_.is_unsigned else arith.extsi
     return Value(extend(ir.VectorType.get([numbers.lanes], wide), from_storage(numbers.ssa, type_)))
@@ -278,14 +263,14 @@ class _Writer:
     def write(self) -> None:
         """Emit the block loop: list the windows of each block that belong to [lo, hi), and combine them."""
         plan, lo, hi = self._plan, Value(self._arguments.lo), Value(self._arguments.hi)
-        first, last = (lo, hi) if plan.unique else (index(0), index(plan.count))
-        low, size = (index(0), index(plan.places)) if plan.unique else (lo, hi - lo)
-        listed = alloca(min(BLOCK, plan.count) + HALF, ir.IntegerType.get_signless(32))
+        first, last = (lo, hi) if plan.unique else (cg.index(0), cg.index(plan.count))
+        low, size = (cg.index(0), cg.index(plan.places)) if plan.unique else (lo, hi - lo)
+        listed = cg.alloca(min(BLOCK, plan.count) + HALF, ir.IntegerType.get_signless(32))
         listing = WindowList(listed, low, size)
         one = (plan.index_step, len(plan.starts), plan.operand_step) == (1, 1, 0)
         in_vectors = one and plan.places < 1 << 31 and plan.count >= MANY
-        with loop(first, last, BLOCK) as block:
-            end, found, at = minimum(block.iv + BLOCK, last), index(0), block.iv
+        with cg.loop(first, last, BLOCK) as block:
+            end, found, at = cg.minimum(block.iv + BLOCK, last), cg.index(0), block.iv
             if in_vectors:
                 found, at = listing.in_vectors(self._indices, plan.index_type, at, end)
             found = listing.one_by_one(self._begins_within, at, end, found)
@@ -295,7 +280,7 @@ class _Writer:
 
     def _start(self, vector: Value, offset: int) -> Value:
         """Load a component of an index vector; one that lies outside is no small positive number."""
-        stored = load(self._indices, vector + offset)
+        stored = cg.load(self._indices, vector + offset)
         return Value(as_index(from_storage(stored.ssa, self._plan.index_type), self._plan.index_type))
 
     def _place(self, window: Value) -> Value:
@@ -312,7 +297,7 @@ class _Writer:
         if len(self._plan.starts) > 1 or self._plan.operand_step:
             vector = window * self._plan.index_step
             for offset, extent, _ in self._plan.starts:
-                inside = inside & _below(self._start(vector, offset), index(extent))
+                inside = inside & _below(self._start(vector, offset), cg.index(extent))
         return inside
 
     # --- combining --------------------------------------------------------------------------------------------------
@@ -320,21 +305,21 @@ class _Writer:
     def _combine_listed(self, listed: Value, count: Value) -> None:
         if self._plan.across:
             self._over_window(
-                self._plan.window, index(0), index(0), lambda at, given: self._each(listed, count, at, given)
+                self._plan.window, cg.index(0), cg.index(0), lambda at, given: self._each(listed, count, at, given)
             )
         else:
-            self._each(listed, count, index(0), index(0))
+            self._each(listed, count, cg.index(0), cg.index(0))
 
     def _each(self, listed: Value, count: Value, at: Value, given: Value) -> None:
         """Combine all listed windows: their elements at one place in the window, or all of them."""
 
         def window_of(turn: Value) -> Value:
-            return cast_index(load(listed, turn), index(0).type)
+            return cg.cast_index(cg.load(listed, turn), cg.index(0).type)
 
-        with loop(0, count) as turn:
+        with cg.loop(0, count) as turn:
             window = window_of(turn.iv)
             if any(self._plan.lines):
-                self._ask_for(window_of(minimum(turn.iv + self._plan.ahead, count - 1)))
+                self._ask_for(window_of(cg.minimum(turn.iv + self._plan.ahead, count - 1)))
             at = at + self._place(window) * self._plan.unit
             given = given + window * self._plan.update_step
             if self._plan.across:
@@ -346,12 +331,12 @@ class _Writer:
     def _ask_for(self, window: Value) -> None:
         """Prefetch the first cache lines of a window's place and of its updates."""
         places, updates = self._plan.lines
-        there = self._place(window) * self._plan.unit if places else index(0)
+        there = self._place(window) * self._plan.unit if places else cg.index(0)
         for line in range(places):
-            prefetch(self._result, there + line * (LINE * 8 // bits_of(self._result.element)), write=True)
+            cg.prefetch(self._result, there + line * (LINE * 8 // cg.bits_of(self._result.element)), write=True)
         for line in range(updates):
-            step = LINE * 8 // bits_of(self._updates.element)
-            prefetch(self._updates, window * self._plan.update_step + line * step)
+            step = LINE * 8 // cg.bits_of(self._updates.element)
+            cg.prefetch(self._updates, window * self._plan.update_step + line * step)
 
     def _over_window(
         self, axes: Sequence[ScatterAxis], at: Value, given: Value, turn: Callable[[Value, Value], None]
@@ -360,7 +345,7 @@ class _Writer:
             turn(at, given)
             return
         axis, *rest = axes
-        with loop(0, axis.extent) as each:
+        with cg.loop(0, axis.extent) as each:
             there, here = at + each.iv * axis.operand_step, given + each.iv * axis.update_step
             self._over_window(rest, there, here, turn)
 
@@ -383,12 +368,12 @@ class _Writer:
     def _combine(self, at: Value, given: Value, lanes: int) -> None:
         """Combine the updates into `lanes` elements."""
         made: dict[ir.Value, Value] = {}
-        store(self._value(self._plan.stored, at, given, lanes, made), self._result, at)
+        cg.store(self._value(self._plan.stored, at, given, lanes, made), self._result, at)
 
     def _value(self, value: ir.Value, at: Value, given: Value, lanes: int, made: dict[ir.Value, Value]) -> Value:
         """Evaluate a value of the function on tensors for these elements, once."""
         if value not in made:
-            made[value] = splat(self._make(value, at, given, lanes, made), lanes)
+            made[value] = cg.splat(self._make(value, at, given, lanes, made), lanes)
         return made[value]
 
     def _make(self, value: ir.Value, at: Value, given: Value, lanes: int, made: dict[ir.Value, Value]) -> Value:
@@ -396,12 +381,12 @@ class _Writer:
         if maker is None:
             return Value(self._arguments.inputs[ir.BlockArgument(value).arg_number])
         if maker.name == "arith.constant":
-            return outside_constant(value)
+            return cg.outside_constant(value)
         if maker.name == "tensor.extract":
             source = maker.operands[0]
             is_given = self._given and source == self._plan.updates
-            return load(self._updates, given, lanes) if is_given else load(self._result, at, lanes)
-        return replay(maker, [self._value(v, at, given, lanes, made) for v in maker.operands], lanes)[0]
+            return cg.load(self._updates, given, lanes) if is_given else cg.load(self._result, at, lanes)
+        return cg.replay(maker, [self._value(v, at, given, lanes, made) for v in maker.operands], lanes)[0]
 
 
 def _below(number: Value, limit: Value) -> Value:

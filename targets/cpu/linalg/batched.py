@@ -12,24 +12,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import math
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    constant,
-    emitting,
-    extract,
-    fma,
-    index,
-    insert,
-    load,
-    loop,
-    minimum,
-    select,
-    store,
-    transpose_registers,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import element_bytes
@@ -61,17 +45,17 @@ class LaneField:
 
     @property
     def type(self) -> ir.Type:
-        return vector_of(self.lanes, self.part)
+        return cg.vector_of(self.lanes, self.part)
 
     def constant(self, real: float) -> Number:
-        return (constant(real, self.type), constant(0.0, self.type))[: self.parts]
+        return (cg.constant(real, self.type), cg.constant(0.0, self.type))[: self.parts]
 
     def subtract_product(self, s: Number, x: Number, y: Number) -> Number:
         """Return s - x * y, by FMA."""
         if self.parts == 1:
-            return (fma(-x[0], y[0], s[0]),)
-        re = fma(x[1], y[1], fma(-x[0], y[0], s[0]))
-        return re, fma(-x[1], y[0], fma(-x[0], y[1], s[1]))
+            return (cg.fma(-x[0], y[0], s[0]),)
+        re = cg.fma(x[1], y[1], cg.fma(-x[0], y[0], s[0]))
+        return re, cg.fma(-x[1], y[0], cg.fma(-x[0], y[1], s[1]))
 
     def conjugate(self, x: Number) -> Number:
         return x if self.parts == 1 else (x[0], -x[1])
@@ -82,12 +66,12 @@ class LaneField:
             return (x[0] / y[0],)
         larger = Value(math.absf(y[0].ssa)), Value(math.absf(y[1].ssa))
         steep = larger[0].lt(larger[1])
-        a, b = select(steep, y[1], y[0]), select(steep, y[0], y[1])
+        a, b = cg.select(steep, y[1], y[0]), cg.select(steep, y[0], y[1])
         ratio = b / a
-        below = fma(b, ratio, a)
+        below = cg.fma(b, ratio, a)
         # (x0 + i x1) / (a + i b), and for b + i a the same of (x1 - i x0) / (a - i b).
-        p, q, r = select(steep, x[1], x[0]), select(steep, -x[0], x[1]), select(steep, -ratio, ratio)
-        return fma(q, r, p) / below, fma(-p, r, q) / below
+        p, q, r = cg.select(steep, x[1], x[0]), cg.select(steep, -x[0], x[1]), cg.select(steep, -ratio, ratio)
+        return cg.fma(q, r, p) / below, cg.fma(-p, r, q) / below
 
 
 @dataclass(frozen=True)
@@ -99,50 +83,50 @@ class InterleavedMatrices:
 
     def get(self, at: Index) -> Number:
         width = self.field.lanes
-        place = index(at) * (width * self.field.parts)
-        return tuple(load(self.buffer, place + i * width, width) for i in range(self.field.parts))
+        place = cg.index(at) * (width * self.field.parts)
+        return tuple(cg.load(self.buffer, place + i * width, width) for i in range(self.field.parts))
 
     def put(self, value: Number, at: Index) -> None:
         width = self.field.lanes
-        place = index(at) * (width * self.field.parts)
+        place = cg.index(at) * (width * self.field.parts)
         for i, part in enumerate(value):
-            store(part, self.buffer, place + i * width)
+            cg.store(part, self.buffer, place + i * width)
 
     def gather(self, parts: Value, starts: Sequence[Value], count: int) -> None:
         """Load and interleave `count` elements of each lane's matrix, which begin at `starts` of an array's parts."""
         lanes, kinds = self.field.lanes, self.field.parts
         whole = count * kinds // lanes * lanes
-        with loop(0, whole, lanes) as turn:
-            rows = transpose_registers([load(parts, start + turn.iv, lanes) for start in starts])
+        with cg.loop(0, whole, lanes) as turn:
+            rows = cg.transpose_registers([cg.load(parts, start + turn.iv, lanes) for start in starts])
             for i, row in enumerate(rows):
-                store(row, self.buffer, (turn.iv + i) * lanes)
-        with loop(whole, count * kinds) as turn:
-            row = constant(0.0, self.field.type)
+                cg.store(row, self.buffer, (turn.iv + i) * lanes)
+        with cg.loop(whole, count * kinds) as turn:
+            row = cg.constant(0.0, self.field.type)
             for lane, start in enumerate(starts):
-                row = insert(load(parts, start + turn.iv), row, lane)
-            store(row, self.buffer, turn.iv * lanes)
+                row = cg.insert(cg.load(parts, start + turn.iv), row, lane)
+            cg.store(row, self.buffer, turn.iv * lanes)
 
     def scatter(self, parts: Value, starts: Sequence[Value], count: int) -> None:
         """De-interleave and store: the inverse of `gather`."""
         lanes, kinds = self.field.lanes, self.field.parts
         whole = count * kinds // lanes * lanes
-        with loop(0, whole, lanes) as turn:
-            rows = [load(self.buffer, (turn.iv + i) * lanes, lanes) for i in range(lanes)]
-            for start, row in zip(starts, transpose_registers(rows), strict=True):
-                store(row, parts, start + turn.iv)
-        with loop(whole, count * kinds) as turn:
-            row = load(self.buffer, turn.iv * lanes, lanes)
+        with cg.loop(0, whole, lanes) as turn:
+            rows = [cg.load(self.buffer, (turn.iv + i) * lanes, lanes) for i in range(lanes)]
+            for start, row in zip(starts, cg.transpose_registers(rows), strict=True):
+                cg.store(row, parts, start + turn.iv)
+        with cg.loop(whole, count * kinds) as turn:
+            row = cg.load(self.buffer, turn.iv * lanes, lanes)
             for lane, start in enumerate(starts):
-                store(extract(row, lane), parts, start + turn.iv)
+                cg.store(cg.extract(row, lane), parts, start + turn.iv)
 
 
 def unrolled_loop(low: Index, high: Index, write: Callable[[Value, int], None]) -> None:
     """Emit `write(i, count)` for i from low to high, unrolled by ABREAST, with a remainder loop one by one."""
-    first, last = index(low), index(high)
+    first, last = cg.index(low), cg.index(high)
     middle = first + (last - first) // ACCUMULATORS * ACCUMULATORS
-    with loop(first, middle, ACCUMULATORS) as turn:
+    with cg.loop(first, middle, ACCUMULATORS) as turn:
         write(turn.iv, ACCUMULATORS)
-    with loop(middle, last) as turn:
+    with cg.loop(middle, last) as turn:
         write(turn.iv, 1)
 
 
@@ -151,7 +135,7 @@ def accumulate_numbers(
 ) -> list[Number]:
     """Emit a loop that carries accumulators, real or complex."""
     kinds = len(starts[0])
-    with loop(low, high, 1, [part for number in starts for part in number]) as turn:
+    with cg.loop(low, high, 1, [part for number in starts for part in number]) as turn:
         carried = [tuple(turn.args[i : i + kinds]) for i in range(0, len(turn.args), kinds)]
         turn.yields(*(part for number in step(turn.iv, carried) for part in number))
     flat = turn.results
@@ -174,10 +158,10 @@ def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if not _fits(field, batch, n, n * n):
         return None
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         given, made = as_parts(arguments.inputs[0]), as_parts(arguments.results[0])
-        side = InterleavedMatrices(field, alloca(n * n * field.parts * field.lanes, field.part))
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        side = InterleavedMatrices(field, cg.alloca(n * n * field.parts * field.lanes, field.part))
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
             starts = _starts(item.iv, field, batch, n * n)
             side.gather(given, starts, n * n)
             _Factor(field, side, n, kernel.config["lower"]).write()
@@ -188,7 +172,7 @@ def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 def _starts(block: Value, field: LaneField, batch: int, size: int) -> list[Value]:
     """Return the offset of each lane's matrix; the surplus lanes of the last block repeat the last matrix."""
-    places = [minimum(block * field.lanes + lane, batch - 1) for lane in range(field.lanes)]
+    places = [cg.minimum(block * field.lanes + lane, batch - 1) for lane in range(field.lanes)]
     return [place * (size * field.parts) for place in places]
 
 
@@ -205,20 +189,20 @@ class _Factor:
         return i * self.n + j if self.lower else j * self.n + i
 
     def write(self) -> None:
-        good = constant(1, vector_of(self.field.lanes, ir.IntegerType.get_signless(1)))
-        with loop(0, self.n, 1, [good]) as columns:
+        good = cg.constant(1, cg.vector_of(self.field.lanes, ir.IntegerType.get_signless(1)))
+        with cg.loop(0, self.n, 1, [good]) as columns:
             j = columns.iv
             (rest,) = self._rests(j, j, 1)
             diagonal = Value(math.sqrt(rest[0].ssa))
             self.side.put((diagonal, self.field.constant(0.0)[0])[: self.field.parts], self.at(j, j))
             unrolled_loop(j + 1, self.n, lambda i, count: self._divided(i, j, count, diagonal))
-            with loop(0, j) as above:
+            with cg.loop(0, j) as above:
                 self.side.put(self.field.constant(0.0), self.at(above.iv, j))
             columns.yields(columns.args[0] & rest[0].gt(0.0))
         spoiled = self.field.constant(float("nan"))[0]
-        with loop(0, self.n * self.n) as turn:
+        with cg.loop(0, self.n * self.n) as turn:
             value = self.side.get(turn.iv)
-            self.side.put((select(columns.results[0], value[0], spoiled), *value[1:]), turn.iv)
+            self.side.put((cg.select(columns.results[0], value[0], spoiled), *value[1:]), turn.iv)
 
     def _divided(self, i: Value, j: Value, count: int, diagonal: Value) -> None:
         for row, rest in enumerate(self._rests(i, j, count)):
@@ -247,11 +231,11 @@ def emit_solve_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if not _fits(field, batch, n, n * n + size):
         return None
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         a, b, made = (as_parts(v) for v in (*arguments.inputs, *arguments.results))
-        matrix = InterleavedMatrices(field, alloca(n * n * field.parts * field.lanes, field.part))
-        right = InterleavedMatrices(field, alloca(size * field.parts * field.lanes, field.part))
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        matrix = InterleavedMatrices(field, cg.alloca(n * n * field.parts * field.lanes, field.part))
+        right = InterleavedMatrices(field, cg.alloca(size * field.parts * field.lanes, field.part))
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
             matrix.gather(a, _starts(item.iv, field, batch, n * n), n * n)
             starts = _starts(item.iv, field, batch, size)
             right.gather(b, starts, size)
@@ -287,15 +271,15 @@ class _System:
         return i * self.others + other if self.left else other * self.n + i
 
     def write(self) -> None:
-        with loop(0, self.n) as turn:
-            i = turn.iv if self.forward else index(self.n - 1) - turn.iv
+        with cg.loop(0, self.n) as turn:
+            i = turn.iv if self.forward else cg.index(self.n - 1) - turn.iv
             unrolled_loop(0, self.others, lambda other, count: self._elements(turn.iv, i, other, count))
 
     def _elements(self, turn: Value, i: Value, other: Value, count: int) -> None:
         places = [other + c for c in range(count)]
 
         def step(before: Value, totals: list[Number]) -> list[Number]:
-            k = before if self.forward else index(self.n - 1) - before
+            k = before if self.forward else cg.index(self.n - 1) - before
             m = self.matrix(i, k)
             xs = [self.right.get(self.at(k, place)) for place in places]
             return [self.field.subtract_product(s, m, x) for s, x in zip(totals, xs, strict=True)]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import Value, alloca, branch, constant, emitting, loop, store
-from stablexla.targets.codegen.emission import load as load_from
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.vector_loops import grain_of
@@ -45,12 +45,12 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return in_lanes
     potrf = FortranFunction(kernel, _letter_of(kernel) + "potrf", arguments=5)
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         given, made = Value(arguments.inputs[0]), Value(arguments.results[0])
         triangle = _Triangle(n, kernel.config["lower"])
-        info = alloca(1, ir.IntegerType.get_signless(32))
+        info = cg.alloca(1, ir.IntegerType.get_signless(32))
         size, letter = address_of_number(n), address_of_character("U" if triangle.lower else "L")
-        with single_threaded_blas(kernel, batch > 1), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with single_threaded_blas(kernel, batch > 1), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
             first = item.iv * (n * n)
             triangle.copy(given, made, first)
             potrf.call([letter, size, address_at(made, first), size, address_at(info)])
@@ -71,7 +71,7 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return in_lanes
     trsm = FortranFunction(kernel, _letter_of(kernel) + "trsm", arguments=11)
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         words = {
             "side": "R" if config["left_side"] else "L",
             "triangle": "U" if config["lower"] else "L",
@@ -82,7 +82,7 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         one = address_of_one(kernel.results[0].type.element_type)
         numbers = [address_of_number(columns), address_of_number(rows), one]
         sizes = [address_of_number(n), address_of_number(columns)]
-        with single_threaded_blas(kernel, batch > 1), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with single_threaded_blas(kernel, batch > 1), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
             matrix, made = _solve_in_result(arguments, item.iv, n, rows * columns)
             trsm.call([*letters, *numbers, matrix, sizes[0], made, sizes[1]])
     return Emitted(batch, grain_of(CALL_NS + work / RATE, batch), in_place=((0, 1),))
@@ -96,8 +96,8 @@ def _solve_in_result(arguments: KernelArguments, item: Value, n: int, size: int)
     """Copy the right-hand sides into the result, to be solved in place; return the addresses of matrix and result."""
     a, b, made = (Value(v) for v in (*arguments.inputs, *arguments.results))
     first = item * size
-    with loop(first, first + size) as turn:
-        store(load_from(b, turn.iv), made, turn.iv)
+    with cg.loop(first, first + size) as turn:
+        cg.store(cg.load(b, turn.iv), made, turn.iv)
     return address_at(a, item * (n * n)), address_at(made, first)
 
 
@@ -113,32 +113,32 @@ class _Triangle:
 
     def copy(self, given: Value, made: Value, first: Value) -> None:
         """Copy the triangle and zero the rest."""
-        with loop(0, self.n) as rows:
+        with cg.loop(0, self.n) as rows:
             row = first + rows.iv * self.n
             inside, outside = (
                 ((row, row + rows.iv + 1), (row + rows.iv + 1, row + self.n))
                 if self.lower
                 else ((row + rows.iv, row + self.n), (row, row + rows.iv))
             )
-            with loop(*inside) as turn:
-                store(load_from(given, turn.iv), made, turn.iv)
+            with cg.loop(*inside) as turn:
+                cg.store(cg.load(given, turn.iv), made, turn.iv)
             self._fill(made, *outside, 0.0)
 
     def check(self, made: Value, first: Value) -> None:
         """Fill a matrix with NaN if its diagonal is not positive: it was not positive definite."""
-        true = constant(1, ir.IntegerType.get_signless(1))
-        with loop(0, self.n, 1, [true]) as turn:
-            value = load_from(made, first + turn.iv * (self.n + 1))
+        true = cg.constant(1, ir.IntegerType.get_signless(1))
+        with cg.loop(0, self.n, 1, [true]) as turn:
+            value = cg.load(made, first + turn.iv * (self.n + 1))
             turn.yields(turn.args[0] & _real_part(value).gt(0.0))
-        sides = branch(turn.results[0])
+        sides = cg.branch(turn.results[0])
         with sides.then:
             pass
         with sides.otherwise:
             self._fill(made, first, first + self.n * self.n, float("nan"))
 
     def _fill(self, made: Value, low: Value, high: Value, number: float) -> None:
-        with loop(low, high) as turn:
-            store(_constant(number, made.element), made, turn.iv)
+        with cg.loop(low, high) as turn:
+            cg.store(_constant(number, made.element), made, turn.iv)
 
 
 def _real_part(value: Value) -> Value:
@@ -150,6 +150,6 @@ def _real_part(value: Value) -> Value:
 def _constant(number: float, element: ir.Type) -> Value:
     """Return a number, with the imaginary part 0 if it is complex."""
     if not isinstance(element, ir.ComplexType):
-        return constant(number, element)
-    parts = [constant(x, element.element_type).ssa for x in (number, 0.0)]
+        return cg.constant(number, element)
+    parts = [cg.constant(x, element.element_type).ssa for x in (number, 0.0)]
     return Value(ir.Operation.create("complex.create", results=[element], operands=parts).result)

@@ -10,22 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    bits_of,
-    branch,
-    emitting,
-    index,
-    known,
-    loop,
-    maximum,
-    minimum,
-    shuffle,
-    splat,
-    split_index,
-    store,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Ref
 from stablexla.targets.codegen.machine import CpuTarget
@@ -48,7 +34,7 @@ def emit_assembly(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return None
     writer = _Writer(whole, target)
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         writer.write(arguments)
     items = prod(writer.extents)
     cost = 1 + sum(body_cost(node.block) for box in whole.boxes for node in box.nest.maps)
@@ -153,7 +139,7 @@ class _Writer:
 
     def __init__(self, whole: Assembly, target: CpuTarget) -> None:
         self.whole, self.target = whole, target
-        self.size = bits_of(whole.element) // 8
+        self.size = cg.bits_of(whole.element) // 8
         self.bands = [(band, _segments(whole, band) or []) for band in _bands(whole)]
         rows = whole.boxes[0].sizes[:-1] if whole.base is not None else whole.shape[:-1]
         self.line = whole.boxes[0].sizes[-1] if whole.base is not None else whole.shape[-1]
@@ -171,14 +157,14 @@ class _Writer:
         """Emit the loop over work items."""
         self.result = Value(arguments.results[0])
         top = LoopScope(arguments)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            *outer, block, part = split_index(item.iv, self.extents)
-            low, high = index(0), index(self.line)
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            *outer, block, part = cg.split_index(item.iv, self.extents)
+            low, high = cg.index(0), cg.index(self.line)
             if self.parts > 1:
                 low = part * PART
-                high = minimum(low + PART, self.line)
+                high = cg.minimum(low + PART, self.line)
             first = block * self.block
-            with loop(first, minimum(first + self.block, self.last)) as row:
+            with cg.loop(first, cg.minimum(first + self.block, self.last)) as row:
                 at = [*outer, row.iv] if self.has_rows else []
                 self._row(top, at, low, high)
 
@@ -199,7 +185,7 @@ class _Writer:
         if condition is None:
             self._line(top, at, first, low, high)
             return
-        side = branch(condition)
+        side = cg.branch(condition)
         with side.then:
             self._line(top, at, first, low, high)
         with side.otherwise:
@@ -227,7 +213,7 @@ class _Writer:
     def _line(self, top: LoopScope, at: list[Value], band: _Band, low: Value, high: Value) -> None:
         boxes, segments = band
         rows = {id(box): top.inside(self._inside(box, at)) for box in boxes}
-        start = index(0)
+        start = cg.index(0)
         for d, place in enumerate(at):
             if self.whole.base is not None:
                 place = self._start(top, boxes[0], d) + place * boxes[0].steps[d]
@@ -239,7 +225,7 @@ class _Writer:
 
     def _start(self, top: LoopScope, box: Box, d: int) -> Value:
         start = box.starts[d]
-        return index(start) if isinstance(start, int) else top.argument(start.arg_number)
+        return cg.index(start) if isinstance(start, int) else top.argument(start.arg_number)
 
     def _inside(self, box: Box, at: list[Value]) -> dict[int, Index]:
         """Return the box's loop indices for a line."""
@@ -249,7 +235,7 @@ class _Writer:
         for d, place in enumerate(at):
             start = box.starts[d]
             assert isinstance(start, int)
-            places[d] = index(0) if box.sizes[d] == 1 else (place - start) // box.steps[d]
+            places[d] = cg.index(0) if box.sizes[d] == 1 else (place - start) // box.steps[d]
         return places
 
     def _segment(
@@ -258,10 +244,10 @@ class _Writer:
         """Emit the intersection of a segment with [low, high) of its line."""
         apart = max(1, len(segment.boxes))
         count = (segment.stop - segment.start) // apart
-        begin, end = index(0), index(count)
+        begin, end = cg.index(0), cg.index(count)
         if self.parts > 1:
-            begin = maximum(low - segment.start, 0)
-            end = minimum(maximum(high - segment.start, 0), segment.stop - segment.start)
+            begin = cg.maximum(low - segment.start, 0)
+            end = cg.minimum(cg.maximum(high - segment.start, 0), segment.stop - segment.start)
             if apart > 1:
                 begin, end = (begin + (apart - 1)) // apart, (end + (apart - 1)) // apart
         lanes = min([self._lanes(), *(widest_lanes(box.nest, self.target) for box in segment.boxes if box is not None)])
@@ -282,12 +268,12 @@ class _Writer:
             values = []
             for row, ref in sources:
                 here = row.inside({inner: at + segment.first}, lane=inner, lanes=width)
-                values.append(splat(here.value(ref), width))
+                values.append(cg.splat(here.value(ref), width))
             for number, value in enumerate(_in_turns(values)):
-                store(value, self.result, place + at * apart + number * max(1, width), nontemporal)
+                cg.store(value, self.result, place + at * apart + number * max(1, width), nontemporal)
 
         if lanes <= 1:
-            with loop(begin, end) as turn:
+            with cg.loop(begin, end) as turn:
                 put(turn.iv, 0, False)
             return
         past = self.nontemporal and apart == 1 and lanes == self._lanes() and segment.weight <= HEAVY
@@ -297,7 +283,7 @@ class _Writer:
         _cover(begin, end, lanes, put, place if past else None, straight=straight and (past or self.nontemporal))
 
     def _lanes(self) -> int:
-        return max(1, int(self.target.vector_bits // bits_of(self.whole.element)))
+        return max(1, int(self.target.vector_bits // cg.bits_of(self.whole.element)))
 
 
 def _in_turns(values: list[Value]) -> list[Value]:
@@ -312,9 +298,11 @@ def _in_turns(values: list[Value]) -> list[Value]:
     made = []
     for number in range(count):
         wanted = [divmod(number * lanes + lane, count) for lane in range(lanes)]
-        two = shuffle(values[0], values[1], [turn + lanes * (which == 1) for turn, which in wanted])
+        two = cg.shuffle(values[0], values[1], [turn + lanes * (which == 1) for turn, which in wanted])
         if count == 3:
-            two = shuffle(two, values[2], [lanes + t if which == 2 else here for here, (t, which) in enumerate(wanted)])
+            two = cg.shuffle(
+                two, values[2], [lanes + t if which == 2 else here for here, (t, which) in enumerate(wanted)]
+            )
         made.append(two)
     return made
 
@@ -336,14 +324,14 @@ def _cover(
     """
     length = end - begin
     if straight:
-        with loop(begin, end, lanes) as turn:
+        with cg.loop(begin, end, lanes) as turn:
             put(turn.iv, lanes, True)
         return
-    if known(length) is None:
-        side = branch(length.ge(lanes))
+    if cg.known(length) is None:
+        side = cg.branch(length.ge(lanes))
         with side.then:
             _vectors(begin, end, lanes, put, place)
-        with side.otherwise, loop(begin, end) as turn:
+        with side.otherwise, cg.loop(begin, end) as turn:
             put(turn.iv, 0, False)
         return
     _vectors(begin, end, lanes, put, place)
@@ -353,12 +341,12 @@ def _vectors(
     begin: Value, end: Value, lanes: int, put: Callable[[Value, int, bool], None], place: Value | None
 ) -> None:
     if place is None:
-        with loop(begin, end, lanes) as turn:
-            put(minimum(turn.iv, end - lanes), lanes, False)
+        with cg.loop(begin, end, lanes) as turn:
+            put(cg.minimum(turn.iv, end - lanes), lanes, False)
         return
     # Unaligned lines: peel an unaligned first vector, then aligned non-temporal stores, then an unaligned last vector.
     put(begin, lanes, False)
-    first = begin + (index(lanes) - (place + begin) % lanes) % lanes
-    with loop(first, end - (lanes - 1), lanes) as turn:
+    first = begin + (cg.index(lanes) - (place + begin) % lanes) % lanes
+    with cg.loop(first, end - (lanes - 1), lanes) as turn:
         put(turn.iv, lanes, True)
     put(end - lanes, lanes, False)

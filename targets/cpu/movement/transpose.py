@@ -11,29 +11,8 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    address,
-    alloca,
-    bits_of,
-    can_clone,
-    clone_body,
-    constant,
-    emitting,
-    index,
-    load,
-    load_lanes,
-    loop,
-    maximum,
-    minimum,
-    outside_constant,
-    prefetch,
-    split_index,
-    store,
-    store_lanes,
-    transpose_registers,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.views import as_words
@@ -137,7 +116,7 @@ def _is_elementwise(op: ir.Operation) -> bool:
     written = not any(True for _ in list(block.arguments)[-1].uses)
     in_order = len(op.results) == 1 and out == ir.AffineMap.get_identity(out.n_dims)
     parallel = not any("reduction" in str(kind) for kind in op.attributes["iterator_types"])
-    return written and in_order and parallel and can_clone(block, lanes=False)
+    return written and in_order and parallel and cg.can_clone(block, lanes=False)
 
 
 def _row_major(shape: list[int]) -> list[int]:
@@ -179,23 +158,23 @@ class _Mover:
             return value
         operands = list(self._move.operation.operands)[:-1]
         given = [value if isinstance(v.type, ir.RankedTensorType) else self._scalar(v) for v in operands]
-        given.append(constant(0, self.result.element))  # the result's old element, never used
-        return clone_body(self._move.body, given, value.lanes)[0]
+        given.append(cg.constant(0, self.result.element))  # the result's old element, never used
+        return cg.clone_body(self._move.body, given, value.lanes)[0]
 
     def _scalar(self, value: ir.Value) -> Value:
-        return self._inputs[value] if value in self._inputs else outside_constant(value)
+        return self._inputs[value] if value in self._inputs else cg.outside_constant(value)
 
     def put(self, value: Value, at: Index, count: int) -> None:
         """Store `count` lanes of a finished value in the result."""
         if self.nontemporal and count == value.lanes:
-            store(value, self.result, at, nontemporal=True)
+            cg.store(value, self.result, at, nontemporal=True)
         else:
-            store_lanes(value, self.result, at, count)
+            cg.store_lanes(value, self.result, at, count)
 
 
 def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
     function, _ = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         pass
     return Emitted(items=1, grain=1)
 
@@ -203,8 +182,8 @@ def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
 def _lanes(kernel: Kernel, move: Permutation, target: CpuTarget) -> int:
     """Return the vector width at which a square tile fits the registers; 0 for elements without vectors."""
     types = [kernel.inputs[move.number].type.element_type, kernel.results[0].type.element_type]
-    scalar_body = move.body is not None and not can_clone(move.body)
-    bits = max(bits_of(t) for t in types)
+    scalar_body = move.body is not None and not cg.can_clone(move.body)
+    bits = max(cg.bits_of(t) for t in types)
     if scalar_body or bits > 64 or (move.body and any(isinstance(t, ir.ComplexType) for t in types)):
         return 0
     # Tiles of narrow elements take half a register: they need many rows.
@@ -214,7 +193,7 @@ def _lanes(kernel: Kernel, move: Permutation, target: CpuTarget) -> int:
 def _goes_past_caches(kernel: Kernel, line: int, lanes: int, target: CpuTarget) -> bool:
     """Return whether non-temporal stores pay and are aligned: a large result, with lines of `line` elements."""
     type_ = kernel.results[0].type
-    width = bits_of(type_.element_type) // 8
+    width = cg.bits_of(type_.element_type) // 8
     large = math.prod(type_.shape) * width >= target.nontemporal_bytes
     return large and line * width % LINE == 0 and lanes * width >= 16
 
@@ -226,39 +205,39 @@ def _emit_lines(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitted
     if not outer:  # the identity permutation: blocks of one long line
         return _emit_copy(kernel, move, lanes, target)
     *rest, last = outer
-    width = bits_of(kernel.results[0].type.element_type) // 8
+    width = cg.bits_of(kernel.results[0].type.element_type) // 8
     block = max(1, min(last.extent, ITEM_BYTES // (line.extent * width)))
     blocks = math.ceil(last.extent / block)
     extents = [*(axis.extent for axis in rest), blocks]
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         mover = _Mover(kernel, move, arguments, _goes_past_caches(kernel, line.extent, lanes, target))
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            *places, number = split_index(item.iv, extents)
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            *places, number = cg.split_index(item.iv, extents)
             source, to = _start(rest, places)
             first = number * block
-            with loop(first, minimum(first + block, last.extent)) as i:
+            with cg.loop(first, cg.minimum(first + block, last.extent)) as i:
                 _copy_line(mover, i.iv * last.source + source, i.iv * last.target + to, line.extent, lanes)
     return Emitted(math.prod(extents), _grain(block * line.extent * width))
 
 
 def _emit_copy(kernel: Kernel, move: Permutation, lanes: int, target: CpuTarget) -> Emitted:
-    width = bits_of(kernel.results[0].type.element_type) // 8
+    width = cg.bits_of(kernel.results[0].type.element_type) // 8
     size = move.axes[-1].extent
     block = min(size, ITEM_BYTES // width)
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         mover = _Mover(kernel, move, arguments, False)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
             # The last block ends with the array and overlaps the one before.
-            at = minimum(item.iv * block, size - block)
+            at = cg.minimum(item.iv * block, size - block)
             _copy_line(mover, at, at, block, lanes)
     return Emitted(math.ceil(size / block), _grain(block * width))
 
 
 def _start(axes: list[TransposeAxis], places: list[Value]) -> tuple[Value, Value]:
     """Return the offsets in the operand and in the result of one iteration of the outer loops."""
-    source, target = index(0), index(0)
+    source, target = cg.index(0), cg.index(0)
     for axis, place in zip(axes, places, strict=True):
         source, target = place * axis.source + source, place * axis.target + target
     return source, target
@@ -268,13 +247,13 @@ def _copy_line(mover: _Mover, source: Value, to: Value, count: int, lanes: int) 
     """Copy a contiguous line; the last vector overlaps the one before, if there is one."""
     step = max(1, lanes)
     if count < step:
-        mover.put(mover.compute(load_lanes(mover.source, source, lanes, count)), to, count)
+        mover.put(mover.compute(cg.load_lanes(mover.source, source, lanes, count)), to, count)
         return
-    with loop(0, count // step * step, step) as i:
-        mover.put(mover.compute(load(mover.source, source + i.iv, lanes)), to + i.iv, step)
+    with cg.loop(0, count // step * step, step) as i:
+        mover.put(mover.compute(cg.load(mover.source, source + i.iv, lanes)), to + i.iv, step)
     if count % step:
         at = count - step
-        store(mover.compute(load(mover.source, source + at, lanes)), mover.result, to + at)
+        cg.store(mover.compute(cg.load(mover.source, source + at, lanes)), mover.result, to + at)
 
 
 def _grain(bytes_of_item: int) -> int:
@@ -290,7 +269,7 @@ def _emit_squares(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitt
     *others, across = move.axes
     along = next(axis for axis in others if axis.source == 1)
     outer = [axis for axis in others if axis is not along]
-    width = bits_of(kernel.results[0].type.element_type) // 8
+    width = cg.bits_of(kernel.results[0].type.element_type) // 8
     large = math.prod(axis.extent for axis in move.axes) * width > target.l2_bytes // 2
     rows, columns = _block_shape(across.extent, along.extent, lanes, width, large)
     if large and along.extent > columns and across.source == along.extent and along.extent * width <= WHOLE_BYTES:
@@ -303,17 +282,17 @@ def _emit_squares(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitt
     spare = line - 1 if fitted and columns < along.extent else 0
     extents = [*(a.extent for a in outer), math.ceil((along.extent + spare) / columns), math.ceil(across.extent / rows)]
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         mover = _Mover(kernel, move, arguments, _goes_past_caches(kernel, across.extent, lanes, target))
         squares = _Squares(mover, along, across, (rows, columns), lanes, buffered)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            *places, j, i = split_index(item.iv, extents)
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            *places, j, i = cg.split_index(item.iv, extents)
             source, to = _start(outer, places)
             # The last block ends with the array and overlaps the one before.
-            row, column = minimum(i * rows, across.extent - rows), j * columns
+            row, column = cg.minimum(i * rows, across.extent - rows), j * columns
             if spare:
-                column = maximum(column - (address(mover.source) // width) % line, 0)
-            squares.block(source, to, row, minimum(column, along.extent - columns))
+                column = cg.maximum(column - (cg.address(mover.source) // width) % line, 0)
+            squares.block(source, to, row, cg.minimum(column, along.extent - columns))
     return Emitted(math.prod(extents), _grain(2 * rows * columns * width))
 
 
@@ -354,7 +333,7 @@ class _Squares:
         self.overlapping = self.rows < lanes and along.target == self.rows
         if self.buffered:
             self.stride = math.ceil(self.rows / lanes) * lanes
-            self.buffer = alloca(self.columns * self.stride + lanes, mover.source.element)
+            self.buffer = cg.alloca(self.columns * self.stride + lanes, mover.source.element)
 
     def block(self, source: Value, to: Value, row: Value, column: Value) -> None:
         source = row * self.across.source + column + source
@@ -363,15 +342,15 @@ class _Squares:
             self._elements(source, to)
             return
         abreast = self._abreast()
-        with loop(0, self.rows, self.lanes) as i:
+        with cg.loop(0, self.rows, self.lanes) as i:
             r = _clamped(i.iv, self.rows, self.lanes)
-            with loop(0, self.columns, self.lanes * abreast) as j:
+            with cg.loop(0, self.columns, self.lanes * abreast) as j:
                 c = _clamped(j.iv, self.columns, self.lanes)
                 for number in range(abreast):
                     at = c + number * self.lanes
                     self._square(source + r * self.across.source + at, to, r, at, first=number == 0)
         if self.buffered:
-            with loop(0, self.columns) as line:
+            with cg.loop(0, self.columns) as line:
                 self._write_line(line.iv * self.stride, line.iv * self.along.target + to)
 
     def _abreast(self) -> int:
@@ -381,7 +360,7 @@ class _Squares:
         lines: for 4096x4096 elements of 32 bits that took 5.86 ms instead of 6.37. Half as large elements were slower
         for it, and so were lines of other strides.
         """
-        width = bits_of(self.mover.source.type) // 8
+        width = cg.bits_of(self.mover.source.type) // 8
         together = width >= 4 and self.across.source * width % WAY_BYTES == 0
         whole = LINE // width
         return whole // self.lanes if self.buffered and together and self.columns % whole == 0 else 1
@@ -390,34 +369,34 @@ class _Squares:
         """Load as many lines as there are lanes, transpose them in registers, and store columns."""
         lanes = self.lanes
         rows, columns = min(lanes, self.rows), min(lanes, self.columns)
-        zero = constant(0, ir.VectorType.get([lanes], self.mover.source.element))
+        zero = cg.constant(0, ir.VectorType.get([lanes], self.mover.source.element))
         places = [source + r * self.across.source for r in range(rows)]
-        lines = [load_lanes(self.mover.source, at, lanes, columns) for at in places]
-        turned = transpose_registers([*lines, *[zero] * (lanes - rows)])[:columns]
+        lines = [cg.load_lanes(self.mover.source, at, lanes, columns) for at in places]
+        turned = cg.transpose_registers([*lines, *[zero] * (lanes - rows)])[:columns]
         if self.buffered:
             # The parts loaded of each line are too short for the hardware prefetcher.
-            for at in places if first and bits_of(self.mover.source.type) > 8 else ():
-                prefetch(self.mover.source, at + lanes * self.across.source)
+            for at in places if first and cg.bits_of(self.mover.source.type) > 8 else ():
+                cg.prefetch(self.mover.source, at + lanes * self.across.source)
             for c, value in enumerate(turned):
-                store(value, self.buffer, (column + c) * self.stride + row)
+                cg.store(value, self.buffer, (column + c) * self.stride + row)
             return
         for c, value in enumerate(turned):
             at = (column + c) * self.along.target + row + to
             whole = self.overlapping and (c + 1) * rows + lanes <= columns * rows
-            store_lanes(self.mover.compute(value), self.mover.result, at, lanes if whole else rows)
+            cg.store_lanes(self.mover.compute(value), self.mover.result, at, lanes if whole else rows)
 
     def _write_line(self, start: Value, to: Value) -> None:
         step = self.lanes
         for at in range(0, self.rows, step):
-            value = self.mover.compute(load(self.buffer, start + at, step))
+            value = self.mover.compute(cg.load(self.buffer, start + at, step))
             self.mover.put(value, to + at, min(step, self.rows - at))
 
     def _elements(self, source: Value, to: Value) -> None:
-        with loop(0, self.columns) as c, loop(0, self.rows) as r:
-            value = load(self.mover.source, source + r.iv * self.across.source + c.iv)
-            store(self.mover.compute(value), self.mover.result, c.iv * self.along.target + to + r.iv)
+        with cg.loop(0, self.columns) as c, cg.loop(0, self.rows) as r:
+            value = cg.load(self.mover.source, source + r.iv * self.across.source + c.iv)
+            cg.store(self.mover.compute(value), self.mover.result, c.iv * self.along.target + to + r.iv)
 
 
 def _clamped(at: Value, extent: int, lanes: int) -> Value:
     """Return the start of a tile, clamped so that the last one ends with the block and overlaps the one before."""
-    return minimum(at, extent - lanes) if extent > lanes and extent % lanes else at
+    return cg.minimum(at, extent - lanes) if extent > lanes and extent % lanes else at

@@ -14,25 +14,8 @@ import mlir.ir as ir
 from mlir.dialects import arith, scf, vector
 from mlir.dialects import math as math_ops
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    bits_of,
-    cast_index,
-    constant,
-    emitting,
-    extract,
-    index,
-    is_float,
-    load,
-    loop,
-    minimum,
-    prefetch,
-    select,
-    shuffle,
-    splat,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, Map, Ref, analyze_nest, reachable
 from stablexla.targets.codegen.machine import CpuTarget
@@ -62,27 +45,29 @@ def emit_arg_search(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if others or not isinstance(folding, ArgReduction) or chain.columns != {chain.inner}:
         return None
     lanes = _lanes(folding, target)
-    if bits_of(folding.selection.type) < 32 or nest.extents[-1] < 2 * UNROLL * lanes:
+    if cg.bits_of(folding.selection.type) < 32 or nest.extents[-1] < 2 * UNROLL * lanes:
         return None
     search = _Search(chain, folding, lanes, target)
     items = WorkItems(chain.rows, tuple(nest.extents[d] for d in chain.rows))
-    time = estimate_ns(chain.cost, search.extent, search.extent * bits_of(folding.selection.stored) // 8, target) + 20
+    time = (
+        estimate_ns(chain.cost, search.extent, search.extent * cg.bits_of(folding.selection.stored) // 8, target) + 20
+    )
     if items.count < ENOUGH_ROWS and search.parts > 1:
         return _emit_parts(kernel, search, items, time)
     function, arguments = kernel.declare()
-    with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         row = LoopScope(arguments).inside(items.split(item.iv)[0])
         search.prepare(row)
-        search.finish(row, search.best_block(row, index(0), index(search.blocks)))
+        search.finish(row, search.best_block(row, cg.index(0), cg.index(search.blocks)))
     return Emitted(items.count, grain_of(time, items.count))
 
 
 def _lanes(folding: ArgReduction, target: CpuTarget) -> int:
     """Return the vector width of the widest type that the compared values are computed in; indices are scalars."""
     nodes = list(reachable([folding.fold.operands[folding.selection.value]]))
-    bits = [bits_of(folding.selection.type)]
-    bits += [bits_of(node.element) for node in nodes if isinstance(node, Load)]
-    bits += [bits_of(t) for node in nodes if isinstance(node, Map) for t in node.types]
+    bits = [cg.bits_of(folding.selection.type)]
+    bits += [cg.bits_of(node.element) for node in nodes if isinstance(node, Load)]
+    bits += [cg.bits_of(t) for node in nodes if isinstance(node, Map) for t in node.types]
     return max(2, target.vector_bits // max(bits))
 
 
@@ -92,16 +77,16 @@ def _emit_parts(kernel: Kernel, search: _Search, rows: WorkItems, time: float) -
     names = (kernel.impl_name + "_parts", kernel.impl_name)
     function, arguments = kernel.declare(scratch, names[0])
     items = WorkItems(rows.dims, rows.extents, search.parts)
-    with emitting(function, search.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, search.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, part = items.split(item.iv)
         row = LoopScope(arguments).inside(at)
         search.prepare(row)
         first = part * BLOCKS_OF_PART
-        best = search.best_block(row, first, minimum(first + BLOCKS_OF_PART, search.blocks))
+        best = search.best_block(row, first, cg.minimum(first + BLOCKS_OF_PART, search.blocks))
         for value, buffer in zip(best, arguments.scratch, strict=True):
-            store(value, Value(buffer), item.iv)
+            cg.store(value, Value(buffer), item.iv)
     function, arguments = kernel.declare(scratch, names[1])
-    with emitting(function, search.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, search.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         row = LoopScope(arguments).inside(rows.split(item.iv)[0])
         search.prepare(row)
         search.finish(row, search.best_part(arguments, item.iv * search.parts))
@@ -157,9 +142,9 @@ class _Search:
         """Load vector number `number` of a row; numbers beyond the end give the last vector."""
         at = number * self.lanes
         if self.extent % (self.lanes * UNROLL):
-            at = minimum(at, self.extent - self.lanes)
+            at = cg.minimum(at, self.extent - self.lanes)
         here = row.inside({self.chain.inner: at}, lane=self.chain.inner, lanes=self.lanes)
-        return self.folding.selection.widened(splat(here.value(self.ref), self.lanes))
+        return self.folding.selection.widened(cg.splat(here.value(self.ref), self.lanes))
 
     @property
     def streams(self) -> list[Load]:
@@ -168,38 +153,38 @@ class _Search:
             node for node in reachable([self.ref]) if isinstance(node, Load) and node.strides[self.chain.inner] == 1
         ]
         size = math.prod(self.chain.nest.extents)
-        return [node for node in nodes if size * bits_of(node.element) // 8 > self.target.l2_bytes]
+        return [node for node in nodes if size * cg.bits_of(node.element) // 8 > self.target.l2_bytes]
 
     def prefetch(self, row: LoopScope, number: Value) -> None:
         """Prefetch the streams some vectors ahead of this one."""
         here = row.inside({self.chain.inner: number * self.lanes})
         for node in self.streams:
-            ahead = AHEAD_BYTES * 8 // bits_of(node.element)
-            prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + ahead)
+            ahead = AHEAD_BYTES * 8 // cg.bits_of(node.element)
+            cg.prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + ahead)
 
     def better(self, new: Best, old: Best) -> Best:
         """Select the better of two candidates; on a tie the old one."""
         take = self.folding.selection.better(new[0], old[0])
-        return [select(take, n, o) for n, o in zip(new, old, strict=True)]
+        return [cg.select(take, n, o) for n, o in zip(new, old, strict=True)]
 
     # --- the best value ---------------------------------------------------------------------------------------
 
     def best_block(self, row: LoopScope, first: Value, last: Value) -> Best:
         """Reduce some blocks to the best value and the first block that holds it."""
-        worst = constant(self.folding.selection.worst(), self.types[0])
-        with loop(first, last, 1, [worst, cast_index(first, self.types[1])]) as block:
-            found = [self._best_of(row, block.iv), cast_index(block.iv, self.types[1])]
+        worst = cg.constant(self.folding.selection.worst(), self.types[0])
+        with cg.loop(first, last, 1, [worst, cg.cast_index(first, self.types[1])]) as block:
+            found = [self._best_of(row, block.iv), cg.cast_index(block.iv, self.types[1])]
             block.yields(*self.better(found, block.args))
         return block.results
 
     def _best_of(self, row: LoopScope, block: Value) -> Value:
         """Reduce a block to its best value, in ABREAST accumulators; NaN if the block holds one."""
-        worst = constant(self.folding.selection.worst(), vector_of(self.lanes, self.types[0]))
-        floats = is_float(worst.type)
-        flags = vector_of(self.lanes, ir.IntegerType.get_signless(bits_of(worst.type)))
-        starts = [worst] * UNROLL + [constant(0, flags)] * (UNROLL // 2 if floats else 0)
-        last = minimum((block + 1) * BLOCK, self.vectors)
-        with loop(block * BLOCK, last, UNROLL, starts) as turn:
+        worst = cg.constant(self.folding.selection.worst(), cg.vector_of(self.lanes, self.types[0]))
+        floats = cg.is_float(worst.type)
+        flags = cg.vector_of(self.lanes, ir.IntegerType.get_signless(cg.bits_of(worst.type)))
+        starts = [worst] * UNROLL + [cg.constant(0, flags)] * (UNROLL // 2 if floats else 0)
+        last = cg.minimum((block + 1) * BLOCK, self.vectors)
+        with cg.loop(block * BLOCK, last, UNROLL, starts) as turn:
             for u in range(UNROLL):
                 self.prefetch(row, turn.iv + u)
             values = [self.value(row, turn.iv + u) for u in range(UNROLL)]
@@ -218,28 +203,28 @@ class _Search:
             return extreme
         some = nans[0] | nans[1]
         any_nan = Value(vector.reduction(some.element, vector.CombiningKind.OR, some.ssa)).ne(0)
-        return select(any_nan, constant(float("nan"), extreme.type), extreme)
+        return cg.select(any_nan, cg.constant(float("nan"), extreme.type), extreme)
 
     def _extreme(self, a: Value, b: Value) -> Value:
         """Select the larger or smaller value by one instruction, which does not propagate NaN."""
         selection = self.folding.selection
-        if is_float(a.type):
-            return select(a.gt(b) if selection.largest else a.lt(b), a, b)
-        return select(selection.better(a, b), a, b)
+        if cg.is_float(a.type):
+            return cg.select(a.gt(b) if selection.largest else a.lt(b), a, b)
+        return cg.select(selection.better(a, b), a, b)
 
     def _across(self, value: Value) -> Value:
         lanes = value.lanes
         while lanes > 1:
             half = lanes // 2
-            low, high = shuffle(value, value, range(half)), shuffle(value, value, range(half, lanes))
+            low, high = cg.shuffle(value, value, range(half)), cg.shuffle(value, value, range(half, lanes))
             value, lanes = self._extreme(low, high), half
-        return extract(value, 0)
+        return cg.extract(value, 0)
 
     def best_part(self, arguments: KernelArguments, first: Value) -> Best:
         """Reduce the parts of a row to the best block."""
         buffers = [Value(b) for b in arguments.scratch]
-        with loop(1, self.parts, 1, [load(b, first) for b in buffers]) as part:
-            part.yields(*self.better([load(b, first + part.iv) for b in buffers], part.args))
+        with cg.loop(1, self.parts, 1, [cg.load(b, first) for b in buffers]) as part:
+            part.yields(*self.better([cg.load(b, first + part.iv) for b in buffers], part.args))
         return part.results
 
     # --- its index --------------------------------------------------------------------------------------------
@@ -249,7 +234,7 @@ class _Search:
         place = self._place(row, best)
         here = row.inside({self.chain.inner: place})
         found = self.folding.selection.widened(here.value(self.ref))
-        row.put(self.folding.fold, self.folding.finish(row, [found, cast_index(place, self.types[1])]))
+        row.put(self.folding.fold, self.folding.finish(row, [found, cg.cast_index(place, self.types[1])]))
         values = [row.value(s.ref) for s in self.chain.row_stores]
         for s, value in zip(self.chain.row_stores, values, strict=True):
             row.store(s, value)
@@ -257,8 +242,8 @@ class _Search:
     def _place(self, row: LoopScope, best: Best) -> Value:
         """Search a block for the first index that holds the value."""
         index_type = ir.IndexType.get()
-        first = cast_index(best[1], index_type) * BLOCK
-        wanted = splat(best[0], self.lanes)
+        first = cg.cast_index(best[1], index_type) * BLOCK
+        wanted = cg.splat(best[0], self.lanes)
         search = scf.WhileOp([index_type], [first.ssa])
         before, after = (
             region.blocks.append(index_type, arg_locs=[ir.Location.unknown()]) for region in search.regions
@@ -269,7 +254,7 @@ class _Search:
             some = hits[0]
             for other in hits[1:]:
                 some = some | other
-            wide = Value(arith.extsi(vector_of(self.lanes, ir.IntegerType.get_signless(32)), some.ssa))
+            wide = Value(arith.extsi(cg.vector_of(self.lanes, ir.IntegerType.get_signless(32)), some.ssa))
             none = Value(vector.reduction(wide.element, vector.CombiningKind.OR, wide.ssa)).eq(0)
             scf.ConditionOp(none.ssa, [at.ssa])
         with ir.InsertionPoint(after):
@@ -280,9 +265,9 @@ class _Search:
             lane = self._first_lane(hit)
             at = (group + u) * self.lanes
             if self.extent % (self.lanes * UNROLL):
-                at = minimum(at, self.extent - self.lanes)
-            here = at + cast_index(lane, index_type)
-            found = here if found is None else select(lane.lt(self.lanes), here, found)
+                at = cg.minimum(at, self.extent - self.lanes)
+            here = at + cg.cast_index(lane, index_type)
+            found = here if found is None else cg.select(lane.lt(self.lanes), here, found)
         assert found is not None
         return found
 

@@ -11,19 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    alloca,
-    bits_of,
-    constant,
-    emitting,
-    index,
-    load,
-    loop,
-    minimum,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Ref, analyze_nest
 from stablexla.targets.codegen.machine import CpuTarget
@@ -89,7 +78,7 @@ class _Reduction:
 
     def bytes(self) -> int:
         """Return the bytes loaded for one element."""
-        return sum(bits_of(node.element) // 8 for node in self.chain.nest.loads if node.strides[self.inner])
+        return sum(cg.bits_of(node.element) // 8 for node in self.chain.nest.loads if node.strides[self.inner])
 
     def scratch(self, elements: int) -> tuple[tuple[str, int], ...]:
         """Return scratch buffers for that many partial results."""
@@ -153,7 +142,7 @@ class _Long(_Reduction):
         if len(self.columns) == 1:
             sets = self._sweep(row, sets, LoopPart(start, start + LONG_BLOCK, part.eq(self.parts - 1)))
         else:
-            stop = minimum(start + self.part_turns, self.extents[self.columns[0]])
+            stop = cg.minimum(start + self.part_turns, self.extents[self.columns[0]])
             sets = self._walk(row, self.columns, sets, (start, stop))
         return self._across(row, reduction_tree(sets, self.join))
 
@@ -166,7 +155,7 @@ class _Long(_Reduction):
             here.prepare(self.refs, frozenset(dims[1:]), self.lanes)
             if len(dims) == 2:
                 return self._sweep(here, sets, None)
-            return self._walk(here, dims[1:], sets, (index(0), index(self.extents[dims[1]])))
+            return self._walk(here, dims[1:], sets, (cg.index(0), cg.index(self.extents[dims[1]])))
 
         return carried_loop(*span, 1, sets, deeper)
 
@@ -184,12 +173,12 @@ def _emit_long(kernel: Kernel, plan: _Long) -> Emitted | None:
     scratch = plan.scratch(plan.items.count)
     names = (kernel.impl_name + "_parts", kernel.impl_name)
     function, arguments = kernel.declare(scratch, names[0])
-    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, part = plan.items.split(item.iv)
         for total, buffer in zip(plan.part(LoopScope(arguments).inside(at), part), arguments.scratch, strict=True):
-            store(total, Value(buffer), item.iv)
+            cg.store(total, Value(buffer), item.iv)
     function, arguments = kernel.declare(scratch, names[1])
-    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, _ = plan.rows.split(item.iv)
         row = LoopScope(arguments).inside(at)
         first = item.iv * plan.parts
@@ -202,9 +191,9 @@ def _emit_long(kernel: Kernel, plan: _Long) -> Emitted | None:
 def _joined_parts(plan: _Long | _Deep, arguments: KernelArguments, first: Value, stride: int, lanes: int) -> Totals:
     """Combine the partial sums of a row, in order; their places are `stride` apart."""
     buffers = [Value(b) for b in arguments.scratch]
-    totals = [load(b, first, lanes) for b in buffers]
-    with loop(1, plan.parts, 1, totals) as turn:
-        more = [load(b, first + turn.iv * stride, lanes) for b in buffers]
+    totals = [cg.load(b, first, lanes) for b in buffers]
+    with cg.loop(1, plan.parts, 1, totals) as turn:
+        more = [cg.load(b, first + turn.iv * stride, lanes) for b in buffers]
         turn.yields(*plan.join(turn.args, more))
     return turn.results
 
@@ -245,7 +234,7 @@ class _Deep(_Reduction):
         width = self.extents[self.inner]
         step = max(1, lanes)
         self.padded = -(-width // step) * step
-        room = PANEL_BYTES // max(1, sum(max(8, bits_of(t)) // 8 for t in self.types))
+        room = PANEL_BYTES // max(1, sum(max(8, cg.bits_of(t)) // 8 for t in self.types))
         self.panel = max(256, room // 256 * 256)
         panels = -(-width // self.panel)
         outer = [d for d in chain.rows if d != self.inner]
@@ -322,7 +311,7 @@ class _Deep(_Reduction):
 
         def clear(at: Value, count: int | None) -> None:
             for buffer, total in zip(place.buffers, starts, strict=True):
-                store(total, buffer, place.at(at))
+                cg.store(total, buffer, place.at(at))
 
         self.columns_do(clear, part)
         panel = _Panel(self, place, part)
@@ -341,13 +330,13 @@ class _Deep(_Reduction):
             self._add_rows(scope, dims, panel.place, panel.part, span)
             panel.take()
         elif length:
-            with loop(*span, length) as block:
-                end = minimum(block.iv + length, span[1])
+            with cg.loop(*span, length) as block:
+                end = cg.minimum(block.iv + length, span[1])
                 self._add_rows(scope, dims, panel.place, panel.part, (block.iv, end))
                 panel.take()
         else:
-            with loop(*span) as turn:
-                inner = (index(0), index(self.extents[dims[1]]))
+            with cg.loop(*span) as turn:
+                inner = (cg.index(0), cg.index(self.extents[dims[1]]))
                 self._add_blocks(scope.inside({dims[0]: turn.iv}), dims[1:], panel, inner)
 
     def _add_rows(
@@ -355,24 +344,24 @@ class _Deep(_Reduction):
     ) -> None:
         lo, hi = span
         if len(dims) > 1:
-            with loop(lo, hi) as turn:
-                inner = (index(0), index(self.extents[dims[1]]))
+            with cg.loop(lo, hi) as turn:
+                inner = (cg.index(0), cg.index(self.extents[dims[1]]))
                 self._add_rows(scope.inside({dims[0]: turn.iv}), dims[1:], place, part, inner)
             return
         main = lo + (hi - lo) // self.abreast * self.abreast
-        with loop(lo, main, self.abreast) as turn:
+        with cg.loop(lo, main, self.abreast) as turn:
             self._add(self.rows_at(scope, turn.iv, self.abreast), place, part)
         if self.abreast > 1 and self.extents[dims[0]] % self.abreast:
-            with loop(main, hi) as turn:
+            with cg.loop(main, hi) as turn:
                 self._add(self.rows_at(scope, turn.iv, 1), place, part)
 
     def _add(self, rows: Sequence[LoopScope], place: _Place, part: LoopPart | None) -> None:
         def step(at: Value, count: int | None) -> None:
             where = place.at(at)
-            before = [load(b, where, self.lanes) for b in place.buffers]
+            before = [cg.load(b, where, self.lanes) for b in place.buffers]
             made = self.join(before, self.sum_of_rows(rows, at, count))
             for buffer, total in zip(place.buffers, made, strict=True):
-                store(total, buffer, where)
+                cg.store(total, buffer, where)
 
         self.columns_do(step, part)
 
@@ -383,7 +372,7 @@ class _Deep(_Reduction):
             scope.address(s)
 
         def step(at: Value, count: int | None) -> None:
-            totals = [load(b, place.at(at), self.lanes) for b in place.buffers]
+            totals = [cg.load(b, place.at(at), self.lanes) for b in place.buffers]
             self.finish(self.at_column(scope, at, count), totals)
 
         self.columns_do(step, part)
@@ -393,7 +382,7 @@ class _Deep(_Reduction):
     def write_shallow(self, scope: LoopScope, part: LoopPart | None) -> None:
         """Emit the case of few rows: one iteration sums and finishes them."""
         self.prepare(scope)
-        rows = self.rows_at(scope, index(0), self.extents[self.columns[0]])
+        rows = self.rows_at(scope, cg.index(0), self.extents[self.columns[0]])
 
         def step(at: Value, count: int | None) -> None:
             self.finish(self.at_column(scope, at, count), self.sum_of_rows(rows, at, count))
@@ -403,7 +392,7 @@ class _Deep(_Reduction):
     def vectors(self) -> list[tuple[Value, int | None]]:
         """Return the first column and the number of lanes of each vector of columns."""
         width, step = self.extents[self.inner], max(1, self.lanes)
-        return [(index(at), None if at + step <= width else width - at) for at in range(0, width, step)]
+        return [(cg.index(at), None if at + step <= width else width - at) for at in range(0, width, step)]
 
     def totals_in_registers(self, scope: LoopScope, span: Span) -> list[Totals]:
         """Accumulate each vector of columns over the rows of `span`, in registers."""
@@ -414,7 +403,7 @@ class _Deep(_Reduction):
     def _walk(self, scope: LoopScope, dims: Sequence[int], sets: list[Totals], span: Span) -> list[Totals]:
         lo, hi = span
         if len(dims) > 1:
-            inner = (index(0), index(self.extents[dims[1]]))
+            inner = (cg.index(0), cg.index(self.extents[dims[1]]))
 
             def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
                 return self._walk(scope.inside({dims[0]: at}), dims[1:], sets, inner)
@@ -434,7 +423,7 @@ class _Deep(_Reduction):
 
     def write_in_registers(self, scope: LoopScope) -> None:
         """Emit the case of few columns: the accumulators stay in registers."""
-        sets = self.totals_in_registers(scope, (index(0), index(self.extents[self.columns[0]])))
+        sets = self.totals_in_registers(scope, (cg.index(0), cg.index(self.extents[self.columns[0]])))
         for (at, count), totals in zip(self.vectors(), sets, strict=True):
             self.finish(self.at_column(scope, at, count), totals)
 
@@ -446,14 +435,14 @@ class _Deep(_Reduction):
         sets = self.totals_in_registers(scope, span)
         for (at, _), totals in zip(self.vectors(), sets, strict=True):
             for buffer, total in zip(place.buffers, totals, strict=True):
-                store(total, buffer, place.at(at))
+                cg.store(total, buffer, place.at(at))
 
     def write_panel(self, scope: LoopScope, part: LoopPart | None) -> None:
         """Emit the case of many columns: a panel's accumulators lie on the thread's stack."""
-        origin = part.start if part is not None else index(0)
-        buffers = [alloca(min(self.panel, self.padded), t) for t in self.types]
-        place = _Place(buffers, index(0), origin)
-        self.add_up(scope, place, part, (index(0), index(self.extents[self.columns[0]])))
+        origin = part.start if part is not None else cg.index(0)
+        buffers = [cg.alloca(min(self.panel, self.padded), t) for t in self.types]
+        place = _Place(buffers, cg.index(0), origin)
+        self.add_up(scope, place, part, (cg.index(0), cg.index(self.extents[self.columns[0]])))
         self.finish_panel(scope, place, part)
 
 
@@ -462,7 +451,7 @@ class _Panel:
 
     def __init__(self, plan: _Deep, place: _Place, part: LoopPart | None) -> None:
         self.plan, self.place, self.part = plan, place, part
-        self.origin = part.start if part is not None else index(0)
+        self.origin = part.start if part is not None else cg.index(0)
         long = prod(plan.extents[d] for d in plan.columns) > LONGEST_RUNNING_SUM * plan.abreast
         self.sums: dict[Value, CompensatedSums] = {}
         if long:
@@ -479,14 +468,14 @@ class _Panel:
         """Add the partial sums of a block of rows to those of the blocks before it."""
 
         def one(sums: CompensatedSums, buffer: Value, at: Value, lanes: int) -> None:
-            sums.add(load(buffer, self.place.at(at), lanes), at - self.origin)
-            store(constant(-0.0, vector_of(lanes, buffer.element)), buffer, self.place.at(at))
+            sums.add(cg.load(buffer, self.place.at(at), lanes), at - self.origin)
+            cg.store(cg.constant(-0.0, cg.vector_of(lanes, buffer.element)), buffer, self.place.at(at))
 
         self._each(one)
 
     def finish(self) -> None:
         """Store the sums of all blocks back to the accumulators."""
-        self._each(lambda sums, b, at, lanes: store(sums.result(at - self.origin, lanes), b, self.place.at(at)))
+        self._each(lambda sums, b, at, lanes: cg.store(sums.result(at - self.origin, lanes), b, self.place.at(at)))
 
     def _each(self, do: Callable[[CompensatedSums, Value, Value, int], None]) -> None:
         def step(at: Value, _: int | None) -> None:
@@ -502,7 +491,7 @@ def _emit_deep(kernel: Kernel, plan: _Deep, target: CpuTarget) -> Emitted:
     if plan.parts > 1:
         return _emit_deep_parts(kernel, plan, time)
     function, arguments = kernel.declare()
-    with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, panel = plan.outer.split(item.iv)
         scope, part = LoopScope(arguments).inside(at), plan.panel_part(panel)
         if plan.shallow:
@@ -519,17 +508,17 @@ def _emit_deep_parts(kernel: Kernel, plan: _Deep, time: float) -> Emitted:
     scratch = plan.scratch(prod(plan.outer.extents) * plan.parts * plan.padded)
     names = (kernel.impl_name + "_parts", kernel.impl_name)
     function, arguments = kernel.declare(scratch, names[0])
-    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         rest, number = item.iv // plan.parts, item.iv % plan.parts
         at, panel = plan.outer.split(rest)
         part = plan.panel_part(panel)
         base = ((rest // plan.outer.blocks) * plan.parts + number) * plan.padded
-        place = _Place([Value(b) for b in arguments.scratch], base, index(0))
+        place = _Place([Value(b) for b in arguments.scratch], base, cg.index(0))
         first = number * plan.rows_of_part
-        last = minimum(first + plan.rows_of_part, plan.extents[plan.columns[0]])
+        last = cg.minimum(first + plan.rows_of_part, plan.extents[plan.columns[0]])
         plan.write_part(LoopScope(arguments).inside(at), place, part, (first, last))
     function, arguments = kernel.declare(scratch, names[1])
-    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, panel = plan.outer.split(item.iv)
         scope, part = LoopScope(arguments).inside(at), plan.panel_part(panel)
         base = (item.iv // plan.outer.blocks) * (plan.parts * plan.padded)

@@ -9,19 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    alloca,
-    bits_of,
-    branch,
-    emitting,
-    index,
-    load,
-    loop,
-    prefetch,
-    store,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, Ref, Store, analyze_nest
 from stablexla.targets.codegen.machine import CpuTarget
@@ -67,7 +56,7 @@ def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     writer: AlongRowPasses | _AcrossRows
     writer = AlongRowPasses(chain, lanes, target) if along else _AcrossRows(chain, lanes, target)
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         if writer.items.count:
             writer.write(arguments)
     count = writer.items.count
@@ -78,7 +67,7 @@ def _are_16_bit(chain: RowPasses) -> bool:
     """Return whether rows of 16-bit numbers become such rows."""
     stores = [s for p in chain.passes for s in p.stores]
     places: list[Load | Store] = [*chain.nest.loads, *stores]
-    return bool(stores) and all(bits_of(p.element) == 16 for p in places if p.strides[chain.inner])
+    return bool(stores) and all(cg.bits_of(p.element) == 16 for p in places if p.strides[chain.inner])
 
 
 class _Rows:
@@ -90,7 +79,7 @@ class _Rows:
         self._nontemporal = {s.result for p in chain.passes for s in p.stores if self._past_the_caches(s)}
 
     def _past_the_caches(self, place: Store) -> bool:
-        size, extents = bits_of(place.element) // 8, self.chain.nest.extents
+        size, extents = cg.bits_of(place.element) // 8, self.chain.nest.extents
         register = self.target.vector_bits // 8
         aligned = all(stride * size % register == 0 for stride in place.strides[:-1])
         return aligned and self.lanes * size == register and prod(extents) * size >= self.target.nontemporal_bytes
@@ -98,17 +87,17 @@ class _Rows:
     def _allocate(self, elements: int) -> None:
         """Allocate `elements` of each value that is kept; rematerialize them all if that is too much."""
         kept = [(node, number) for p in self.chain.passes for node in p.saved for number in range(len(node.types))]
-        if sum(bits_of(node.types[number]) // 8 * elements for node, number in kept) > SCRATCH_BYTES:
+        if sum(cg.bits_of(node.types[number]) // 8 * elements for node, number in kept) > SCRATCH_BYTES:
             rematerialize_all(self.chain)
             return
         for node, number in kept:
-            self._scratch[node, number] = alloca(elements, node.types[number])
+            self._scratch[node, number] = cg.alloca(elements, node.types[number])
 
     def _step(self, now: RowPass, here: LoopScope, place: Index, totals: Totals) -> Totals:
         """Emit one vector of a pass; `place` is the index of the values kept for this vector."""
         for node in now.reused:
             lanes = self.lanes if here.lane in node.deps else 0
-            here.put(node, [load(self._scratch[node, i], place, lanes) for i in range(len(node.types))])
+            here.put(node, [cg.load(self._scratch[node, i], place, lanes) for i in range(len(node.types))])
         made: Totals = []
         for folding in now.foldings:
             count = len(folding.types)
@@ -116,7 +105,7 @@ class _Rows:
         values = [here.value(s.ref) for s in now.stores]
         for node in now.saved:
             for i in range(len(node.types)):
-                store(here.value((node, i)), self._scratch[node, i], place)
+                cg.store(here.value((node, i)), self._scratch[node, i], place)
         for s, value in zip(now.stores, values, strict=True):
             here.store(s, value, s.result in self._nontemporal)
         return made
@@ -197,7 +186,7 @@ class AlongRowPasses(_Rows):
             for node in self.chain.passes[0].loads:
                 if node.strides[self.chain.inner] == 1 and node.strides[next_row]:
                     buffer = Value(here.arguments.inputs[node.buffer])
-                    prefetch(buffer, here.address(node) + node.strides[next_row])
+                    cg.prefetch(buffer, here.address(node) + node.strides[next_row])
         return super()._step(now, here, place, totals)
 
     def duration(self) -> float:
@@ -205,14 +194,14 @@ class AlongRowPasses(_Rows):
         chain = self.chain
         moved = [node.element for node in chain.nest.loads if node.strides[chain.inner]]
         moved += [s.element for p in chain.passes for s in p.stores if s.strides[chain.inner]]
-        size = sum(bits_of(element) // 8 for element in moved)
+        size = sum(cg.bits_of(element) // 8 for element in moved)
         return estimate_ns(chain.cost, chain.length, size * chain.length, self.target) + 10
 
     def write(self, arguments: KernelArguments) -> None:
         """Emit all work items."""
         self.reserve()
         top = LoopScope(arguments)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
             at, _ = self.items.split(item.iv)
             self.row(top.inside(at))
 
@@ -235,7 +224,7 @@ class AlongRowPasses(_Rows):
                     starts = self._starts(now, row, self.lanes, u * self.lanes)
                     sets.append(self._step(now, here, at, starts))
             else:
-                sets = self._walk(now, row, self._columns, self._sets(now, row), index(0))
+                sets = self._walk(now, row, self._columns, self._sets(now, row), cg.index(0))
             for folding, totals in self._parts(now, self._join(now, sets)):
                 row.put(folding.fold, folding.finish(row, folding.across(row, totals)))
         self._store_rows(row)
@@ -271,9 +260,9 @@ class AlongRowPasses(_Rows):
         def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
             here = scope.inside({dims[0]: at})
             self._prepare(here, now, frozenset(dims[1:]))
-            return self._walk(now, here, dims[1:], sets, index(place) + at * width)
+            return self._walk(now, here, dims[1:], sets, cg.index(place) + at * width)
 
-        return carried_loop(index(0), index(extent), 1, sets, deeper)
+        return carried_loop(cg.index(0), cg.index(extent), 1, sets, deeper)
 
 
 # --- vectors across rows --------------------------------------------------------------------------------------------
@@ -298,23 +287,23 @@ class _AcrossRows(_Rows):
     def duration(self) -> float:
         """Return the estimated nanoseconds for one panel."""
         chain, elements = self.chain, self.chain.length * self._abreast * max(1, self.lanes)
-        size = sum(bits_of(node.element) // 8 for node in chain.nest.loads)
+        size = sum(cg.bits_of(node.element) // 8 for node in chain.nest.loads)
         return estimate_ns(chain.cost, elements, size * elements, self.target) + 10
 
     def write(self, arguments: KernelArguments) -> None:
         """Emit all work items."""
         self._allocate(self.chain.length * max(self._abreast, len(self._rest)) * max(1, self.lanes))
         top, inner, width = LoopScope(arguments), self.chain.inner, max(1, self.lanes)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
             at, panel = self.items.split(item.iv)
             outer = top.inside(at)
             first = panel * (self._abreast * width)
             whole: list[tuple[Value, int | None]] = [(first + v * width, None) for v in range(self._abreast)]
-            rest = [(index(at), count) for at, count in self._rest]
+            rest = [(cg.index(at), count) for at, count in self._rest]
             if not self._rest or not self._panels:
                 self._panel(outer, inner, whole if self._panels else rest)
                 return
-            side = branch(panel.lt(self._panels))
+            side = cg.branch(panel.lt(self._panels))
             with side.then:
                 self._panel(outer, inner, whole)
             with side.otherwise:
@@ -329,7 +318,7 @@ class _AcrossRows(_Rows):
             for row in rows:
                 self._prepare(row, now, columns)
             sets = [self._starts(now, row, self.lanes) for row in rows]
-            sets = self._walk(now, rows, sorted(columns), sets, index(0))
+            sets = self._walk(now, rows, sorted(columns), sets, cg.index(0))
             for row, totals in zip(rows, sets, strict=True):
                 for folding, part in self._parts(now, totals):
                     row.put(folding.fold, folding.finish(row, part))
@@ -353,4 +342,4 @@ class _AcrossRows(_Rows):
             here = [row.inside({dims[0]: at}) for row in rows]
             return self._walk(now, here, dims[1:], sets, place + at * size)
 
-        return carried_loop(index(0), index(self.chain.nest.extents[dims[0]]), 1, sets, deeper)
+        return carried_loop(cg.index(0), cg.index(self.chain.nest.extents[dims[0]]), 1, sets, deeper)

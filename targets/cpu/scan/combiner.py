@@ -9,23 +9,8 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.support.operations import walk
-from stablexla.targets.codegen.emission import (
-    Value,
-    bits_of,
-    constant,
-    emitting,
-    is_float,
-    load,
-    load_lanes,
-    loop,
-    outside_constant,
-    replay,
-    splat,
-    split_index,
-    store,
-    store_lanes,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
@@ -123,7 +108,7 @@ class ScanPlan:
         config = kernel.config
         outer, extent, inner = config["extents"]
         elements = tuple(v.type for v in combination.before)
-        lanes = max(2, target.vector_bits // max(32, *(bits_of(e) for e in elements)))
+        lanes = max(2, target.vector_bits // max(32, *(cg.bits_of(e) for e in elements)))
         width = extent if inner == 1 else inner
         while lanes > 2 and lanes // 2 >= width:
             lanes //= 2
@@ -134,7 +119,7 @@ class ScanPlan:
     def bytes(self) -> int:
         """Bytes of the arrays and of the results."""
         numbers = [*range(len(self.elements)), *self.returned]
-        return self.outer * self.extent * self.inner * sum(bits_of(self.elements[n]) for n in numbers) // 8
+        return self.outer * self.extent * self.inner * sum(cg.bits_of(self.elements[n]) for n in numbers) // 8
 
     @property
     def cost(self) -> int:
@@ -144,7 +129,7 @@ class ScanPlan:
     @property
     def widths(self) -> set[int]:
         """Widths of the arrays' elements, in bits."""
-        return {bits_of(element) for element in self.elements}
+        return {cg.bits_of(element) for element in self.elements}
 
     @property
     def in_place(self) -> tuple[tuple[int, int], ...]:
@@ -169,34 +154,34 @@ class ScanWriter:
 
         def look_up(operand: ir.Value) -> Value:
             if operand not in made:
-                made[operand] = splat(self._uniforms[operand], lanes)
+                made[operand] = cg.splat(self._uniforms[operand], lanes)
             return made[operand]
 
         for op in combination.operations:
             if op.name == "arith.constant":
-                made[op.results[0]] = splat(outside_constant(op.results[0]), lanes)
+                made[op.results[0]] = cg.splat(cg.outside_constant(op.results[0]), lanes)
             else:
-                (made[op.results[0]],) = replay(op, [look_up(v) for v in op.operands], lanes)
+                (made[op.results[0]],) = cg.replay(op, [look_up(v) for v in op.operands], lanes)
         return [look_up(v) for v in combination.results]
 
     def read(self, at: Value, count: int) -> Values:
         """Load the elements at a place."""
-        return [load_lanes(array, at, self.plan.lanes, count) for array in self.arrays]
+        return [cg.load_lanes(array, at, self.plan.lanes, count) for array in self.arrays]
 
     def write(self, totals: Values, at: Value, count: int) -> None:
         """Store those accumulators that are results."""
         for number, result in zip(self.plan.returned, self.results, strict=True):
             value = totals[number]
-            if self.plan.positive_zeros and is_float(value.type):
+            if self.plan.positive_zeros and cg.is_float(value.type):
                 value = _plus_zero(value)
-            store_lanes(value, result, at, count)
+            cg.store_lanes(value, result, at, count)
 
 
 def _plus_zero(value: Value) -> Value:
-    if bits_of(value.type) >= 32:
-        return value + constant(0.0, value.type)
-    wide = Value(arith.extf(vector_of(value.lanes, ir.F32Type.get()), value.ssa))
-    return Value(arith.truncf(value.type, (wide + constant(0.0, wide.type)).ssa))
+    if cg.bits_of(value.type) >= 32:
+        return value + cg.constant(0.0, value.type)
+    wide = Value(arith.extf(cg.vector_of(value.lanes, ir.F32Type.get()), value.ssa))
+    return Value(arith.truncf(value.type, (wide + cg.constant(0.0, wide.type)).ssa))
 
 
 # (arguments, line, block, place of the block's total) -> None, and the same with whether it is the last block.
@@ -217,15 +202,15 @@ def emit_three_phase_scan(
     scratch = tuple((str(element), lines * blocks * width) for element in plan.elements)
     names = [kernel.impl_name + suffix for suffix in ("_totals", "_before", "")]
     function, arguments = kernel.declare(scratch, names[0])
-    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        line, block = split_index(item.iv, [lines, blocks - 1])
+    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        line, block = cg.split_index(item.iv, [lines, blocks - 1])
         total(arguments, line, block, (line * blocks + block) * width)
     function, arguments = kernel.declare(scratch, names[1])
-    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         _combine_totals(plan, arguments, item.iv * blocks * width, blocks, width)
     function, arguments = kernel.declare(scratch, names[2])
-    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        line, block = split_index(item.iv, [lines, blocks])
+    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        line, block = cg.split_index(item.iv, [lines, blocks])
         scan(arguments, line, block, block.eq(blocks - 1), (line * blocks + block) * width)
     grain = grain_of(time / blocks, lines * blocks)
     phases = (
@@ -239,17 +224,17 @@ def emit_three_phase_scan(
 def _combine_totals(plan: ScanPlan, arguments: KernelArguments, first: Value, blocks: int, width: int) -> None:
     """Replace the blocks' totals by their exclusive scan: the total before each block of a line but the first."""
     writer, buffers = ScanWriter(plan, arguments), [Value(buffer) for buffer in arguments.scratch]
-    with loop(0, width) as column:
+    with cg.loop(0, width) as column:
         start = first + column.iv
-        totals = [load(buffer, start) for buffer in buffers]
+        totals = [cg.load(buffer, start) for buffer in buffers]
 
         def turn(block: Value, here: Values) -> Values:
             place = start + block * width
-            own = [load(buffer, place) for buffer in buffers]
+            own = [cg.load(buffer, place) for buffer in buffers]
             for before, buffer in zip(here, buffers, strict=True):
-                store(before, buffer, place)
+                cg.store(before, buffer, place)
             return own
 
         totals = blocked_scan(1, blocks - 1, 1, blocks, totals, writer.combine, turn)
         for before, buffer in zip(totals, buffers, strict=True):
-            store(before, buffer, start + (blocks - 1) * width)
+            cg.store(before, buffer, start + (blocks - 1) * width)

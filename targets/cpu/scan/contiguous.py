@@ -7,27 +7,8 @@ from collections.abc import Callable, Iterable
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    bits_of,
-    branch,
-    cast_index,
-    constant,
-    emitting,
-    extract,
-    index,
-    iota_vector,
-    load,
-    loop,
-    minimum,
-    opaque,
-    select,
-    shuffle,
-    splat,
-    store,
-    transpose_registers,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.codegen.vector_loops import estimate_ns, grain_of
@@ -45,12 +26,12 @@ class _Lines:
         self.plan, self.writer = plan, ScanWriter(plan, arguments)
         # LLVM must not see that lanes without a predecessor are dead: it leaves in them whatever is there, and
         # arithmetic on denormal numbers takes a hundred cycles.
-        self._zero = opaque(constant(0, ir.IntegerType.get_signless(32)))
+        self._zero = cg.opaque(cg.constant(0, ir.IntegerType.get_signless(32)))
 
     def place(self, line: Value, at: Value, count: int) -> Value:
         """Return the index of the vector that comes at `at` in the order of the scan."""
         first = line * self.plan.extent
-        return first + (index(self.plan.extent - count) - at if self.plan.backwards else at)
+        return first + (cg.index(self.plan.extent - count) - at if self.plan.backwards else at)
 
     def scan(self, line: Value, start: Value, stop: Value, last: Value | None, before: Values, first: Value) -> None:
         """Scan a part of a line.
@@ -67,30 +48,32 @@ class _Lines:
             return
         totals = self._step(line, start, lanes, before, first)
         begin, totals = self._groups(
-            start + lanes, minimum(stop, whole), totals, lambda at, before: self._scan_group(line, at, before)
+            start + lanes, cg.minimum(stop, whole), totals, lambda at, before: self._scan_group(line, at, before)
         )
-        with loop(begin, minimum(stop, whole), lanes, totals) as vectors:
+        with cg.loop(begin, cg.minimum(stop, whole), lanes, totals) as vectors:
             vectors.yields(*self._step(line, vectors.iv, lanes, vectors.args, None))
         if whole == plan.extent:
             return
         if last is None:
-            self._step(line, index(whole), plan.extent - whole, vectors.results, None)
+            self._step(line, cg.index(whole), plan.extent - whole, vectors.results, None)
         else:
-            with branch(last, otherwise=False).then:
-                self._step(line, index(whole), plan.extent - whole, vectors.results, None)
+            with cg.branch(last, otherwise=False).then:
+                self._step(line, cg.index(whole), plan.extent - whole, vectors.results, None)
 
     def _step(self, line: Value, at: Value, count: int, before: Values, first: Value | None) -> Values:
         """Scan one vector; `first` says whether no element precedes it, None that one does."""
         lanes, place = self.plan.lanes, self.place(line, at, count)
         scanned = self._in_lanes(self.writer.read(place, count), count, self.plan.backwards)
         end = 0 if self.plan.backwards else count - 1
-        ends = [shuffle(v, v, [end] * lanes) for v in scanned]
+        ends = [cg.shuffle(v, v, [end] * lanes) for v in scanned]
         if first is None:
             values, totals = self.writer.combine(before, scanned), self.writer.combine(before, ends)
         else:
-            before = [select(first, v, b) for v, b in zip(scanned, before, strict=True)]
-            values = [select(first, v, c) for v, c in zip(scanned, self.writer.combine(before, scanned), strict=True)]
-            totals = [shuffle(v, v, [end] * lanes) for v in values]
+            before = [cg.select(first, v, b) for v, b in zip(scanned, before, strict=True)]
+            values = [
+                cg.select(first, v, c) for v, c in zip(scanned, self.writer.combine(before, scanned), strict=True)
+            ]
+            totals = [cg.shuffle(v, v, [end] * lanes) for v in values]
         self.writer.write(values, place, count)
         return totals
 
@@ -115,14 +98,14 @@ class _Lines:
         lanes = self.plan.lanes
         totals = self._along(line, at)
         ends = self._in_lanes(totals[-1], lanes, backwards=False)
-        earlier = self.writer.combine(before, [shuffle(v, v, [max(0, i - 1) for i in range(lanes)]) for v in ends])
+        earlier = self.writer.combine(before, [cg.shuffle(v, v, [max(0, i - 1) for i in range(lanes)]) for v in ends])
         masks = {bits: self._has_neighbour(bits, 1, lanes, backwards=False) for bits in self.plan.widths}
-        earlier = [select(masks[bits_of(v.type)], v, b) for v, b in zip(earlier, before, strict=True)]
+        earlier = [cg.select(masks[cg.bits_of(v.type)], v, b) for v, b in zip(earlier, before, strict=True)]
         made = [self.writer.combine(earlier, values) for values in totals]
         rows = self._turned(made[::-1] if self.plan.backwards else made, self.plan.returned)
         for number, values in enumerate(rows):
             self.writer.write(values, self.place(line, at + number * lanes, lanes), lanes)
-        return [shuffle(v, v, [lanes - 1] * lanes) for v in ends]
+        return [cg.shuffle(v, v, [lanes - 1] * lanes) for v in ends]
 
     def _along(self, line: Value, at: Value) -> list[Values]:
         """Scan the contiguous elements in each lane of a transposed group."""
@@ -143,7 +126,7 @@ class _Lines:
         """
         made = [list(values) for values in rows]
         for number in numbers:
-            for values, turned in zip(made, transpose_registers([v[number] for v in rows]), strict=True):
+            for values, turned in zip(made, cg.transpose_registers([v[number] for v in rows]), strict=True):
                 values[number] = turned
         return made
 
@@ -153,9 +136,9 @@ class _Lines:
         while by < count:
             moved = [i + by if backwards else i - by for i in range(lanes)]
             places = [i if 0 <= i < count else 0 for i in moved]
-            combined = self.writer.combine([shuffle(v, v, places) for v in values], values)
+            combined = self.writer.combine([cg.shuffle(v, v, places) for v in values], values)
             masks = {bits: self._has_neighbour(bits, by, count, backwards) for bits in self.plan.widths}
-            values = [select(masks[bits_of(v.type)], c, v) for v, c in zip(values, combined, strict=True)]
+            values = [cg.select(masks[cg.bits_of(v.type)], c, v) for v, c in zip(values, combined, strict=True)]
             by *= 2
         return values
 
@@ -164,7 +147,7 @@ class _Lines:
         type_ = ir.IntegerType.get_signless(bits)
         zero = Value(arith.trunci(type_, self._zero.ssa) if bits < 32 else self._zero.ssa)
         zero = Value(arith.extui(type_, zero.ssa)) if bits > 32 else zero
-        lane = cast_index(iota_vector(self.plan.lanes), vector_of(self.plan.lanes, type_)) + splat(
+        lane = cg.cast_index(cg.iota_vector(self.plan.lanes), cg.vector_of(self.plan.lanes, type_)) + cg.splat(
             zero, self.plan.lanes
         )
         return lane.lt(count - by) if backwards else lane.ge(by)
@@ -182,7 +165,7 @@ class _Lines:
 
         first = of_vector(start)
         begin, totals = self._groups(start + lanes, stop, first, of_group)
-        with loop(begin, stop, lanes, totals) as vectors:
+        with cg.loop(begin, stop, lanes, totals) as vectors:
             vectors.yields(*self.writer.combine(vectors.args, of_vector(vectors.iv)))
         return vectors.results
 
@@ -192,10 +175,10 @@ class _Lines:
         while by < lanes:
             low = [(i + by) % lanes if backwards else i for i in range(lanes)]
             high = [i if backwards else (i + by) % lanes for i in range(lanes)]
-            before, after = ([shuffle(v, v, places) for v in values] for places in (low, high))
+            before, after = ([cg.shuffle(v, v, places) for v in values] for places in (low, high))
             values = self.writer.combine(before, after)
             by *= 2
-        return [extract(v, 0) for v in values]
+        return [cg.extract(v, 0) for v in values]
 
 
 def emit_line_scan(plan: ScanPlan) -> Emitted:
@@ -203,22 +186,22 @@ def emit_line_scan(plan: ScanPlan) -> Emitted:
     time = estimate_ns(plan.cost * 6, plan.extent, plan.bytes // plan.outer, plan.target)
     if plan.outer >= MANY or plan.extent < 2 * BLOCK:
         function, arguments = plan.kernel.declare()
-        with emitting(function, plan.target):
+        with cg.emitting(function, plan.target):
             lines = _Lines(plan, arguments)
-            nothing = [constant(0, vector_of(plan.lanes, e)) for e in plan.elements]
-            always = constant(1, ir.IntegerType.get_signless(1))
-            with loop(Value(arguments.lo), Value(arguments.hi)) as line:
-                lines.scan(line.iv, index(0), index(plan.extent), None, nothing, always)
+            nothing = [cg.constant(0, cg.vector_of(plan.lanes, e)) for e in plan.elements]
+            always = cg.constant(1, ir.IntegerType.get_signless(1))
+            with cg.loop(Value(arguments.lo), Value(arguments.hi)) as line:
+                lines.scan(line.iv, cg.index(0), cg.index(plan.extent), None, nothing, always)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=plan.in_place)
 
     def total(arguments: KernelArguments, line: Value, block: Value, at: Value) -> None:
         made = _Lines(plan, arguments).total(line, block * BLOCK, block * BLOCK + BLOCK)
         for value, buffer in zip(made, arguments.scratch, strict=True):
-            store(value, Value(buffer), at)
+            cg.store(value, Value(buffer), at)
 
     def scan(arguments: KernelArguments, line: Value, block: Value, last: Value, at: Value) -> None:
-        before = [splat(load(Value(buffer), at), plan.lanes) for buffer in arguments.scratch]
-        stop = select(last, index(plan.extent), block * BLOCK + BLOCK)
+        before = [cg.splat(cg.load(Value(buffer), at), plan.lanes) for buffer in arguments.scratch]
+        stop = cg.select(last, cg.index(plan.extent), block * BLOCK + BLOCK)
         _Lines(plan, arguments).scan(line, block * BLOCK, stop, last, before, block.eq(0))
 
     return emit_three_phase_scan(plan, plan.extent // BLOCK, plan.outer, 1, time, total, scan)

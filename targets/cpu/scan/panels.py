@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import Value, alloca, constant, index, load_lanes, loop, minimum, store_lanes
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, block_levels
 from stablexla.targets.codegen.vector_loops import LoopPart, vector_loop
 
@@ -51,7 +52,7 @@ class PanelScan:
 
     def room(self) -> PanelAccumulators:
         """Allocate accumulators on the stack."""
-        return PanelAccumulators([alloca(self.width, element) for element in self.elements], index(0))
+        return PanelAccumulators([cg.alloca(self.width, element) for element in self.elements], cg.index(0))
 
     def each(self, step: Callable[[Value, int], None]) -> None:
         """Emit a step at each vector of the panel, given its column and its number of active lanes."""
@@ -78,14 +79,14 @@ class PanelScan:
         self, level: int, start: Value, stop: Value, before: PanelAccumulators, exists: Value, own: PanelAccumulators
     ) -> None:
         if not level:
-            with loop(start, stop) as rows:
+            with cg.loop(start, stop) as rows:
                 self._row(rows.iv, rows.iv.eq(start), before, exists, own)
             return
         here, child, size = self.room(), self.room(), BLOCK**level
-        with loop(start, stop, size) as blocks:
+        with cg.loop(start, stop, size) as blocks:
             later = blocks.iv.gt(start)
             self._merge(here, before, own, exists, later)
-            self._blocks(level - 1, blocks.iv, minimum(blocks.iv + size, stop), here, exists | later, child)
+            self._blocks(level - 1, blocks.iv, cg.minimum(blocks.iv + size, stop), here, exists | later, child)
             self._merge(own, own, child, later, _truth())
 
     def _row(self, row: Value, first: Value, before: PanelAccumulators, exists: Value, own: PanelAccumulators) -> None:
@@ -111,19 +112,19 @@ class PanelScan:
         self.each(step)
 
     def _load(self, totals: PanelAccumulators, column: Value, count: int) -> Values:
-        return [load_lanes(b, self._place(totals, column), self.lanes, count) for b in totals.buffers]
+        return [cg.load_lanes(b, self._place(totals, column), self.lanes, count) for b in totals.buffers]
 
     def keep(self, values: Values, totals: PanelAccumulators, column: Value, count: int) -> None:
         """Store values into accumulators."""
         for value, buffer in zip(values, totals.buffers, strict=True):
-            store_lanes(value, buffer, self._place(totals, column), count)
+            cg.store_lanes(value, buffer, self._place(totals, column), count)
 
     def _place(self, totals: PanelAccumulators, column: Value) -> Value:
         return totals.at + (column if self.part is None else column - self.part.start)
 
 
 def _truth() -> Value:
-    return constant(1, ir.IntegerType.get_signless(1))
+    return cg.constant(1, ir.IntegerType.get_signless(1))
 
 
 def _either(condition: Value, these: Values, those: Values) -> Values:

@@ -13,30 +13,9 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, identity
-from stablexla.targets.codegen.emission import (
-    Value,
-    alloca,
-    bits_of,
-    constant,
-    emitting,
-    extract,
-    index,
-    is_float,
-    load,
-    load_lanes,
-    loop,
-    mask,
-    minimum,
-    prefetch,
-    select,
-    shuffle,
-    splat,
-    store,
-    store_lanes,
-    transpose_registers,
-    vector_of,
-)
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM, add_compensation, two_sum
@@ -102,20 +81,20 @@ class _Plan:
     @property
     def bytes(self) -> int:
         """Bytes of the array."""
-        return self.outer * self.extent * self.inner * bits_of(self.stored) // 8
+        return self.outer * self.extent * self.inner * cg.bits_of(self.stored) // 8
 
     @property
     def is_long(self) -> bool:
         """Whether these are sums that are too long for one running sum without compensation."""
-        return self.name == "add" and is_float(self.element) and self.extent > LONGEST_RUNNING_SUM
+        return self.name == "add" and cg.is_float(self.element) and self.extent > LONGEST_RUNNING_SUM
 
     def read(self, source: Value, at: Value, count: int | None = None) -> Value:
         """Load a vector of elements, of which the first `count` are active."""
         if self.stored == self.element:
-            return load_lanes(source, at, self.lanes, self.lanes if count is None else count, self.identity)
-        value = load_lanes(source, at, self.lanes, self.lanes if count is None else count)
-        wide = Value(arith.extf(vector_of(self.lanes, self.element), value.ssa))
-        return wide if count is None else select(mask(self.lanes, count), wide, self.nothing(self.lanes))
+            return cg.load_lanes(source, at, self.lanes, self.lanes if count is None else count, self.identity)
+        value = cg.load_lanes(source, at, self.lanes, self.lanes if count is None else count)
+        wide = Value(arith.extf(cg.vector_of(self.lanes, self.element), value.ssa))
+        return wide if count is None else cg.select(cg.mask(self.lanes, count), wide, self.nothing(self.lanes))
 
     def write(
         self, value: Value, result: Value, at: Value, count: int | None = None, nontemporal: bool = False
@@ -123,11 +102,11 @@ class _Plan:
         """Store a vector of results, or the first `count` of its lanes."""
         value = self.finished(value)
         if self.stored != self.element:
-            value = Value(arith.truncf(vector_of(self.lanes, self.stored), value.ssa))
+            value = Value(arith.truncf(cg.vector_of(self.lanes, self.stored), value.ssa))
         if count is None:
-            store(value, result, at, nontemporal)
+            cg.store(value, result, at, nontemporal)
         else:
-            store_lanes(value, result, at, count)
+            cg.store_lanes(value, result, at, count)
 
     def carry(self, pair: Sequence[Value], more: Value) -> tuple[Value, Value]:
         """Add to a loop-carried total, and to its rounding error where that is kept."""
@@ -147,18 +126,18 @@ class _Plan:
 
     def nothing(self, lanes: int) -> Value:
         """Return the identity, in all lanes."""
-        return constant(self.identity, vector_of(lanes, self.element))
+        return cg.constant(self.identity, cg.vector_of(lanes, self.element))
 
     def finished(self, total: Value) -> Value:
         """Return a total as it is stored."""
-        return total + constant(0.0, total.type) if self.positive_zeros else total
+        return total + cg.constant(0.0, total.type) if self.positive_zeros else total
 
     def begin(self, arguments: KernelArguments, lanes: int) -> Value:
         """Return the initial value of a scan, in all lanes."""
         if not self.starts:
             return self.nothing(lanes)
         start = Value(arguments.inputs[1])
-        return splat(start if self.stored == self.element else Value(arith.extf(self.element, start.ssa)), lanes)
+        return cg.splat(start if self.stored == self.element else Value(arith.extf(self.element, start.ssa)), lanes)
 
 
 def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
@@ -172,11 +151,11 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     if nothing is None or len(kernel.results) != 1:
         return None
     outer, extent, inner = config["extents"]
-    lanes = target.vector_bits // bits_of(element)
+    lanes = target.vector_bits // cg.bits_of(element)
     width = extent if inner == 1 else inner
     while lanes > 2 and (lanes // 2 >= width or (inner == 1 and lanes > MOST_TURNED)):
         lanes //= 2
-    starts, zeros = config["start"], config.get("positive_zeros", False) and is_float(element)
+    starts, zeros = config["start"], config.get("positive_zeros", False) and cg.is_float(element)
     return _Plan(
         *(outer, extent, inner, config["backwards"], name, unsigned, starts, zeros),
         *(stored, element, nothing, lanes, target),
@@ -194,7 +173,7 @@ class _Lines:
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
         self.cost = 4 + 2 * plan.lanes.bit_length()
-        size = bits_of(plan.stored) // 8
+        size = cg.bits_of(plan.stored) // 8
         in_line = plan.extent * size % 64 == 0 and plan.lanes * size == plan.target.vector_bits // 8
         self.nontemporal = in_line and plan.bytes >= plan.target.nontemporal_bytes
         self.ahead = plan.target.prefetch_bytes // size if plan.extent * size >= STREAM_BYTES else 0
@@ -204,7 +183,7 @@ class _Lines:
         first = line * self.plan.extent
         if not self.plan.backwards:
             return first + at
-        return first + (index(self.plan.extent) - at - (self.plan.lanes if count is None else count))
+        return first + (cg.index(self.plan.extent) - at - (self.plan.lanes if count is None else count))
 
     def total(self, arguments: KernelArguments, line: Value, part: LoopPart) -> list[Value]:
         """Reduce the elements of a block."""
@@ -229,21 +208,23 @@ class _Lines:
         def step(at: Value, count: int | None, totals: list[Value]) -> list[Value]:
             place = self.place(line, at, count)
             if count is None and self.ahead:
-                prefetch(source, place - self.ahead if plan.backwards else place + self.ahead)
+                cg.prefetch(source, place - self.ahead if plan.backwards else place + self.ahead)
             scanned = self._in_lanes(plan.read(source, place, count))
             plan.write(plan.join(plan.exact(*totals), scanned), result, place, count, self.nontemporal)
-            return [*plan.carry(totals, shuffle(scanned, scanned, last))]
+            return [*plan.carry(totals, cg.shuffle(scanned, scanned, last))]
 
-        totals = [splat(before[0], plan.lanes), plan.nothing(plan.lanes)]
+        totals = [cg.splat(before[0], plan.lanes), plan.nothing(plan.lanes)]
         group = plan.lanes * plan.lanes
         if plan.lanes < 4 or plan.extent < group:
             vector_loop(plan.extent, plan.lanes, step, [totals], part)
             return
-        start, stop = (index(0), index(plan.extent)) if part is None else (part.start, minimum(part.stop, plan.extent))
+        start, stop = (
+            (cg.index(0), cg.index(plan.extent)) if part is None else (part.start, cg.minimum(part.stop, plan.extent))
+        )
         groups = (stop - start) // group
-        with loop(0, groups, 1, totals) as turn:
+        with cg.loop(0, groups, 1, totals) as turn:
             turn.yields(*self._scan_group(source, result, line, start + turn.iv * group, turn.args))
-        final = constant(1, ir.IntegerType.get_signless(1)) if part is None else part.last
+        final = cg.constant(1, ir.IntegerType.get_signless(1)) if part is None else part.last
         rest = LoopPart(start + groups * group, stop, final)
         vector_loop(plan.extent, plan.lanes, step, [turn.results], rest)
 
@@ -253,22 +234,22 @@ class _Lines:
         places = [self.place(line, at + number * lanes, None) for number in range(lanes)]
         if self.ahead:
             for place in places:
-                prefetch(source, place - self.ahead if plan.backwards else place + self.ahead)
+                cg.prefetch(source, place - self.ahead if plan.backwards else place + self.ahead)
         order = slice(None, None, -1 if plan.backwards else 1)
-        made = transpose_registers([plan.read(source, place) for place in places])[order]
+        made = cg.transpose_registers([plan.read(source, place) for place in places])[order]
         for number in range(1, lanes):
             made[number] = plan.join(made[number - 1], made[number])
         scanned, by = made[-1], 1
         while by < lanes:
             places_by = [lanes + i - by if i >= by else 0 for i in range(lanes)]
-            scanned = plan.join(shuffle(plan.nothing(lanes), scanned, places_by), scanned)
+            scanned = plan.join(cg.shuffle(plan.nothing(lanes), scanned, places_by), scanned)
             by *= 2
-        earlier = shuffle(plan.nothing(lanes), scanned, [lanes + i - 1 if i else 0 for i in range(lanes)])
+        earlier = cg.shuffle(plan.nothing(lanes), scanned, [lanes + i - 1 if i else 0 for i in range(lanes)])
         earlier = plan.join(plan.exact(*totals), earlier)
-        rows = transpose_registers([plan.join(earlier, value) for value in made][order])
+        rows = cg.transpose_registers([plan.join(earlier, value) for value in made][order])
         for place, value in zip(places, rows, strict=True):
             plan.write(value, result, place, None, self.nontemporal)
-        return [*plan.carry(totals, shuffle(scanned, scanned, [lanes - 1] * lanes))]
+        return [*plan.carry(totals, cg.shuffle(scanned, scanned, [lanes - 1] * lanes))]
 
     def _in_lanes(self, value: Value) -> Value:
         """Scan the lanes of one vector by log-step shuffles (Hillis-Steele), at distances 1, 2, 4 ..."""
@@ -278,7 +259,7 @@ class _Lines:
                 places = [lanes + i + by if i + by < lanes else 0 for i in range(lanes)]
             else:
                 places = [lanes + i - by if i >= by else 0 for i in range(lanes)]
-            value = plan.join(shuffle(plan.nothing(lanes), value, places), value)
+            value = plan.join(cg.shuffle(plan.nothing(lanes), value, places), value)
             by *= 2
         return value
 
@@ -288,8 +269,8 @@ def _across(plan: _Plan, value: Value) -> Value:
     lanes = value.lanes
     while lanes > 1:
         lanes //= 2
-        value = plan.join(value, shuffle(value, value, [(i + lanes) % value.lanes for i in range(value.lanes)]))
-    return extract(value, 0)
+        value = plan.join(value, cg.shuffle(value, value, [(i + lanes) % value.lanes for i in range(value.lanes)]))
+    return cg.extract(value, 0)
 
 
 # --- along other dimensions ---------------------------------------------------------------------------------------
@@ -315,16 +296,16 @@ class _Rows:
     def scan(self, arguments: KernelArguments, line: Value, part: LoopPart | None, before: Sequence[Value]) -> None:
         """Scan a block of rows, after the prefix `before`."""
         result, plan = Value(arguments.results[0]), self.plan
-        low, high = (index(0), index(plan.extent)) if part is None else (part.start, part.stop)
-        totals = [splat(v, plan.lanes) for v in before]
+        low, high = (cg.index(0), cg.index(plan.extent)) if part is None else (part.start, part.stop)
+        totals = [cg.splat(v, plan.lanes) for v in before]
         if not plan.is_long:
             self._over(
-                LoopPart(low, high, index(0)), totals, lambda row, t: self._write(arguments, result, line, row, t)
+                LoopPart(low, high, cg.index(0)), totals, lambda row, t: self._write(arguments, result, line, row, t)
             )
             return
         # Each block of rows is scanned from the identity, and the prefix before it is added to all of it.
         nothing = [plan.nothing(plan.lanes)] * self.carried
-        with loop(low, minimum(high, plan.extent), LONGEST_RUNNING_SUM, [*totals, *nothing]) as block:
+        with cg.loop(low, cg.minimum(high, plan.extent), LONGEST_RUNNING_SUM, [*totals, *nothing]) as block:
             pairs = list(zip(block.args[: self.carried], block.args[self.carried :], strict=True))
             base = [plan.exact(*pair) for pair in pairs]
 
@@ -332,7 +313,7 @@ class _Rows:
                 return self._write(arguments, result, line, row, totals, base)
 
             made = self._over(
-                LoopPart(block.iv, minimum(block.iv + LONGEST_RUNNING_SUM, high), index(0)), nothing, turn
+                LoopPart(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM, high), cg.index(0)), nothing, turn
             )
             carried = [plan.carry(pair, more) for pair, more in zip(pairs, made, strict=True)]
             block.yields(*(total for total, _ in carried), *(error for _, error in carried))
@@ -358,9 +339,9 @@ class _Rows:
     def _over(
         self, part: LoopPart | None, start: list[Value], turn: Callable[[Value, list[Value]], list[Value]]
     ) -> list[Value]:
-        low, high = (index(0), index(self.plan.extent)) if part is None else (part.start, part.stop)
-        high = minimum(high, self.plan.extent)
-        with loop(low, high, 1, start) as rows:
+        low, high = (cg.index(0), cg.index(self.plan.extent)) if part is None else (part.start, part.stop)
+        high = cg.minimum(high, self.plan.extent)
+        with cg.loop(low, high, 1, start) as rows:
             rows.yields(*turn(rows.iv, rows.args))
         return rows.results
 
@@ -368,7 +349,7 @@ class _Rows:
         """Return the index of a vector of a row, and how many of its lanes are the row's."""
         plan = self.plan
         if plan.backwards:
-            row = index(plan.extent - 1) - row
+            row = cg.index(plan.extent - 1) - row
         first = number * plan.lanes
         return (line * plan.extent + row) * plan.inner + first, min(plan.lanes, plan.inner - first)
 
@@ -385,7 +366,7 @@ def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
     time = estimate_ns(scans.cost, plan.extent * plan.inner, 2 * plan.bytes // plan.outer, target)
     if plan.outer >= MANY or plan.extent < 2 * rows_of_block:
         function, arguments = kernel.declare()
-        with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as line:
+        with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as line:
             scans.scan(arguments, line.iv, None, [plan.begin(arguments, plan.lanes)] * scans.carried)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=IN_PLACE)
     blocks = -(-plan.extent // rows_of_block)
@@ -399,18 +380,18 @@ def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
         return LoopPart(block * rows_of_block, block * rows_of_block + rows_of_block, block.eq(blocks - 1))
 
     function, arguments = kernel.declare(scratch, names[0])
-    with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, block = items.split(item.iv)
         for number, total in enumerate(scans.total(arguments, at[0], part_of(block))):
-            store(total, Value(arguments.scratch[0]), item.iv * width + number * max(1, lanes))
+            cg.store(total, Value(arguments.scratch[0]), item.iv * width + number * max(1, lanes))
     function, arguments = kernel.declare(scratch, names[1])
-    with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as line:
+    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as line:
         _scan_totals(plan, arguments, line.iv * blocks, blocks, width, lanes)
     function, arguments = kernel.declare(scratch, names[2])
-    with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, block = items.split(item.iv)
         places = [item.iv * width + number * max(1, lanes) for number in range(scans.carried)]
-        before = [load(Value(arguments.scratch[0]), place, lanes) for place in places]
+        before = [cg.load(Value(arguments.scratch[0]), place, lanes) for place in places]
         scans.scan(arguments, at[0], part_of(block), before)
     grain = grain_of(time / blocks, items.count)
     phases = ((names[0], items.count, grain), (names[1], plan.outer, plan.outer), (names[2], items.count, grain))
@@ -421,10 +402,10 @@ def _scan_totals(plan: _Plan, arguments: KernelArguments, first: Value, blocks: 
     """Replace the block totals of a line by their exclusive scan."""
     buffer = Value(arguments.scratch[0])
     for offset in range(0, width, max(1, lanes)):
-        with loop(0, blocks, 1, [plan.begin(arguments, lanes), plan.nothing(lanes)]) as block:
+        with cg.loop(0, blocks, 1, [plan.begin(arguments, lanes), plan.nothing(lanes)]) as block:
             place = (first + block.iv) * width + offset
-            total = load(buffer, place, lanes)
-            store(plan.exact(*block.args), buffer, place)
+            total = cg.load(buffer, place, lanes)
+            cg.store(plan.exact(*block.args), buffer, place)
             block.yields(*plan.carry(block.args, total))
 
 
@@ -435,7 +416,7 @@ def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
     panels = -(-plan.inner // width)
     items = WorkItems((0,), (plan.outer,), panels)
     function, arguments = kernel.declare()
-    with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, panel = items.split(item.iv)
         part = None if panels == 1 else LoopPart(panel * width, panel * width + width, panel.eq(panels - 1))
         _write_panel(plan, arguments, at[0], part, width)
@@ -451,33 +432,33 @@ def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Loo
         return
 
     def row_at(row: Value) -> Value:
-        return (line * plan.extent + (index(plan.extent - 1) - row if plan.backwards else row)) * plan.inner
+        return (line * plan.extent + (cg.index(plan.extent - 1) - row if plan.backwards else row)) * plan.inner
 
     def write_row(row: Value, before: Callable[[Value, int | None], Value]) -> None:
         first = row_at(row)
 
         def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
             lanes = plan.lanes if count is None else count
-            value = load_lanes(source, first + at, plan.lanes, lanes, plan.identity)
-            store_lanes(plan.finished(plan.join(before(at, count), value)), result, first + at, lanes)
+            value = cg.load_lanes(source, first + at, plan.lanes, lanes, plan.identity)
+            cg.store_lanes(plan.finished(plan.join(before(at, count), value)), result, first + at, lanes)
             return []
 
         vector_loop(plan.inner, plan.lanes, step, [[]] * 4, part)
 
-    write_row(index(0), lambda at, count: begin)
-    with loop(1, plan.extent) as row:
+    write_row(cg.index(0), lambda at, count: begin)
+    with cg.loop(1, plan.extent) as row:
         above = row_at(row.iv - 1)
         write_row(
             row.iv,
-            lambda at, count: load_lanes(result, above + at, plan.lanes, plan.lanes if count is None else count),
+            lambda at, count: cg.load_lanes(result, above + at, plan.lanes, plan.lanes if count is None else count),
         )
 
 
 def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: LoopPart | None, width: int) -> None:
     """Emit sums in blocks of rows: each is scanned from the identity, then the prefix before it is added."""
     source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
-    sums, room = CompensatedSums.make(width, plan.element), alloca(width, plan.element)
-    origin = part.start if part is not None else index(0)
+    sums, room = CompensatedSums.make(width, plan.element), cg.alloca(width, plan.element)
+    origin = part.start if part is not None else cg.index(0)
 
     def columns(do: Callable[[Value, Value, int | None], None]) -> None:
         def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
@@ -488,19 +469,19 @@ def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part
 
     def begin(_: Value, place: Value, __: int | None) -> None:
         sums.clear(place, plan.lanes)
-        store(plan.begin(arguments, plan.lanes), sums.totals, place)
+        cg.store(plan.begin(arguments, plan.lanes), sums.totals, place)
 
     columns(begin)
-    with loop(0, plan.extent, LONGEST_RUNNING_SUM) as block:
-        columns(lambda _, place, __: store(plan.nothing(plan.lanes), room, place))
-        with loop(block.iv, minimum(block.iv + LONGEST_RUNNING_SUM, plan.extent)) as turn:
-            row = index(plan.extent - 1) - turn.iv if plan.backwards else turn.iv
+    with cg.loop(0, plan.extent, LONGEST_RUNNING_SUM) as block:
+        columns(lambda _, place, __: cg.store(plan.nothing(plan.lanes), room, place))
+        with cg.loop(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM, plan.extent)) as turn:
+            row = cg.index(plan.extent - 1) - turn.iv if plan.backwards else turn.iv
             first = (line * plan.extent + row) * plan.inner
 
             def one(at: Value, place: Value, count: int | None, first: Value = first) -> None:
-                total = plan.join(load(room, place, plan.lanes), plan.read(source, first + at, count))
-                store(total, room, place)
+                total = plan.join(cg.load(room, place, plan.lanes), plan.read(source, first + at, count))
+                cg.store(total, room, place)
                 plan.write(plan.join(sums.result(place, plan.lanes), total), result, first + at, count)
 
             columns(one)
-        columns(lambda _, place, __: sums.add(load(room, place, plan.lanes), place))
+        columns(lambda _, place, __: sums.add(cg.load(room, place, plan.lanes), place))

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import Value, bits_of, constant, emitting, index, loop, select
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.vector_loops import LoopPart, WorkItems, estimate_ns, grain_of
 from stablexla.targets.cpu.scan.combiner import ScanPlan, ScanWriter, emit_three_phase_scan
@@ -28,7 +29,7 @@ class _Panels:
     def of(plan: ScanPlan) -> _Panels:
         """Choose panels whose accumulators stay in L1, and several of them where there are few rows side by side."""
         step = 4 * plan.lanes
-        most = PANEL_BYTES * 8 // sum(map(bits_of, plan.elements))
+        most = PANEL_BYTES * 8 // sum(map(cg.bits_of, plan.elements))
         if plan.outer < MANY:
             most = min(most, plan.inner // 4)
         width = max(1, most // step) * step
@@ -46,7 +47,7 @@ def _panel(plan: ScanPlan, arguments: KernelArguments, line: Value, panels: _Pan
     writer = ScanWriter(plan, arguments)
 
     def place(row: Value, column: Value) -> Value:
-        row = index(plan.extent - 1) - row if plan.backwards else row
+        row = cg.index(plan.extent - 1) - row if plan.backwards else row
         return (line * plan.extent + row) * plan.inner + column
 
     return PanelScan(
@@ -62,7 +63,7 @@ def _panel(plan: ScanPlan, arguments: KernelArguments, line: Value, panels: _Pan
 
 
 def _truth(value: bool) -> Value:
-    return constant(int(value), ir.IntegerType.get_signless(1))
+    return cg.constant(int(value), ir.IntegerType.get_signless(1))
 
 
 def emit_row_scan(plan: ScanPlan) -> Emitted:
@@ -73,11 +74,11 @@ def emit_row_scan(plan: ScanPlan) -> Emitted:
     time = estimate_ns(plan.cost + 2, plan.extent * panels.width, plan.bytes // items.count, plan.target)
     if items.count >= MANY or plan.extent < 2 * rows:
         function, arguments = plan.kernel.declare()
-        with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
             at, panel = items.split(item.iv)
             walk = _panel(plan, arguments, at[0], panels, panel)
             own = walk.room()
-            walk.scan(index(0), index(plan.extent), plan.extent, own, _truth(False), own)
+            walk.scan(cg.index(0), cg.index(plan.extent), plan.extent, own, _truth(False), own)
         return Emitted(items.count, grain_of(time, items.count), in_place=plan.in_place)
 
     def panel_of(arguments: KernelArguments, line: Value, at: Value) -> tuple[PanelScan, PanelAccumulators]:
@@ -92,7 +93,7 @@ def emit_row_scan(plan: ScanPlan) -> Emitted:
 
     def scan(arguments: KernelArguments, line: Value, block: Value, last: Value, at: Value) -> None:
         walk, before = panel_of(arguments, line, at)
-        stop = select(last, index(plan.extent), block * rows + rows)
+        stop = cg.select(last, cg.index(plan.extent), block * rows + rows)
         walk.scan(block * rows, stop, 2 * rows, before, block.gt(0), walk.room())
 
     return emit_three_phase_scan(plan, plan.extent // rows, items.count, panels.width, time, total, scan)

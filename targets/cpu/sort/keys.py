@@ -13,7 +13,8 @@ from typing import Any
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import Value, bitcast, bits_of, constant, is_float, select, vector_of
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class SortKeys:
 
     @property
     def bits(self) -> int:
-        return bits_of(self.element)
+        return cg.bits_of(self.element)
 
     @property
     def word(self) -> ir.Type:
@@ -93,61 +94,61 @@ class SortKeys:
         """Return the canonical bit pattern of all elements with the same key."""
         type_ = bits.type
         if self.zeros_alike:
-            zero = constant(0, type_)
-            bits = select(bits.eq(self.sign), zero, bits)
+            zero = cg.constant(0, type_)
+            bits = cg.select(bits.eq(self.sign), zero, bits)
         if self.nans_alike:
             magnitude = bits & self.magnitude
             nan = self.infinity if self.native else self.nan
-            bits = select(magnitude.gt(self.infinity), constant(nan, type_), bits)
+            bits = cg.select(magnitude.gt(self.infinity), cg.constant(nan, type_), bits)
         return bits
 
     def of_bits(self, bits: Value) -> Value:
         """Return the key of an element whose bit pattern is canonical."""
         if self.native:
-            return bitcast(bits ^ self.sign if self.descending else bits, self.element)
+            return cg.bitcast(bits ^ self.sign if self.descending else bits, self.element)
         key = self._ordered(bits)
         return key ^ -1 if self.descending else key
 
     def to_bits(self, key: Value) -> Value:
         """Return the bit pattern of the element that has a key."""
         if self.native:
-            bits = bitcast(key, self.word)
+            bits = cg.bitcast(key, self.word)
             return bits ^ self.sign if self.descending else bits
         return self._ordered(key ^ -1 if self.descending else key)
 
     def _ordered(self, bits: Value) -> Value:
         """Map bit patterns to ordered integers; its own inverse."""
-        if is_float(self.element):
+        if cg.is_float(self.element):
             return bits ^ ((bits >> (self.bits - 1)) & self.magnitude)
         return bits ^ self.sign if self.unsigned else bits
 
     def comparable(self, key: Value) -> Value:
         """Return a signed integer in the order of the keys."""
-        return self._ordered(bitcast(key, self.word)) if self.native else key
+        return self._ordered(cg.bitcast(key, self.word)) if self.native else key
 
     def as_bits(self, value: Value) -> Value:
         """Bitcast an element, or a vector of them, to integers."""
-        return bitcast(value, self.word) if is_float(self.element) else value
+        return cg.bitcast(value, self.word) if cg.is_float(self.element) else value
 
     def as_elements(self, bits: Value) -> Value:
         """Bitcast integers back to elements: the inverse of `as_bits`."""
-        return bitcast(bits, self.element) if is_float(self.element) else bits
+        return cg.bitcast(bits, self.element) if cg.is_float(self.element) else bits
 
 
 def min_keys(a: Value, b: Value) -> Value:
     """Return the smaller of two keys in each lane; of two that compare equal, the one that `larger` leaves."""
-    if is_float(a.type):
-        return select(a.lt(b), a, b)
+    if cg.is_float(a.type):
+        return cg.select(a.lt(b), a, b)
     return Value(arith.minsi(a.ssa, b.ssa))
 
 
 def max_keys(a: Value, b: Value) -> Value:
     """Return the larger of two keys in each lane."""
-    if is_float(a.type):
-        return select(a.lt(b), b, a)
+    if cg.is_float(a.type):
+        return cg.select(a.lt(b), b, a)
     return Value(arith.maxsi(a.ssa, b.ssa))
 
 
 def highest_of(keys: SortKeys, lanes: int) -> Value:
     """Return the last key in each lane."""
-    return constant(keys.highest, vector_of(lanes, keys.type))
+    return cg.constant(keys.highest, cg.vector_of(lanes, keys.type))

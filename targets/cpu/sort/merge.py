@@ -11,23 +11,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith, math
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    cast_index,
-    constant,
-    index,
-    iota_vector,
-    load,
-    loop,
-    maximum,
-    minimum,
-    opaque,
-    select,
-    shuffle,
-    splat,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.cpu.shared import SharedFunctions
 from stablexla.targets.cpu.sort.keys import SortKeys, highest_of, max_keys, min_keys
 
@@ -85,15 +70,15 @@ class _Merge:
         begins = (self.left, self.right), (self.left + taken, self.right + (before - taken))
         streams = [self._next([*places, *self._heads(*places)]) for places in begins]
         size = len(streams[0][0]) + ABREAST
-        with loop(0, half, step, [v for state, carried in streams for v in (*state, *carried)]) as turn:
+        with cg.loop(0, half, step, [v for state, carried in streams for v in (*state, *carried)]) as turn:
             yielded: list[Value] = []
             for number, target in enumerate((to, to + before)):
                 carried = turn.args[number * size : (number + 1) * size]
                 state, other = self._next(carried[:-ABREAST])
-                turned = [shuffle(v, v, list(range(self.lanes))[::-1]) for v in other[::-1]]
+                turned = [cg.shuffle(v, v, list(range(self.lanes))[::-1]) for v in other[::-1]]
                 pairs = list(zip(carried[-ABREAST:], turned, strict=True))
                 for v, keys in enumerate(self._ordered([min_keys(a, b) for a, b in pairs])):
-                    store(keys, self.buffer, target + turn.iv + v * self.lanes)
+                    cg.store(keys, self.buffer, target + turn.iv + v * self.lanes)
                 yielded += [*state, *self._ordered([max_keys(a, b) for a, b in pairs])]
             turn.yields(*yielded)
 
@@ -106,10 +91,10 @@ class _Merge:
         i, j, left, right = state
         from_left = left.le(right)
         here = _mask(from_left)
-        here_words = cast_index(here, self.keys.word)
+        here_words = cg.cast_index(here, self.keys.word)
         at, end = _either(here, i, j), _either(here, self.left_end, self.right_end)
         found = [self._filled(at + v * self.lanes, end) for v in range(ABREAST)]
-        width = index(ABREAST * self.lanes)
+        width = cg.index(ABREAST * self.lanes)
         following = self._heads(i + width, j + width)
         moved = here & width
         heads = _either(here_words, following[0], left), _either(here_words, right, following[1])
@@ -117,17 +102,17 @@ class _Merge:
 
     def _filled(self, at: Value, end: Value) -> Value:
         """Load a vector of a run, padded with the highest key behind its end."""
-        found = load(self.buffer, minimum(at, end), self.lanes)
-        inside = splat(cast_index(maximum(end - at, 0), self.keys.word), self.lanes)
-        lane = cast_index(iota_vector(self.lanes), vector_of(self.lanes, self.keys.word))
-        return select(lane.lt(inside), found, highest_of(self.keys, self.lanes))
+        found = cg.load(self.buffer, cg.minimum(at, end), self.lanes)
+        inside = cg.splat(cg.cast_index(cg.maximum(end - at, 0), self.keys.word), self.lanes)
+        lane = cg.cast_index(cg.iota_vector(self.lanes), cg.vector_of(self.lanes, self.keys.word))
+        return cg.select(lane.lt(inside), found, highest_of(self.keys, self.lanes))
 
     def _heads(self, i: Value, j: Value) -> list[Value]:
         """Load the runs' keys at i and j, as integers; the highest one behind their ends."""
-        highest, found = constant(self.keys.magnitude, self.keys.word), []
+        highest, found = cg.constant(self.keys.magnitude, self.keys.word), []
         for at, end in ((i, self.left_end), (j, self.right_end)):
-            key = self.keys.comparable(load(self.buffer, minimum(at, end)))
-            found.append(opaque(select(at.lt(end), key, highest)))
+            key = self.keys.comparable(cg.load(self.buffer, cg.minimum(at, end)))
+            found.append(cg.opaque(cg.select(at.lt(end), key, highest)))
         return found
 
     def _ordered(self, keys: list[Value]) -> list[Value]:
@@ -144,9 +129,9 @@ class _Merge:
         """Sort the lanes of a bitonic vector."""
         apart, lanes = self.lanes // 2, range(self.lanes)
         while apart:
-            other = shuffle(keys, keys, [lane ^ apart for lane in lanes])
+            other = cg.shuffle(keys, keys, [lane ^ apart for lane in lanes])
             low, high = min_keys(keys, other), max_keys(keys, other)
-            keys = shuffle(low, high, [lane + self.lanes if lane & apart else lane for lane in lanes])
+            keys = cg.shuffle(low, high, [lane + self.lanes if lane & apart else lane for lane in lanes])
             apart //= 2
         return keys
 
@@ -154,7 +139,7 @@ class _Merge:
 def _mask(condition: Value) -> Value:
     """Return an index of all ones where the condition holds, else zero."""
     i64 = ir.IntegerType.get_signless(64)
-    return cast_index(opaque(Value(arith.extsi(i64, condition.ssa))), index(0).type)
+    return cg.cast_index(cg.opaque(Value(arith.extsi(i64, condition.ssa))), cg.index(0).type)
 
 
 def _either(mask: Value, yes: Value, no: Value) -> Value:
@@ -169,16 +154,16 @@ def merge_path_split(
     Of equal keys the left one comes first.
     """
     of_left, of_right = left[1] - left[0], right[1] - right[0]
-    least = maximum(before - of_right, 0)
-    most = minimum(before, of_left)
+    least = cg.maximum(before - of_right, 0)
+    most = cg.minimum(before, of_left)
     i64 = ir.IntegerType.get_signless(64)
-    unused = Value(math.ctlz(cast_index(most - least, i64).ssa))
-    with loop(0, cast_index(64 - unused, index(0).type), 1, [least, most]) as turn:
+    unused = Value(math.ctlz(cg.cast_index(most - least, i64).ssa))
+    with cg.loop(0, cg.cast_index(64 - unused, cg.index(0).type), 1, [least, most]) as turn:
         low, high = turn.args
         half = (low + high) // 2
         open_ = low.lt(high)
-        a = load(buffer, left[0] + minimum(half, maximum(of_left - 1, 0)))
-        b = load(buffer, right[0] + minimum(maximum(before - 1 - half, 0), maximum(of_right - 1, 0)))
+        a = cg.load(buffer, left[0] + cg.minimum(half, cg.maximum(of_left - 1, 0)))
+        b = cg.load(buffer, right[0] + cg.minimum(cg.maximum(before - 1 - half, 0), cg.maximum(of_right - 1, 0)))
         first = keys.comparable(a).le(keys.comparable(b))
-        turn.yields(select(open_ & first, half + 1, low), select(open_ & (first ^ 1), half, high))
+        turn.yields(cg.select(open_ & first, half + 1, low), cg.select(open_ & (first ^ 1), half, high))
     return turn.results[0]

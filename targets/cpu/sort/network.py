@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import Value, constant, index, load, loop, store
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.cpu.shared import SharedFunctions
 from stablexla.targets.cpu.sort.keys import max_keys, min_keys
 
@@ -49,7 +50,7 @@ def sort_columns(shared: SharedFunctions, cells: Value, lanes: int, count: int) 
     """
     last = cells_for(count).bit_length() - 1
     if count <= FEW:
-        _Network(cells, lanes, index(count), index(last)).write()
+        _Network(cells, lanes, cg.index(count), cg.index(last)).write()
         return
 
     def write(buffers: list[Value], numbers: list[Value]) -> None:
@@ -65,14 +66,14 @@ class _Network:
         self.cells, self.lanes, self.count, self.last = cells, lanes, count, last
 
     def write(self) -> None:
-        with loop(0, _blocks(self.count, index(GROUP))) as turn:
+        with cg.loop(0, _blocks(self.count, cg.index(GROUP))) as turn:
             places = [turn.iv * GROUP + t for t in range(GROUP)]
             keys = self._load(places)
             for step in EIGHT:
                 for low, high in step:
                     _order(keys, low, high)
             self._store(keys, places)
-        with loop(4, self.last + 1) as turn:
+        with cg.loop(4, self.last + 1) as turn:
             self._merge(turn.iv)
 
     def _merge(self, level: Value) -> None:
@@ -81,15 +82,15 @@ class _Network:
         Where the half-cleaners after the first three are no multiple of three, the next pass repeats some: a
         half-cleaner done again changes nothing.
         """
-        self._flip(index(1) << level)
+        self._flip(cg.index(1) << level)
         passes = (level - 1) // 3
-        with loop(0, passes) as turn:
-            self._halve(index(1) << ((passes - 1 - turn.iv) * 3))
+        with cg.loop(0, passes) as turn:
+            self._halve(cg.index(1) << ((passes - 1 - turn.iv) * 3))
 
     def _flip(self, size: Value) -> None:
         """Emit the first three half-cleaners: the first compares a run with the next one reversed."""
         quarter = size // GROUP
-        with loop(0, _blocks(self.count, size)) as blocks, loop(0, quarter) as turn:
+        with cg.loop(0, _blocks(self.count, size)) as blocks, cg.loop(0, quarter) as turn:
             first = blocks.iv * size + turn.iv
             last = blocks.iv * size + size - 1 - turn.iv
             places = [*(first + quarter * t for t in range(4)), *(last - quarter * t for t in range(4))]
@@ -102,7 +103,7 @@ class _Network:
 
     def _halve(self, stride: Value) -> None:
         """Emit three half-cleaners: comparators at distances of `stride` * 4, * 2 and * 1."""
-        with loop(0, _blocks(self.count, stride * GROUP)) as blocks, loop(0, stride) as turn:
+        with cg.loop(0, _blocks(self.count, stride * GROUP)) as blocks, cg.loop(0, stride) as turn:
             first = blocks.iv * (stride * GROUP) + turn.iv
             places = [first + stride * t for t in range(GROUP)]
             keys = self._load(places)
@@ -115,11 +116,11 @@ class _Network:
             self._store(keys, places)
 
     def _load(self, places: Sequence[Value]) -> list[Value]:
-        return [load(self.cells, place * self.lanes, self.lanes) for place in places]
+        return [cg.load(self.cells, place * self.lanes, self.lanes) for place in places]
 
     def _store(self, keys: Sequence[Value], places: Sequence[Value]) -> None:
         for key, place in zip(keys, places, strict=True):
-            store(key, self.cells, place * self.lanes)
+            cg.store(key, self.cells, place * self.lanes)
 
 
 def _order(keys: list[Value], low: int, high: int) -> None:
@@ -135,5 +136,5 @@ def fill(cells: Value, lanes: int, low: int, high: int, key: int | float) -> Non
     """Store a key into the cells [low, high)."""
     if low < high:
         type_ = ir.VectorType.get([lanes], cells.element)
-        with loop(low, high) as turn:
-            store(constant(key, type_), cells, turn.iv * lanes)
+        with cg.loop(low, high) as turn:
+            cg.store(cg.constant(key, type_), cells, turn.iv * lanes)

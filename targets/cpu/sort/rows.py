@@ -7,22 +7,8 @@ from dataclasses import dataclass
 
 from mlir.dialects import vector
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    constant,
-    index,
-    load,
-    load_lanes,
-    loop,
-    minimum,
-    reduce,
-    select,
-    shuffle,
-    store,
-    store_lanes,
-    vector_of,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.cpu.sort.keys import SortKeys, highest_of
 
 
@@ -43,7 +29,7 @@ class SortRows:
     def load(self, source: Value, at: Value, count: int) -> tuple[Value, Value]:
         """Load contiguous elements as keys, with the bits that keys lose; lanes from `count` on get the highest key."""
         keys = self.keys
-        bits = keys.as_bits(load_lanes(source, at, self.lanes, count))
+        bits = keys.as_bits(cg.load_lanes(source, at, self.lanes, count))
         canonical = keys.canonical(bits)
         made = keys.of_bits(canonical)
         if count < self.lanes:
@@ -53,11 +39,11 @@ class SortRows:
 
     def store(self, key: Value, result: Value, at: Value, count: int) -> None:
         """Store keys as elements."""
-        store_lanes(self.keys.as_elements(self.keys.to_bits(key)), result, at, count)
+        cg.store_lanes(self.keys.as_elements(self.keys.to_bits(key)), result, at, count)
 
     def nothing(self) -> Value:
         """Return a vector without bits set."""
-        return constant(0, vector_of(self.lanes, self.keys.word))
+        return cg.constant(0, cg.vector_of(self.lanes, self.keys.word))
 
     def along(self, count: int, step: Callable[[Value, int, Value], Value]) -> Value:
         """Emit `step(at, count, carried)` for the vectors of a row; the last one may overlap the one before.
@@ -66,21 +52,21 @@ class SortRows:
             The loop-carried value, which begins with `nothing`.
         """
         if count < self.lanes:
-            return step(index(0), count, self.nothing())
-        with loop(0, count, self.lanes, [self.nothing()]) as turn:
-            at = turn.iv if count % self.lanes == 0 else minimum(turn.iv, count - self.lanes)
+            return step(cg.index(0), count, self.nothing())
+        with cg.loop(0, count, self.lanes, [self.nothing()]) as turn:
+            at = turn.iv if count % self.lanes == 0 else cg.minimum(turn.iv, count - self.lanes)
             turn.yields(step(at, self.lanes, turn.args[0]))
         return turn.results[0]
 
 
 def _where(inside: Sequence[bool], yes: Value, no: Value) -> Value:
     lanes = len(inside)
-    return shuffle(yes, no, [lane if there else lane + lanes for lane, there in enumerate(inside)])
+    return cg.shuffle(yes, no, [lane if there else lane + lanes for lane, there in enumerate(inside)])
 
 
 def any_bit(bits: Value) -> Value:
     """Return whether a vector has any bit set."""
-    return reduce(bits, vector.CombiningKind.OR).ne(0)
+    return cg.reduce(bits, vector.CombiningKind.OR).ne(0)
 
 
 @dataclass(frozen=True)
@@ -98,24 +84,24 @@ class RestoreAlike:
 
     def write(self) -> None:
         alike = [bits for bits, there in ((0, self.keys.zeros_alike), (self.keys.nan, self.keys.nans_alike)) if there]
-        numbers = [constant(bits, self.keys.word) for bits in alike]
+        numbers = [cg.constant(bits, self.keys.word) for bits in alike]
         marks = [self.keys.of_bits(number) for number in numbers]
-        with loop(0, self.length, 1, [index(0)] * len(alike)) as turn:
+        with cg.loop(0, self.length, 1, [cg.index(0)] * len(alike)) as turn:
             key = self.keys.of_bits(self._canonical(turn.iv))
             turn.yields(*(count + _one_if(key.lt(mark)) for count, mark in zip(turn.args, marks, strict=True)))
-        with loop(0, self.length, 1, turn.results) as turn:
+        with cg.loop(0, self.length, 1, turn.results) as turn:
             bits = self._canonical(turn.iv)
             places = []
             for place, number in zip(turn.args, numbers, strict=True):
                 same = bits.eq(number)
-                with when(same):
-                    store(load(self.source, self.first + turn.iv), self.result, self.first + place)
+                with cg.when(same):
+                    cg.store(cg.load(self.source, self.first + turn.iv), self.result, self.first + place)
                 places.append(place + _one_if(same))
             turn.yields(*places)
 
     def _canonical(self, at: Value) -> Value:
-        return self.keys.canonical(self.keys.as_bits(load(self.source, self.first + at)))
+        return self.keys.canonical(self.keys.as_bits(cg.load(self.source, self.first + at)))
 
 
 def _one_if(condition: Value) -> Value:
-    return select(condition, index(1), index(0))
+    return cg.select(condition, cg.index(1), cg.index(0))

@@ -6,17 +6,8 @@ sorted likewise, and its sorted columns are merged (`sort_tiles`).
 
 from __future__ import annotations
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    alloca,
-    emitting,
-    load,
-    loop,
-    minimum,
-    store,
-    transpose_registers,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.vector_loops import grain_of
@@ -51,24 +42,24 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: SortRows) -> Emitted
     lanes, length = given.lanes, given.length
     size = cells_for(length)
     function, arguments = kernel.declare()
-    with emitting(function, target):
+    with cg.emitting(function, target):
         source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
-        cells = alloca(size * lanes, given.keys.type)
+        cells = cg.alloca(size * lanes, given.keys.type)
         fill(cells, lanes, length, size, given.keys.highest)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            starts = [minimum(item.iv * lanes + lane, given.rows - 1) * length for lane in range(lanes)]
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            starts = [cg.minimum(item.iv * lanes + lane, given.rows - 1) * length for lane in range(lanes)]
 
             def bring(at: Value, count: int, differing: Value) -> Value:
                 loaded = [given.load(source, start + at, count) for start in starts]
-                for lane, cell in enumerate(transpose_registers([key for key, _ in loaded])[:count]):
-                    store(cell, cells, (at + lane) * lanes)
+                for lane, cell in enumerate(cg.transpose_registers([key for key, _ in loaded])[:count]):
+                    cg.store(cell, cells, (at + lane) * lanes)
                 for _, bits in loaded:
                     differing = differing | bits
                 return differing
 
             def take(at: Value, count: int, _: Value) -> Value:
-                columns = [load(cells, (at + lane) * lanes, lanes) for lane in range(lanes)]
-                for start, row in zip(starts, transpose_registers(columns), strict=True):
+                columns = [cg.load(cells, (at + lane) * lanes, lanes) for lane in range(lanes)]
+                for start, row in zip(starts, cg.transpose_registers(columns), strict=True):
                     given.store(row, result, start + at, count)
                 return given.nothing()
 
@@ -76,8 +67,8 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: SortRows) -> Emitted
             sort_columns(SharedFunctions(kernel, target), cells, lanes, length)
             given.along(length, take)
             if given.keys.has_alike:
-                with when(any_bit(differing)), loop(0, lanes) as lane:
-                    first = minimum(item.iv * lanes + lane.iv, given.rows - 1) * length
+                with cg.when(any_bit(differing)), cg.loop(0, lanes) as lane:
+                    first = cg.minimum(item.iv * lanes + lane.iv, given.rows - 1) * length
                     RestoreAlike(given.keys.integers, source, result, first, length).write()
     items = -(-given.rows // lanes)
     return Emitted(items, grain_of(network_ns(size, given.keys.bits), items), in_place=given.in_place)

@@ -8,22 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    alloca,
-    cast_index,
-    constant,
-    emitting,
-    index,
-    load,
-    loop,
-    minimum,
-    select,
-    splat,
-    store,
-    transpose_registers,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.vector_loops import grain_of
@@ -113,7 +99,7 @@ class _Writer:
         self.plan, self.given, self.buffer, self.other, self.merging = plan, plan.given, buffer, other, merging
         self.source, self.result = Value(arguments.inputs[0]), Value(arguments.results[0])
         lanes = self.given.lanes
-        self.cells = alloca(plan.column * lanes, self.given.keys.type)
+        self.cells = cg.alloca(plan.column * lanes, self.given.keys.type)
         self.notes = buffer
 
     def keys(self, first: Value, low: Value, count: Value, to: Value) -> Value:
@@ -123,49 +109,49 @@ class _Writer:
             The bits that keys do not show.
         """
         given, lanes = self.given, self.given.lanes
-        whole = minimum(low + count, index(given.length // lanes * lanes))
-        with loop(minimum(low, whole), whole, lanes, [given.nothing()]) as turn:
+        whole = cg.minimum(low + count, cg.index(given.length // lanes * lanes))
+        with cg.loop(cg.minimum(low, whole), whole, lanes, [given.nothing()]) as turn:
             key, bits = given.load(self.source, first + turn.iv, lanes)
-            store(key, self.buffer, to + (turn.iv - low))
+            cg.store(key, self.buffer, to + (turn.iv - low))
             turn.yields(turn.args[0] | bits)
         differing = turn.results[0]
         if given.length == self.plan.padded:
             return differing
         end = low + count
-        with loop(minimum(whole, end), end, 1, [constant(0, given.keys.word)]) as turn:
+        with cg.loop(cg.minimum(whole, end), end, 1, [cg.constant(0, given.keys.word)]) as turn:
             inside = turn.iv.lt(given.length)
-            at = minimum(turn.iv, given.length - 1)
-            bits = given.keys.as_bits(load(self.source, first + at))
+            at = cg.minimum(turn.iv, given.length - 1)
+            bits = given.keys.as_bits(cg.load(self.source, first + at))
             canonical = given.keys.canonical(bits)
-            key = select(inside, given.keys.of_bits(canonical), constant(given.keys.highest, given.keys.type))
-            store(key, self.buffer, to + (turn.iv - low))
+            key = cg.select(inside, given.keys.of_bits(canonical), cg.constant(given.keys.highest, given.keys.type))
+            cg.store(key, self.buffer, to + (turn.iv - low))
             turn.yields(turn.args[0] | (bits ^ canonical))
-        return differing | splat(turn.results[0], lanes)
+        return differing | cg.splat(turn.results[0], lanes)
 
     def columns(self, at: Value) -> None:
         """Sort each column of a block, transposed to lanes."""
         lanes, column = self.given.lanes, self.plan.column
         places = [at + lane * column for lane in range(lanes)]
-        with loop(0, column, lanes) as turn:
-            rows = [load(self.buffer, place + turn.iv, lanes) for place in places]
-            for i, cell in enumerate(transpose_registers(rows)):
-                store(cell, self.cells, (turn.iv + i) * lanes)
+        with cg.loop(0, column, lanes) as turn:
+            rows = [cg.load(self.buffer, place + turn.iv, lanes) for place in places]
+            for i, cell in enumerate(cg.transpose_registers(rows)):
+                cg.store(cell, self.cells, (turn.iv + i) * lanes)
         sort_columns(self.merging.shared, self.cells, lanes, column)
-        with loop(0, column, lanes) as turn:
-            cells = [load(self.cells, (turn.iv + i) * lanes, lanes) for i in range(lanes)]
-            for place, row in zip(places, transpose_registers(cells), strict=True):
-                store(row, self.buffer, place + turn.iv)
+        with cg.loop(0, column, lanes) as turn:
+            cells = [cg.load(self.cells, (turn.iv + i) * lanes, lanes) for i in range(lanes)]
+            for place, row in zip(places, cg.transpose_registers(cells), strict=True):
+                cg.store(row, self.buffer, place + turn.iv)
 
     def tile(self, at: Value, count: Value) -> None:
         """Sort the keys of a tile; they end in the other half when the plan's levels are odd."""
-        with loop(0, count, self.plan.block) as turn:
+        with cg.loop(0, count, self.plan.block) as turn:
             self.columns(at + turn.iv)
-        there = index(self.other)
-        with loop(0, self.plan.levels, 1, [at, at + there]) as level:
+        there = cg.index(self.other)
+        with cg.loop(0, self.plan.levels, 1, [at, at + there]) as level:
             here, to = level.args
-            width = index(self.plan.column) << level.iv
-            with loop(0, count, width * 2) as pair:
-                middle, end = minimum(pair.iv + width, count), minimum(pair.iv + width * 2, count)
+            width = cg.index(self.plan.column) << level.iv
+            with cg.loop(0, count, width * 2) as pair:
+                middle, end = cg.minimum(pair.iv + width, count), cg.minimum(pair.iv + width * 2, count)
                 left, right = (here + pair.iv, here + middle), (here + middle, here + end)
                 self.merging.call(self.buffer, left, right, to + pair.iv, end - pair.iv)
             level.yields(to, here)
@@ -173,14 +159,14 @@ class _Writer:
     def finish(self, at: Value, first: Value, low: Value, count: Value) -> None:
         """Store `count` sorted elements of a row, from `low` on."""
         lanes, length = self.given.lanes, self.given.length
-        end = minimum(low + count, length)
-        whole = minimum(end, length // lanes * lanes)
-        with loop(minimum(low, whole), whole, lanes) as turn:
-            self.given.store(load(self.buffer, at + (turn.iv - low), lanes), self.result, first + turn.iv, lanes)
+        end = cg.minimum(low + count, length)
+        whole = cg.minimum(end, length // lanes * lanes)
+        with cg.loop(cg.minimum(low, whole), whole, lanes) as turn:
+            self.given.store(cg.load(self.buffer, at + (turn.iv - low), lanes), self.result, first + turn.iv, lanes)
         if length % lanes:
-            with when(end.eq(length)):
+            with cg.when(end.eq(length)):
                 last = length // lanes * lanes
-                key = load(self.buffer, at + (index(last) - low), lanes)
+                key = cg.load(self.buffer, at + (cg.index(last) - low), lanes)
                 self.given.store(key, self.result, first + last, length % lanes)
 
 
@@ -197,15 +183,15 @@ def emit_tiles(kernel: Kernel, target: CpuTarget, plan: SortPlan) -> Emitted:
     merging = RunMerger(SharedFunctions(kernel, target), given.keys, given.lanes)
     function, arguments = kernel.declare()
     mark_no_unroll(function)
-    with emitting(function, target):
-        writer = _Writer(plan, arguments, alloca(size, given.keys.type), plan.padded, merging)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            first, all_ = item.iv * given.length, index(plan.padded)
-            differing = writer.keys(first, index(0), all_, index(0))
-            writer.tile(index(0), all_)
-            writer.finish(index(plan.padded * (plan.levels % 2)), first, index(0), all_)
+    with cg.emitting(function, target):
+        writer = _Writer(plan, arguments, cg.alloca(size, given.keys.type), plan.padded, merging)
+        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            first, all_ = item.iv * given.length, cg.index(plan.padded)
+            differing = writer.keys(first, cg.index(0), all_, cg.index(0))
+            writer.tile(cg.index(0), all_)
+            writer.finish(cg.index(plan.padded * (plan.levels % 2)), first, cg.index(0), all_)
             if given.keys.has_alike:
-                with when(any_bit(differing)):
+                with cg.when(any_bit(differing)):
                     RestoreAlike(given.keys.integers, writer.source, writer.result, first, given.length).write()
     return Emitted(given.rows, grain_of(_tile_ns(plan), given.rows), in_place=given.in_place)
 
@@ -246,12 +232,12 @@ class _Phases:
         name = "_".join([self.kernel.impl_name, *([name] if name else [])])
         function, arguments = self.kernel.declare(self.scratch, name)
         mark_no_unroll(function)
-        with emitting(function, self.target):
+        with cg.emitting(function, self.target):
             writer = _Writer(plan, arguments, Value(arguments.scratch[0]), self.total, self.merging)
             writer.notes = Value(arguments.scratch[1])
-            with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
                 row, low = item.iv // plan.tiles, item.iv % plan.tiles * plan.keys_of_tile
-                piece(writer, row, low, minimum(low + plan.keys_of_tile, plan.padded) - low)
+                piece(writer, row, low, cg.minimum(low + plan.keys_of_tile, plan.padded) - low)
         return name, self.tiles, grain_of(nanoseconds, self.tiles)
 
     def sort(self, writer: _Writer, row: Value, low: Value, count: Value) -> None:
@@ -259,11 +245,11 @@ class _Phases:
         at = row * self.plan.padded + low
         differing = writer.keys(row * self.plan.given.length, low, count, at)
         writer.tile(at, count)
-        note = select(any_bit(differing), constant(1, self.keys.word), constant(0, self.keys.word))
+        note = cg.select(any_bit(differing), cg.constant(1, self.keys.word), cg.constant(0, self.keys.word))
         number = row * self.plan.tiles + low // self.plan.keys_of_tile
-        store(note, writer.notes, number)
-        with when(number.eq(0)):
-            store(constant(0, self.keys.word), writer.notes, self.tiles)
+        cg.store(note, writer.notes, number)
+        with cg.when(number.eq(0)):
+            cg.store(cg.constant(0, self.keys.word), writer.notes, self.tiles)
 
     def levels(self) -> list[Row]:
         """Emit the merging phases, and between them those that increment the level."""
@@ -271,19 +257,19 @@ class _Phases:
         merge = self.write("level", self.merge, plan.keys_of_tile / plan.given.lanes * MERGE_NS)
         name = f"{self.kernel.impl_name}_next"
         function, arguments = self.kernel.declare(self.scratch, name)
-        with emitting(function, self.target), loop(Value(arguments.lo), Value(arguments.hi)):
+        with cg.emitting(function, self.target), cg.loop(Value(arguments.lo), Value(arguments.hi)):
             notes = Value(arguments.scratch[1])
-            store(load(notes, self.tiles) + 1, notes, self.tiles)
+            cg.store(cg.load(notes, self.tiles) + 1, notes, self.tiles)
         return [merge, (name, 1, 1)] * (plan.tiles - 1).bit_length()
 
     def merge(self, writer: _Writer, row: Value, low: Value, count: Value) -> None:
         """Merge one tile of the output of two runs, found by its merge path."""
         plan = self.plan
-        level = cast_index(load(writer.notes, self.tiles), index(0).type)
-        width, begin = index(plan.keys_of_tile) << level, row * plan.padded
+        level = cg.cast_index(cg.load(writer.notes, self.tiles), cg.index(0).type)
+        width, begin = cg.index(plan.keys_of_tile) << level, row * plan.padded
         here, there = (begin + (level + plan.levels + n) % 2 * self.total for n in (0, 1))
         first = low // (width * 2) * (width * 2)
-        middle, end = minimum(first + width, plan.padded), minimum(first + width * 2, plan.padded)
+        middle, end = cg.minimum(first + width, plan.padded), cg.minimum(first + width * 2, plan.padded)
         left, right = (here + first, here + middle), (here + middle, here + end)
         before = low - first
         taken = merge_path_split(self.keys, writer.buffer, left, right, before)
@@ -300,11 +286,11 @@ class _Phases:
         given, tiles = self.plan.given, self.plan.tiles
         name = f"{self.kernel.impl_name}_mend"
         function, arguments = self.kernel.declare(self.scratch, name)
-        with emitting(function, self.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with cg.emitting(function, self.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
             notes = Value(arguments.scratch[1])
-            with loop(0, tiles, 1, [constant(0, self.keys.word)]) as turn:
-                turn.yields(turn.args[0] | load(notes, item.iv * tiles + turn.iv))
-            with when(turn.results[0].ne(0)):
+            with cg.loop(0, tiles, 1, [cg.constant(0, self.keys.word)]) as turn:
+                turn.yields(turn.args[0] | cg.load(notes, item.iv * tiles + turn.iv))
+            with cg.when(turn.results[0].ne(0)):
                 source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
                 RestoreAlike(given.keys.integers, source, result, item.iv * given.length, given.length).write()
         return name, given.rows, 1

@@ -14,24 +14,9 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.window.axes import Axis
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, compare, identity
-from stablexla.targets.codegen.emission import (
-    Value,
-    bits_of,
-    branch,
-    cast_index,
-    emitting,
-    index,
-    is_float,
-    load_lanes,
-    loop,
-    maximum,
-    minimum,
-    select,
-    splat,
-    store_lanes,
-    vector_of,
-)
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.vector_loops import WorkItems, estimate_ns, grain_of
@@ -95,7 +80,7 @@ class _Windows:
             if inside:
                 ranges.append((first, first + axis.size))
             else:
-                ranges.append((maximum(first, 0), minimum(maximum(first + axis.size, 0), axis.extent)))
+                ranges.append((cg.maximum(first, 0), cg.minimum(cg.maximum(first + axis.size, 0), axis.extent)))
         return ranges
 
     def each(self, places: Sequence[Value], carried: list[Value], turn: Turn) -> list[Value]:
@@ -108,29 +93,29 @@ class _Windows:
             axis, (low, high) = self.outer[number], ranges[number]
             if axis.alone:
                 return walk(number + 1, at + low * axis.step, carried)
-            with loop(low, high, 1, carried, most=axis.size) as element:
+            with cg.loop(low, high, 1, carried, most=axis.size) as element:
                 element.yields(*walk(number + 1, at + element.iv * axis.step, element.args))
             return element.results
 
-        return walk(0, index(0), carried)
+        return walk(0, cg.index(0), carried)
 
     def all_from(self, number: int, places: list[Value], body: Callable[[list[Value]], None]) -> None:
         """Emit loops of `body` over the windows; the places along the first `number` axes are given."""
         if number == len(self.outer):
             body(places)
             return
-        with loop(0, self.outer[number].positions) as turn:
+        with cg.loop(0, self.outer[number].positions) as turn:
             self.all_from(number + 1, [*places, turn.iv], body)
 
 
 def _sum(terms: Iterable[Value]) -> Value:
-    return reduce(Value.__add__, terms, index(0))
+    return reduce(Value.__add__, terms, cg.index(0))
 
 
 def _windows(kernel: Kernel, target: CpuTarget, compute: ir.Type) -> _Windows | None:
     """Return the windows of a kernel; None if vectorizing along its last axis does not pay."""
     axes = tuple(Axis(*numbers) for numbers in kernel.config["axes"])
-    lanes = target.vector_bits // bits_of(compute)
+    lanes = target.vector_bits // cg.bits_of(compute)
     if len(axes) < 2 or not axes[-1].alone or axes[-1].extent < 2:
         return None
     while lanes > 2 and lanes // 2 >= axes[-1].extent:
@@ -147,7 +132,7 @@ def emit_pool(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     name, unsigned = kernel.config["computation"], kernel.config["unsigned"]
     element = kernel.inputs[0].type.element_type
     with kernel.func.context:
-        wide = ir.F32Type.get() if is_float(element) and bits_of(element) == SHORT_BITS else element
+        wide = ir.F32Type.get() if cg.is_float(element) and cg.bits_of(element) == SHORT_BITS else element
     windows = _windows(kernel, target, wide)
     exact = wide == element or name in ("maximum", "minimum")
     if windows is None or not exact or identity(name, wide, unsigned=unsigned) is None:
@@ -159,11 +144,11 @@ def emit_pool(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     def write(places: list[Value]) -> None:
         _write_pool(windows, arguments, places, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
 
-    with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, _ = items.split(item.iv)
         windows.all_from(given, list(at.values()), write)
     elements = prod(axis.positions for axis in windows.axes) // max(1, items.count)
-    time = estimate_ns(2 * windows.elements, elements, elements * windows.elements * bits_of(element) // 32, target)
+    time = estimate_ns(2 * windows.elements, elements, elements * windows.elements * cg.bits_of(element) // 32, target)
     return Emitted(items.count, grain_of(time, items.count))
 
 
@@ -171,33 +156,33 @@ def _write_pool(
     windows: _Windows, arguments: KernelArguments, places: list[Value], fold: Callable[[Value, Value], Value]
 ) -> None:
     source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
-    short = is_float(source.element) and bits_of(source.element) == SHORT_BITS
-    start, target = splat(Value(arguments.inputs[1]), windows.lanes), windows.position(places)
+    short = cg.is_float(source.element) and cg.bits_of(source.element) == SHORT_BITS
+    start, target = cg.splat(Value(arguments.inputs[1]), windows.lanes), windows.position(places)
     if short:
         start = _widened(start)
 
     def block(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
         def turn(at: Value, totals: list[Value]) -> list[Value]:
-            read = [load_lanes(source, at + first + offset, windows.lanes, lanes) for offset, lanes in vectors]
+            read = [cg.load_lanes(source, at + first + offset, windows.lanes, lanes) for offset, lanes in vectors]
             read = [_widened(value) for value in read] if short else read
             return [fold(total, value) for total, value in zip(totals, read, strict=True)]
 
         totals = windows.each(places, [start] * len(vectors), turn)
         for total, (offset, lanes) in zip(totals, vectors, strict=True):
             if short:
-                total = Value(arith.truncf(vector_of(windows.lanes, source.element), total.ssa))
-            store_lanes(total, result, target + first + offset, lanes)
+                total = Value(arith.truncf(cg.vector_of(windows.lanes, source.element), total.ssa))
+            cg.store_lanes(total, result, target + first + offset, lanes)
 
     count, length, left = windows.blocks(MOST_TOTALS)
     if count:
-        with loop(0, count * length, length) as line:
+        with cg.loop(0, count * length, length) as line:
             block(line.iv, [(offset, windows.lanes) for offset in range(0, length, windows.lanes)])
     if left:
-        block(index(0), left)
+        block(cg.index(0), left)
 
 
 def _widened(value: Value) -> Value:
-    return Value(arith.extf(vector_of(value.lanes, ir.F32Type.get()), value.ssa))
+    return Value(arith.extf(cg.vector_of(value.lanes, ir.F32Type.get()), value.ssa))
 
 
 # --- gradient of pooling --------------------------------------------------------------------------------------------
@@ -219,19 +204,19 @@ def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None
     items = WorkItems(tuple(range(len(alone))), tuple(alone), whole + bool(left))
     function, arguments = kernel.declare()
     vectors = [(offset, windows.lanes) for offset in range(0, length, windows.lanes)]
-    with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, block = items.split(item.iv)
         writer = _Selecting(windows, arguments, config["select"], config["scatter"], config["unsigned"])
         if not left:
             writer.write(list(at.values()), block * length, vectors)
         elif not whole:
-            writer.write(list(at.values()), index(0), left)
+            writer.write(list(at.values()), cg.index(0), left)
         else:
-            side = branch(block.lt(whole))
+            side = cg.branch(block.lt(whole))
             with side.then:
                 writer.write(list(at.values()), block * length, vectors)
             with side.otherwise:
-                writer.write(list(at.values()), index(0), left)
+                writer.write(list(at.values()), cg.index(0), left)
     elements = prod(axis.positions for axis in windows.axes) // max(1, items.count)
     time = estimate_ns(8 * windows.elements, elements, 0, target)
     return Emitted(items.count, grain_of(time, items.count), updates=((0, 2),))
@@ -255,14 +240,14 @@ class _Selecting:
         chosen = self._chosen(places, first, vectors)
         source, result = Value(self.arguments.inputs[1]), Value(self.arguments.results[0])
         position = self.windows.position(places) + first
-        added = [load_lanes(source, position + offset, self.windows.lanes, lanes) for offset, lanes in vectors]
+        added = [cg.load_lanes(source, position + offset, self.windows.lanes, lanes) for offset, lanes in vectors]
 
         def turn(at: Value, _: list[Value]) -> list[Value]:
             here = self._place(at)
             for place, value, (offset, lanes) in zip(chosen, added, vectors, strict=True):
-                old = load_lanes(result, at + first + offset, self.windows.lanes, lanes)
+                old = cg.load_lanes(result, at + first + offset, self.windows.lanes, lanes)
                 new = combine_values(self.scatter, old, value, unsigned=self.unsigned)
-                store_lanes(select(place.eq(here), new, old), result, at + first + offset, lanes)
+                cg.store_lanes(cg.select(place.eq(here), new, old), result, at + first + offset, lanes)
             return []
 
         self.windows.each(places, [], turn)
@@ -273,16 +258,16 @@ class _Selecting:
         count, start = len(vectors), self.windows.first(places)
 
         def read(at: Value) -> list[Value]:
-            return [load_lanes(source, at + first + offset, self.windows.lanes, lanes) for offset, lanes in vectors]
+            return [cg.load_lanes(source, at + first + offset, self.windows.lanes, lanes) for offset, lanes in vectors]
 
         def turn(at: Value, carried: list[Value]) -> list[Value]:
             best, chosen, here = carried[:count], carried[count:], self._place(at)
             values = read(at)
             keeps = [compare(self.direction, b, v, unsigned=self.unsigned) for b, v in zip(best, values, strict=True)]
-            best = [select(k, b, v) for k, b, v in zip(keeps, best, values, strict=True)]
-            return [*best, *(select(k, c, here) for k, c in zip(keeps, chosen, strict=True))]
+            best = [cg.select(k, b, v) for k, b, v in zip(keeps, best, values, strict=True)]
+            return [*best, *(cg.select(k, c, here) for k, c in zip(keeps, chosen, strict=True))]
 
         return self.windows.each(places, [*read(start), *[self._place(start)] * count], turn)[count:]
 
     def _place(self, at: Value) -> Value:
-        return splat(cast_index(at, ir.IntegerType.get_signless(32)), self.windows.lanes)
+        return cg.splat(cg.cast_index(at, ir.IntegerType.get_signless(32)), self.windows.lanes)

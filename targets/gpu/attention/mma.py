@@ -11,20 +11,8 @@ from collections.abc import Callable
 import mlir.ir as ir
 from mlir.dialects import arith, gpu, vector
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    address,
-    constant,
-    extract,
-    index,
-    loop,
-    minimum,
-    select,
-    splat,
-    vector_of,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.attention import AttentionOperand, matched_attention
 from stablexla.targets.gpu.attention.online_softmax import (
@@ -85,7 +73,7 @@ class _Copier:
         self.plan, self.factor, self.extent = plan, factor, extent
         me = thread_index()
         self.place, self.chunk = me // CHUNKS, me % CHUNKS
-        self.source = address(buffer)
+        self.source = cg.address(buffer)
         # XOR swizzle: chunk c of row r is stored at c ^ (r % 8); with 32 threads a step covers four rows: two offsets.
         self.to = {
             first: truncate_to_i32(self.place * ROW_BYTES + (self.chunk ^ (self.place + first) % CHUNKS) * CHUNK_BYTES)
@@ -106,8 +94,8 @@ class _Copier:
                     inside = within if inside is None else inside & within
                 place, size = start + column, None
                 if inside is not None:
-                    place = select(inside, place, index(0))
-                    size = select(inside, constant(CHUNK_BYTES, i32()), constant(0, i32()))
+                    place = cg.select(inside, place, cg.index(0))
+                    size = cg.select(inside, cg.constant(CHUNK_BYTES, i32()), cg.constant(0, i32()))
                 from_ = extend_to_i64(self.source + place * format_.bytes)
                 copy_async(
                     to + self.to[first % CHUNKS], offset + panel * rows * ROW_BYTES + first * ROW_BYTES, from_, 0, size
@@ -136,8 +124,8 @@ class _Block:
         along, turned = MmaOperand(0, 0, 0, 1, True, False), MmaOperand(0, 0, 1, 0, False, False)
         units = -(-a.width // FRAGMENT_ROWS)
         self.left = FragmentReader(along, f, self.warp * FRAGMENT_ROWS, 1, is_left=True)
-        self.keys = FragmentReader(along, f, index(0), KEYS // FRAGMENT_ROWS, is_left=False)
-        self.values = FragmentReader(turned, f, index(0), units, is_left=False)
+        self.keys = FragmentReader(along, f, cg.index(0), KEYS // FRAGMENT_ROWS, is_left=False)
+        self.values = FragmentReader(turned, f, cg.index(0), units, is_left=False)
         self.columns = -(-a.width // 8)
 
     def write(self) -> None:
@@ -146,16 +134,16 @@ class _Block:
         base = shared_base()
         self.q.issue(base, 0, plan.queries, self._query)
         first = base + plan.first_stage
-        self._issue(first, index(0))
+        self._issue(first, cg.index(0))
         commit_copies()
         rows = [self.places.row(self.warp * FRAGMENT_ROWS + self.group + 8 * half) for half in range(2)]
         states = [v for _ in rows for v in self.online.start()]
-        sums = [constant(0.0, a.element)] * (4 * self.columns)
+        sums = [cg.constant(0.0, a.element)] * (4 * self.columns)
         count = len(states)
-        with loop(0, a.keys, KEYS, [*states, *sums, first]) as turn:
+        with cg.loop(0, a.keys, KEYS, [*states, *sums, first]) as turn:
             states, sums, here = turn.args[:count], turn.args[count:-1], turn.args[-1]
-            after = select(here.eq(first), first + plan.stage, first)
-            with when((turn.iv + KEYS).lt(a.keys)):
+            after = cg.select(here.eq(first), first + plan.stage, first)
+            with cg.when((turn.iv + KEYS).lt(a.keys)):
                 self._issue(after, turn.iv + KEYS)
             commit_copies()
             wait_for_copies(1)
@@ -185,7 +173,7 @@ class _Block:
     def _scores(self, base: Value, here: Value) -> list[Value]:
         """Compute the tile's scores: of every 8 keys two neighbours, of the thread's first query, then its second."""
         plan, f = self.plan, self.plan.format
-        scores = [constant(0.0, self.attention.element)] * (4 * KEYS // 8)
+        scores = [cg.constant(0.0, self.attention.element)] * (4 * KEYS // 8)
         for step in range(-(-self.attention.depth // FRAGMENT_ROWS)):
             panel, within = step // 4, step % 4
             (query,) = self.left.read(base, panel * plan.queries * ROW_BYTES, within)
@@ -207,7 +195,7 @@ class _Block:
                 key, inside = first + self.four * 2 + (8 * number + i), None
                 if a.keys % KEYS:
                     inside = key.lt(a.keys)
-                    key = minimum(key, a.keys - max(1, lanes))
+                    key = cg.minimum(key, a.keys - max(1, lanes))
                 parts.append(ScoreTile(key, part, inside))
         return self.online.step(at, states[2 * half : 2 * half + 2], parts)
 
@@ -218,8 +206,8 @@ class _Block:
         pairs = powers if self.online.lanes else [_pair(powers[n : n + 2]) for n in range(0, len(powers), 2)]
         words = []
         for pair in pairs:
-            short = arith.truncf(vector_of(2, narrow), pair.ssa)
-            words.append(extract(Value(vector.bitcast(ir.VectorType.get([1], i32()), short)), 0))
+            short = arith.truncf(cg.vector_of(2, narrow), pair.ssa)
+            words.append(cg.extract(Value(vector.bitcast(ir.VectorType.get([1], i32()), short)), 0))
         return words
 
     def _add_values(self, here: Value, powers: list[list[Value]], sums: list[Value]) -> list[Value]:
@@ -238,11 +226,11 @@ class _Block:
     def _put(self, rows: list[dict[int, Index]], states: list[Value], sums: list[Value]) -> None:
         a = self.attention
         for half, at in enumerate(rows):
-            factor = constant(1.0, a.element) / self.online.finish(at, states[2 * half : 2 * half + 2])
-            with when(self.places.inside(self.warp * FRAGMENT_ROWS + self.group + 8 * half)):
+            factor = cg.constant(1.0, a.element) / self.online.finish(at, states[2 * half : 2 * half + 2])
+            with cg.when(self.places.inside(self.warp * FRAGMENT_ROWS + self.group + 8 * half)):
                 for number in range(self.columns):
                     pair = _pair(sums[4 * number + 2 * half : 4 * number + 2 * half + 2])
-                    self.places.write(self.result, at, self.four * 2 + 8 * number, pair * splat(factor, 2))
+                    self.places.write(self.result, at, self.four * 2 + 8 * number, pair * cg.splat(factor, 2))
 
 
 def _keys(base: Value, stride: int, first: Value, extent: int) -> Rows:

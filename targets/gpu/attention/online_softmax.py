@@ -13,7 +13,8 @@ from math import inf
 import mlir.ir as ir
 from mlir.dialects import math, vector
 
-from stablexla.targets.codegen.emission import Index, Value, constant, extract, select, splat
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.loop_nest import Map, Node, Reduction, Ref, Scalar, reachable
 from stablexla.targets.codegen.match.attention import Attention
@@ -196,15 +197,15 @@ class OnlineSoftmax:
         now = largest.join([before[0]], found)
         below, nothing = self._below(old, [before[0]]), self._is_lowest(old, [before[0]])
         most = self._below(row, now)
-        factor = select(nothing, constant(0.0, below.type), self._power(below - most))
-        sums, powers = [before[1] * splat(factor, self.lanes)], []
+        factor = cg.select(nothing, cg.constant(0.0, below.type), self._power(below - most))
+        sums, powers = [before[1] * cg.splat(factor, self.lanes)], []
         for here, part in zip(places, parts, strict=True):
             if self._is_quick:
                 above = here.value(self.softmax.above)
-                here.put(self.softmax.power, [self._power(above - splat(most, above.lanes))])
+                here.put(self.softmax.power, [self._power(above - cg.splat(most, above.lanes))])
             sums = _where(part.inside, total.step(here, sums), sums)
             power = here.value(self.attention.rows.weights.ref)
-            powers.append(_where(part.inside, [power], [constant(0.0, power.type)])[0])
+            powers.append(_where(part.inside, [power], [cg.constant(0.0, power.type)])[0])
         return SoftmaxStep(now, sums, factor, powers)
 
     def finish(self, at: dict[int, Index], before: Sequence[Value]) -> Value:
@@ -223,7 +224,7 @@ class OnlineSoftmax:
     def _below(self, row: LoopScope, totals: Totals) -> Value:
         """Define the running maximum in a row's scope. While all scores are -inf it counts as 0, so powers are 0."""
         (value,) = self.softmax.largest.finish(row, totals)
-        row.put(self.softmax.largest.fold, [select(value.eq(-inf), constant(0.0, value.type), value)])
+        row.put(self.softmax.largest.fold, [cg.select(value.eq(-inf), cg.constant(0.0, value.type), value)])
         return row.value(self.softmax.below)
 
 
@@ -236,10 +237,10 @@ def _quick_power(x: Value) -> Value:
     """Return the exponential of f32 values by the instruction for powers of two (`ex2.approx`)."""
     scaled = x * LOG2_E
     text, f32 = "ex2.approx.ftz.f32 $0, $1;", [ir.F32Type.get()]
-    lanes = [extract(scaled, i) for i in range(scaled.lanes)] or [scaled]
+    lanes = [cg.extract(scaled, i) for i in range(scaled.lanes)] or [scaled]
     made = [inline_ptx("exp2", text, f32, [v], pure=True)[0] for v in lanes]
     return Value(vector.from_elements(x.type, [v.ssa for v in made])) if x.lanes else made[0]
 
 
 def _where(inside: Value | None, yes: Totals, no: Totals) -> Totals:
-    return yes if inside is None else [select(inside, a, b) for a, b in zip(yes, no, strict=True)]
+    return yes if inside is None else [cg.select(inside, a, b) for a, b in zip(yes, no, strict=True)]

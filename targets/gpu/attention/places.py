@@ -9,20 +9,8 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import vector
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    bits_of,
-    clone_body,
-    constant,
-    extract,
-    index,
-    minimum,
-    replay,
-    splat,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.epilogue import load_converted
@@ -51,34 +39,34 @@ class AttentionTile:
         if not loops:
             return dict(self.batch)
         extents = [self.attention.rows.chain.nest.extents[d] for d in loops]
-        query = minimum(self.first + index(number), prod(extents) - 1)
+        query = cg.minimum(self.first + cg.index(number), prod(extents) - 1)
         places = (Value(v) for v in delinearize(query.ssa, extents))
         return {**self.batch, **dict(zip(loops, places, strict=True))}
 
     def inside(self, number: Index) -> Value:
         """Return the mask of queries that exist."""
-        return (self.first + index(number)).lt(self.attention.extent(self.attention.queries))
+        return (self.first + cg.index(number)).lt(self.attention.extent(self.attention.queries))
 
     def write(self, buffer: Value, at: dict[int, Index], column: Index, sums: Value) -> None:
         """Store normalized accumulators to the result, through the epilogue."""
         a, lanes = self.attention, sums.lanes
         for body in a.after:
-            unread = splat(constant(0, body.arguments[1].type), lanes)
-            (sums,) = clone_body(body, [sums, unread], lanes)
-        to = linear_offset(a.out, at) + index(column) * a.out_inner
+            unread = cg.splat(cg.constant(0, body.arguments[1].type), lanes)
+            (sums,) = cg.clone_body(body, [sums, unread], lanes)
+        to = linear_offset(a.out, at) + cg.index(column) * a.out_inner
         if a.out_inner == 1 or not lanes:
-            store(sums, buffer, to)
+            cg.store(sums, buffer, to)
             return
         for lane in range(lanes):
-            store(extract(sums, lane), buffer, to + lane * a.out_inner)
+            cg.store(cg.extract(sums, lane), buffer, to + lane * a.out_inner)
 
 
 def linear_offset(strides: Sequence[int], at: dict[int, Index]) -> Value:
     """Return the linear offset of loop indices under strides."""
-    total = index(0)
+    total = cg.index(0)
     for loop, place in at.items():
         if strides[loop]:
-            total = total + index(place) * strides[loop]
+            total = total + cg.index(place) * strides[loop]
     return total
 
 
@@ -86,10 +74,10 @@ def load_aligned(buffer: Value, operand: ContractionOperand, compute: ir.Type, a
     """Load elements of a factor, converted to the compute type; marks vector alignment that LLVM cannot infer."""
     if lanes <= 1:
         return load_converted(buffer, operand.conversion, compute, at)
-    size = min(16, lanes * max(8, bits_of(operand.element)) // 8)  # alignment of every buffer
-    value = Value(vector.load(vector_of(lanes, operand.element), buffer.ssa, [at.ssa], alignment=size))
+    size = min(16, lanes * max(8, cg.bits_of(operand.element)) // 8)  # alignment of every buffer
+    value = Value(vector.load(cg.vector_of(lanes, operand.element), buffer.ssa, [at.ssa], alignment=size))
     for operation in operand.conversion:
-        (value,) = replay(operation, [value], lanes)
+        (value,) = cg.replay(operation, [value], lanes)
     return value
 
 

@@ -11,22 +11,8 @@ from dataclasses import dataclass
 
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    bits_of,
-    constant,
-    extract,
-    fma,
-    load,
-    loop,
-    minimum,
-    select,
-    splat,
-    store,
-    vector_of,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand, matched_attention
 from stablexla.targets.gpu.attention.online_softmax import OnlineSoftmax, ScoreTile, SoftmaxMatch, match_softmax
@@ -79,7 +65,7 @@ class AttentionTilesPlan:
     @property
     def bytes(self) -> int:
         """Shared memory of a block in bytes."""
-        return sum(self.sizes) * (bits_of(self.attention.element) // 8)
+        return sum(self.sizes) * (cg.bits_of(self.attention.element) // 8)
 
 
 def plan_attention_tiles(attention: Attention, chip: str) -> AttentionTilesPlan | None:
@@ -121,7 +107,7 @@ class _Block:
         element, first, buffers = plan.attention.element, 0, []
         for size in plan.sizes:
             buffers.append(shared_buffer(element, size, first))
-            first += size * (bits_of(element) // 8)
+            first += size * (cg.bits_of(element) // 8)
         self.q, self.k, self.v, self.p = buffers
         self.places = AttentionTile.of(plan.attention, block_index(), QUERIES)
         self.y, self.x = thread_index() // SIDE, thread_index() % SIDE
@@ -131,10 +117,10 @@ class _Block:
         a, plan = self.attention, self.plan
         self._bring_queries()
         rows = [self.places.row(self.y * ROWS + i) for i in range(ROWS)]
-        zero = constant(0.0, vector_of(LANES, a.element))
+        zero = cg.constant(0.0, cg.vector_of(LANES, a.element))
         states = [v for _ in rows for v in self.online.start()]
         sums = [zero] * (ROWS * plan.groups)
-        with loop(0, a.keys, plan.keys, [*states, *sums]) as turn:
+        with cg.loop(0, a.keys, plan.keys, [*states, *sums]) as turn:
             states, sums = turn.args[: len(states)], turn.args[len(states) :]
             gpu.barrier()  # the previous tile has been read
             self._bring(a.k, self.k, turn.iv, a.depth, plan.depth, plan.depth + LANES)
@@ -148,9 +134,9 @@ class _Block:
                 made += [*step.largest, *step.total]
                 factors.append(step.factor)
                 for c, power in enumerate(step.powers):
-                    store(power, self.p, (self.y * ROWS + i) * (plan.keys + LANES) + self.x + c * SIDE)
+                    cg.store(power, self.p, (self.y * ROWS + i) * (plan.keys + LANES) + self.x + c * SIDE)
             gpu.barrier()
-            sums = [value * splat(factors[n // plan.groups], LANES) for n, value in enumerate(sums)]
+            sums = [value * cg.splat(factors[n // plan.groups], LANES) for n, value in enumerate(sums)]
             turn.yields(*made, *self._values(sums))
         states, sums = turn.results[: len(states)], turn.results[len(states) :]
         self._put(rows, states, sums)
@@ -161,7 +147,7 @@ class _Block:
             key, inside = first + self.x + c * SIDE, None
             if a.keys % self.plan.keys:
                 inside = key.lt(a.keys)
-                key = minimum(key, a.keys - 1)
+                key = cg.minimum(key, a.keys - 1)
             parts.append(ScoreTile(key, score, inside))
         return parts
 
@@ -189,7 +175,7 @@ class _Block:
             row, piece = item // pieces, item % pieces * lanes
             if lanes == 1 and factor.inner != 1:  # then keys may have unit stride
                 row, piece = item % plan.keys, item // plan.keys
-            at: dict[int, Index] = {**self.places.batch, key: minimum(first + row, a.keys - 1)}
+            at: dict[int, Index] = {**self.places.batch, key: cg.minimum(first + row, a.keys - 1)}
             inside = (first + row).lt(a.keys) if a.keys % plan.keys else None
             self._copy(factor, at, piece, (extent, padded), lanes, to, row * pitch + piece, inside)
 
@@ -210,14 +196,14 @@ class _Block:
         if extent < extents[1]:
             within = piece.lt(extent)
             inside = within if inside is None else inside & within
-            piece = minimum(piece, extent - lanes)
+            piece = cg.minimum(piece, extent - lanes)
         buffer = Value(self.arguments.inputs[factor.operand.number])
         value = load_aligned(
             buffer, factor.operand, element, linear_offset(factor.strides, at) + piece * factor.inner, lanes
         )
         if inside is not None:
-            value = select(inside, value, constant(0.0, value.type))
-        store(value, to, place)
+            value = cg.select(inside, value, cg.constant(0.0, value.type))
+        cg.store(value, to, place)
 
     # --- products -------------------------------------------------------------------------------------------
 
@@ -225,28 +211,28 @@ class _Block:
         """Compute the thread's scores: of its rows, of every sixteenth key."""
         plan, element = self.plan, self.attention.element
         count, pitch = plan.keys // SIDE, plan.depth + LANES
-        with loop(0, plan.depth, LANES, [constant(0.0, element)] * (ROWS * count)) as turn:
-            left = [load(self.q, (self.y * ROWS + i) * pitch + turn.iv, LANES) for i in range(ROWS)]
-            right = [load(self.k, (self.x + c * SIDE) * pitch + turn.iv, LANES) for c in range(count)]
+        with cg.loop(0, plan.depth, LANES, [cg.constant(0.0, element)] * (ROWS * count)) as turn:
+            left = [cg.load(self.q, (self.y * ROWS + i) * pitch + turn.iv, LANES) for i in range(ROWS)]
+            right = [cg.load(self.k, (self.x + c * SIDE) * pitch + turn.iv, LANES) for c in range(count)]
             sums = turn.args
             for d in range(LANES):
-                a, b = [extract(v, d) for v in left], [extract(v, d) for v in right]
-                sums = [fma(a[n // count], b[n % count], s) for n, s in enumerate(sums)]
+                a, b = [cg.extract(v, d) for v in left], [cg.extract(v, d) for v in right]
+                sums = [cg.fma(a[n // count], b[n % count], s) for n, s in enumerate(sums)]
             turn.yields(*sums)
         return [turn.results[i * count : (i + 1) * count] for i in range(ROWS)]
 
     def _values(self, sums: list[Value]) -> list[Value]:
         """Accumulate the tile's powers times its values."""
         plan = self.plan
-        with loop(0, plan.keys, LANES, sums) as turn:
+        with cg.loop(0, plan.keys, LANES, sums) as turn:
             start = turn.iv + self.y * (ROWS * (plan.keys + LANES))
-            powers = [load(self.p, start + i * (plan.keys + LANES), LANES) for i in range(ROWS)]
+            powers = [cg.load(self.p, start + i * (plan.keys + LANES), LANES) for i in range(ROWS)]
             made = turn.args
             for k in range(LANES):
                 line = (turn.iv + k) * plan.width + self.x * LANES
-                values = [load(self.v, line + g * (SIDE * LANES), LANES) for g in range(plan.groups)]
-                each = [splat(extract(p, k), LANES) for p in powers]
-                made = [fma(each[n // plan.groups], values[n % plan.groups], s) for n, s in enumerate(made)]
+                values = [cg.load(self.v, line + g * (SIDE * LANES), LANES) for g in range(plan.groups)]
+                each = [cg.splat(cg.extract(p, k), LANES) for p in powers]
+                made = [cg.fma(each[n // plan.groups], values[n % plan.groups], s) for n, s in enumerate(made)]
             turn.yields(*made)
         return turn.results
 
@@ -254,15 +240,15 @@ class _Block:
         a, plan = self.attention, self.plan
         buffer = Value(self.arguments.results[0])
         for i, at in enumerate(rows):
-            factor = constant(1.0, a.element) / self.online.finish(at, states[2 * i : 2 * i + 2])
+            factor = cg.constant(1.0, a.element) / self.online.finish(at, states[2 * i : 2 * i + 2])
             for g in range(plan.groups):
-                value = sums[i * plan.groups + g] * splat(factor, LANES)
+                value = sums[i * plan.groups + g] * cg.splat(factor, LANES)
                 column = self.x * LANES + g * (SIDE * LANES)
                 whole = a.width % LANES == 0 and a.out_inner == 1
                 for lane in (None,) if whole else range(LANES):
                     own = column if lane is None else column + lane
-                    with when(self.places.inside(self.y * ROWS + i) & own.lt(a.width)):
-                        self.places.write(buffer, at, own, value if lane is None else extract(value, lane))
+                    with cg.when(self.places.inside(self.y * ROWS + i) & own.lt(a.width)):
+                        self.places.write(buffer, at, own, value if lane is None else cg.extract(value, lane))
 
 
 def _lanes(factor: AttentionOperand, extent: int) -> int:
@@ -278,5 +264,5 @@ def _deal_out(items: int, one: Callable[[Value], None]) -> None:
         if first + THREADS <= items:
             one(item)
             continue
-        with when(item.lt(items)):
+        with cg.when(item.lt(items)):
             one(item)

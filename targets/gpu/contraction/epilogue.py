@@ -11,7 +11,8 @@ from contextlib import nullcontext
 
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import Index, Value, bits_of, load, loop, store, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, stores_vectors
 from stablexla.targets.gpu.contraction.mma_plan import GemmPlan
@@ -28,7 +29,7 @@ def lanes_for(c: Contraction) -> int:
         return 1
     arrays = [result.type for result in c.kernel.results]
     arrays += [i.value.type for op in c.epilogue for i in op.inputs if i.kind == "array"]
-    widest = max(bits_of(t) for t in arrays)
+    widest = max(cg.bits_of(t) for t in arrays)
     lanes = max(1, min(8, _ACCESS // widest))
     while c.n.extent % lanes:
         lanes //= 2
@@ -39,7 +40,7 @@ def stage_accumulators(plan: GemmPlan, pieces: Iterable[tuple[Value, Value]]) ->
     """Store all threads' accumulators into shared memory. `pieces`: values and their positions there."""
     buffer = shared_buffer(plan.format.sum_type, plan.tiling.rows * plan.tiling.pitch, 0)
     for at, value in pieces:
-        store(value, buffer, at)
+        cg.store(value, buffer, at)
     gpu.barrier()
     return buffer
 
@@ -50,13 +51,13 @@ def store_tile(
     """Store the tile that begins at `first`, masked by the bounds of the product."""
     tiling = plan.tiling
     across = tiling.columns // lanes
-    with loop(0, tiling.rows * across, tiling.threads) as turn:
+    with cg.loop(0, tiling.rows * across, tiling.threads) as turn:
         piece = turn.iv + thread_index()
         y, x = piece // across, piece % across * lanes
-        value = load(buffer, y * tiling.pitch + x, 0 if lanes == 1 else lanes)
+        value = cg.load(buffer, y * tiling.pitch + x, 0 if lanes == 1 else lanes)
         row, column = first[0] + y, first[1] + x
         even = c.m.extent % tiling.rows == 0 and c.n.extent % tiling.columns == 0
-        with nullcontext() if even else when(row.lt(c.m.extent) & column.lt(c.n.extent)):
+        with nullcontext() if even else cg.when(row.lt(c.m.extent) & column.lt(c.n.extent)):
             put(value, row, column)
 
 
@@ -73,6 +74,6 @@ def partial_sum_store(c: Contraction, partial: Value, product: Index) -> StoreSu
     """Return a store of split-K partial sums for the reducing launch; `product`: number of the part's array."""
 
     def put(value: Value, row: Value, column: Value) -> None:
-        store(value, partial, (row + product * c.m.extent) * c.n.extent + column)
+        cg.store(value, partial, (row + product * c.m.extent) * c.n.extent + column)
 
     return put

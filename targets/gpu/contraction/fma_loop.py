@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import mlir.ir as ir
 from mlir.dialects import gpu, vector
 
-from stablexla.targets.codegen.emission import Index, Value, constant, extract, fma, loop, splat
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
@@ -90,7 +91,7 @@ class FmaLoop:
     def run(self, stages: PipelineStages, first: Index) -> list[Value]:
         """Emit the loop; returns accumulators: of every row, fours of columns."""
         four = ir.VectorType.get([FOUR], self.format.sum_type)
-        zeros = [constant(0, four)] * (OWN * OWN // FOUR)
+        zeros = [cg.constant(0, four)] * (OWN * OWN // FOUR)
         base, ahead = shared_base(), stages.count - 1
         sources = stages.start(base, ahead, first)
 
@@ -99,7 +100,7 @@ class FmaLoop:
             wait_for_copies(ahead - 1)
             gpu.barrier()
             stages.go_on(to, sources, number + ahead, first)
-            with loop(0, CHUNKS, 1, sums) as steps:
+            with cg.loop(0, CHUNKS, 1, sums) as steps:
                 step = truncate_to_i32(steps.iv)
                 left = self._left.read(at, stages.offsets[0], step)
                 right = self._right.read(at, stages.offsets[1], step)
@@ -124,7 +125,7 @@ class FmaLoop:
                     yield start + (row + self._right.offset(j)), value
                     continue
                 for lane in range(FOUR):
-                    yield start + (row + self._right.offset(j + lane)), extract(value, lane)
+                    yield start + (row + self._right.offset(j + lane)), cg.extract(value, lane)
 
 
 def _multiply(left: list[list[Value]], right: list[list[Value]], sums: list[Value]) -> list[Value]:
@@ -136,7 +137,7 @@ def _multiply(left: list[list[Value]], right: list[list[Value]], sums: list[Valu
             for j in range(0, OWN, FOUR)
         ]
         sums = [
-            fma(splat(left[i][k], FOUR), column, sums[i * len(columns) + j])
+            cg.fma(cg.splat(left[i][k], FOUR), column, sums[i * len(columns) + j])
             for i in range(OWN)
             for j, column in enumerate(columns)
         ]

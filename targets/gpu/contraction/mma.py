@@ -7,7 +7,8 @@ bytes is loaded by `mma_gather`.
 
 from __future__ import annotations
 
-from stablexla.targets.codegen.emission import Value, index, minimum
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
@@ -120,9 +121,11 @@ class _Block:
         tile, rest = number % tiles, number // tiles
         wide = TOGETHER * plan.columns
         group = tile // wide * TOGETHER
-        size = minimum(index(plan.rows) - group, index(TOGETHER)) if plan.rows % TOGETHER else index(TOGETHER)
+        size = (
+            cg.minimum(cg.index(plan.rows) - group, cg.index(TOGETHER)) if plan.rows % TOGETHER else cg.index(TOGETHER)
+        )
         row, column = group + tile % wide % size, tile % wide // size
         first = row * plan.tiling.rows, column * plan.tiling.columns
         if plan.parts == 1:
-            return rest, index(0), first
+            return rest, cg.index(0), first
         return rest % plan.batches, rest // plan.batches, first

@@ -9,7 +9,8 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import vector
 
-from stablexla.targets.codegen.emission import Index, Value, constant, extract, index, load, select, vector_of
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, TileLoader, swizzles_pairs
 from stablexla.targets.gpu.ptx.inline_ptx import i32, store_shared, truncate_to_i32
@@ -22,7 +23,7 @@ class ElementTileLoader(TileLoader):
     def start(self, base: Index, first: Value, k: Index) -> None:
         """Compute the thread's first source, as `TileLoader.start`."""
         self._first = first
-        self.source = index(base) + index(k) * self.side.stride_k
+        self.source = cg.index(base) + cg.index(k) * self.side.stride_k
 
     @property
     def unit(self) -> int:
@@ -49,7 +50,7 @@ class ElementTileLoader(TileLoader):
         return piece // CHUNKS, piece % CHUNKS
 
     def _elements(self, place: Value, chunk: Value, source: Value, k: Index) -> list[Value]:
-        side, f, zero = self.side, self.format, constant(0, self.buffer.element)
+        side, f, zero = self.side, self.format, cg.constant(0, self.buffer.element)
         made = []
         for lane in range(f.chunk):
             within = chunk * f.chunk + lane
@@ -58,11 +59,11 @@ class ElementTileLoader(TileLoader):
             else:
                 row, deep = self._first + place // f.depth * (CHUNKS * f.chunk) + within, place % f.depth
             inside = row.lt(side.extent) & (deep + k).lt(self.depth)
-            at = select(inside, source + row * side.stride + deep * side.stride_k, index(0))
-            made.append(select(inside, load(self.buffer, at), zero))
+            at = cg.select(inside, source + row * side.stride + deep * side.stride_k, cg.index(0))
+            made.append(cg.select(inside, cg.load(self.buffer, at), zero))
         return made
 
     def _words(self, elements: list[Value]) -> list[Value]:
         lanes = ir.VectorType.get([len(elements)], self.buffer.element)
-        whole = vector.bitcast(vector_of(4, i32()), vector.from_elements(lanes, [v.ssa for v in elements]))
-        return [extract(Value(whole), i) for i in range(4)]
+        whole = vector.bitcast(cg.vector_of(4, i32()), vector.from_elements(lanes, [v.ssa for v in elements]))
+        return [cg.extract(Value(whole), i) for i in range(4)]

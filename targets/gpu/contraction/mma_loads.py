@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stablexla.targets.codegen.emission import Index, Value, address, constant, index, select
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.contraction.mma_plan import MmaOperand
 from stablexla.targets.gpu.ptx.inline_ptx import copy_async, extend_to_i64, i32, truncate_to_i32
@@ -62,10 +63,10 @@ class TileLoader:
             row = first + panel * (CHUNKS * f.chunk) + chunk * f.chunk
             at = row + self._k * self.side.stride_k
             insides = [row + step for step, _ in self._steps()]
-        self.source = address(self.buffer) + (at + index(base) + index(k) * self.side.stride_k) * f.bytes
+        self.source = cg.address(self.buffer) + (at + cg.index(base) + cg.index(k) * self.side.stride_k) * f.bytes
         even = self.side.extent % self.size == 0
-        full, none = constant(CHUNK_BYTES, i32()), constant(0, i32())
-        self._sizes = [None if even else select(r.lt(self.side.extent), full, none) for r in insides]
+        full, none = cg.constant(CHUNK_BYTES, i32()), cg.constant(0, i32())
+        self._sizes = [None if even else cg.select(r.lt(self.side.extent), full, none) for r in insides]
 
     def _steps(self) -> list[tuple[int, int]]:
         """Return each chunk's distance from the thread's first one along the product's rows, and along k."""
@@ -96,8 +97,8 @@ class TileLoader:
             offset = (row * side.stride + deep * side.stride_k) * f.bytes
             size = self._sizes[i]
             if not self.whole:
-                inside = (index(k) + self._k + deep).lt(self.depth)
-                full = constant(CHUNK_BYTES, i32()) if size is None else size
-                size = select(inside, full, constant(0, i32()))
+                inside = (cg.index(k) + self._k + deep).lt(self.depth)
+                full = cg.constant(CHUNK_BYTES, i32()) if size is None else size
+                size = cg.select(inside, full, cg.constant(0, i32()))
             here, rest = (extend_to_i64(source + offset), 0) if offset >= _FARTHEST else (from_, offset)
             copy_async(place, to_offset + i * rows * ROW_BYTES, here, rest, size)

@@ -8,7 +8,8 @@ from math import prod
 
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import Index, Value, constant, index, select, split_index, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.contraction import ContractionAxis
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.gpu.contraction.mma_formats import INSTRUCTION_DEPTH_BYTES, ROW_BYTES, MmaFormat
@@ -53,22 +54,22 @@ class PipelineStages:
         sources = self.sources()
         for number in range(ahead):
             if number < self.turns:
-                self._issue(to + number * self.size, sources, index(number), first)
+                self._issue(to + number * self.size, sources, cg.index(number), first)
                 sources = self.after(sources)
             commit_copies()
         return sources
 
     def go_on(self, to: Value, sources: list[Value], number: Value, first: Index) -> None:
         """Issue the copies of stage `number`, if there is one."""
-        with when(number.lt(self.turns)):
+        with cg.when(number.lt(self.turns)):
             self._issue(to, sources, number, first)
         commit_copies()
 
     def _issue(self, to: Value, sources: list[Value], number: Value, first: Index) -> None:
-        k = index(first) + number * self.depth
+        k = cg.index(first) + number * self.depth
         if self.outer:
             extents = [axis.extent for axis in self.outer]
-            *turns, inner = split_index(number, [*extents, self.turns // prod(extents)])
+            *turns, inner = cg.split_index(number, [*extents, self.turns // prod(extents)])
             k, sources = inner * self.depth, [self._source(side, turns, inner) for side in range(2)]
         for loader, offset, source in zip(self.loaders, self.offsets, sources, strict=True):
             loader.issue(to, offset, source, k)
@@ -88,7 +89,7 @@ class PipelineStages:
     def next(self, at: Value, base: Value) -> Value:
         """Return the following stage's address, wrapping around."""
         after = at + self.size
-        return select(after.eq(base + self.count * self.size), base, after)
+        return cg.select(after.eq(base + self.count * self.size), base, after)
 
     @property
     def depth(self) -> int:
@@ -111,7 +112,7 @@ class MmaLoop:
 
     def run(self, stages: PipelineStages, first: Index) -> list[Value]:
         """Emit the loop; returns accumulators: per 16 rows and 8 columns, two neighbours and two 8 rows after."""
-        zeros = [constant(0, self.format.sum_type)] * (8 * self.units[0] * self.units[1])
+        zeros = [cg.constant(0, self.format.sum_type)] * (8 * self.units[0] * self.units[1])
         base, ahead = shared_base(), stages.count - 1
         sources = stages.start(base, ahead, first)
         wait_for_copies(ahead - 1)

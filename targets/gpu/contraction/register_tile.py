@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import Value, bits_of, constant, extract, fma, load, splat, vector_of
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.gpu.threads.warp_reductions import shared_buffer
 
 SIDE = 16
@@ -50,7 +51,7 @@ class RegisterTile:
     @property
     def bytes(self) -> int:
         """Bytes of one factor's panel."""
-        return DEPTH * self.pitch * (bits_of(self.compute) // 8)
+        return DEPTH * self.pitch * (cg.bits_of(self.compute) // 8)
 
     @property
     def shared(self) -> int:
@@ -64,7 +65,7 @@ class RegisterTile:
 
     def zeros(self) -> list[Value]:
         """Return a thread's zeroed accumulators: of each of its rows, LANES columns at a time."""
-        return [constant(0, vector_of(LANES, self.compute))] * (self.groups * LANES * self.groups)
+        return [cg.constant(0, cg.vector_of(LANES, self.compute))] * (self.groups * LANES * self.groups)
 
     def step(
         self, buffers: tuple[Value, Value], place: tuple[Value, Value], k: Value, sums: Sequence[Value]
@@ -72,12 +73,12 @@ class RegisterTile:
         """Emit a rank-1 update (outer product) of the accumulators; `place`: the thread's position, down and across."""
         row, groups = k * self.pitch, range(self.groups)
         left, right = (
-            [load(buffer, row + (at + g * SIDE) * LANES, LANES) for g in groups]
+            [cg.load(buffer, row + (at + g * SIDE) * LANES, LANES) for g in groups]
             for buffer, at in zip(buffers, place, strict=True)
         )
         made: list[Value] = []
         for g in groups:
             for i in range(LANES):
-                a = splat(extract(left[g], i), LANES)
-                made += [fma(a, b, sums[len(made) + h]) for h, b in enumerate(right)]
+                a = cg.splat(cg.extract(left[g], i), LANES)
+                made += [cg.fma(a, b, sums[len(made) + h]) for h, b in enumerate(right)]
         return made

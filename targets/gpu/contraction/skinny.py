@@ -12,7 +12,8 @@ from math import gcd
 import mlir.ir as ir
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import Index, Value, bits_of, index, load, loop, minimum, split_index, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type
@@ -66,12 +67,12 @@ def emit_skinny(kernel: Kernel, chip: GpuName) -> Emitted | None:
         return None
     if not isinstance(c.sum_type, ir.FloatType | ir.IntegerType) or not (c.m.extent and c.n.extent):
         return None
-    if bits_of(c.sum_type) == 1:
+    if cg.bits_of(c.sum_type) == 1:
         return None
     if c.m.extent > c.n.extent:
         c = c.swapped()
     plan = plan_skinny(c)
-    shared = plan.work.sums * (bits_of(accumulator_type(c)) // 8)
+    shared = plan.work.sums * (cg.bits_of(accumulator_type(c)) // 8)
     launch = Launch(c.batches * plan.groups * plan.parts, plan.work.warps * WARP, shared)
 
     def body(arguments: KernelArguments, partial: Value | None) -> None:
@@ -111,7 +112,7 @@ def _along_n(c: Contraction) -> SkinnyWork:
     if c.m.extent > 4:
         lanes = min(lanes, 4)
     warps = 8
-    while warps > 1 and c.m.extent * WARP * lanes * warps * (bits_of(accumulator_type(c)) // 8) > 48 << 10:
+    while warps > 1 and c.m.extent * WARP * lanes * warps * (cg.bits_of(accumulator_type(c)) // 8) > 48 << 10:
         warps //= 2
     return SkinnyAlongN(c.m.extent, lanes, warps)
 
@@ -119,7 +120,7 @@ def _along_n(c: Contraction) -> SkinnyWork:
 def _lanes(c: Contraction, extent: int, strides: list[int]) -> int:
     """Return the vector width of loads: 16 bytes, if all offsets are aligned to that."""
     fitting = gcd(extent, *strides, *(axis.b for axis in c.batch), *(axis.a for axis in c.batch))
-    widest = max(bits_of(c.a.element), bits_of(c.b.element))
+    widest = max(cg.bits_of(c.a.element), cg.bits_of(c.b.element))
     lanes = max(1, ACCESS // widest) if widest >= 8 else 1
     while fitting % lanes:
         lanes //= 2
@@ -135,10 +136,10 @@ class _Block:
     def write(self) -> None:
         """Emit this block's columns, of all rows."""
         c, plan, work = self.c, self.plan, self.plan.work
-        batch, part, group = split_index(block_index(), [c.batches, plan.parts, plan.groups])
+        batch, part, group = cg.split_index(block_index(), [c.batches, plan.parts, plan.groups])
         frame, first = self.scene.frame(batch), group * work.columns
         low = part * plan.length
-        high = index(c.k.extent) if plan.parts == 1 else minimum(low + plan.length, index(c.k.extent))
+        high = cg.index(c.k.extent) if plan.parts == 1 else cg.minimum(low + plan.length, cg.index(c.k.extent))
         buffer = shared_buffer(self.scene.compute, work.sums, 0)
         work.run(self.scene, frame, first, (low, high), buffer)
         gpu.barrier()
@@ -148,11 +149,11 @@ class _Block:
         c, work = self.c, self.plan.work
         put = epilogue_store(self.scene, frame, 1)
         if self.partial is not None:
-            put = partial_sum_store(c, self.partial, index(part) * c.batches + batch)
-        with loop(thread_index(), index(c.m.extent * work.columns), work.warps * WARP) as turn:
+            put = partial_sum_store(c, self.partial, cg.index(part) * c.batches + batch)
+        with cg.loop(thread_index(), cg.index(c.m.extent * work.columns), work.warps * WARP) as turn:
             row, column = turn.iv // work.columns, turn.iv % work.columns
-            with when((first + column).lt(c.n.extent)):
-                total = load(buffer, turn.iv)
+            with cg.when((first + column).lt(c.n.extent)):
+                total = cg.load(buffer, turn.iv)
                 for other in range(1, work.copies):
-                    total = total + load(buffer, turn.iv + other * c.m.extent * work.columns)
+                    total = total + cg.load(buffer, turn.iv + other * c.m.extent * work.columns)
                 put(total, row, first + column)

@@ -5,20 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    constant,
-    extract,
-    fma,
-    index,
-    loop,
-    minimum,
-    splat,
-    store,
-    vector_of,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, blocked_reduction
 from stablexla.targets.gpu.contraction.register_tile import add_accumulators
@@ -84,9 +72,9 @@ class SkinnyAlongK(SkinnyWork):
 
     def run(self, scene: ContractionScene, frame: BatchFrame, first: Value, terms: Range, buffer: Value) -> None:
         c, place = scene.contraction, thread_index() // self.width * self.each
-        last = index(c.n.extent - 1)
-        starts = [minimum(first + place + j, last) * c.n.b + frame.b for j in range(self.each)]
-        zeros = [constant(0, scene.compute)] * (self.rows * self.each)
+        last = cg.index(c.n.extent - 1)
+        starts = [cg.minimum(first + place + j, last) * c.n.b + frame.b for j in range(self.each)]
+        zeros = [cg.constant(0, scene.compute)] * (self.rows * self.each)
         low = thread_index() % self.width * self.lanes + terms[0]
 
         def turn(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
@@ -97,7 +85,7 @@ class SkinnyAlongK(SkinnyWork):
                 for column in b:
                     total = sums[len(made)]
                     for x, y in zip(a, column, strict=True):
-                        total = fma(x, y, total)
+                        total = cg.fma(x, y, total)
                     made.append(total)
             return made, []
 
@@ -107,10 +95,10 @@ class SkinnyAlongK(SkinnyWork):
         while offset:
             sums = [v + shuffle_xor(v, offset) for v in sums]
             offset //= 2
-        with when((thread_index() % self.width).eq(0)):
+        with cg.when((thread_index() % self.width).eq(0)):
             for number, total in enumerate(sums):
                 row, j = divmod(number, self.each)
-                store(total, buffer, place + (row * self.columns + j))
+                cg.store(total, buffer, place + (row * self.columns + j))
 
     @property
     def _wide(self) -> int:
@@ -118,13 +106,13 @@ class SkinnyAlongK(SkinnyWork):
 
     def _row(self, scene: ContractionScene, frame: BatchFrame, number: int, k: Value) -> list[Value]:
         c = scene.contraction
-        at = k * c.k.a + (index(frame.a) + number * c.m.a)
+        at = k * c.k.a + (cg.index(frame.a) + number * c.m.a)
         if c.k.a == 1:
             return self._lanes_of(scene.load_a(at, self._wide))
         return [scene.load_a(at + lane * c.k.a) for lane in range(self.lanes)]
 
     def _lanes_of(self, value: Value) -> list[Value]:
-        return [extract(value, lane) for lane in range(value.lanes)] if value.lanes else [value]
+        return [cg.extract(value, lane) for lane in range(value.lanes)] if value.lanes else [value]
 
 
 @dataclass(frozen=True)
@@ -146,26 +134,26 @@ class SkinnyAlongN(SkinnyWork):
     def run(self, scene: ContractionScene, frame: BatchFrame, first: Value, terms: Range, buffer: Value) -> None:
         c, lanes = scene.contraction, 0 if self.lanes == 1 else self.lanes
         place, warp = thread_index() % WARP * self.lanes, thread_index() // WARP
-        start = minimum(first + place, index(c.n.extent - self.lanes)) * c.n.b + frame.b
-        sums = [constant(0, vector_of(lanes, scene.compute))] * self.rows
+        start = cg.minimum(first + place, cg.index(c.n.extent - self.lanes)) * c.n.b + frame.b
+        sums = [cg.constant(0, cg.vector_of(lanes, scene.compute))] * self.rows
 
         def add(k: Value, sums: list[Value]) -> list[Value]:
             b = scene.load_b(start + k * c.k.b, lanes)
-            found = [scene.load_a(k * c.k.a + (index(frame.a) + i * c.m.a)) for i in range(self.rows)]
-            return [fma(splat(a, lanes), b, total) for a, total in zip(found, sums, strict=True)]
+            found = [scene.load_a(k * c.k.a + (cg.index(frame.a) + i * c.m.a)) for i in range(self.rows)]
+            return [cg.fma(cg.splat(a, lanes), b, total) for a, total in zip(found, sums, strict=True)]
 
-        whole = index(terms[0]) + (index(terms[1]) - terms[0]) // self.step * self.step
+        whole = cg.index(terms[0]) + (cg.index(terms[1]) - terms[0]) // self.step * self.step
 
         def several(k: Value, made: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
             for i in range(UNROLLED):
                 made = add(k + i * self.warps, made)
             return made, []
 
-        first, turns = index(terms[0]) + warp, c.k.extent // self.step
+        first, turns = cg.index(terms[0]) + warp, c.k.extent // self.step
         sums, _ = blocked_reduction(
             first, whole, self.step, turns, sums, add_accumulators, several, block=BLOCK // UNROLLED
         )
-        with loop(whole + warp, terms[1], self.warps, sums) as turn:
+        with cg.loop(whole + warp, terms[1], self.warps, sums) as turn:
             turn.yields(*add(turn.iv, turn.args))
         for row, total in enumerate(turn.results):
-            store(total, buffer, (warp * self.rows + row) * self.columns + place)
+            cg.store(total, buffer, (warp * self.rows + row) * self.columns + place)

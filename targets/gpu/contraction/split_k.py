@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from stablexla.targets.codegen.emission import Value, load, loop
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
@@ -54,10 +55,10 @@ def _add_parts(parts: int, c: Contraction, arguments: KernelArguments, lanes: in
     scene, partial = ContractionScene(c, arguments), Value(arguments.scratch[0])
     extents = [c.batches, c.m.extent, c.n.extent // lanes]
     items, width = prod(extents), 0 if lanes == 1 else lanes
-    with loop(Value(global_thread()), items, Value(grid_threads())) as item:
+    with cg.loop(Value(global_thread()), items, Value(grid_threads())) as item:
         batch, row, column = (Value(v) for v in delinearize(item.iv.ssa, extents))
         at = item.iv * lanes
-        total = load(partial, at, width)
+        total = cg.load(partial, at, width)
         for part in range(1, parts):
-            total = total + load(partial, at + part * items * lanes, width)
+            total = total + cg.load(partial, at + part * items * lanes, width)
         scene.write(total, scene.row(scene.frame(batch), row), column * lanes, lanes)

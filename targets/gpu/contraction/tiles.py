@@ -12,18 +12,8 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    bits_of,
-    branch,
-    constant,
-    extract,
-    index,
-    loop,
-    split_index,
-    store,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, match_contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type, stores_vectors
@@ -58,7 +48,7 @@ def emit_contraction(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if not prod(a.extent for a in (*contraction.batch, *contraction.k_outer)):
         return None
     compute = accumulator_type(contraction)
-    big = min(contraction.m.extent, contraction.n.extent) >= 512 and bits_of(compute) <= 32
+    big = min(contraction.m.extent, contraction.n.extent) >= 512 and cg.bits_of(compute) <= 32
     tile = RegisterTile(2 if big else 1, compute)
     blocks = [contraction.batches, *(-(-axis.extent // tile.side) for axis in (contraction.m, contraction.n))]
     launch = Launch(prod(blocks), THREADS, tile.shared)
@@ -78,11 +68,11 @@ class _Block:
 
     def write(self, blocks: list[int]) -> None:
         """Emit the tile of this block's number."""
-        batch, row, column = split_index(block_index(), blocks)
+        batch, row, column = cg.split_index(block_index(), blocks)
         frame = self.scene.frame(batch)
         first = (row * self.tile.side, column * self.tile.side)
         self._buffers, self._own = self.tile.buffers(), (thread_index() // SIDE, thread_index() % SIDE)
-        start = index(frame.a), index(frame.b)
+        start = cg.index(frame.a), cg.index(frame.b)
         sums = self._outer(list(self.contraction.k_outer), start, first, self.tile.zeros())
         self._put(frame, first, sums)
 
@@ -107,7 +97,7 @@ class _Block:
             self._bring(self._buffers[0], self.scene.load_a, at[0], first[0], k, c.m.extent, c.m.a, c.k.a)
             self._bring(self._buffers[1], self.scene.load_b, at[1], first[1], k, c.n.extent, c.n.b, c.k.b)
             gpu.barrier()
-            with loop(0, DEPTH, 1, sums) as depth:
+            with cg.loop(0, DEPTH, 1, sums) as depth:
                 depth.yields(*self.tile.step(self._buffers, self._own, depth.iv, depth.args))
             gpu.barrier()
             return depth.results, []
@@ -136,12 +126,12 @@ class _Block:
             place, k = (element // DEPTH, element % DEPTH) if along_k else (element % side, element // side)
             there, deep = first + place, depth + k
             inside = there.lt(extent) & deep.lt(k_extent)
-            found = branch(inside, [self.tile.compute])
+            found = cg.branch(inside, [self.tile.compute])
             with found.then:
                 found.yields(read(at + there * stride + deep * stride_k))
             with found.otherwise:
-                found.yields(constant(0, self.tile.compute))
-            store(found.results[0], to, k * self.tile.pitch + place)
+                found.yields(cg.constant(0, self.tile.compute))
+            cg.store(found.results[0], to, k * self.tile.pitch + place)
 
     def _put(self, frame: BatchFrame, first: tuple[Value, Value], sums: list[Value]) -> None:
         """Store the accumulators through the epilogue."""
@@ -155,6 +145,6 @@ class _Block:
                     value, column = next(waiting), first[1] + (x + h * SIDE) * LANES
                     for lane in (None,) if whole else range(LANES):
                         at = column if lane is None else column + lane
-                        with when(number.lt(c.m.extent) & at.lt(c.n.extent)):
-                            part = value if lane is None else extract(value, lane)
+                        with cg.when(number.lt(c.m.extent) & at.lt(c.n.extent)):
+                            part = value if lane is None else cg.extract(value, lane)
                             self.scene.write(part, row, at, LANES if lane is None else 1)

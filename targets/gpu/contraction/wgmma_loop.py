@@ -12,7 +12,8 @@ from dataclasses import replace
 import mlir.ir as ir
 from mlir.dialects import arith, gpu
 
-from stablexla.targets.codegen.emission import Index, Value, constant
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.gpu.contraction.mma_formats import FORMATS, INSTRUCTION_DEPTH_BYTES, ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.contraction.mma_fragments import accumulator_pairs
@@ -38,13 +39,13 @@ class WgmmaLoop:
     ) -> None:
         del chip
         self.tiling, self.format, self.sides = tiling, format_, sides
-        self.first = thread_index() // WARP * FRAGMENT_ROWS, constant(0, ir.IndexType.get())
+        self.first = thread_index() // WARP * FRAGMENT_ROWS, cg.constant(0, ir.IndexType.get())
         self.units = 1, tiling.columns // FRAGMENT_ROWS
 
     def run(self, stages: PipelineStages, first: Index) -> list[Value]:
         """Emit the loop; returns accumulators as `mma_loop.WarpLoop.run`, for 16 rows and all columns."""
         stages = replace(stages, count=self.tiling.stages)
-        sums = [constant(0, self.format.sum_type)] * (self.tiling.columns // 2)
+        sums = [cg.constant(0, self.format.sum_type)] * (self.tiling.columns // 2)
         base = (shared_base() + (ALIGNED - 1)) & -ALIGNED
         ahead = stages.count - 2
         sources = stages.start(base, ahead, first)
@@ -91,7 +92,7 @@ class WgmmaLoop:
             each = ROWS * ROW_BYTES if side.along_k else panel * (ROWS * f.bytes // ROW_BYTES)
             place = place + group * each
         low = Value(arith.extui(ir.IntegerType.get_signless(64), (place & 0x3FFFF).ssa))
-        low = Value(arith.shrui(low.ssa, constant(4, low.type).ssa))
+        low = Value(arith.shrui(low.ssa, cg.constant(4, low.type).ssa))
         leading = 1 if side.along_k else panel >> 4
         return low | (leading << 16 | (EIGHT_ROWS >> 4) << 32 | SWIZZLED)
 

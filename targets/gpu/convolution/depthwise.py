@@ -10,7 +10,8 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
-from stablexla.targets.codegen.emission import Value, bits_of, constant, fma, index, loop, replay, select, vector_of
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.convolution import match_convolution
@@ -64,7 +65,7 @@ class _Channels:
         c = self.convolved
         self.lanes = 1
         if c.outputs == 1 and c.group.a == c.group.b == 1 and stores_vectors(c.contraction):
-            self.lanes = max(1, min(MOST_LANES, BITS // max(8, bits_of(c.contraction.a.element))))
+            self.lanes = max(1, min(MOST_LANES, BITS // max(8, cg.bits_of(c.contraction.a.element))))
             while c.group.extent % self.lanes:
                 self.lanes //= 2
 
@@ -77,7 +78,7 @@ class _Channels:
         """Emit the grid-stride loop over items, with coalesced stores."""
         c, rows = self.convolved, self.windows.rows
         pieces = c.contraction.n.extent // self.lanes
-        with loop(Value(global_thread()), self.items, Value(grid_threads())) as item:
+        with cg.loop(Value(global_thread()), self.items, Value(grid_threads())) as item:
             if c.contraction.n.c == 1:
                 number, piece = delinearized(item.iv, [rows, pieces])
             else:
@@ -88,20 +89,20 @@ class _Channels:
 
     def _one(self, scene: ContractionScene, pixel: OutputPixel, feature: Value) -> None:
         c, width = self.convolved, 0 if self.lanes == 1 else self.lanes
-        group, output = (feature // c.outputs, feature % c.outputs) if c.outputs > 1 else (feature, index(0))
+        group, output = (feature // c.outputs, feature % c.outputs) if c.outputs > 1 else (feature, cg.index(0))
         found = []
         for number in range(self.windows.depth):
             taps = self._tap(number)
             at, inside = self.windows.left(pixel, taps)
-            at = at if inside is None else select(inside, at, pixel.batch * c.batch.a)
-            right = self.windows.right(taps, index(0)) + group * c.group.b + output * c.contraction.n.b
+            at = at if inside is None else cg.select(inside, at, pixel.batch * c.batch.a)
+            right = self.windows.right(taps, cg.index(0)) + group * c.group.b + output * c.contraction.n.b
             operands = (c.contraction.a, at + group * c.group.a), (c.contraction.b, right)
             x, w = (self._load(scene, operand, place) for operand, place in operands)
             found.append((x, w, inside))
-        total = constant(0, vector_of(width, scene.compute))
+        total = cg.constant(0, cg.vector_of(width, scene.compute))
         for x, w, inside in found:
-            made = fma(x, w, total)
-            total = made if inside is None else select(inside, made, total)
+            made = cg.fma(x, w, total)
+            total = made if inside is None else cg.select(inside, made, total)
         scene.write(total, self.windows.row(scene, pixel), feature, self.lanes)
 
     def _load(self, scene: ContractionScene, operand: ContractionOperand, at: Value) -> Value:
@@ -109,21 +110,21 @@ class _Channels:
         buffer = scene.inputs[operand.number]
         if self.lanes == 1:
             return load_converted(buffer, operand.conversion, scene.compute, at)
-        size = self.lanes * max(8, bits_of(operand.element)) // 8
-        type_ = vector_of(self.lanes, operand.element)
+        size = self.lanes * max(8, cg.bits_of(operand.element)) // 8
+        type_ = cg.vector_of(self.lanes, operand.element)
         value = Value(vector.load(type_, buffer.ssa, [at.ssa], alignment=size))
         for operation in operand.conversion:
-            (value,) = replay(operation, [value], self.lanes)
+            (value,) = cg.replay(operation, [value], self.lanes)
         return (
             value
             if value.element == scene.compute
-            else Value(arith.extsi(vector_of(self.lanes, scene.compute), value.ssa))
+            else Value(arith.extsi(cg.vector_of(self.lanes, scene.compute), value.ssa))
         )
 
     def _tap(self, number: int) -> list[Value]:
         """Return the coordinates of a window's element of known number."""
         places = []
         for phase in reversed(self.windows.phases):
-            places.append(index(number % phase.count))
+            places.append(cg.index(number % phase.count))
             number //= phase.count
         return places[::-1]

@@ -13,7 +13,8 @@ from math import prod
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import Index, Value, index, minimum
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.convolution import DilationPhase, MatchedConvolution, WindowDimension
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, ResultRow
 from stablexla.targets.gpu.threads.grid_stride import delinearize
@@ -74,7 +75,7 @@ class ImplicitGemm:
 
     def pixel(self, number: Value) -> OutputPixel:
         """Return output pixel number `number`, clamped to the last one."""
-        number = minimum(number, self.rows - 1)
+        number = cg.minimum(number, self.rows - 1)
         batch, *places = delinearized(number, [self.convolved.batch.extent, *self.counts])
         base, starts = batch * self.convolved.batch.a, []
         for d, phase, place in zip(self.dims, self.phases, places, strict=True):
@@ -87,7 +88,7 @@ class ImplicitGemm:
         """Decode position `k`: the element of the window along each dimension, and the input feature."""
         counts = [p.count for p in self.phases]
         if prod(counts) == 1:
-            return [index(0)] * len(counts), k
+            return [cg.index(0)] * len(counts), k
         *taps, feature = delinearized(k, [*counts, self.features])
         return taps, feature
 
@@ -130,9 +131,9 @@ class ImplicitGemm:
             place * len(d.phases) + n for place, d, n in zip(pixel.places, self.dims, self.numbers, strict=True)
         )
         coordinates: list[Index] = [pixel.batch, *outer]
-        at = index(0)
+        at = cg.index(0)
         for axis, x in zip(scene.contraction.batch, coordinates, strict=True):
-            at = at + index(x) * axis.c
+            at = at + cg.index(x) * axis.c
         return scene.row(BatchFrame(0, 0, at, tuple(coordinates)), last)
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import Index, Value, address, constant, index, select, split_index
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.codegen.match.convolution import match_convolution
@@ -98,8 +99,8 @@ class Im2colLoader(TileLoader):
         self._k = chunk * self.format.chunk
         rows = self.threads // CHUNKS
         self._pixels = [self.windows.pixel(first + place + n * rows) for n in range(self.size // rows)]
-        self._base = index(base)
-        self.source = address(self.buffer)
+        self._base = cg.index(base)
+        self.source = cg.address(self.buffer)
 
     @property
     def advance(self) -> int:
@@ -108,10 +109,10 @@ class Im2colLoader(TileLoader):
 
     def issue(self, to: Value, to_offset: int, source: Value, k: Index) -> None:
         """Issue the copies of the stage that begins at `k` to address `to`; `source`: of lhs."""
-        place, rows = index(k) + self._k, self.threads // CHUNKS
+        place, rows = cg.index(k) + self._k, self.threads // CHUNKS
         taps, feature = self.windows.tap(place)
         exists = None if self.whole else place.lt(self.depth)
-        full, none = constant(CHUNK_BYTES, i32()), constant(0, i32())
+        full, none = cg.constant(CHUNK_BYTES, i32()), cg.constant(0, i32())
         for number, pixel in enumerate(self._pixels):
             at, inside = self.windows.left(pixel, taps)
             if exists is not None:
@@ -119,7 +120,7 @@ class Im2colLoader(TileLoader):
             at = at + feature + self._base
             size = None
             if inside is not None:
-                at, size = select(inside, at, index(0)), select(inside, full, none)
+                at, size = cg.select(inside, at, cg.index(0)), cg.select(inside, full, none)
             from_ = extend_to_i64(source + at * self.format.bytes)
             copy_async(to + self._to, to_offset + number * rows * ROW_BYTES, from_, 0, size)
 
@@ -136,7 +137,7 @@ class _Block:
     def write(self) -> None:
         """Emit the tile of this block's number."""
         plan, tiling, flat = self.plan, self.plan.tiling, self.flat
-        group, column, row = split_index(block_index(), [plan.batches, plan.columns, plan.rows])
+        group, column, row = cg.split_index(block_index(), [plan.batches, plan.columns, plan.rows])
         first = row * tiling.rows, column * tiling.columns
         sides, whole = self._sides(), flat.k.extent % plan.format.depth == 0
         inputs, threads = self.scene.inputs, tiling.threads
@@ -150,7 +151,7 @@ class _Block:
         count = min(tiling.stages, max(2, plan.turns))
         stages = PipelineStages((left, right), (0, tiling.rows * ROW_BYTES), count, tiling.stage, plan.turns)
         work = WAYS[tiling.way](tiling, plan.format, sides, self.chip)
-        buffer = stage_accumulators(plan, work.pieces(work.run(stages, index(0))))
+        buffer = stage_accumulators(plan, work.pieces(work.run(stages, cg.index(0))))
 
         def put(value: Value, number: Value, feature: Value) -> None:
             out = self.windows.row(self.scene, self.windows.pixel(number))

@@ -8,18 +8,8 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    bits_of,
-    constant,
-    extract,
-    index,
-    loop,
-    select,
-    split_index,
-    store,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, stores_vectors
@@ -77,7 +67,7 @@ class _Work:
         self.windows = windows
         self.convolved: MatchedConvolution = windows.convolved
         c = self.convolved
-        big = bits_of(compute) <= 32 and min(windows.rows, c.outputs) >= 128 and self.blocks_of(128) >= MANY_TILES
+        big = cg.bits_of(compute) <= 32 and min(windows.rows, c.outputs) >= 128 and self.blocks_of(128) >= MANY_TILES
         self.tile = RegisterTile(2 if big else 1, compute)
         # Outputs contiguous along the pixels: neighbouring threads have neighbouring pixels, for coalesced stores.
         self.turned = c.contraction.n.c != 1
@@ -114,7 +104,7 @@ class _Block:
         work, c, windows = self.work, self.convolved, self.windows
         side = work.tile.side
         tiles = [-(-windows.rows // side), -(-c.outputs // side)]
-        self.group, row, column = split_index(block_index(), [c.group.extent, *tiles])
+        self.group, row, column = cg.split_index(block_index(), [c.group.extent, *tiles])
         self.first = row * side, column * side
         self._lefts, self._rights = work.places(c.inputs.a == 1), work.places(c.inputs.b == 1)
         self._pixels = [windows.pixel(self.first[0] + place) for place in self._lefts[0]]
@@ -128,7 +118,7 @@ class _Block:
             self._keep(brought)
             gpu.barrier()
             brought = self._bring(k + DEPTH)
-            with loop(0, DEPTH, STEPS, sums) as depth:
+            with cg.loop(0, DEPTH, STEPS, sums) as depth:
                 made = depth.args
                 for number in range(STEPS):
                     made = tile.step(self.buffers, self._own(), depth.iv + number, made)
@@ -138,7 +128,7 @@ class _Block:
 
         turns, block = -(-whole // DEPTH), TERMS // DEPTH
         return blocked_reduction(
-            0, whole, DEPTH, turns, sums, add_accumulators, turn, self._bring(index(0)), block, SEVERAL
+            0, whole, DEPTH, turns, sums, add_accumulators, turn, self._bring(cg.index(0)), block, SEVERAL
         )[0]
 
     def _bring(self, first: Value) -> list[Value]:
@@ -157,16 +147,16 @@ class _Block:
                 number = self.first[1] + column
                 place = self.windows.right(window, feature) + number * c.contraction.n.b + self.group * c.group.b
                 made.append((exists & number.lt(c.outputs), place, self.scene.load_b))
-        zero = constant(0, self.work.tile.compute)
-        loaded = [read(select(inside, place, index(0))) for inside, place, read in made]
-        return [select(inside, value, zero) for (inside, _, _), value in zip(made, loaded, strict=True)]
+        zero = cg.constant(0, self.work.tile.compute)
+        loaded = [read(cg.select(inside, place, cg.index(0))) for inside, place, read in made]
+        return [cg.select(inside, value, zero) for (inside, _, _), value in zip(made, loaded, strict=True)]
 
     def _keep(self, values: list[Value]) -> None:
         each, waiting = (self._lefts, self._rights), iter(values)
         for buffer, (across, along) in zip(self.buffers, each, strict=True):
             for k in along:
                 for place in across:
-                    store(next(waiting), buffer, k * self.work.tile.pitch + place)
+                    cg.store(next(waiting), buffer, k * self.work.tile.pitch + place)
 
     def _own(self) -> tuple[Value, Value]:
         """Return the thread's position in the tile, down and across."""
@@ -185,7 +175,7 @@ class _Block:
                     value, column = next(waiting), self.first[1] + (x + h * SIDE) * LANES
                     for lane in (None,) if work.vectors else range(LANES):
                         own = column if lane is None else column + lane
-                        with when(number.lt(self.windows.rows) & own.lt(c.outputs)):
-                            part = value if lane is None else extract(value, lane)
+                        with cg.when(number.lt(self.windows.rows) & own.lt(c.outputs)):
+                            part = value if lane is None else cg.extract(value, lane)
                             own = own + self.group * c.outputs
                             self.scene.write(part, row, own, LANES if lane is None else 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from stablexla.targets.codegen.emission import Value, bits_of, branch, loop
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Store, analyze_nest, in_place
 from stablexla.targets.codegen.scope import LoopScope
@@ -33,7 +34,7 @@ def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
     items = prod(outer) * pieces
     with kernel_function(kernel, Launch.for_items(items)) as arguments:
         top = LoopScope(arguments)
-        with loop(Value(global_thread()), items, Value(grid_threads())) as item:
+        with cg.loop(Value(global_thread()), items, Value(grid_threads())) as item:
             *places, piece = (Value(v) for v in delinearize(item.iv.ssa, [*outer, pieces]))
             row = top.inside(dict(enumerate(places)))
             _write(nest, row, piece * lanes, lanes)
@@ -43,7 +44,7 @@ def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
 def elementwise_lanes(nest: LoopNest) -> int:
     """Return the vector width: one access of the widest elements; 1 where rows are not aligned to accesses."""
     places: list[Load | Store] = [*nest.loads, *nest.stores]
-    widest = max(bits_of(place.element) for place in places)
+    widest = max(cg.bits_of(place.element) for place in places)
     lanes = max(1, min(MOST_LANES, BITS // widest))
     aligned = len(nest.extents) == 1 or nest.extents[-1] % lanes == 0
     return lanes if aligned and nest.extents[-1] >= lanes else 1
@@ -55,7 +56,7 @@ def _write(nest: LoopNest, row: LoopScope, at: Value, lanes: int) -> None:
     if lanes == 1 or extent % lanes == 0:
         _at(nest, row.inside({inner: at}, lane=inner, lanes=0 if lanes == 1 else lanes))
         return
-    side = branch((at + lanes).le(extent))
+    side = cg.branch((at + lanes).le(extent))
     with side.then:
         _at(nest, row.inside({inner: at}, lane=inner, lanes=lanes))
     with side.otherwise:

@@ -7,7 +7,8 @@ from mlir.dialects import arith
 
 from stablexla.lowering.kernels.random.blocks import resized
 from stablexla.lowering.rules.random import RANDOM_BITS, Layout, words_of
-from stablexla.targets.codegen.emission import Value, bitcast, branch, constant, insert, loop, splat, store, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
@@ -23,7 +24,7 @@ def emit_random_bits(kernel: Kernel, chip: GpuName) -> Emitted | None:
     layout = Layout(*config["layout"])
     with kernel_function(kernel, Launch.for_items(layout.blocks)) as arguments:
         result = Value(arguments.results[0])
-        with loop(Value(global_thread()), layout.blocks, Value(grid_threads())) as item:
+        with cg.loop(Value(global_thread()), layout.blocks, Value(grid_threads())) as item:
             number = arith.index_cast(ir.IntegerType.get_signless(64), item.iv.ssa)
             made = words_of(config["algorithm"], list(arguments.inputs), number, config["bits"])
             words = [_stored(word, result.element, config["bits"]) for word in made]
@@ -32,32 +33,32 @@ def emit_random_bits(kernel: Kernel, chip: GpuName) -> Emitted | None:
             else:
                 row, column = (Value(v) for v in delinearize(item.iv.ssa, [layout.outer * layout.across, layout.inner]))
                 for which, word in enumerate(words):
-                    store(word, result, (row * layout.words + which) * layout.inner + column)
+                    cg.store(word, result, (row * layout.words + which) * layout.inner + column)
     return Emitted(1, 1)
 
 
 def _side_by_side(words: list[Value], result: Value, at: Value, end: int) -> None:
     """Store contiguous words, as one vector unless some of them are beyond the end."""
     if len(words) == 1:
-        store(words[0], result, at)
+        cg.store(words[0], result, at)
         return
-    whole = splat(constant(0, words[0].type), len(words))
+    whole = cg.splat(cg.constant(0, words[0].type), len(words))
     for lane, word in enumerate(words):
-        whole = insert(word, whole, lane)
+        whole = cg.insert(word, whole, lane)
     if end % len(words) == 0:
-        store(whole, result, at)
+        cg.store(whole, result, at)
         return
-    sides = branch((at + len(words)).le(end))
+    sides = cg.branch((at + len(words)).le(end))
     with sides.then:
-        store(whole, result, at)
+        cg.store(whole, result, at)
     with sides.otherwise:
         for lane, word in enumerate(words):
-            with when((at + lane).lt(end)):
-                store(word, result, at + lane)
+            with cg.when((at + lane).lt(end)):
+                cg.store(word, result, at + lane)
 
 
 def _stored(word: ir.Value, element: ir.Type, bits: int) -> Value:
     value = Value(resized(word, max(8, bits)))
     if bits < 8:
         return value & ((1 << bits) - 1)
-    return bitcast(value, element) if isinstance(element, ir.FloatType) else value
+    return cg.bitcast(value, element) if isinstance(element, ir.FloatType) else value

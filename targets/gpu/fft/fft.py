@@ -23,7 +23,8 @@ from stablexla.lowering.kernels.fft.plan import (
     Transform,
     plan_transform,
 )
-from stablexla.targets.codegen.emission import Value, index, load, minimum, store, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName, compute_capability
 from stablexla.targets.gpu.emitters import gpu_emitter
@@ -107,13 +108,13 @@ class _Dimension:
         n = axis.plan.n
         kept = n // 2 + 1
         if not isinstance(axis.plan, RealLine):
-            made = lines.line(axis.plan, lambda line, at: _number(load(source, self._place(line, at, n))))
+            made = lines.line(axis.plan, lambda line, at: _number(cg.load(source, self._place(line, at, n))))
             lines.each(n, self._to(target, n, lambda line, at: made(line, at)))
         elif self.plan.kind == "RFFT":
-            real = lines.from_real(axis.plan, lambda line, at: _wide(load(source, self._place(line, at, n))))
+            real = lines.from_real(axis.plan, lambda line, at: _wide(cg.load(source, self._place(line, at, n))))
             lines.each(kept, self._to(target, kept, lambda line, at: real(line, at)))
         else:
-            pairs = lines.to_real(axis.plan, lambda line, at: _number(load(source, self._place(line, at, kept))))
+            pairs = lines.to_real(axis.plan, lambda line, at: _number(cg.load(source, self._place(line, at, kept))))
             if axis.plan.fine is None:
                 lines.each(n, self._to(target, n, lambda line, at: pairs(line, at)))
             else:
@@ -124,7 +125,7 @@ class _Dimension:
     ) -> Callable[[Value, Value], None]:
         def body(line: Value, at: Value) -> None:
             value = made(line, at)
-            with when(self._exists(line)):
+            with cg.when(self._exists(line)):
                 _store(self._scaled(value), target, self._place(line, at, length))
 
         return body
@@ -134,7 +135,7 @@ class _Dimension:
     ) -> Callable[[Value, Value], None]:
         def body(line: Value, at: Value) -> None:
             real, imaginary = self._scaled(made(line, at))
-            with when(self._exists(line)):
+            with cg.when(self._exists(line)):
                 for part, number in ((real, 0), (imaginary, 1)):
                     _store((part, part), target, self._place(line, at * 2 + number, length))
 
@@ -148,7 +149,7 @@ class _Dimension:
         """Return a line's number before the dimension and after it, and how many lines there are after it."""
         axis, lines = self.axis, self.shape.lines
         if axis.inner == 1:
-            return block_index() * lines + line, index(0), axis.outer
+            return block_index() * lines + line, cg.index(0), axis.outer
         groups = -(-axis.inner // lines)
         return block_index() // groups, block_index() % groups * lines + line, axis.inner
 
@@ -160,8 +161,8 @@ class _Dimension:
         """Return the offset of an element of a line, clamped to the last line."""
         outer, column, count = self._line(line)
         if self.axis.inner == 1:
-            return minimum(outer, count - 1) * length + at
-        return (outer * length + at) * self.axis.inner + minimum(column, count - 1)
+            return cg.minimum(outer, count - 1) * length + at
+        return (outer * length + at) * self.axis.inner + cg.minimum(column, count - 1)
 
 
 # ---- elements in memory ----------------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def _store(value: ComplexValue, target: Value, place: Value) -> None:
     part = element.element_type if isinstance(element, ir.ComplexType) else element
     parts = [v.ssa if v.type == part else arith.truncf(part, v.ssa) for v in value]
     if part == element:
-        store(Value(parts[0]), target, place)
+        cg.store(Value(parts[0]), target, place)
     else:
         made = ir.Operation.create("complex.create", results=[element], operands=parts).result
-        store(Value(made), target, place)
+        cg.store(Value(made), target, place)

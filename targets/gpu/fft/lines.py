@@ -15,7 +15,8 @@ from mlir.dialects import gpu
 
 from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Pass, RealLine, Split
 from stablexla.lowering.kernels.fft.tables import Powers, Table, roots
-from stablexla.targets.codegen.emission import Value, constant, fma, index, load, loop, select, store
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.gpu.threads.warp_reductions import shared_buffer, thread_index
 
 ComplexValue = tuple[Value, Value]
@@ -66,7 +67,7 @@ class FftLines:
 
     def _reader(self, turn: int) -> Read:
         def read(line: Value, at: Value) -> ComplexValue:
-            real, imaginary = (load(plane, line * self.shape.pitch + at) for plane in self._planes(turn))
+            real, imaginary = (cg.load(plane, line * self.shape.pitch + at) for plane in self._planes(turn))
             return real, imaginary
 
         return read
@@ -74,14 +75,14 @@ class FftLines:
     def _writer(self, turn: int) -> Write:
         def write(line: Value, at: Value, value: ComplexValue) -> None:
             for part, plane in zip(value, self._planes(turn), strict=True):
-                store(part, plane, line * self.shape.pitch + at)
+                cg.store(part, plane, line * self.shape.pitch + at)
 
         return write
 
     def each(self, count: int, body: Callable[[Value, Value], None]) -> None:
         """Emit `body(line, number)` for so many numbers in every line, shared among threads."""
         lines = self.shape.lines
-        with loop(thread_index(), index(lines * count), self.shape.threads) as item:
+        with cg.loop(thread_index(), cg.index(lines * count), self.shape.threads) as item:
             if self.shape.across:
                 body(item.iv % lines, item.iv // lines)
             else:
@@ -90,7 +91,7 @@ class FftLines:
     def root(self, table: Table, at: Value) -> ComplexValue:
         """Load an element of a table of twiddle factors."""
         planes = self.tables[table]
-        return load(planes, at), load(planes, at + table.size)
+        return cg.load(planes, at), cg.load(planes, at + table.size)
 
     def _product_of_roots(self, fine: Powers, coarse: Powers | None, row: Value, column: Value) -> ComplexValue:
         if coarse is None:
@@ -148,13 +149,13 @@ class FftLines:
         return self._passes(plan.rows, n, turned)
 
     def _convolution(self, plan: Bluestein, read: Read) -> Read:
-        zero = constant(0.0, self._f64)
+        zero = cg.constant(0.0, self._f64)
 
         def chirped(line: Value, at: Value) -> ComplexValue:
             inside = at.lt(plan.n)
-            place = select(inside, at, index(0))
+            place = cg.select(inside, at, cg.index(0))
             real, imaginary = times(read(line, place), self.root(plan.chirp, place))
-            return select(inside, real, zero), select(inside, imaginary, zero)
+            return cg.select(inside, real, zero), cg.select(inside, imaginary, zero)
 
         spectrum = self.line(plan.inner, chirped)
         back = self.line(
@@ -167,12 +168,12 @@ class FftLines:
     def from_real(self, plan: RealLine, read: Callable[[Value, Value], Value]) -> Read:
         """Emit a real-input FFT: returns the half spectrum."""
         if plan.fine is None:
-            return self.line(plan.inner, lambda line, at: (read(line, at), constant(0.0, self._f64)))
+            return self.line(plan.inner, lambda line, at: (read(line, at), cg.constant(0.0, self._f64)))
         half = plan.n // 2
         made = self.line(plan.inner, lambda line, at: (read(line, at * 2), read(line, at * 2 + 1)))
 
         def joined(line: Value, k: Value) -> ComplexValue:
-            a, b = made(line, k % half), conjugate(made(line, (index(half) - k) % half))
+            a, b = made(line, k % half), conjugate(made(line, (cg.index(half) - k) % half))
             odd = times(minus(a, b), self._unit(plan, k))
             both = plus(plus(a, b), (odd[1], -odd[0]))
             return both[0] * 0.5, both[1] * 0.5
@@ -187,10 +188,10 @@ class FftLines:
 
         def without_edges(line: Value, k: Value) -> ComplexValue:
             real, imaginary = read(line, k)
-            return real, select((k % half).eq(0), constant(0.0, self._f64), imaginary)
+            return real, cg.select((k % half).eq(0), cg.constant(0.0, self._f64), imaginary)
 
         def apart(line: Value, k: Value) -> ComplexValue:
-            a, b = without_edges(line, k), conjugate(without_edges(line, index(half) - k))
+            a, b = without_edges(line, k), conjugate(without_edges(line, cg.index(half) - k))
             odd = times(minus(a, b), self._unit(plan, k))
             return plus(plus(a, b), (-odd[1], odd[0]))
 
@@ -204,9 +205,9 @@ class FftLines:
 
     def _mirrored(self, n: int, read: Read, line: Value, k: Value) -> ComplexValue:
         inside = k.lt(n // 2 + 1)
-        real, imaginary = read(line, select(inside, k, index(n) - k))
-        imaginary = select(inside, imaginary, -imaginary)
-        return real, select(k.eq(0), constant(0.0, self._f64), imaginary)
+        real, imaginary = read(line, cg.select(inside, k, cg.index(n) - k))
+        imaginary = cg.select(inside, imaginary, -imaginary)
+        return real, cg.select(k.eq(0), cg.constant(0.0, self._f64), imaginary)
 
 
 # ---- complex numbers -------------------------------------------------------------------------------------------------
@@ -221,7 +222,7 @@ def minus(a: ComplexValue, b: ComplexValue) -> ComplexValue:
 
 
 def times(a: ComplexValue, b: ComplexValue) -> ComplexValue:
-    return fma(a[0], b[0], -(a[1] * b[1])), fma(a[0], b[1], a[1] * b[0])
+    return cg.fma(a[0], b[0], -(a[1] * b[1])), cg.fma(a[0], b[1], a[1] * b[0])
 
 
 def conjugate(a: ComplexValue) -> ComplexValue:
@@ -254,4 +255,4 @@ def _turned(value: ComplexValue, unit: complex) -> ComplexValue:
     quarters = {1: value, -1: (-real, -imaginary), 1j: (-imaginary, real), -1j: (imaginary, -real)}
     if unit in quarters:
         return quarters[unit]
-    return times(value, (constant(unit.real, real.type), constant(unit.imag, real.type)))
+    return times(value, (cg.constant(unit.real, real.type), cg.constant(unit.imag, real.type)))

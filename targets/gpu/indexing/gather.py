@@ -9,7 +9,8 @@ import mlir.ir as ir
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.storage import from_storage
-from stablexla.targets.codegen.emission import Value, bits_of, index, load, loop, store
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.match.gather import GatherAxis
 from stablexla.targets.gpu.chips import GpuName
@@ -34,7 +35,7 @@ def emit_gather(kernel: Kernel, chip: GpuName) -> Emitted | None:
     with kernel_function(kernel, Launch.for_items(items)) as arguments:
         operand, indices = (Value(v) for v in arguments.inputs[:2])
         result = Value(arguments.results[0])
-        with loop(Value(global_thread()), items, Value(grid_threads())) as item:
+        with cg.loop(Value(global_thread()), items, Value(grid_threads())) as item:
             at = [Value(v) for v in delinearize(item.iv.ssa, extents)]
             at = [*at[:-1], at[-1] * lanes] if axes else []
             vector = _sum([i * axis.index_step for i, axis in zip(at, axes, strict=True)])
@@ -42,16 +43,16 @@ def emit_gather(kernel: Kernel, chip: GpuName) -> Emitted | None:
             written = _sum([i * axis.result_step for i, axis in zip(at, axes, strict=True)])
             for offset, highest, step in starts:
                 is_array = isinstance(indices.type, ir.MemRefType)
-                start = from_storage((load(indices, vector + offset) if is_array else indices).ssa, type_)
+                start = from_storage((cg.load(indices, vector + offset) if is_array else indices).ssa, type_)
                 if highest >= 0:
                     start = held_within(start, type_, highest)
                 place = place + Value(as_index(start, type_)) * step
-            store(load(operand, place, 0 if lanes == 1 else lanes), result, written)
+            cg.store(cg.load(operand, place, 0 if lanes == 1 else lanes), result, written)
     return Emitted(items, items)
 
 
 def _sum(terms: list[Value]) -> Value:
-    return sum(terms, index(0))
+    return sum(terms, cg.index(0))
 
 
 def _lanes(axes: list[GatherAxis], starts: list[tuple[int, int, int]], element: ir.Type) -> int:
@@ -62,4 +63,4 @@ def _lanes(axes: list[GatherAxis], starts: list[tuple[int, int, int]], element: 
     if (row.index_step, row.operand_step, row.result_step) != (0, 1, 1):
         return 1
     steps = [step for axis in outer for step in (axis.operand_step, axis.result_step)]
-    return gcd(min(MOST_LANES, BITS // bits_of(element)), row.extent, *steps, *(step for _, _, step in starts))
+    return gcd(min(MOST_LANES, BITS // cg.bits_of(element)), row.extent, *steps, *(step for _, _, step in starts))

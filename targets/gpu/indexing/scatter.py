@@ -14,7 +14,8 @@ import mlir.ir as ir
 from mlir.dialects import arith, gpu, memref
 
 from stablexla.lowering.support.operations import defining
-from stablexla.targets.codegen.emission import Value, index, loop, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
@@ -83,14 +84,14 @@ def _write_each(kernel: Kernel, plan: ScatterPlan, atomic: tuple[arith.AtomicRMW
     items = prod(extents)
     with kernel_function(kernel, Launch.for_items(items)) as arguments:
         windows = ScatterWindows(kernel, plan, arguments)
-        with loop(Value(global_thread()), items, Value(grid_threads())) as item:
+        with cg.loop(Value(global_thread()), items, Value(grid_threads())) as item:
             found = delinearize(item.iv.ssa, [extents[d] for d in order]) if order else []
             at = [Value(found[order.index(d)]) for d in range(len(extents))]
             outer, inner = at[: len(plan.outer)], at[len(plan.outer) :]
             starts = windows.starts(outer)
-            there = sum((i * axis.operand_step for i, axis in zip(inner, plan.inner, strict=True)), index(0))
-            given = sum((i * axis.update_step for i, axis in zip(inner, plan.inner, strict=True)), index(0))
-            with when(windows.begins_inside(starts) & windows.element_inside(starts, inner)):
+            there = sum((i * axis.operand_step for i, axis in zip(inner, plan.inner, strict=True)), cg.index(0))
+            given = sum((i * axis.update_step for i, axis in zip(inner, plan.inner, strict=True)), cg.index(0))
+            with cg.when(windows.begins_inside(starts) & windows.element_inside(starts, inner)):
                 place = windows.first(outer, starts) + there
                 given = windows.given(outer) + given
                 if atomic is None:
@@ -104,11 +105,11 @@ def _write_in_turn(kernel: Kernel, plan: ScatterPlan) -> None:
     threads = min(THREADS * 4, -(-plan.width // 32) * 32)
     with kernel_function(kernel, Launch(1, threads)) as arguments:
         windows = ScatterWindows(kernel, plan, arguments)
-        with loop(0, plan.count) as window:
+        with cg.loop(0, plan.count) as window:
             outer = windows.split(window.iv)
             starts = windows.starts(outer)
-            with when(windows.begins_inside(starts)), loop(thread_index(), index(plan.width), threads) as turn:
+            with cg.when(windows.begins_inside(starts)), cg.loop(thread_index(), cg.index(plan.width), threads) as turn:
                 there, given, places = windows.element(turn.iv)
-                with when(windows.element_inside(starts, places)):
+                with cg.when(windows.element_inside(starts, places)):
                     windows.combine(windows.first(outer, starts) + there, windows.given(outer) + given)
             gpu.barrier()

@@ -12,18 +12,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    cast_index,
-    constant,
-    index,
-    load,
-    loop,
-    minimum,
-    select,
-    store,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.gpu.indexing.scatter_windows import ScatterPlan, ScatterWindows, in_bounds
 from stablexla.targets.gpu.scan.warp_scans import scan_warp
@@ -85,12 +75,12 @@ def write_owner_blocks(kernel: Kernel, plan: ScatterPlan, owned: OwnerBlocks) ->
         windows = ScatterWindows(kernel, plan, arguments)
         low = block_index() // owned.columns * owned.range
         column = block_index() % owned.columns * owned.column
-        with loop(0, plan.count, LISTED) as chunk:
+        with cg.loop(0, plan.count, LISTED) as chunk:
             found = _list(plan, owned, windows, (places, numbers, counts), chunk.iv, low)
             gpu.barrier()
-            with loop(0, found) as entry:
-                place = cast_index(load(places, entry.iv), index(0).type)
-                number = cast_index(load(numbers, entry.iv), index(0).type)
+            with cg.loop(0, found) as entry:
+                place = cg.cast_index(cg.load(places, entry.iv), cg.index(0).type)
+                number = cg.cast_index(cg.load(numbers, entry.iv), cg.index(0).type)
                 _combine(plan, owned, windows, place, low, number, column)
 
 
@@ -105,34 +95,34 @@ def _list(
     """Compact the windows of a chunk that begin in the block's range, from `low` on, into a list; returns its size."""
     places, numbers, counts = lists
     i32 = counts.element
-    one, zero = constant(1, i32), constant(0, i32)
+    one, zero = cg.constant(1, i32), cg.constant(0, i32)
     me, lane = thread_index() // WARP, thread_index() % WARP
     seen = []
     mine = zero
     for turn in range(EACH):
         number = first + thread_index() * EACH + turn
-        at = windows.split(minimum(number, plan.count - 1))
+        at = windows.split(cg.minimum(number, plan.count - 1))
         starts = windows.starts(at)
         place = windows.first(at, starts) // owned.unit - low
         here = windows.begins_inside(starts) & number.lt(plan.count) & in_bounds(place, owned.range)
-        mine = mine + select(here, one, zero)
+        mine = mine + cg.select(here, one, zero)
         seen.append((here, place, number))
     before, whole = scan_warp([mine], lambda a, b: [a[0] + b[0]], [zero])
-    with when(lane.eq(0)):
-        store(whole[0], counts, me)
+    with cg.when(lane.eq(0)):
+        cg.store(whole[0], counts, me)
     gpu.barrier()
     total, to = zero, before[0]
     for warp in range(THREADS // WARP):
-        count = load(counts, warp)
-        to = to + select(me.gt(warp), count, zero)
+        count = cg.load(counts, warp)
+        to = to + cg.select(me.gt(warp), count, zero)
         total = total + count
     for here, place, number in seen:
-        with when(here):
-            there = cast_index(to, index(0).type)
-            store(cast_index(place, i32), places, there)
-            store(cast_index(number, i32), numbers, there)
-        to = to + select(here, one, zero)
-    return cast_index(total, index(0).type)
+        with cg.when(here):
+            there = cg.cast_index(to, cg.index(0).type)
+            cg.store(cg.cast_index(place, i32), places, there)
+            cg.store(cg.cast_index(number, i32), numbers, there)
+        to = to + cg.select(here, one, zero)
+    return cg.cast_index(total, cg.index(0).type)
 
 
 def _combine(
@@ -151,13 +141,13 @@ def _combine(
     first, given = (low + place) * owned.unit, windows.given(at)
 
     def elements() -> None:
-        stop = minimum(column + owned.column, plan.width)
-        with loop(column + lane, stop, owned.across) as turn:
+        stop = cg.minimum(column + owned.column, plan.width)
+        with cg.loop(column + lane, stop, owned.across) as turn:
             there, here, _ = windows.element(turn.iv)
             windows.combine(first + there, given + here)
 
     if groups == 1:
         elements()
     else:
-        with when((place % groups).eq(thread_index() // owned.across)):
+        with cg.when((place % groups).eq(thread_index() // owned.across)):
             elements()

@@ -13,7 +13,8 @@ from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.operations import walk
 from stablexla.lowering.support.storage import from_storage
-from stablexla.targets.codegen.emission import Value, constant, index, load, split_index, store
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
 from stablexla.targets.gpu.threads.scalar_clones import ScalarClones, element_loads
 
@@ -145,7 +146,7 @@ class ScatterWindows:
 
     def split(self, window: Value) -> list[Value]:
         """Delinearize a window's number over the loops over windows."""
-        return split_index(window, [axis.extent for axis in self._plan.outer]) if self._plan.outer else []
+        return cg.split_index(window, [axis.extent for axis in self._plan.outer]) if self._plan.outer else []
 
     def starts(self, at: Sequence[Value]) -> list[Value]:
         """Load a window's index vector; out-of-bounds components become large or negative."""
@@ -154,7 +155,7 @@ class ScatterWindows:
 
     def _start(self, place: Value, start: IndexComponent) -> Value:
         type_ = self._plan.index_type
-        stored = load(self._indices, place) if isinstance(self._indices.type, ir.MemRefType) else self._indices
+        stored = cg.load(self._indices, place) if isinstance(self._indices.type, ir.MemRefType) else self._indices
         number = from_storage(stored.ssa, type_)
         if type_.is_unsigned and type_.bits == 64:
             number = held_within(number, type_, start.extent)
@@ -163,7 +164,7 @@ class ScatterWindows:
     def begins_inside(self, starts: Sequence[Value]) -> Value:
         """Return the mask of windows that begin in bounds; with starts that move a window, each element is tested."""
         moved = {axis.moved for axis in self._plan.inner}
-        inside = constant(1, ir.IntegerType.get_signless(1))
+        inside = cg.constant(1, ir.IntegerType.get_signless(1))
         for number, (value, start) in enumerate(zip(starts, self._plan.starts, strict=True)):
             if number not in moved:
                 inside = inside & in_bounds(value, start.extent)
@@ -181,13 +182,13 @@ class ScatterWindows:
     def element(self, number: Value) -> tuple[Value, Value, list[Value]]:
         """Return an element's distance from the window's first, in operand and updates, and its coordinates."""
         inner = self._plan.inner
-        places = split_index(number, [axis.extent for axis in inner]) if inner else []
+        places = cg.split_index(number, [axis.extent for axis in inner]) if inner else []
         there = _sum([i * axis.operand_step for i, axis in zip(places, inner, strict=True)])
         return there, _sum([i * axis.update_step for i, axis in zip(places, inner, strict=True)]), places
 
     def element_inside(self, starts: Sequence[Value], places: Sequence[Value]) -> Value:
         """Return the mask of elements in bounds, along the dimensions in which windows may be partly outside."""
-        inside = constant(1, ir.IntegerType.get_signless(1))
+        inside = cg.constant(1, ir.IntegerType.get_signless(1))
         for axis, place in zip(self._plan.inner, places, strict=True):
             if axis.moved >= 0:
                 inside = inside & in_bounds(starts[axis.moved] + place, self._plan.starts[axis.moved].extent)
@@ -197,26 +198,26 @@ class ScatterWindows:
         """Return the combined elements; without an offset, those that do not depend on the operand."""
         known = dict(self._scalars)
         if at is not None:
-            known.update({value: load(self.results[number], at).ssa for value, number in self._plan.there})
-        known.update({value: load(self._updates[number], given).ssa for value, number in self._plan.given})
+            known.update({value: cg.load(self.results[number], at).ssa for value, number in self._plan.there})
+        known.update({value: cg.load(self._updates[number], given).ssa for value, number in self._plan.given})
         copies = ScalarClones(known)
         return [copies.of(value) for value in self._plan.stored]
 
     def update(self, value: ir.Value, given: Value) -> ir.Value:
         """Return a part of the combiner that depends on the updates alone."""
-        known = {v: load(self._updates[number], given).ssa for v, number in self._plan.given}
+        known = {v: cg.load(self._updates[number], given).ssa for v, number in self._plan.given}
         return ScalarClones({**self._scalars, **known}).of(value)
 
     def combine(self, at: Value, given: Value) -> None:
         """Combine one element of the updates into one of the operands."""
         for value, result in zip(self.values(at, given), self.results, strict=True):
-            store(Value(value), result, at)
+            cg.store(Value(value), result, at)
 
 
 def in_bounds(number: Value, limit: Value | int) -> Value:
     """Return 0 <= number < limit."""
-    return Value(arith.cmpi(arith.CmpIPredicate.ult, number.ssa, index(limit).ssa))
+    return Value(arith.cmpi(arith.CmpIPredicate.ult, number.ssa, cg.index(limit).ssa))
 
 
 def _sum(terms: Sequence[Value]) -> Value:
-    return sum(terms, index(0))
+    return sum(terms, cg.index(0))

@@ -14,18 +14,8 @@ from mlir.dialects import gpu, math
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.rules.linear_algebra import Field
-from stablexla.targets.codegen.emission import (
-    Value,
-    bits_of,
-    constant,
-    index,
-    load,
-    loop,
-    minimum,
-    select,
-    store,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
@@ -50,7 +40,7 @@ def emit_cholesky(kernel: Kernel, chip: GpuName) -> Emitted | None:
     diagonal = SquareTile(size, element, 0)
     one = SquareTile(size, element, diagonal.bytes)
     other = SquareTile(size, element, diagonal.bytes + one.bytes)
-    rows = size * ROWS * bits_of(element) // 8
+    rows = size * ROWS * cg.bits_of(element) // 8
     shared = diagonal.bytes + max(2 * one.bytes, rows)
     with kernel_function(kernel, Launch(batch, THREADS, shared)) as arguments:
         _Matrix(
@@ -81,13 +71,13 @@ class _Matrix:
 
     def write(self) -> None:
         n, size = self.n, self.size
-        with loop(thread_index(), index(n * n), THREADS) as turn:
+        with cg.loop(thread_index(), cg.index(n * n), THREADS) as turn:
             i, j = turn.iv // n, turn.iv % n
             outside = i.lt(j) if self.lower else j.lt(i)
-            with when(outside):
-                store(self.zero, self.made, self.first + turn.iv)
-        true = constant(1, ir.IntegerType.get_signless(1))
-        with loop(0, n, size, [true]) as panel:
+            with cg.when(outside):
+                cg.store(self.zero, self.made, self.first + turn.iv)
+        true = cg.constant(1, ir.IntegerType.get_signless(1))
+        with cg.loop(0, n, size, [true]) as panel:
             self._take_off(panel.iv)
             gpu.barrier()
             good = self._factor(panel.iv, panel.args[0])
@@ -95,59 +85,59 @@ class _Matrix:
             self._solve_below(panel.iv)
             gpu.barrier()
             panel.yields(good)
-        with when(panel.results[0] ^ true), loop(thread_index(), index(n * n), THREADS) as turn:
-            store(Value(self.field.constant(float("nan"))), self.made, self.first + turn.iv)
+        with cg.when(panel.results[0] ^ true), cg.loop(thread_index(), cg.index(n * n), THREADS) as turn:
+            cg.store(Value(self.field.constant(float("nan"))), self.made, self.first + turn.iv)
 
     def _take_off(self, panel: Value) -> None:
         """Subtract products of the panels on the left; the first tile goes to shared memory, others to the result."""
         diagonal, one, other = self.tiles
         n, size = self.n, self.size
-        last = index(n - 1)
-        with loop(panel, n, size) as below:
+        last = cg.index(n - 1)
+        with cg.loop(panel, n, size) as below:
             own = own_elements(size)
             starts = [
-                load(self.given, self.place(minimum(below.iv + row, last), minimum(panel + column, last)))
+                cg.load(self.given, self.place(cg.minimum(below.iv + row, last), cg.minimum(panel + column, last)))
                 for row, column in own
             ]
-            with loop(0, panel, size, starts) as left:
-                one.fill(lambda r, k: self._at(minimum(below.iv + r, last), left.iv + k), along_rows=self.lower)
-                other.fill(lambda r, k: self._at(minimum(panel + r, last), left.iv + k), along_rows=self.lower)
+            with cg.loop(0, panel, size, starts) as left:
+                one.fill(lambda r, k: self._at(cg.minimum(below.iv + r, last), left.iv + k), along_rows=self.lower)
+                other.fill(lambda r, k: self._at(cg.minimum(panel + r, last), left.iv + k), along_rows=self.lower)
                 gpu.barrier()
                 sums = subtract_products(self.field, left.args, one, other, conjugated=True)
                 gpu.barrier()
                 left.yields(*sums)
             for (row, column), value in zip(own, left.results, strict=True):
                 inside = (below.iv + row).lt(n) & (panel + column).lt(n)
-                with when(below.iv.eq(panel)):
+                with cg.when(below.iv.eq(panel)):
                     whole = Value(self.field.constant(1.0))
-                    padding = select(row.eq(column), whole, self.zero)
-                    diagonal.put(select(inside, value, padding), row, column)
-                with when(below.iv.gt(panel) & inside):
-                    store(value, self.made, self.place(below.iv + row, panel + column))
+                    padding = cg.select(row.eq(column), whole, self.zero)
+                    diagonal.put(cg.select(inside, value, padding), row, column)
+                with cg.when(below.iv.gt(panel) & inside):
+                    cg.store(value, self.made, self.place(below.iv + row, panel + column))
 
     def _at(self, i: Value, j: Value) -> Value:
-        return load(self.made, self.place(i, j))
+        return cg.load(self.made, self.place(i, j))
 
     def _factor(self, panel: Value, good: Value) -> Value:
         """Factorize the diagonal tile, but for the roots of the pivots; returns whether all pivots were positive."""
         diagonal, size, field = self.tiles[0], self.size, self.field
-        with loop(0, size, 1, [good]) as turn:
+        with cg.loop(0, size, 1, [good]) as turn:
             j = turn.iv
             square = Value(field.real_part(diagonal.at(j, j).ssa))
             good = turn.args[0] & square.gt(0.0)
             root = math.sqrt(square.ssa)
             me = thread_index()
-            with when(me.gt(j) & me.lt(size)):
+            with cg.when(me.gt(j) & me.lt(size)):
                 diagonal.put(Value(field.divide_by_real(diagonal.at(me, j).ssa, root)), me, j)
             gpu.barrier()
             for row, column in own_elements(size):
-                with when(column.gt(j) & row.ge(column)):
+                with cg.when(column.gt(j) & row.ge(column)):
                     product = field.conjugate(diagonal.at(column, j).ssa)
                     rest = field.subtract_product(diagonal.at(row, column).ssa, diagonal.at(row, j).ssa, product)
                     diagonal.put(Value(rest), row, column)
             gpu.barrier()
             turn.yields(good)
-        with when(thread_index().lt(size)):
+        with cg.when(thread_index().lt(size)):
             me = thread_index()
             root = math.sqrt(field.real_part(diagonal.at(me, me).ssa))
             diagonal.put(Value(field.of_real(root)), me, me)
@@ -156,22 +146,22 @@ class _Matrix:
 
     def _write_diagonal(self, panel: Value) -> None:
         for row, column in own_elements(self.size):
-            with when(row.ge(column) & (panel + row).lt(self.n)):
-                store(self.tiles[0].at(row, column), self.made, self.place(panel + row, panel + column))
+            with cg.when(row.ge(column) & (panel + row).lt(self.n)):
+                cg.store(self.tiles[0].at(row, column), self.made, self.place(panel + row, panel + column))
 
     def _solve_below(self, panel: Value) -> None:
         """Solve the rows below the tile by forward substitution; a row's known elements lie in shared memory."""
         diagonal, size, field = self.tiles[0], self.size, self.field
         rows = shared_buffer(self.made.element, size * ROWS, diagonal.bytes)
-        with loop(panel + size, self.n, ROWS) as start:
+        with cg.loop(panel + size, self.n, ROWS) as start:
             row = start.iv + thread_index()
-            with when(thread_index().lt(ROWS) & row.lt(self.n)), loop(0, size) as column:
-                first = load(self.made, self.place(row, panel + column.iv))
-                with loop(0, column.iv, 1, [first]) as before:
-                    known = load(rows, before.iv * ROWS + thread_index()).ssa
+            with cg.when(thread_index().lt(ROWS) & row.lt(self.n)), cg.loop(0, size) as column:
+                first = cg.load(self.made, self.place(row, panel + column.iv))
+                with cg.loop(0, column.iv, 1, [first]) as before:
+                    known = cg.load(rows, before.iv * ROWS + thread_index()).ssa
                     factor = field.conjugate(diagonal.at(column.iv, before.iv).ssa)
                     before.yields(Value(field.subtract_product(before.args[0].ssa, known, factor)))
                 root = field.real_part(diagonal.at(column.iv, column.iv).ssa)
                 value = Value(field.divide_by_real(before.results[0].ssa, root))
-                store(value, rows, column.iv * ROWS + thread_index())
-                store(value, self.made, self.place(row, panel + column.iv))
+                cg.store(value, rows, column.iv * ROWS + thread_index())
+                cg.store(value, self.made, self.place(row, panel + column.iv))

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.lowering.rules.linear_algebra import Field
-from stablexla.targets.codegen.emission import Value, bits_of, load, loop, store
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.gpu.threads.warp_reductions import shared_buffer, thread_index
 
 THREADS = 256
@@ -21,7 +22,7 @@ Read = Callable[[Value, Value], Value]
 
 def tile_rows(element: ir.Type) -> int:
     """Return the rows of a tile: four tiles fit into every chip's shared memory."""
-    return 32 if bits_of(element) <= 64 else 16
+    return 32 if cg.bits_of(element) <= 64 else 16
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,13 @@ class SquareTile:
 
     @property
     def bytes(self) -> int:
-        return self.size * (self.size + 1) * bits_of(self.element) // 8
+        return self.size * (self.size + 1) * cg.bits_of(self.element) // 8
 
     def at(self, row: Value, column: Value) -> Value:
-        return load(self._buffer(), self._place(row, column))
+        return cg.load(self._buffer(), self._place(row, column))
 
     def put(self, value: Value, row: Value, column: Value) -> None:
-        store(value, self._buffer(), self._place(row, column))
+        cg.store(value, self._buffer(), self._place(row, column))
 
     def fill(self, read: Read, *, along_rows: bool) -> None:
         """Load all elements, coalesced along rows or along columns."""
@@ -67,7 +68,7 @@ def subtract_products(
     """Subtract from this thread's elements the products of a row of one tile by a row of the other."""
     size = one.size
     own = own_elements(size)
-    with loop(0, size, 1, sums) as k:
+    with cg.loop(0, size, 1, sums) as k:
         right = other.at(own[0][1], k.iv).ssa
         right = field.conjugate(right) if conjugated else right
         made = [

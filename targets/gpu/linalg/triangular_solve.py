@@ -13,7 +13,8 @@ from mlir.dialects import gpu
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.rules.linear_algebra import Field
-from stablexla.targets.codegen.emission import Value, index, load, loop, minimum, store, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
@@ -68,12 +69,12 @@ class _System:
         one, other = self.tiles
         size = one.size
         own = own_elements(size)
-        with loop(0, self.n, size) as now:
-            starts = [load(self.right, self._place(batch, now.iv + row, first + column)) for row, column in own]
-            with loop(0, now.iv, size, starts) as known:
+        with cg.loop(0, self.n, size) as now:
+            starts = [cg.load(self.right, self._place(batch, now.iv + row, first + column)) for row, column in own]
+            with cg.loop(0, now.iv, size, starts) as known:
                 self._fill_matrix(batch, now.iv, known.iv)
                 other.fill(
-                    lambda o, k: load(self.made, self._place(batch, known.iv + k, first + o)),
+                    lambda o, k: cg.load(self.made, self._place(batch, known.iv + k, first + o)),
                     along_rows=not self.left_side,
                 )
                 gpu.barrier()
@@ -84,13 +85,13 @@ class _System:
             for (row, column), value in zip(own, known.results, strict=True):
                 other.put(value, column, row)
             gpu.barrier()
-            with when(thread_index().lt(size)):
-                self._substitute(thread_index(), minimum(index(self.n) - now.iv, size))
+            with cg.when(thread_index().lt(size)):
+                self._substitute(thread_index(), cg.minimum(cg.index(self.n) - now.iv, size))
             gpu.barrier()
             for slow, fast in own:
                 unknown, side = (slow, fast) if self.left_side else (fast, slow)
-                with when((now.iv + unknown).lt(self.n) & (first + side).lt(self.others)):
-                    store(other.at(side, unknown), self.made, self._place(batch, now.iv + unknown, first + side))
+                with cg.when((now.iv + unknown).lt(self.n) & (first + side).lt(self.others)):
+                    cg.store(other.at(side, unknown), self.made, self._place(batch, now.iv + unknown, first + side))
             gpu.barrier()
 
     def _fill_matrix(self, batch: Value, row: Value, column: Value) -> None:
@@ -100,9 +101,9 @@ class _System:
         """Solve a tile by forward substitution, for one right-hand side."""
         one, other = self.tiles
         field = self.field
-        with loop(0, count) as turn:
+        with cg.loop(0, count) as turn:
             i = turn.iv
-            with loop(0, i, 1, [other.at(side, i)]) as before:
+            with cg.loop(0, i, 1, [other.at(side, i)]) as before:
                 k = before.iv
                 product = field.subtract_product(before.args[0].ssa, one.at(i, k).ssa, other.at(side, k).ssa)
                 before.yields(Value(product))
@@ -115,15 +116,15 @@ class _System:
         """Load m_ik, in the order of the unknowns, clamped to the matrix."""
         row, column = self._number(i), self._number(k)
         place = column * self.n + row if self.swapped else row * self.n + column
-        value = load(self.given, batch * (self.n * self.n) + place)
+        value = cg.load(self.given, batch * (self.n * self.n) + place)
         return Value(self.field.conjugate(value.ssa)) if self.config["transpose_a"] == "ADJOINT" else value
 
     def _place(self, batch: Value, i: Value, side: Value) -> Value:
         """Return the offset of unknown i of a right-hand side, clamped to the array."""
-        row, side = self._number(i), minimum(side, self.others - 1)
+        row, side = self._number(i), cg.minimum(side, self.others - 1)
         place = row * self.others + side if self.left_side else side * self.n + row
         return batch * (self.n * self.others) + place
 
     def _number(self, i: Value) -> Value:
-        held = minimum(i, self.n - 1)
-        return held if self.forward else index(self.n - 1) - held
+        held = cg.minimum(i, self.n - 1)
+        return held if self.forward else cg.index(self.n - 1) - held

@@ -11,7 +11,8 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import Value, bits_of, load, split_index, store, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.loop_nest import LoopNest, Store, analyze_nest
 from stablexla.targets.codegen.scope import LoopScope
@@ -43,9 +44,9 @@ def emit_transpose(kernel: Kernel, chip: GpuName) -> Emitted | None:
     outer = [d for d in range(inner) if d != along]
     tiles = [-(-nest.extents[d] // TILE) for d in (along, inner)]
     blocks = prod(nest.extents[d] for d in outer) * prod(tiles)
-    shared = TILE * PITCH * max(1, bits_of(place.element) // 8)
+    shared = TILE * PITCH * max(1, cg.bits_of(place.element) // 8)
     with kernel_function(kernel, Launch(blocks, TILE * ROWS, shared)) as arguments:
-        *at, first, second = split_index(block_index(), [*(nest.extents[d] for d in outer), *tiles])
+        *at, first, second = cg.split_index(block_index(), [*(nest.extents[d] for d in outer), *tiles])
         scope = LoopScope(arguments).inside(dict(zip(outer, at, strict=True)))
         _write(nest, scope, along, (first * TILE, second * TILE), place)
     return Emitted(blocks, blocks)
@@ -65,13 +66,13 @@ def _write(nest: LoopNest, scope: LoopScope, along: int, corner: tuple[Value, Va
     tile = shared_buffer(place.element, TILE * PITCH, 0)
     for row in range(0, TILE, ROWS):
         here = {along: corner[0] + x, inner: corner[1] + (y + row)}
-        with when(_inside(nest, here)):
-            store(scope.inside(here).value(place.ref), tile, (y + row) * PITCH + x)
+        with cg.when(_inside(nest, here)):
+            cg.store(scope.inside(here).value(place.ref), tile, (y + row) * PITCH + x)
     gpu.barrier()
     for row in range(0, TILE, ROWS):
         there = {along: corner[0] + (y + row), inner: corner[1] + x}
-        with when(_inside(nest, there)):
-            scope.inside(there).store(place, load(tile, x * PITCH + (y + row)))
+        with cg.when(_inside(nest, there)):
+            scope.inside(there).store(place, cg.load(tile, x * PITCH + (y + row)))
 
 
 def _inside(nest: LoopNest, at: dict[int, Value]) -> Value:

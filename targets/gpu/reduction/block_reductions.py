@@ -12,7 +12,8 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import Value, bits_of, index, load, loop, minimum, split_index, store, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, Store
 from stablexla.targets.codegen.reductions import SequentialReduction, VectorReduction
@@ -119,7 +120,7 @@ class ReductionPlan:
         return sum(self._bytes(t) for t in types) if self.down > 1 else 0
 
     def _bytes(self, type_: ir.Type) -> int:
-        return -(-self.threads * self.lanes * max(1, bits_of(type_) // 8) // 16) * 16
+        return -(-self.threads * self.lanes * max(1, cg.bits_of(type_) // 8) // 16) * 16
 
 
 def plan_reduction(chain: RowPasses) -> ReductionPlan:
@@ -144,7 +145,7 @@ def _lanes(chain: RowPasses) -> int:
     nest, inner = chain.nest, chain.inner
     stores = [*chain.row_stores, *(s for p in chain.passes for s in p.stores)]
     places: list[Load | Store] = [*nest.loads, *stores]
-    lanes = max(1, min(MOST_LANES, BITS // max(bits_of(place.element) for place in places)))
+    lanes = max(1, min(MOST_LANES, BITS // max(cg.bits_of(place.element) for place in places)))
     if any(inner in s.domain and s.strides[inner] != 1 for s in stores):
         return 1
     while nest.extents[inner] % lanes:
@@ -172,13 +173,13 @@ class ReductionThread:
         walk, me = self.walk, thread_index()
         if walk.alone:
             count = walk.outer.count * walk.width
-            number, self.part = split_index(block_index(), [walk.blocks, walk.parts])
-            self.down = index(0)
+            number, self.part = cg.split_index(block_index(), [walk.blocks, walk.parts])
+            self.down = cg.index(0)
             item = self._clamped(number * walk.threads + me, count, count % walk.threads)
             *places, column = (Value(v) for v in delinearize(item.ssa, [*walk.outer.extents, walk.width]))
             return places, column
-        self.down, across = (me // walk.across, me % walk.across) if walk.across > 1 else (me, index(0))
-        *places, tile, self.part = split_index(block_index(), [*walk.outer.extents, walk.tiles, walk.parts])
+        self.down, across = (me // walk.across, me % walk.across) if walk.across > 1 else (me, cg.index(0))
+        *places, tile, self.part = cg.split_index(block_index(), [*walk.outer.extents, walk.tiles, walk.parts])
         column = tile * walk.across + across
         return places, self._clamped(column, walk.width, walk.width % walk.across) if walk.kept else column
 
@@ -186,7 +187,7 @@ class ReductionThread:
         if not rest:
             return number
         self.inside = number.lt(extent)
-        return minimum(number, extent - 1)
+        return cg.minimum(number, extent - 1)
 
     @property
     def lanes(self) -> int:
@@ -224,14 +225,14 @@ class ReductionThread:
         walk = self.walk
         self.scope.prepare(now.refs, self.chain.columns, self.lanes)
         first = self.part * walk.steps_of_part
-        last = minimum(first + walk.steps_of_part, walk.steps)
+        last = cg.minimum(first + walk.steps_of_part, walk.steps)
         turn = walk.down * ABREAST
         begin, totals = first + self.down, self.starts(now)
         if walk.steps >= turn:
             totals, (begin,) = self._several(now, begin, last - (turn - walk.down), turn, totals)
             if not walk.steps % turn:  # parts are whole iterations
                 return totals
-        with loop(begin, last, walk.down, totals) as one:
+        with cg.loop(begin, last, walk.down, totals) as one:
             one.yields(*self._step(now, one.iv, one.args))
         return one.results
 
@@ -284,14 +285,14 @@ class ReductionThread:
         gpu.barrier()
         half = 1 << (walk.down - 1).bit_length() - 1
         while half:
-            with when(self.down.lt(min(half, walk.down - half))):
-                own = [load(b, me, self.lanes) for b in buffers]
-                other = [load(b, me + half * walk.across * walk.lanes, self.lanes) for b in buffers]
+            with cg.when(self.down.lt(min(half, walk.down - half))):
+                own = [cg.load(b, me, self.lanes) for b in buffers]
+                other = [cg.load(b, me + half * walk.across * walk.lanes, self.lanes) for b in buffers]
                 _keep(folding.join(own, other), buffers, me)
             gpu.barrier()
             half //= 2
         column = thread_index() % walk.across * walk.lanes
-        return [load(b, column, self.lanes) for b in buffers]
+        return [cg.load(b, column, self.lanes) for b in buffers]
 
     def finish(self, now: RowPass, totals: Totals) -> None:
         """Define the results of a pass's reductions in the scope."""
@@ -305,14 +306,14 @@ class ReductionThread:
 
     def write_rows(self) -> None:
         """Store what is stored once for each result."""
-        with when(self.first()):
+        with cg.when(self.first()):
             inside, stores = self.scope.inside({}), self.chain.row_stores
             for place, value in zip(stores, [inside.value(s.ref) for s in stores], strict=True):
                 inside.store(place, value)
 
 
 def _number(places: list[Value], extents: tuple[int, ...]) -> Value:
-    number = index(0)
+    number = cg.index(0)
     for place, extent in zip(places, extents, strict=True):
         number = number * extent + place
     return number
@@ -320,4 +321,4 @@ def _number(places: list[Value], extents: tuple[int, ...]) -> Value:
 
 def _keep(values: Totals, buffers: list[Value], at: Value) -> None:
     for value, buffer in zip(values, buffers, strict=True):
-        store(value, buffer, at)
+        cg.store(value, buffer, at)

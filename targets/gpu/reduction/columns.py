@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import Value, bits_of, load, store, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.loop_nest import analyze_nest
 from stablexla.targets.codegen.reductions import SequentialReduction
@@ -66,7 +67,7 @@ def _parts(walk: ReductionPlan) -> int:
         return 1
     parts = min(-(-WANTED_BLOCKS // walk.blocks), walk.steps // (walk.down * STEPS), MOST_PARTS)
     folded = [t for p in walk.chain.passes for f in p.foldings for t in f.fold.types]
-    if parts < 2 or (len(walk.chain.passes) > 1 and any(bits_of(t) < 8 for t in folded)):
+    if parts < 2 or (len(walk.chain.passes) > 1 and any(cg.bits_of(t) < 8 for t in folded)):
         return 1
     turn = replace(walk, parts=parts).steps_of_part
     return -(-walk.steps // turn)
@@ -112,10 +113,10 @@ class _Launches:
             totals = walker.joined(now, walker.steps(now))
             if not totals:
                 return
-            with when(walker.first()):
+            with cg.when(walker.first()):
                 at = walker.part * walk.totals + walker.place()
                 for value, buffer in zip(totals, self._parts_of(number, scratch), strict=True):
-                    store(value, buffer, at)
+                    cg.store(value, buffer, at)
 
     def _write_whole(self, name: str, number: int, now: RowPass) -> None:
         """Emit the combining launch: a block per group of results, whose threads share the partial sums."""
@@ -130,7 +131,7 @@ class _Launches:
 
             def turn(part: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
                 at = part * walk.totals + walker.place()
-                return join(totals, [load(b, at, walker.width) for b in self._parts_of(number, scratch)]), []
+                return join(totals, [cg.load(b, at, walker.width) for b in self._parts_of(number, scratch)]), []
 
             made, _ = blocked_reduction(walker.down, self.walk.parts, walk.down, turns, starts, join, turn)
             walker.finish(now, walker.joined(now, made))
@@ -157,14 +158,14 @@ class _Launches:
     def _hand_on(self, walker: ReductionThread, now: RowPass, scratch: list[Value]) -> None:
         if now not in self._handed_on():
             return
-        with when(walker.first()):
+        with cg.when(walker.first()):
             for folding, buffers in zip(now.foldings, self._results_of(now, scratch), strict=True):
                 for number, buffer in enumerate(buffers):
-                    store(walker.scope.value((folding.fold, number)), buffer, walker.place())
+                    cg.store(walker.scope.value((folding.fold, number)), buffer, walker.place())
 
     def _find(self, walker: ReductionThread, number: int, scratch: list[Value]) -> None:
         """Load the results of earlier passes into the scope."""
         for now in self.chain.passes[:number]:
             for folding, buffers in zip(now.foldings, self._results_of(now, scratch), strict=True):
-                found = [load(b, walker.place(), walker.width) for b in buffers]
+                found = [cg.load(b, walker.place(), walker.width) for b in buffers]
                 walker.scope.put(folding.fold, found)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import reduce
 from math import prod
 
-from stablexla.targets.codegen.emission import Value, bits_of, index, minimum, select, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
 from stablexla.targets.codegen.reductions import SequentialReduction, VectorReduction
@@ -79,7 +80,7 @@ def plan_rows(chain: RowPasses) -> RowPlan:
     """Choose the plan; rows of up to some hundred elements take a warp or a part of one, without barriers."""
     nest, length = chain.nest, chain.length
     places: list[Load | Store] = [*nest.loads, *(s for p in chain.passes for s in p.stores)]
-    widest = max((bits_of(place.element) for place in places), default=32)  # none: a constant's sum for another pass
+    widest = max((cg.bits_of(place.element) for place in places), default=32)  # none: a constant's sum for another pass
     lanes = max(1, min(8, 128 // widest))
     while length % lanes:
         lanes //= 2
@@ -117,7 +118,7 @@ class _Rows:
             row, me = row * self.plan.abreast + me // threads, me % threads
             if rows % self.plan.abreast:
                 inside = row.lt(rows)
-                row = minimum(row, rows - 1)
+                row = cg.minimum(row, rows - 1)
         places = (Value(v) for v in delinearize(row.ssa, self.items.extents)) if self.items.extents else ()
         self._row(top.inside(dict(zip(self.items.dims, places, strict=True))), me, inside)
 
@@ -139,7 +140,7 @@ class _Rows:
                 else:
                     part = reduce_warp(part, folding.join, self.plan.threads)
                 row.put(folding.fold, folding.finish(row, part))
-        with when(me.eq(0) if inside is None else me.eq(0) & inside):
+        with cg.when(me.eq(0) if inside is None else me.eq(0) & inside):
             values = [row.inside({}).value(s.ref) for s in self.chain.row_stores]
             for s, value in zip(self.chain.row_stores, values, strict=True):
                 row.inside({}).store(s, value)
@@ -150,7 +151,7 @@ class _Rows:
         vectors, place, within = self.chain.length // lanes, me + threads * number, None
         if threads * (number + 1) > vectors:
             within = place.lt(vectors)
-            place = minimum(place, vectors - 1)
+            place = cg.minimum(place, vectors - 1)
         return row.inside({inner: place * lanes}, lane=inner, lanes=0 if lanes == 1 else lanes), within
 
     def _before(self, now: RowPass, folding: VectorReduction) -> int:
@@ -164,7 +165,9 @@ class _Rows:
         sets = []
         for here, within in own:
             made = combine_vector(now, here, starts)
-            sets.append(made if within is None else [select(within, a, b) for a, b in zip(made, starts, strict=True)])
+            sets.append(
+                made if within is None else [cg.select(within, a, b) for a, b in zip(made, starts, strict=True)]
+            )
         for here, within in own:
             conditions = [c for c in (within, inside) if c is not None]
             store_vector(now, here, reduce(Value.__and__, conditions) if conditions else None)
@@ -183,7 +186,9 @@ class _Rows:
             return made, []
 
         turns = -(-self.chain.length // step)
-        return blocked_reduction(me * lanes, index(self.chain.length), step, turns, starts, combiner_of(now), turn)[0]
+        return blocked_reduction(me * lanes, cg.index(self.chain.length), step, turns, starts, combiner_of(now), turn)[
+            0
+        ]
 
 
 def combine_vector(now: RowPass, here: LoopScope, totals: Totals) -> Totals:
@@ -198,7 +203,7 @@ def combine_vector(now: RowPass, here: LoopScope, totals: Totals) -> Totals:
 def store_vector(now: RowPass, here: LoopScope, condition: Value | None) -> None:
     """Store a vector of a pass's results, masked."""
     values = [here.value(s.ref) for s in now.stores]
-    with when(condition) if condition is not None and values else nullcontext():
+    with cg.when(condition) if condition is not None and values else nullcontext():
         for s, value in zip(now.stores, values, strict=True):
             here.store(s, value)
 

@@ -13,20 +13,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import (
-    Value,
-    constant,
-    extract,
-    index,
-    insert,
-    load,
-    minimum,
-    select,
-    splat,
-    split_index,
-    store,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.gpu.scan.plan import ScanElements, ScanPlan, Values
@@ -87,9 +75,9 @@ def emit_lines(plan: ScanPlan) -> Emitted:
     with kernel_function(plan.kernel, launch) as arguments:
         lines = ScanLines(plan, deal, arguments)
         line = block_index() if abreast == 1 else block_index() * abreast + thread_index() // WARP
-        with when(line.lt(plan.outer)):
+        with cg.when(line.lt(plan.outer)):
             before = lines.writer.starts() if plan.starts else None
-            lines.scan(line, index(0), index(plan.extent), before, _truth(plan.starts), written=True)
+            lines.scan(line, cg.index(0), cg.index(plan.extent), before, _truth(plan.starts), written=True)
     return Emitted(1, 1)
 
 
@@ -105,26 +93,26 @@ def _emit_parts(plan: ScanPlan, deal: LineDistribution) -> Emitted:
     with kernel_function(
         kernel, Launch(plan.outer * (parts - 1), deal.threads, shared), names[0], scratch
     ) as arguments:
-        line, part = split_index(block_index(), [plan.outer, parts - 1])
+        line, part = cg.split_index(block_index(), [plan.outer, parts - 1])
         totals = ScanLines(plan, deal, arguments).scan(
             line, part * size, part * size + size, None, _truth(False), written=False
         )
-        with when(thread_index().eq(0)):
+        with cg.when(thread_index().eq(0)):
             for value, place in zip(totals, arguments.scratch, strict=True):
-                store(value, Value(place), line * parts + part)
+                cg.store(value, Value(place), line * parts + part)
     with kernel_function(kernel, Launch(plan.outer, deal.threads, shared), names[1], scratch) as arguments:
         lines = ScanLines(plan, deal, arguments)
         before = lines.writer.starts() if plan.starts else None
         lines.scan_totals([Value(v) for v in arguments.scratch], block_index() * parts, parts - 1, before)
     with kernel_function(kernel, Launch(plan.outer * parts, deal.threads, shared), names[2], scratch) as arguments:
-        line, part = split_index(block_index(), [plan.outer, parts])
+        line, part = cg.split_index(block_index(), [plan.outer, parts])
         lines = ScanLines(plan, deal, arguments)
         first = part.eq(0)
-        place = select(first, line * parts, line * parts + part - 1)
-        before = [load(Value(v), place) for v in arguments.scratch]
+        place = cg.select(first, line * parts, line * parts + part - 1)
+        before = [cg.load(Value(v), place) for v in arguments.scratch]
         if plan.starts:
-            before = [select(first, s, b) for s, b in zip(lines.writer.starts(), before, strict=True)]
-        stop = minimum(part * size + size, plan.extent)
+            before = [cg.select(first, s, b) for s, b in zip(lines.writer.starts(), before, strict=True)]
+        stop = cg.minimum(part * size + size, plan.extent)
         exists = _truth(True) if plan.starts else part.gt(0)
         lines.scan(line, part * size, stop, before, exists, written=True)
     return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
@@ -136,7 +124,7 @@ def _shared(plan: ScanPlan, deal: LineDistribution) -> int:
 
 
 def _truth(value: bool) -> Value:
-    return constant(int(value), ir.IntegerType.get_signless(1))
+    return cg.constant(int(value), ir.IntegerType.get_signless(1))
 
 
 class ScanLines:
@@ -163,18 +151,18 @@ class ScanLines:
 
         def read(at: Value) -> list[Values]:
             if self.deal.vectors:
-                return self._vectors(first, minimum(at, self.plan.extent - each))
-            return [self.writer.read(self._place(first, minimum(at + j, self.plan.extent - 1))) for j in range(each)]
+                return self._vectors(first, cg.minimum(at, self.plan.extent - each))
+            return [self.writer.read(self._place(first, cg.minimum(at + j, self.plan.extent - 1))) for j in range(each)]
 
         def write(at: Value, made: list[Values]) -> None:
             if not written:
                 return
             if self.deal.vectors:
-                with when(at.lt(stop)):
+                with cg.when(at.lt(stop)):
                     self._write_vectors(first, at, made)
                 return
             for j, values in enumerate(made):
-                with when((at + j).lt(stop)):
+                with cg.when((at + j).lt(stop)):
                     self.writer.write(values, self._place(first, at + j))
 
         return self._chunks(start, stop, before, exists, read, write)
@@ -184,22 +172,22 @@ class ScanLines:
         each = self.deal.each
 
         def read(at: Value) -> list[Values]:
-            return [[load(b, first + minimum(at + j, max(0, count - 1))) for b in buffers] for j in range(each)]
+            return [[cg.load(b, first + cg.minimum(at + j, max(0, count - 1))) for b in buffers] for j in range(each)]
 
         def write(at: Value, made: list[Values]) -> None:
             for j, values in enumerate(made):
-                with when((at + j).lt(count)):
+                with cg.when((at + j).lt(count)):
                     for value, buffer in zip(values, buffers, strict=True):
-                        store(value, buffer, first + at + j)
+                        cg.store(value, buffer, first + at + j)
 
-        self._chunks(index(0), index(count), before, _truth(before is not None), read, write)
+        self._chunks(cg.index(0), cg.index(count), before, _truth(before is not None), read, write)
 
     def _chunks(
         self, start: Value, stop: Value, before: Values | None, exists: Value, read: _Read, write: _Write
     ) -> Values:
         """Iterate over chunks: load, scan, store."""
         chunk = self.deal.chunk
-        carried = before if before is not None else [constant(0, e) for e in self.plan.totals]
+        carried = before if before is not None else [cg.constant(0, e) for e in self.plan.totals]
 
         def turn(first: Value, here: Values) -> Values:
             at, number = first + self.me * self.deal.each, (first - start) // chunk
@@ -223,12 +211,12 @@ class ScanLines:
         if self.deal.warps == 1:
             totals, there = whole, exists
         else:
-            with when(lane.eq(0)):
+            with cg.when(lane.eq(0)):
                 for value, place in zip(whole, self.places, strict=True):
-                    store(value, place, turn * self.deal.warps + warp)
+                    cg.store(value, place, turn * self.deal.warps + warp)
             gpu.barrier()
             totals, *rest = [
-                [load(place, turn * self.deal.warps + number) for place in self.places]
+                [cg.load(place, turn * self.deal.warps + number) for place in self.places]
                 for number in range(self.deal.warps)
             ]
             earlier = totals
@@ -245,30 +233,30 @@ class ScanLines:
     # ---- memory ------------------------------------------------------------------------------------------------------
 
     def _place(self, first: Value, at: Value) -> Value:
-        return first + (index(self.plan.extent - 1) - at if self.plan.backwards else at)
+        return first + (cg.index(self.plan.extent - 1) - at if self.plan.backwards else at)
 
     def _vector_place(self, first: Value, at: Value) -> Value:
-        return first + (index(self.plan.extent - self.deal.each) - at if self.plan.backwards else at)
+        return first + (cg.index(self.plan.extent - self.deal.each) - at if self.plan.backwards else at)
 
     def _order(self) -> list[int]:
         lanes = list(range(self.deal.each))
         return lanes[::-1] if self.plan.backwards else lanes
 
     def _vectors(self, first: Value, at: Value) -> list[Values]:
-        found = [load(array, self._vector_place(first, at), self.deal.each) for array in self.writer.arrays]
-        return [self.writer.widened([extract(vector, lane) for vector in found]) for lane in self._order()]
+        found = [cg.load(array, self._vector_place(first, at), self.deal.each) for array in self.writer.arrays]
+        return [self.writer.widened([cg.extract(vector, lane) for vector in found]) for lane in self._order()]
 
     def _write_vectors(self, first: Value, at: Value, made: list[Values]) -> None:
         rows = [self.writer.finished(values) for values in made]
         for number, result in enumerate(self.writer.results):
-            vector = splat(constant(0, rows[0][number].type), self.deal.each)
+            vector = cg.splat(cg.constant(0, rows[0][number].type), self.deal.each)
             for lane, row in zip(self._order(), rows, strict=True):
-                vector = insert(row[number], vector, lane)
-            store(vector, result, self._vector_place(first, at))
+                vector = cg.insert(row[number], vector, lane)
+            cg.store(vector, result, self._vector_place(first, at))
 
 
 def _either(condition: Value, yes: Values, no: Values) -> Values:
-    return [select(condition, y, n) for y, n in zip(yes, no, strict=True)]
+    return [cg.select(condition, y, n) for y, n in zip(yes, no, strict=True)]
 
 
 def _joined(combine: Callable[[Values, Values], Values], exists: Value, before: Values, values: Values) -> Values:

@@ -8,7 +8,8 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.support.operations import walk
-from stablexla.targets.codegen.emission import Value, bits_of, constant, is_float, load, store
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
 from stablexla.targets.gpu.threads.scalar_clones import ScalarClones, element_loads
 
@@ -84,7 +85,7 @@ class ScanPlan:
     @property
     def widest(self) -> int:
         """Bits of the widest element."""
-        return max(map(bits_of, self.elements))
+        return max(map(cg.bits_of, self.elements))
 
 
 _Found = tuple[tuple[ir.Value, ...], tuple[tuple[ir.Value, int], ...], tuple[ir.Value, ...]]
@@ -120,7 +121,7 @@ def _is_plain(type_: ir.Type) -> bool:
 
 
 def _is_narrow(type_: ir.Type) -> bool:
-    return is_float(type_) and bits_of(type_) < 32
+    return cg.is_float(type_) and cg.bits_of(type_) < 32
 
 
 class ScanElements:
@@ -152,7 +153,7 @@ class ScanElements:
 
     def read(self, at: Value) -> Values:
         """Load the elements at an offset, as accumulators."""
-        return self.widened([load(array, at) for array in self.arrays])
+        return self.widened([cg.load(array, at) for array in self.arrays])
 
     def widened(self, elements: Values) -> Values:
         """Convert elements to accumulators."""
@@ -162,7 +163,7 @@ class ScanElements:
     def finished(self, totals: Values) -> Values:
         """Convert accumulators to the elements stored."""
         zeros = self.plan.positive_zeros
-        made = [_plus_zero(v) if zeros and is_float(v.type) else v for v in totals]
+        made = [_plus_zero(v) if zeros and cg.is_float(v.type) else v for v in totals]
         narrowed = [
             v if v.type == e else Value(arith.truncf(e, v.ssa)) for v, e in zip(made, self.plan.elements, strict=True)
         ]
@@ -171,14 +172,14 @@ class ScanElements:
     def write(self, totals: Values, at: Value) -> None:
         """Store accumulators that are results."""
         for value, result in zip(self.finished(totals), self.results, strict=True):
-            store(value, result, at)
+            cg.store(value, result, at)
 
 
 def _carried(stored: ir.Value, type_: ir.Type) -> ir.Value:
     """Return the accumulator type of a stored element; `pred` is bytes in memory."""
     if stored.type == type_:
         return stored
-    return arith.cmpi(arith.CmpIPredicate.ne, stored, constant(0, stored.type).ssa)
+    return arith.cmpi(arith.CmpIPredicate.ne, stored, cg.constant(0, stored.type).ssa)
 
 
 def _stored(value: ir.Value, element: ir.Type) -> Value:
@@ -186,7 +187,7 @@ def _stored(value: ir.Value, element: ir.Type) -> Value:
 
 
 def _plus_zero(value: Value) -> Value:
-    if bits_of(value.type) >= 32:
-        return value + constant(0.0, value.type)
+    if cg.bits_of(value.type) >= 32:
+        return value + cg.constant(0.0, value.type)
     wide = Value(arith.extf(ir.F32Type.get(), value.ssa))
-    return Value(arith.truncf(value.type, (wide + constant(0.0, wide.type)).ssa))
+    return Value(arith.truncf(value.type, (wide + cg.constant(0.0, wide.type)).ssa))

@@ -5,7 +5,8 @@ Few long lines are split into parts, as in `scan_lines.py`.
 
 from __future__ import annotations
 
-from stablexla.targets.codegen.emission import Value, index, load, loop, minimum, select, split_index, store
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.gpu.scan.plan import ScanElements, ScanPlan, Values
@@ -27,7 +28,7 @@ def emit_columns(plan: ScanPlan) -> Emitted:
         with kernel_function(plan.kernel, Launch.for_items(lines)) as arguments, _items(lines) as item:
             columns = _Columns(plan, arguments)
             outer, column = _apart(item.iv, [plan.outer, plan.inner])
-            columns.scan(outer, column, index(0), index(plan.extent), None, written=True)
+            columns.scan(outer, column, cg.index(0), cg.index(plan.extent), None, written=True)
         return Emitted(1, 1)
     return _emit_parts(plan, lines, -(-plan.extent // parts))
 
@@ -43,26 +44,26 @@ def _emit_parts(plan: ScanPlan, lines: int, size: int) -> Emitted:
         outer, part, column = _apart(item.iv, [plan.outer, parts - 1, plan.inner])
         totals = _Columns(plan, arguments).scan(outer, column, part * size, part * size + size, None, written=False)
         for value, buffer in zip(totals, arguments.scratch, strict=True):
-            store(value, Value(buffer), (outer * parts + part) * plan.inner + column)
+            cg.store(value, Value(buffer), (outer * parts + part) * plan.inner + column)
     with kernel_function(kernel, Launch.for_items(lines), names[1], scratch) as arguments, _items(lines) as item:
         outer, column = _apart(item.iv, [plan.outer, plan.inner])
         _Columns(plan, arguments).scan_totals([Value(v) for v in arguments.scratch], outer, column, parts)
     items = lines * parts
     with kernel_function(kernel, Launch.for_items(items), names[2], scratch) as arguments, _items(items) as item:
         outer, part, column = _apart(item.iv, extents)
-        place = (outer * parts + select(part.eq(0), part, part - 1)) * plan.inner + column
-        before = [load(Value(v), place) for v in arguments.scratch]
-        stop = minimum(part * size + size, plan.extent)
+        place = (outer * parts + cg.select(part.eq(0), part, part - 1)) * plan.inner + column
+        before = [cg.load(Value(v), place) for v in arguments.scratch]
+        stop = cg.minimum(part * size + size, plan.extent)
         _Columns(plan, arguments).scan(outer, column, part * size, stop, (part.gt(0), before), written=True)
     return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
 
 
-def _items(items: int) -> loop:
-    return loop(Value(global_thread()), items, Value(grid_threads()))
+def _items(items: int) -> cg.loop:
+    return cg.loop(Value(global_thread()), items, Value(grid_threads()))
 
 
 def _apart(item: Value, extents: list[int]) -> list[Value]:
-    return [Value(v) for v in delinearize(item.ssa, extents)] if len(extents) > 1 else split_index(item, extents)
+    return [Value(v) for v in delinearize(item.ssa, extents)] if len(extents) > 1 else cg.split_index(item, extents)
 
 
 class _Columns:
@@ -117,7 +118,7 @@ class _Columns:
             totals = blocked_scan(first, whole, AHEAD, turns, totals, writer.combine, several)
         else:
             whole = first
-        with loop(whole, stop, 1, totals) as rest:
+        with cg.loop(whole, stop, 1, totals) as rest:
             rest.yields(*step(rest.iv, writer.read(self._place(outer, rest.iv, column)), rest.args))
         return rest.results
 
@@ -127,7 +128,7 @@ class _Columns:
         if before is None:
             return begun
         exists, totals = before
-        return [select(exists, t, b) for t, b in zip(self.writer.combine(totals, values), begun, strict=True)]
+        return [cg.select(exists, t, b) for t, b in zip(self.writer.combine(totals, values), begun, strict=True)]
 
     def scan_totals(self, buffers: Values, outer: Value, column: Value, parts: int) -> None:
         """Scan the totals of a line's parts, in place."""
@@ -135,19 +136,19 @@ class _Columns:
         def place(part: Value) -> Value:
             return (outer * parts + part) * self.plan.inner + column
 
-        totals = self._begun([load(b, place(index(0))) for b in buffers], None)
+        totals = self._begun([cg.load(b, place(cg.index(0))) for b in buffers], None)
         for value, buffer in zip(totals, buffers, strict=True):
-            store(value, buffer, place(index(0)))
+            cg.store(value, buffer, place(cg.index(0)))
 
         def turn(part: Value, here: Values) -> Values:
-            own = [load(b, place(part)) for b in buffers]
+            own = [cg.load(b, place(part)) for b in buffers]
             for value, buffer in zip(self.writer.combine(here, own), buffers, strict=True):
-                store(value, buffer, place(part))
+                cg.store(value, buffer, place(part))
             return own
 
         blocked_scan(1, parts - 1, 1, parts, totals, self.writer.combine, turn)
 
     def _place(self, outer: Value, row: Value, column: Value) -> Value:
         if self.plan.backwards:
-            row = index(self.plan.extent - 1) - row
+            row = cg.index(self.plan.extent - 1) - row
         return (outer * self.plan.extent + row) * self.plan.inner + column

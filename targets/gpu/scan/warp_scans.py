@@ -9,7 +9,8 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.codegen.emission import Value, select
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.gpu.threads.warp_reductions import WARP, Join, shuffle_xor, thread_index
 
 
@@ -25,10 +26,10 @@ def scan_warp(values: list[Value], join: Join, nothing: list[Value]) -> tuple[li
         other = [shuffle_xor(v, offset) for v in whole]
         upper = _has_bits(lane, offset)
         none_yet = (lane % offset).eq(0)
-        extended = [select(none_yet, o, j) for o, j in zip(other, join(other, before), strict=True)]
-        before = [select(upper, e, b) for e, b in zip(extended, before, strict=True)]
-        first = [select(upper, o, w) for o, w in zip(other, whole, strict=True)]
-        second = [select(upper, w, o) for o, w in zip(other, whole, strict=True)]
+        extended = [cg.select(none_yet, o, j) for o, j in zip(other, join(other, before), strict=True)]
+        before = [cg.select(upper, e, b) for e, b in zip(extended, before, strict=True)]
+        first = [cg.select(upper, o, w) for o, w in zip(other, whole, strict=True)]
+        second = [cg.select(upper, w, o) for o, w in zip(other, whole, strict=True)]
         whole = join(first, second)
         offset *= 2
     return before, whole

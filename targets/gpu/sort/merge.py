@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import Index, Value, constant, index, loop, maximum, minimum, select
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.gpu.sort.plan import EACH, SortElements, Values
 
 
@@ -34,17 +35,17 @@ def merge_path(elements: SortElements, read: Read, runs: MergeRuns, before: Valu
     Args:
         turns: trip count of the search: the bits of the left run's length.
     """
-    low = maximum(before - runs.right_count, 0)
-    high = minimum(before, runs.left_count)
-    with loop(0, turns, 1, [low, high]) as turn:
+    low = cg.maximum(before - runs.right_count, 0)
+    high = cg.minimum(before, runs.left_count)
+    with cg.loop(0, turns, 1, [low, high]) as turn:
         low, high = turn.args
         going = low.lt(high)
         middle = (low + high) // 2
-        left = read(select(going, runs.left + middle, runs.left))
-        right = read(select(going, runs.right + (before - 1 - middle), runs.left))
+        left = read(cg.select(going, runs.left + middle, runs.left))
+        right = read(cg.select(going, runs.right + (before - 1 - middle), runs.left))
         goes_right = going & elements.less(right, left)
         goes_left = going & _not(goes_right)
-        turn.yields(select(goes_left, middle + 1, low), select(goes_right, middle, high))
+        turn.yields(cg.select(goes_left, middle + 1, low), cg.select(goes_right, middle, high))
     return turn.results[0]
 
 
@@ -60,25 +61,28 @@ def merge_elements(elements: SortElements, read: Read, runs: MergeRuns, left: Va
     for _ in range(EACH):
         has_left, has_right = left.lt(runs.left_count), right.lt(runs.right_count)
         take = has_right & (_not(has_left) | elements.less(other, one))
-        made.append([select(take, b, a) for a, b in zip(one, other, strict=True)])
-        left, right = left + select(take, index(0), index(1)), right + select(take, index(1), index(0))
+        made.append([cg.select(take, b, a) for a, b in zip(one, other, strict=True)])
+        left, right = (
+            left + cg.select(take, cg.index(0), cg.index(1)),
+            right + cg.select(take, cg.index(1), cg.index(0)),
+        )
         if len(made) < EACH:
             found, _ = _next(read, runs, left, right, taken=take)
-            one = [select(take, a, f) for a, f in zip(one, found, strict=True)]
-            other = [select(take, f, b) for b, f in zip(other, found, strict=True)]
+            one = [cg.select(take, a, f) for a, f in zip(one, found, strict=True)]
+            other = [cg.select(take, f, b) for b, f in zip(other, found, strict=True)]
     return made
 
 
 def _next(read: Read, runs: MergeRuns, left: Value, right: Value, taken: Value | None) -> tuple[Values, Values]:
     """Return the next element of each run, or of the run just consumed, twice."""
     none = runs.left
-    in_left = select(left.lt(runs.left_count), runs.left + left, none)
-    in_right = select(right.lt(runs.right_count), runs.right + right, none)
+    in_left = cg.select(left.lt(runs.left_count), runs.left + left, none)
+    in_right = cg.select(right.lt(runs.right_count), runs.right + right, none)
     if taken is None:
         return read(in_left), read(in_right)
-    found = read(select(taken, in_right, in_left))
+    found = read(cg.select(taken, in_right, in_left))
     return found, found
 
 
 def _not(value: Value) -> Value:
-    return value ^ constant(1, ir.IntegerType.get_signless(1))
+    return value ^ cg.constant(1, ir.IntegerType.get_signless(1))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.lowering.support.operations import defining, walk
-from stablexla.targets.codegen.emission import Value, bits_of, constant
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
 from stablexla.targets.gpu.threads.scalar_clones import ScalarClones, element_loads
 
@@ -68,7 +69,7 @@ class SortPlan:
 
 
 def _bytes(element: ir.Type) -> int:
-    return max(1, bits_of(element) // 8)
+    return max(1, cg.bits_of(element) // 8)
 
 
 _Sides = tuple[tuple[ir.Value, int], ...]
@@ -119,4 +120,4 @@ class SortElements:
         for side, values in ((self._plan.these, these), (self._plan.those, those)):
             known.update({v: values[number].ssa for v, number in side})
         answer = Value(ScalarClones(known).of(self._plan.condition))
-        return answer ^ constant(1, answer.type) if self._plan.negated else answer
+        return answer ^ cg.constant(1, answer.type) if self._plan.negated else answer

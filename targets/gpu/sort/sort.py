@@ -12,22 +12,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import gpu
 
-from stablexla.targets.codegen.emission import (
-    Index,
-    Value,
-    bits_of,
-    cast_index,
-    constant,
-    index,
-    load,
-    loop,
-    maximum,
-    minimum,
-    select,
-    split_index,
-    store,
-    when,
-)
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName, shared_limit
 from stablexla.targets.gpu.emitters import gpu_emitter
@@ -160,16 +146,16 @@ class _Block:
         at = NUMBERS_BYTES
         for element in plan.elements:
             self.places.append(shared_buffer(element, slots, at))
-            at += slots * max(1, bits_of(element) // 8)
+            at += slots * max(1, cg.bits_of(element) // 8)
 
     def read(self, at: Value) -> Values:
         """Load the element in a slot."""
-        return [load(place, at) for place in self.places]
+        return [cg.load(place, at) for place in self.places]
 
     def put(self, values: Values, at: Value) -> None:
         """Store an element into a slot."""
         for value, place in zip(values, self.places, strict=True):
-            store(value, place, at)
+            cg.store(value, place, at)
 
     # ---- one tile ----------------------------------------------------------------------------------------------------
 
@@ -178,37 +164,37 @@ class _Block:
         for turn in range(EACH):
             slot = thread_index() + turn * self.threads
             row, tile, local, _ = self._tile(tiles, slot)
-            place = minimum(row * tiles.length + tile * tiles.size + local, tiles.rows * tiles.length - 1)
-            self.put([load(source, place) for source in sources], slot)
+            place = cg.minimum(row * tiles.length + tile * tiles.size + local, tiles.rows * tiles.length - 1)
+            self.put([cg.load(source, place) for source in sources], slot)
         gpu.barrier()
         slot = thread_index() * EACH
         *_, local, valid = self._tile(tiles, slot)
         self._sort_own(slot, local, valid)
         gpu.barrier()
         bits = EACH.bit_length()
-        with loop(bits, (min(tiles.size, tiles.length) - 1).bit_length() + 1) as level:
-            width = index(1) << (level.iv - 1)
-            start = minimum((local >> level.iv) << level.iv, valid)
-            middle, end = minimum(start + width, valid), minimum(start + width * 2, valid)
+        with cg.loop(bits, (min(tiles.size, tiles.length) - 1).bit_length() + 1) as level:
+            width = cg.index(1) << (level.iv - 1)
+            start = cg.minimum((local >> level.iv) << level.iv, valid)
+            middle, end = cg.minimum(start + width, valid), cg.minimum(start + width * 2, valid)
             base = slot - local
             runs = MergeRuns(base + start, middle - start, base + middle, end - middle)
-            low, high = (minimum(at, end) - start for at in (local, local + EACH))
+            low, high = (cg.minimum(at, end) - start for at in (local, local + EACH))
             self._merge_own(runs, low, high, level.iv, slot)
             gpu.barrier()
         for turn in range(EACH):
             slot = thread_index() + turn * self.threads
             row, tile, local, valid = self._tile(tiles, slot)
-            with when(local.lt(minimum(valid, tiles.kept))):
+            with cg.when(local.lt(cg.minimum(valid, tiles.kept))):
                 place = row * tiles.left + tile * min(tiles.kept, tiles.size) + local
                 for value, target in zip(self.read(slot), targets, strict=True):
-                    store(value, target, place)
+                    cg.store(value, target, place)
 
     def _tile(self, tiles: _Tiles, slot: Value) -> tuple[Value, Value, Value, Value]:
         """Return a slot's row, tile and position in it, and the tile's number of elements."""
         number = block_index() * tiles.abreast + slot // tiles.size
-        row, tile = split_index(number, [tiles.rows, tiles.per_row])
-        valid = minimum(index(tiles.length) - tile * tiles.size, tiles.size)
-        valid = select(number.lt(tiles.rows * tiles.per_row), valid, index(0))
+        row, tile = cg.split_index(number, [tiles.rows, tiles.per_row])
+        valid = cg.minimum(cg.index(tiles.length) - tile * tiles.size, tiles.size)
+        valid = cg.select(number.lt(tiles.rows * tiles.per_row), valid, cg.index(0))
         return row, tile, slot % tiles.size, valid
 
     def _sort_own(self, slot: Value, local: Value, valid: Value) -> None:
@@ -218,8 +204,8 @@ class _Block:
             for n in range(turn % 2, EACH - 1, 2):
                 a, b = own[n], own[n + 1]
                 swapped = (local + n + 1).lt(valid) & self.elements.less(b, a)
-                own[n] = [select(swapped, y, x) for x, y in zip(a, b, strict=True)]
-                own[n + 1] = [select(swapped, x, y) for x, y in zip(a, b, strict=True)]
+                own[n] = [cg.select(swapped, y, x) for x, y in zip(a, b, strict=True)]
+                own[n + 1] = [cg.select(swapped, x, y) for x, y in zip(a, b, strict=True)]
         for n, values in enumerate(own):
             self.put(values, slot + n)
 
@@ -236,7 +222,7 @@ class _Block:
         own = MergeRuns(runs.left, end, runs.right, high - end)
         made = merge_elements(self.elements, self.read, own, left, low - left)
         gpu.barrier()
-        with when(fitting):
+        with cg.when(fitting):
             self._put_own(made, slot)
 
     def _put_own(self, made: list[Values], slot: Value) -> None:
@@ -246,7 +232,7 @@ class _Block:
     def _in_all_threads(self, condition: Value) -> Value:
         """Return whether a predicate holds in every thread of the block."""
         i32 = ir.IntegerType.get_signless(32)
-        broken = select(condition, constant(0, i32), constant(1, i32))
+        broken = cg.select(condition, cg.constant(0, i32), cg.constant(1, i32))
         (any_,) = reduce_block([broken], lambda a, b: [a[0] | b[0]], self.threads // WARP, 16)
         return any_.eq(0)
 
@@ -255,53 +241,53 @@ class _Block:
     def merge(self, width: int, wanted: int, sources: Values, targets: Values) -> None:
         """Emit one tile of the merge of two runs of `width` elements."""
         length, slots = self.plan.length, self.slots
-        row, tile = split_index(block_index(), [self.plan.rows, -(-wanted // slots)])
+        row, tile = cg.split_index(block_index(), [self.plan.rows, -(-wanted // slots)])
         base, first = row * length, tile * slots
         start = first // (2 * width) * (2 * width)
-        middle, end = minimum(start + width, length), minimum(start + 2 * width, length)
+        middle, end = cg.minimum(start + width, length), cg.minimum(start + 2 * width, length)
         runs = MergeRuns(base + start, middle - start, base + middle, end - middle)
         low = first - start
-        high = minimum(low + slots, end - start)
+        high = cg.minimum(low + slots, end - start)
 
         def read(at: Value) -> Values:
-            return [load(source, at) for source in sources]
+            return [cg.load(source, at) for source in sources]
 
         turns = width.bit_length()
         whole = None if self.plan.by_keys else self._all_fit(runs, read, end - start, turns, width)
-        mine = select((thread_index() % 2).eq(0), low, high)
+        mine = cg.select((thread_index() % 2).eq(0), low, high)
         found = merge_path(self.elements, read, runs, mine, turns)
-        with when(thread_index().lt(2)):
-            store(cast_index(found, self.cuts.element), self.cuts, thread_index())
+        with cg.when(thread_index().lt(2)):
+            cg.store(cg.cast_index(found, self.cuts.element), self.cuts, thread_index())
         gpu.barrier()
-        left, left_end = (cast_index(load(self.cuts, n), low.type) for n in range(2))
+        left, left_end = (cg.cast_index(cg.load(self.cuts, n), low.type) for n in range(2))
         count = high - low
         if whole is not None:  # copied unmerged: first the left run, then the right one
             left, left_end = (
-                select(whole, found, minimum(at, middle - start)) for found, at in ((left, low), (left_end, high))
+                cg.select(whole, found, cg.minimum(at, middle - start)) for found, at in ((left, low), (left_end, high))
             )
-        left_count = minimum(maximum(left_end - left, 0), count)
+        left_count = cg.minimum(cg.maximum(left_end - left, 0), count)
         right = runs.right + (low - left)
         for turn in range(EACH):
             slot = thread_index() + turn * self.threads
-            at = minimum(slot, count - 1)
-            place = select(at.lt(left_count), runs.left + left + at, right + (at - left_count))
-            self.put(read(minimum(place, self.plan.rows * length - 1)), slot)
+            at = cg.minimum(slot, count - 1)
+            place = cg.select(at.lt(left_count), runs.left + left + at, right + (at - left_count))
+            self.put(read(cg.minimum(place, self.plan.rows * length - 1)), slot)
         gpu.barrier()
         slot = thread_index() * EACH
-        inside = MergeRuns(index(0), left_count, left_count, count - left_count)
-        self._merge_own(inside, minimum(slot, count), minimum(slot + EACH, count), slots.bit_length(), slot)
+        inside = MergeRuns(cg.index(0), left_count, left_count, count - left_count)
+        self._merge_own(inside, cg.minimum(slot, count), cg.minimum(slot + EACH, count), slots.bit_length(), slot)
         gpu.barrier()
         for turn in range(EACH):
             slot = thread_index() + turn * self.threads
-            with when(slot.lt(count) & (first + slot).lt(wanted)):
+            with cg.when(slot.lt(count) & (first + slot).lt(wanted)):
                 for value, target in zip(self.read(slot), targets, strict=True):
-                    store(value, target, row * wanted + first + slot)
+                    cg.store(value, target, row * wanted + first + slot)
 
     def _all_fit(self, runs: MergeRuns, read: Read, count: Value, turns: int, width: int) -> Value:
         """Return whether all tiles of two runs begin in both where those before them end."""
-        true = constant(1, ir.IntegerType.get_signless(1))
-        with loop(thread_index() * self.slots, index(2 * width), self.threads * self.slots, [true]) as turn:
-            low, high = (minimum(at, count) for at in (turn.iv, turn.iv + self.slots))
+        true = cg.constant(1, ir.IntegerType.get_signless(1))
+        with cg.loop(thread_index() * self.slots, cg.index(2 * width), self.threads * self.slots, [true]) as turn:
+            low, high = (cg.minimum(at, count) for at in (turn.iv, turn.iv + self.slots))
             left, end = (merge_path(self.elements, read, runs, at, turns) for at in (low, high))
             turn.yields(turn.args[0] & cuts_fit(left, end, high - low))
         return self._in_all_threads(turn.results[0])

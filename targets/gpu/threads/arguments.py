@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emission import emitting
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.gpu.threads.launch import Launch
@@ -24,7 +24,7 @@ def kernel_function(
     function, arguments = kernel.declare(scratch, name)
     launch.write(function.operation)
     mark_arguments(function.operation)
-    with emitting(function, CpuTarget(vector_bits=128), in_blocks=False):
+    with cg.emitting(function, CpuTarget(vector_bits=128), in_blocks=False):
         yield arguments
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import mlir.ir as ir
 from mlir.dialects import arith, gpu, memref
 
-from stablexla.targets.codegen.emission import Value, bits_of, is_float, load, store, when
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 
 WARP = 32
 Join = Callable[[list[Value], list[Value]], list[Value]]
@@ -35,9 +36,9 @@ def reduce_warp(totals: list[Value], join: Join, threads: int = WARP) -> list[Va
 
 def shuffle_xor(value: Value, offset: int) -> Value:
     """Shuffle: return the value of the thread whose number differs in the bits of `offset`."""
-    bits, i32 = bits_of(value.type), ir.IntegerType.get_signless(32)
+    bits, i32 = cg.bits_of(value.type), ir.IntegerType.get_signless(32)
     whole = ir.IntegerType.get_signless(bits)
-    word = arith.bitcast(whole, value.ssa) if is_float(value.type) else value.ssa
+    word = arith.bitcast(whole, value.ssa) if cg.is_float(value.type) else value.ssa
     if bits == 64:
         sent = [arith.trunci(i32, word), arith.trunci(i32, arith.shrui(word, arith.constant(whole, 32)))]
         low, high = (arith.extui(whole, _shuffled(v, offset)) for v in sent)
@@ -46,7 +47,7 @@ def shuffle_xor(value: Value, offset: int) -> Value:
         word = _shuffled(word, offset)
     else:
         word = arith.trunci(whole, _shuffled(arith.extui(i32, word), offset))
-    return Value(arith.bitcast(value.type, word) if is_float(value.type) else word)
+    return Value(arith.bitcast(value.type, word) if cg.is_float(value.type) else word)
 
 
 def _shuffled(word: ir.Value, offset: int) -> ir.Value:
@@ -58,7 +59,7 @@ def _shuffled(word: ir.Value, offset: int) -> ir.Value:
 
 def reduction_shared_bytes(types: Sequence[ir.Type], warps: int) -> int:
     """Return the shared memory that `reduce_block` needs for accumulators of these types."""
-    return sum(warps * max(8, bits_of(t) // 8) for t in types)
+    return sum(warps * max(8, cg.bits_of(t) // 8) for t in types)
 
 
 def reduce_block(totals: list[Value], join: Join, warps: int, first_byte: int) -> list[Value]:
@@ -71,11 +72,11 @@ def reduce_block(totals: list[Value], join: Join, warps: int, first_byte: int) -
         offset = first_byte + number * warps * 8
         places.append(shared_buffer(value.type, warps, offset))
     me = thread_index()
-    with when((me % WARP).eq(0)):
+    with cg.when((me % WARP).eq(0)):
         for value, place in zip(totals, places, strict=True):
-            store(value, place, me // WARP)
+            cg.store(value, place, me // WARP)
     gpu.barrier()
-    sets = [[load(place, w) for place in places] for w in range(warps)]
+    sets = [[cg.load(place, w) for place in places] for w in range(warps)]
     joined = sets[0]
     for other in sets[1:]:
         joined = join(joined, other)

@@ -14,21 +14,9 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.window.axes import Axis
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, identity
-from stablexla.targets.codegen.emission import (
-    Value,
-    bits_of,
-    index,
-    is_float,
-    load,
-    loop,
-    maximum,
-    minimum,
-    select,
-    splat,
-    store,
-    vector_of,
-)
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
@@ -46,7 +34,7 @@ def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
     name, unsigned = kernel.config["computation"], kernel.config["unsigned"]
     element = kernel.inputs[0].type.element_type
     with kernel.func.context:
-        wide = ir.F32Type.get() if is_float(element) and bits_of(element) == 16 else element
+        wide = ir.F32Type.get() if cg.is_float(element) and cg.bits_of(element) == 16 else element
     exact = wide == element or name in ("maximum", "minimum")
     if not exact or identity(name, wide, unsigned=unsigned) is None:
         return None
@@ -59,7 +47,7 @@ def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def _write(pool: _Pool, arguments: KernelArguments) -> None:
-    with loop(Value(global_thread()), pool.items, Value(grid_threads())) as item:
+    with cg.loop(Value(global_thread()), pool.items, Value(grid_threads())) as item:
         pool.write(arguments, item.iv)
 
 
@@ -69,7 +57,7 @@ class _Pool:
     def __init__(self, kernel: Kernel, wide: ir.Type, fold: Fold) -> None:
         self.axes = tuple(Axis(*numbers) for numbers in kernel.config["axes"])
         self.wide, self.fold = wide, fold
-        last, lanes = self.axes[-1], min(MOST_LANES, BITS // max(8, bits_of(kernel.inputs[0].type.element_type)))
+        last, lanes = self.axes[-1], min(MOST_LANES, BITS // max(8, cg.bits_of(kernel.inputs[0].type.element_type)))
         while not last.alone or last.extent % lanes:
             lanes //= 2
             if lanes <= 1:
@@ -85,27 +73,27 @@ class _Pool:
         places = [Value(v) for v in delinearize(item.ssa, positions)]
         places[-1] = places[-1] * self.lanes
         width = 0 if self.lanes == 1 else self.lanes
-        total = splat(self._widened(Value(arguments.inputs[1])), width)
+        total = cg.splat(self._widened(Value(arguments.inputs[1])), width)
 
         def read(at: Value) -> Value:
-            return self._widened(load(source, at, width))
+            return self._widened(cg.load(source, at, width))
 
         total = self._written_out(places, read, total)
         if total.element != source.element:
-            total = Value(arith.truncf(vector_of(width, source.element), total.ssa))
-        at = sum((p * a.position_step for p, a in zip(places, self.axes, strict=True)), index(0))
-        store(total, result, at)
+            total = Value(arith.truncf(cg.vector_of(width, source.element), total.ssa))
+        at = sum((p * a.position_step for p, a in zip(places, self.axes, strict=True)), cg.index(0))
+        cg.store(total, result, at)
 
     def _widened(self, value: Value) -> Value:
         if value.element == self.wide:
             return value
-        return Value(arith.extf(vector_of(value.lanes, self.wide), value.ssa))
+        return Value(arith.extf(cg.vector_of(value.lanes, self.wide), value.ssa))
 
     def _written_out(self, places: Sequence[Value], read: Callable[[Value], Value], total: Value) -> Value:
         along = [_along(axis, place) for axis, place in zip(self.axes, places, strict=True)]
         found = []
         for window in product(*along):
-            inside, at = None, index(0)
+            inside, at = None, cg.index(0)
             for offset, within in window:
                 at = at + offset
                 if within is not None:
@@ -113,7 +101,7 @@ class _Pool:
             found.append((read(at), inside))
         for value, inside in found:
             made = self.fold(total, value)
-            total = made if inside is None else select(inside, made, total)
+            total = made if inside is None else cg.select(inside, made, total)
         return total
 
 
@@ -128,6 +116,6 @@ def _along(axis: Axis, place: Value) -> list[tuple[Value, Value | None]]:
         if first >= 0 and last < axis.extent:
             found.append((here * axis.step, None))
             continue
-        near = minimum(maximum(here, 0), axis.extent - 1)
+        near = cg.minimum(cg.maximum(here, 0), axis.extent - 1)
         found.append((near * axis.step, here.ge(0) & here.lt(axis.extent)))
     return found

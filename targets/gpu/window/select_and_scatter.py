@@ -13,21 +13,9 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.window.axes import Axis
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, compare
-from stablexla.targets.codegen.emission import (
-    Value,
-    bits_of,
-    branch,
-    cast_index,
-    constant,
-    index,
-    is_float,
-    load,
-    loop,
-    maximum,
-    select,
-    store,
-)
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
@@ -54,13 +42,13 @@ def emit_select_and_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
     windows = _Windows(axes, config["select"], config["scatter"], config["unsigned"])
     with kernel_function(kernel, Launch.for_items(positions), names[0], scratch) as arguments:
         source, chosen = Value(arguments.inputs[0]), Value(arguments.scratch[0])
-        with loop(Value(global_thread()), positions, Value(grid_threads())) as item:
-            store(windows.selected(source, item.iv), chosen, item.iv)
+        with cg.loop(Value(global_thread()), positions, Value(grid_threads())) as item:
+            cg.store(windows.selected(source, item.iv), chosen, item.iv)
     with kernel_function(kernel, Launch.for_items(elements), names[1], scratch) as arguments:
         given, start, chosen = Value(arguments.inputs[1]), Value(arguments.inputs[2]), Value(arguments.scratch[0])
-        with loop(Value(global_thread()), elements, Value(grid_threads())) as item:
-            total = windows.combined(item.iv, load(start, item.iv), given, chosen)
-            store(total, Value(arguments.results[0]), item.iv)
+        with cg.loop(Value(global_thread()), elements, Value(grid_threads())) as item:
+            total = windows.combined(item.iv, cg.load(start, item.iv), given, chosen)
+            cg.store(total, Value(arguments.results[0]), item.iv)
     return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
 
 
@@ -81,34 +69,34 @@ class _Windows:
 
         def bounds(d: int) -> tuple[Value, Value]:
             axis = self.axes[d]
-            return maximum(firsts[d], 0), _smaller(firsts[d] + axis.size, axis.extent)
+            return cg.maximum(firsts[d], 0), _smaller(firsts[d] + axis.size, axis.extent)
 
         def look(at: list[Value], carried: list[Value]) -> list[Value]:
             best, found = carried
-            place = sum((i * axis.step for i, axis in zip(at, self.axes, strict=True)), index(0))
-            value = load(source, place)
+            place = sum((i * axis.step for i, axis in zip(at, self.axes, strict=True)), cg.index(0))
+            value = cg.load(source, place)
             keeps = compare(self.direction, _wide(best), _wide(value), unsigned=self.unsigned) & found.ge(0)
-            return [select(keeps, best, value), select(keeps, found, cast_index(place, i32))]
+            return [cg.select(keeps, best, value), cg.select(keeps, found, cg.cast_index(place, i32))]
 
-        return self._walk(bounds, [constant(0, source.element), constant(-1, i32)], look)[1]
+        return self._walk(bounds, [cg.constant(0, source.element), cg.constant(-1, i32)], look)[1]
 
     def combined(self, element: Value, start: Value, given: Value, chosen: Value) -> Value:
         """Combine the updates of the windows that selected an element."""
         places = _apart(element, [axis.extent for axis in self.axes])
-        here = cast_index(element, chosen.element)
+        here = cg.cast_index(element, chosen.element)
 
         def bounds(d: int) -> tuple[Value, Value]:
             axis = self.axes[d]
             reach = places[d] + axis.low
-            first = (maximum(reach - (axis.size - 1), 0) + (axis.stride - 1)) // axis.stride
-            behind = _smaller(maximum(reach, 0) // axis.stride + 1, axis.positions)
-            return first, select(reach.lt(0), index(0), behind)
+            first = (cg.maximum(reach - (axis.size - 1), 0) + (axis.stride - 1)) // axis.stride
+            behind = _smaller(cg.maximum(reach, 0) // axis.stride + 1, axis.positions)
+            return first, cg.select(reach.lt(0), cg.index(0), behind)
 
         def look(at: list[Value], carried: list[Value]) -> list[Value]:
-            window = sum((p * axis.position_step for p, axis in zip(at, self.axes, strict=True)), index(0))
-            side = branch(load(chosen, window).eq(here), [start.type])
+            window = sum((p * axis.position_step for p, axis in zip(at, self.axes, strict=True)), cg.index(0))
+            side = cg.branch(cg.load(chosen, window).eq(here), [start.type])
             with side.then:
-                side.yields(self._join(carried[0], load(given, window)))
+                side.yields(self._join(carried[0], cg.load(given, window)))
             with side.otherwise:
                 side.yields(carried[0])
             return side.results
@@ -124,7 +112,7 @@ class _Windows:
             low, high = bounds(len(at))
             if self.axes[len(at)].alone:
                 return deeper([*at, low], carried)
-            with loop(low, high, 1, carried) as each:
+            with cg.loop(low, high, 1, carried) as each:
                 each.yields(*deeper([*at, each.iv], each.args))
             return each.results
 
@@ -132,7 +120,7 @@ class _Windows:
 
     def _join(self, a: Value, b: Value) -> Value:
         """Combine two values; narrow floats are combined in f32, and rounded each time."""
-        if not is_float(a.type) or bits_of(a.type) >= 32:
+        if not cg.is_float(a.type) or cg.bits_of(a.type) >= 32:
             return combine_values(self.operation, a, b, unsigned=self.unsigned)
         return Value(
             arith.truncf(a.type, combine_values(self.operation, _wide(a), _wide(b), unsigned=self.unsigned).ssa)
@@ -141,7 +129,7 @@ class _Windows:
 
 def _wide(value: Value) -> Value:
     """Promote narrow floats to f32: comparisons of bf16 came with sm_90, and no CPU has them."""
-    narrow = is_float(value.type) and bits_of(value.type) < 32
+    narrow = cg.is_float(value.type) and cg.bits_of(value.type) < 32
     return Value(arith.extf(ir.F32Type.get(), value.ssa)) if narrow else value
 
 
@@ -151,4 +139,4 @@ def _apart(number: Value, extents: list[int]) -> list[Value]:
 
 def _smaller(a: Value, b: int) -> Value:
     """Return the signed minimum of two indices."""
-    return Value(arith.minsi(a.ssa, index(b).ssa))
+    return Value(arith.minsi(a.ssa, cg.index(b).ssa))
