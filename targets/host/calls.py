@@ -33,10 +33,14 @@ def emit_host(kernel: Kernel, target: CpuTarget) -> Emitted:
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
         if kernel.config["call"] == "c":
             sides = (("result", arguments.results), ("arguments", arguments.inputs))
-            addresses = [_address(Shape.parse(kernel.config[key]).nested(buffers)) for key, buffers in sides]
+            addresses = [
+                _address(Shape.parse(kernel.config[key]).nested([b.ssa for b in buffers])) for key, buffers in sides
+            ]
             _call(kernel, C_FUNCTION + kernel.config["target"], addresses)
         else:
-            inputs, outputs = address_table(arguments.inputs), address_table(arguments.results)
+            inputs, outputs = (
+                address_table([b.ssa for b in buffers]) for buffers in (arguments.inputs, arguments.results)
+            )
             number = arith.ConstantOp(ir.IntegerType.get_signless(64), _number(kernel)).result
             _call(kernel, CALL_HOST, [number, outputs, inputs])
         func.ReturnOp([])

@@ -86,8 +86,8 @@ class ContractionScene:
 
     def __init__(self, contraction: Contraction, arguments: KernelArguments, partial: Value | None = None) -> None:
         self.contraction = contraction
-        self.inputs = [Value(v) for v in arguments.inputs]
-        self.results = [Value(v) for v in arguments.results]
+        self.inputs = arguments.inputs
+        self.results = arguments.results
         self.compute = accumulator_type(contraction)
         self.lanes = cg.lanes_of(self.compute)
         self.zero = cg.constant(0, cg.vector_of(self.lanes, self.compute))

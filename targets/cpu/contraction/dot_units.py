@@ -66,15 +66,13 @@ def emit_dot_units(kernel: Kernel, contraction: Contraction, target: CpuTarget) 
     shape = _Shape(contraction, product, target)
     scratch = shape.scratch()
     if shape.shared:
-        function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
-        with cg.emitting(function, target):
+        with kernel.phase(target, scratch, kernel.impl_name + "_pack") as arguments:
             _pack_all(shape, ContractionScene(contraction, arguments), arguments)
-    function, arguments = kernel.declare(scratch)
-    with cg.emitting(function, target):
+    with kernel.phase(target, scratch) as arguments:
         block = _Block(shape, shape.scene(arguments), arguments)
         order = [contraction.batches, shape.column_blocks, shape.row_blocks]
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            block.item(*cg.split_index(item.iv, order))
+        with arguments.split_items(order) as place:
+            block.item(*place)
     items = math.prod(order)
     phases = [(kernel.impl_name, items, max(1, contraction_grain(contraction, items)))]
     if shape.shared:
@@ -170,9 +168,7 @@ class _Shape:
 
     def scene(self, arguments: KernelArguments) -> ContractionScene:
         """Return the contraction inside one of its functions."""
-        return ContractionScene(
-            self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None
-        )
+        return ContractionScene(self.contraction, arguments, arguments.scratch[-1] if self.needs_partial else None)
 
     def k_block(self, number: Index) -> tuple[Value, Value]:
         """Emit the first step of block `number` of k, and its number of steps."""
@@ -208,17 +204,14 @@ def _pack_all(shape: _Shape, scene: ContractionScene, arguments: KernelArguments
     """Emit the packing phase: an item is some B panels of one block of k of one rhs."""
     c = shape.contraction
     extents = [*(axis.extent for axis in shape.rhs_batch), shape.k_blocks, shape.pack_groups]
-    sums = Value(arguments.scratch[1]) if shape.corrections else None
-    with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        *batch, number, group = cg.split_index(item.iv, extents)
+    sums = arguments.scratch[1] if shape.corrections else None
+    with arguments.split_items(extents) as (*batch, number, group):
         first, steps = shape.k_block(number)
         at, copy = first * c.k.b, cg.index(0)
         for axis, x in zip(shape.rhs_batch, batch, strict=True):
             at, copy = x * axis.b + at, copy * axis.extent + x
         panel = (copy * shape.k_blocks + number) * shape.panel_count + group * shape.panels
-        _pack_rhs(
-            shape, scene, (Value(arguments.scratch[0]), sums), panel, at, group * (shape.panels * shape.width), steps
-        )
+        _pack_rhs(shape, scene, (arguments.scratch[0], sums), panel, at, group * (shape.panels * shape.width), steps)
 
 
 def _pack_rhs(
@@ -271,9 +264,9 @@ class _Block:
         self.tiles = make_tiles(shape.product, scene.compute) if shape.product.is_tiles else None
         self.corrections: Value | None = None
         if shape.shared:
-            self.rhs = Value(arguments.scratch[0])
+            self.rhs = arguments.scratch[0]
             if shape.corrections:
-                self.corrections = Value(arguments.scratch[1])
+                self.corrections = arguments.scratch[1]
         else:
             self.rhs = cg.alloca(shape.panels * shape.panel_size, unit)
             if shape.corrections:

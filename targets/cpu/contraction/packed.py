@@ -41,7 +41,6 @@ from stablexla.targets.cpu.contraction.register_tile import (
 )
 from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
 from stablexla.targets.cpu.shared import SharedFunctions
-from stablexla.targets.llvm.no_unroll import mark_no_unroll
 
 
 @dataclass(frozen=True)
@@ -72,17 +71,13 @@ def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, pla
     shared = SharedFunctions(kernel, target)
     scratch = shape.scratch()
     if not plan.group:
-        function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
-        mark_no_unroll(function)
-        with cg.emitting(function, target):
+        with kernel.phase(target, scratch, kernel.impl_name + "_pack", unroll=False) as arguments:
             _pack_all(shape, ContractionScene(contraction, arguments), arguments, shared)
-    function, arguments = kernel.declare(scratch)
-    mark_no_unroll(function)
-    with cg.emitting(function, target):
-        block = _Block(shape, shape.scene(arguments), None if plan.group else Value(arguments.scratch[0]), shared)
+    with kernel.phase(target, scratch, unroll=False) as arguments:
+        block = _Block(shape, shape.scene(arguments), None if plan.group else arguments.scratch[0], shared)
         order = [plan.parts, contraction.batches, shape.column_blocks, shape.row_blocks]
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            block.item(*cg.split_index(item.iv, order))
+        with arguments.split_items(order) as place:
+            block.item(*place)
     items = math.prod(order)
     phases = [(kernel.impl_name, items, contraction_grain(contraction, items))]
     if not plan.group:
@@ -149,9 +144,7 @@ class _Shape:
 
     def scene(self, arguments: KernelArguments) -> ContractionScene:
         """Return the contraction inside one of its functions."""
-        return ContractionScene(
-            self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None
-        )
+        return ContractionScene(self.contraction, arguments, arguments.scratch[-1] if self.needs_partial else None)
 
     def k_block(self, number: Index) -> tuple[Value, Value, Value]:
         """Emit the offsets of block `number` of k in lhs and rhs, and its number of steps."""
@@ -169,11 +162,10 @@ class _Shape:
 def _pack_all(shape: _Shape, scene: ContractionScene, arguments: KernelArguments, shared: SharedFunctions) -> None:
     """Emit the packing phase: an item is a group of B panels of one block of k of one rhs."""
     c, plan = shape.contraction, shape.plan
-    buffer = Value(arguments.scratch[0])
+    buffer = arguments.scratch[0]
     width = plan.panels * shape.width
     extents = [*(axis.extent for axis in shape.rhs_batch), shape.all_k_blocks, shape.pack_groups]
-    with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        *batch, number, group = cg.split_index(item.iv, extents)
+    with arguments.split_items(extents) as (*batch, number, group):
         _, at, steps = shape.k_block(number)
         copy = cg.index(0)
         for axis, x in zip(shape.rhs_batch, batch, strict=True):

@@ -73,11 +73,10 @@ def emit_skinny_narrow(kernel: Kernel, c: Contraction, product: MultiplyAdd, tar
 def _emit(kernel: Kernel, c: Contraction, product: MultiplyAdd, target: CpuTarget, kind: type[_Item]) -> Emitted:
     plan = kind.plan_for(c, product, target)
     blocks = math.ceil(c.n.extent / plan.columns)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         item = kind(ContractionScene(c, arguments), product, plan)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as number:
-            item.item(*cg.split_index(number.iv, [c.batches, blocks]))
+        with arguments.split_items([c.batches, blocks]) as place:
+            item.item(*place)
     items = c.batches * blocks
     return Emitted(items, contraction_grain(c, items), in_place=c.in_place)
 
