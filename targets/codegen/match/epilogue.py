@@ -1,6 +1,6 @@
 """Output of contractions: addresses of operands and results, the epilogue, and stores of whole or remainder tiles.
 
-The accumulation is left to `contraction_tiles`, `contraction_rows` and `contraction_skinny`.
+The accumulation is left to the families `cpu/contraction` and `gpu/contraction`.
 """
 
 from __future__ import annotations

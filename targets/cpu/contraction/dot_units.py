@@ -1,6 +1,6 @@
 """Contractions by dot-product instructions over groups along k (VNNI, AMX): narrow integers, bf16 where supported.
 
-The loop nest is that of `contraction_packed`; operands are packed as units, 32 bits of them for a step (a group).
+The loop nest is that of `packed`; operands are packed as units, 32 bits of them for a step (a group).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Skinny products (GEMV, few rows) of narrow elements, bandwidth-bound by the large matrix.
 
-Like `contraction_skinny`, for elements that are widened before they are multiplied: lhs is widened once an item, an
+Like `skinny_rows` and `skinny_dots`, for elements that are widened before they are multiplied: lhs is widened once an item, an
 element of rhs once for some rows.
 """
 

@@ -1,7 +1,7 @@
 """Emit key sorts: one array by a total order of its elements.
 
-Short rows are sorted one per lane by a bitonic network (`sort_network`). A longer row is cut into columns that are
-sorted likewise, and its sorted columns are merged (`sort_tiles`).
+Short rows are sorted one per lane by a bitonic network (`network`). A longer row is cut into columns that are
+sorted likewise, and its sorted columns are merged (`tiles`).
 """
 
 from __future__ import annotations

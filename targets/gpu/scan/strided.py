@@ -1,6 +1,6 @@
 """Scans along dimensions of non-unit stride: a thread for each line, coalesced across lines.
 
-Few long lines are split into parts, as in `scan_lines.py`.
+Few long lines are split into parts, as in `contiguous.py`.
 """
 
 from __future__ import annotations
