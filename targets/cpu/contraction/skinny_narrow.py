@@ -1,7 +1,7 @@
 """Skinny products (GEMV, few rows) of narrow elements, bandwidth-bound by the large matrix.
 
-Like `skinny_rows` and `skinny_dots`, for elements that are widened before they are multiplied: lhs is widened once an item, an
-element of rhs once for some rows.
+Like `skinny_rows` and `skinny_dots`, for elements that are widened before they are multiplied: lhs is widened once an
+item, an element of rhs once for some rows.
 """
 
 from __future__ import annotations
