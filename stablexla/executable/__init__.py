@@ -1,1 +1,1 @@
-"""TODO"""
+"""Executables: compiled programs: calls, arrays on devices, saving and loading, replicas."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Explanation: `executable.explain`: kernels, their emitters and operations, buffers, as text and as a page."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Encodings of serialized programs: portable artifacts, protocol buffers, exported programs, archives."""

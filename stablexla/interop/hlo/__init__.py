@@ -1,1 +1,1 @@
-"""TODO"""
+"""HLO: HLO text and protocol buffers, to and from StableHLO."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Operations of several devices: collectives, messages, infeed and outfeed, manual partitioning."""

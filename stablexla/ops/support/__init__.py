@@ -1,1 +1,1 @@
-"""TODO"""
+"""Checks that operations share: attributes and rules that several families of operations check alike."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Parts of stablexla-opt: input, options, passes on show, diagnostics, and the watcher of a run."""
