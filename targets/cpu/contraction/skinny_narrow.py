@@ -41,8 +41,6 @@ SUMS_BYTES = 16 << 10
 # Bytes of widened lhs of dot products: it stays in L2.
 DOTS_LHS_BYTES = 176 << 10
 LINE = 64
-# Multiply-adds that are worth a work item of their own.
-ITEM_WORK = 500_000
 
 
 @dataclass(frozen=True)
@@ -83,8 +81,7 @@ def _emit(kernel: Kernel, c: Contraction, product: MultiplyAdd, target: CpuTarge
 
 def _items(c: Contraction, target: CpuTarget) -> int:
     """Return the work items wanted: some for each thread, but no smaller than is worth the call."""
-    work = c.batches * c.m.extent * c.n.extent * c.k.extent
-    return max(1, min(4 * target.num_threads if target.num_threads > 1 else 1, work // ITEM_WORK))
+    return target.work_items(c.batches * c.m.extent * c.n.extent * c.k.extent)
 
 
 def _rounded(number: float, multiple: int) -> int:
