@@ -1,1 +1,1 @@
-"""The builder: operations of `XlaBuilder` and `XlaOp` are checked by XLA's shape rules and emitted as StableHLO."""
+"""The builder of computations: operations, checks of operands, shapes, and constants."""

@@ -1,1 +1,1 @@
-"""Compilation: `sx.compile` from a program in any form to an executable, with caches and isolation."""
+"""Compilation of programs: `compile`, its cache, C libraries, specialization, and registration of kernels."""

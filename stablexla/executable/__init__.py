@@ -1,1 +1,1 @@
-"""Executables: compiled programs: calls, arrays on devices, saving and loading, replicas."""
+"""Executables: runs on one and several devices, memory statistics, and saved programs."""

@@ -1,1 +1,1 @@
-"""Comparison of a program with an oracle, operation by operation, down to the smallest failing program."""
+"""Comparison of two runs of a program: searches for the first wrong operation, bisection, reports."""

@@ -1,1 +1,1 @@
-"""Explanation: `executable.explain`: kernels, their emitters and operations, buffers, as text and as a page."""
+"""Explanation of a compilation: the fate of each operation, as values, text and page."""

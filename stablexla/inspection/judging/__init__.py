@@ -1,1 +1,1 @@
-"""Error bounds: how far results may differ between right implementations, by operation, element type and sizes."""
+"""Judgement of results: oracles, tolerances, exact values, and known differences."""

@@ -1,1 +1,1 @@
-"""Profiles: times by kernel and by operation of one run, as a table, a page or a trace."""
+"""Profiles of executables: time and cost model of each kernel, tables and traces."""

@@ -1,1 +1,1 @@
-"""Encodings of serialized programs: portable artifacts, protocol buffers, exported programs, archives."""
+"""Encodings of programs as bytes: MLIR bytecode, portable artifacts, HLO, and files of `jax.export`."""

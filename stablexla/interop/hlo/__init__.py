@@ -1,1 +1,1 @@
-"""HLO: HLO text and protocol buffers, to and from StableHLO."""
+"""HLO modules, as protos and text, prepared for the conversion to StableHLO."""

@@ -1,1 +1,1 @@
-"""Composed operations: operations that emit several StableHLO operations or a composite that can be decomposed."""
+"""Builder operations composed of several StableHLO operations."""

@@ -1,1 +1,1 @@
-"""Operations of several devices: collectives, messages, infeed and outfeed, manual partitioning."""
+"""Builder operations on several devices: collectives, channels, infeed and outfeed, manual partitioning."""

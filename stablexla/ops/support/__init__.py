@@ -1,1 +1,1 @@
-"""Checks that operations share: attributes and rules that several families of operations check alike."""
+"""Shared parts of the builder operations: the registry, and checks of arguments."""

@@ -1,1 +1,1 @@
-"""Parts of stablexla-opt: input, options, passes on show, diagnostics, and the watcher of a run."""
+"""Parts of `stablexla-opt`: options, input, expected diagnostics, IR printing."""

@@ -1,1 +1,1 @@
-"""Parts of stablexla-run: inputs, devices, comparison, reports and launchers."""
+"""Parts of `stablexla-run`: inputs, devices, comparison, explanation, launching."""
