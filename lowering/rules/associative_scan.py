@@ -16,6 +16,7 @@ from mlir.dialects import arith
 
 from stablexla.dialects.composites import composite_kernel
 from stablexla.dialects.element_types import ElementType
+from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.lowering.kernels.scan.line_scan import LineScan
 from stablexla.lowering.kernels.window.parts import known_operation
 from stablexla.lowering.kernels.window.scan import Axis
@@ -41,23 +42,23 @@ def associative_scan(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value
     flat = [reshaped(array, t, t.with_shape((t.size,))) for array, t in zip(arrays, types, strict=True)]
     shape, d = types[0].shape, scan.axis.dimension
     extents = (prod(shape[:d]), shape[d], prod(shape[d + 1 :]))
-    config = {
-        "extents": list(extents),
-        "backwards": scan.axis.backwards,
-        "computation": scan.known,
-        "unsigned": types[0].element.is_unsigned,
-        "whole_bytes": all(t.element.bits >= 8 for t in types),
-        "start": False,
-        "returned": list(scan.returned),
-        "positive_zeros": True,
-        "associative": True,
-    }
+    config = ScanConfig(
+        *extents,
+        backwards=scan.axis.backwards,
+        computation=scan.known,
+        unsigned=types[0].element.is_unsigned,
+        whole_bytes=all(t.element.bits >= 8 for t in types),
+        start=False,
+        associative=True,
+        returned=scan.returned,
+        positive_zeros=True,
+    )
     made = kernel(
         ctx,
         "scan",
         flat,
         lambda *inside: _write(scan, uniforms, inside, extents),
-        attributes=config,
+        config=config,
         result_types=[t.with_shape((t.size,)) for t in ctx.result_types],
         independent=extents[0] > 1,
     )

@@ -8,7 +8,7 @@ describes the convolution, for targets with better loops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
@@ -16,9 +16,9 @@ from mlir.dialects import arith, tensor
 from stablexla.dialects.attributes.attributes import Convolution, SpatialDimension
 from stablexla.lowering.rules.contraction import accumulation_type, add_product, rounded_sum, sum_products
 from stablexla.lowering.rules.shape import constant_value
+from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, fill, generic, loop_index, projection
-from stablexla.lowering.support.kernels import config_attribute
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType
@@ -27,6 +27,16 @@ from stablexla.lowering.support.types import TensorType
 CONVOLUTION = "stablexla.convolution"
 # Below this many output pixels a pointwise convolution is a skinny matrix, for which contractions have own loops.
 PIXELS = 32
+
+
+@dataclass(frozen=True)
+class ConvolutionConfig:
+    """A convolution, from which a target can emit other loops: the arrays' shapes, dimension numbers and the window."""
+
+    lhs: tuple[int, ...]
+    rhs: tuple[int, ...]
+    result: tuple[int, ...]
+    convolution: Convolution
 
 
 @lowers("stablehlo.convolution")
@@ -99,7 +109,7 @@ def _windows(ctx: LoweringContext, conv: Convolution, lhs: ir.Value, rhs: ir.Val
         [projection(loops, [of_kernel[d] for d in range(rank)]), projection(loops, range(rank))],
         [PARALLEL] * rank + [REDUCTION] * (loops - rank),
         body,
-        attributes={CONVOLUTION: _attribute(ctx, conv)},
+        attributes={CONVOLUTION: config_attribute(_config(ctx, conv))},
     )[0]
     return rounded_sum(ctx, summed)
 
@@ -162,17 +172,6 @@ def _plus(a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.addi(a, b)
 
 
-def _attribute(ctx: LoweringContext, conv: Convolution) -> ir.Attribute:
-    """Return the attribute from which a target can emit other loops; `config_value` reads it."""
-    lhs, rhs = (list(t.shape) for t in ctx.operand_types)
-    entries = {
-        "lhs": lhs,
-        "rhs": rhs,
-        "result": list(ctx.result.shape),
-        "input": [conv.input_batch, conv.input_feature],
-        "kernel": [conv.kernel_input, conv.kernel_output],
-        "output": [conv.output_batch, conv.output_feature],
-        "spatial": [[int(value) for value in astuple(d)] for d in conv.spatial],
-        "groups": [conv.feature_groups, conv.batch_groups],
-    }
-    return ir.DictAttr.get({name: config_attribute(value) for name, value in entries.items()})
+def _config(ctx: LoweringContext, conv: Convolution) -> ConvolutionConfig:
+    lhs, rhs = (tuple(t.shape) for t in ctx.operand_types)
+    return ConvolutionConfig(lhs, rhs, tuple(ctx.result.shape), conv)

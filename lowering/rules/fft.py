@@ -6,6 +6,8 @@ imaginary parts.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import mlir.ir as ir
 import numpy as np
 from mlir.dialects import arith
@@ -18,6 +20,15 @@ from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import empty
 from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.registry import lowers
+
+
+@dataclass(frozen=True)
+class FftConfig:
+    """A Fourier transform: its kind, the extents of its larger side, and those of the transformed dimensions."""
+
+    fft_type: str
+    shape: tuple[int, ...]
+    fft_length: tuple[int, ...]
 
 
 @lowers("stablehlo.fft")
@@ -37,7 +48,7 @@ def fft(ctx: LoweringContext, x: ir.Value) -> ir.Value:
         "fft",
         [x, *tables],
         lambda given, *roots: transform(plan, given, source, result, dict(zip(plan.tables, roots, strict=True))),
-        attributes={"fft_type": kind, "shape": list(whole.shape), "fft_length": list(lengths)},
+        config=FftConfig(kind, tuple(whole.shape), tuple(lengths)),
     )
     return made
 

@@ -6,6 +6,7 @@ A kernel over flattened arrays; each start index is clamped to the operand.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
@@ -31,6 +32,37 @@ from stablexla.lowering.support.index_vectors import IndexVectors, Start, table_
 from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.types import TensorType
+
+
+@dataclass(frozen=True)
+class GatherAxis:
+    """A loop: its trip count, and its strides in the indices, the operand and the result, in elements."""
+
+    extent: int
+    index_step: int
+    operand_step: int
+    result_step: int
+
+
+@dataclass(frozen=True)
+class GatherStart:
+    """A component of an index vector: its offset from the first, its stride in the operand, and its highest value.
+
+    Without a highest value it is known to be in bounds.
+    """
+
+    offset: int
+    step: int
+    highest: int | None = None
+
+
+@dataclass(frozen=True)
+class GatherConfig:
+    """The loop nest of a gather, the components of its index vectors, and their element type."""
+
+    axes: tuple[GatherAxis, ...]
+    starts: tuple[GatherStart, ...]
+    index_type: str
 
 
 @lowers("stablehlo.gather")
@@ -90,11 +122,11 @@ def _gather(
         "gather",
         [as_line(operand, source), line],
         body,
-        attributes={
-            "axes": [[axis.extent, *axis.steps] for axis in axes],
-            "starts": [[start.offset, -1 if start.inside else start.highest, start.step] for start in starts],
-            "index_type": vectors.type.element.name,
-        },
+        config=GatherConfig(
+            tuple(GatherAxis(axis.extent, *axis.steps) for axis in axes),
+            tuple(GatherStart(s.offset, s.step, None if s.inside else s.highest) for s in starts),
+            vectors.type.element.name,
+        ),
         result_types=[line_type(ctx.result)],
         independent=True,
     )

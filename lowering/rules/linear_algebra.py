@@ -26,6 +26,23 @@ from stablexla.lowering.support.storage import compute_type, constant
 from stablexla.lowering.support.types import TensorType, tensor_storage, value_type
 
 
+@dataclass(frozen=True)
+class CholeskyConfig:
+    """A Cholesky factorization: whether the factor is the lower triangle."""
+
+    lower: bool
+
+
+@dataclass(frozen=True)
+class TriangularSolveConfig:
+    """A triangular solve: StableHLO's attributes."""
+
+    transpose_a: str
+    left_side: bool
+    lower: bool
+    unit_diagonal: bool
+
+
 @lowers("stablehlo.cholesky")
 def cholesky(ctx: LoweringContext, a: ir.Value) -> ir.Value:
     """The Cholesky factor in one triangle, zero in the other; all NaN for a matrix that is not positive definite."""
@@ -41,7 +58,7 @@ def cholesky(ctx: LoweringContext, a: ir.Value) -> ir.Value:
         "cholesky",
         [matrices.enter(a)],
         body,
-        attributes={"lower": lower},
+        config=CholeskyConfig(lower),
         result_types=[matrices.type],
         independent=True,
     )
@@ -68,7 +85,7 @@ def solve_triangular(ctx: LoweringContext, a: ir.Value, b: ir.Value, transpose: 
         "triangular_solve",
         [matrices.enter(a), sides.enter(b)],
         body,
-        attributes={"transpose_a": transpose, **flags},
+        config=TriangularSolveConfig(transpose, **flags),
         result_types=[sides.type],
         independent=True,
     )

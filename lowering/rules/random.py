@@ -125,6 +125,15 @@ class Layout:
         return arith.addi(arith.muli(row, constant_like(row, self.inner)), inner), which
 
 
+@dataclass(frozen=True)
+class RandomBitsConfig:
+    """Random bits: the generator, the layout of its blocks, and the bits of an element."""
+
+    algorithm: str
+    layout: Layout
+    bits: int
+
+
 def layout_of(algorithm: str, type_: TensorType) -> Layout:
     """Return XLA's layout of blocks: consecutive, but along a dimension for Threefry's two words of 32 bits.
 
@@ -197,9 +206,8 @@ def _bits(ctx: LoweringContext, algorithm: str, layout: Layout, state: list[ir.V
         return from_storage(_stored(words_of(algorithm, state, zero, element.bits)[0], element), element)
     if not _is_plain(layout, element):
         return reshaped(each(*state), flat, type_)
-    numbers = [layout.words, layout.outer, layout.length, layout.inner]
-    config: dict[str, object] = {"algorithm": algorithm, "layout": numbers, "bits": element.bits}
-    (made,) = kernel(ctx, RANDOM_BITS, state, each, attributes=config, result_types=[flat])
+    config = RandomBitsConfig(algorithm, layout, element.bits)
+    (made,) = kernel(ctx, RANDOM_BITS, state, each, config=config, result_types=[flat])
     return reshaped(made, flat, type_)
 
 

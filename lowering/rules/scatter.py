@@ -47,6 +47,52 @@ Bounds = tuple[ir.Value, ir.Value]
 WORTH_SHARING = 1 << 14
 
 
+@dataclass(frozen=True)
+class ScatterLoop:
+    """A loop over windows: its trip count, and its strides in indices, operand and updates, in elements."""
+
+    extent: int
+    index_step: int
+    operand_step: int
+    update_step: int
+
+
+@dataclass(frozen=True)
+class ScatterWindowLoop:
+    """A loop over a window's elements; `moved` is the start index that may move it partly out of bounds."""
+
+    extent: int
+    operand_step: int
+    update_step: int
+    moved: int | None = None
+
+
+@dataclass(frozen=True)
+class ScatterStart:
+    """A component of an index vector: its offset from the first, its limit, and its stride in the operand."""
+
+    offset: int
+    extent: int
+    step: int
+
+
+@dataclass(frozen=True)
+class ScatterConfig:
+    """The loop nest of a scatter.
+
+    Attributes:
+        unique: the iterations of the outermost loop change different elements.
+        distinct: all windows change different elements.
+    """
+
+    outer: tuple[ScatterLoop, ...]
+    window: tuple[ScatterWindowLoop, ...]
+    starts: tuple[ScatterStart, ...]
+    index_type: str
+    unique: bool
+    distinct: bool
+
+
 @lowers("stablehlo.scatter")
 def scatter(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     """The inputs with the windows of the updates combined into them by the region."""
@@ -66,7 +112,7 @@ def scatter(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
         "scatter",
         [*lines, indices, *updates],
         lambda *arrays: _Writer(ctx, plan, arrays).write(),
-        attributes=plan.attributes(),
+        config=plan.config(),
         result_types=[line_type(t) for t in ctx.result_types],
         independent=plan.independent,
     )
@@ -101,17 +147,16 @@ class _Plan:
     independent: bool
     distinct: bool
 
-    def attributes(self) -> dict[str, object]:
-        """Return the kernel's configuration; `moved` are the starts by which windows may be partly inside, or -1."""
-        return {
-            "outer": [[axis.extent, *axis.steps] for axis in self.outer],
-            "window": [[axis.extent, *axis.steps[1:]] for axis, _ in self.window],
-            "moved": [-1 if number is None else number for _, number in self.window],
-            "starts": [[start.offset, start.extent, start.step] for start in self.starts],
-            "index_type": self.vectors.type.element.name,
-            "unique": self.independent,
-            "distinct": self.distinct,
-        }
+    def config(self) -> ScatterConfig:
+        """Return the kernel's configuration."""
+        return ScatterConfig(
+            outer=tuple(ScatterLoop(axis.extent, *axis.steps) for axis in self.outer),
+            window=tuple(ScatterWindowLoop(a.extent, a.steps[1], a.steps[2], moved) for a, moved in self.window),
+            starts=tuple(ScatterStart(start.offset, start.extent, start.step) for start in self.starts),
+            index_type=self.vectors.type.element.name,
+            unique=self.independent,
+            distinct=self.distinct,
+        )
 
 
 def _plan(ctx: LoweringContext, source: TensorType, index_type: TensorType, update: TensorType) -> _Plan:

@@ -8,12 +8,13 @@ one dimension after the other; the remaining ones are loops over each window (ke
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
 
 from stablexla.dialects.attributes.windows import Window
-from stablexla.lowering.kernels.window.axes import axes_of
+from stablexla.lowering.kernels.window.axes import Axis, axes_of
 from stablexla.lowering.kernels.window.parts import (
     Folding,
     Pieces,
@@ -33,6 +34,15 @@ from stablexla.lowering.support.registry import lowers
 
 # Long windows of one dimension are combined from parts, this many at a time.
 RADIX = 4
+
+
+@dataclass(frozen=True)
+class PoolConfig:
+    """A window reduction by the combiner of a name, of integers without sign if `unsigned`."""
+
+    axes: tuple[Axis, ...]
+    computation: str
+    unsigned: bool
 
 
 @lowers("stablehlo.reduce_window")
@@ -119,13 +129,9 @@ def _pool(folding: Folding, window: Window, array: ir.Value, shape: tuple[int, .
         (made,) = _written_out(inside, window, arrays, extents)
         return reshaped(made, result, flat[1])
 
-    config = {
-        "axes": [axis.numbers() for axis in axes_of(window, shape, positions_)],
-        "computation": folding.known,
-        "unsigned": folding.elements[0].is_unsigned,
-    }
+    config = PoolConfig(tuple(axes_of(window, shape, positions_)), folding.known, folding.elements[0].is_unsigned)
     operands = [reshaped(array, source, flat[0]), *folding.starts]
-    (made,) = kernel(folding.context, "pool", operands, body, attributes=config, result_types=[flat[1]])
+    (made,) = kernel(folding.context, "pool", operands, body, config=config, result_types=[flat[1]])
     return [reshaped(made, flat[1], result)]
 
 

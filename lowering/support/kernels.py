@@ -6,12 +6,12 @@ other code. Functions that grouping outlines later carry the same attributes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import mlir.ir as ir
 from mlir.dialects import func, tensor
 
+from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.operations import captured, remap
 from stablexla.lowering.support.storage import from_storage, to_storage
@@ -31,7 +31,7 @@ def kernel(
     operands: Sequence[ir.Value],
     body: Body,
     *,
-    attributes: Mapping[str, object] | None = None,
+    config: object | None = None,
     result_types: Sequence[TensorType] | None = None,
     effect: bool = False,
     independent: bool = False,
@@ -42,7 +42,7 @@ def kernel(
         kind: the key by which emitters register.
         body: takes the operands inside the function, and returns its results: arrays in storage form, scalars as
             values. Captured values become further operands.
-        attributes: the emitter's configuration that cannot be read from the body: bools, integers, strings and lists.
+        config: what an emitter needs and cannot read from the body: a dataclass, see `configs.py`.
         result_types: types of the results; without them those of the operation.
         effect: it has side effects: it is not dead code, and stays in order with others like it.
         independent: the iterations of the body's one outermost loop are independent.
@@ -58,8 +58,8 @@ def kernel(
         name = ctx.new_symbol(kind)
         function = func.FuncOp(name, ir.FunctionType.get([], []), visibility="private")
     function.attributes[KIND] = ir.StringAttr.get(kind)
-    if attributes:
-        function.attributes[CONFIG] = ir.DictAttr.get({k: config_attribute(v) for k, v in attributes.items()})
+    if config is not None:
+        function.attributes[CONFIG] = config_attribute(config)
     if independent:
         function.attributes[INDEPENDENT] = ir.UnitAttr.get()
     inputs = _fill(function.operation, list(operands), body, types)
@@ -67,32 +67,6 @@ def kernel(
     if effect:
         call.operation.attributes[EFFECT] = ir.UnitAttr.get()
     return [_as_value(v, t) for v, t in zip(call.results, types, strict=True)]
-
-
-def config_attribute(value: object) -> ir.Attribute:
-    """Convert a plain Python value to an attribute; `config_value` reads it back."""
-    if isinstance(value, bool):
-        return ir.BoolAttr.get(value)
-    if isinstance(value, int):
-        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-    if isinstance(value, str):
-        return ir.StringAttr.get(value)
-    assert isinstance(value, Sequence), value
-    return ir.ArrayAttr.get([config_attribute(v) for v in value])
-
-
-def config_value(attribute: ir.Attribute) -> Any:
-    """Return the Python value of an attribute; sequences are tuples."""
-    if isinstance(attribute, ir.ArrayAttr):
-        return tuple(config_value(a) for a in attribute)
-    return attribute.value
-
-
-def config_of(function: ir.Operation) -> dict[str, Any]:
-    """Return the configuration of a kernel's function."""
-    if CONFIG not in function.attributes:
-        return {}
-    return {named.name: config_value(named.attr) for named in ir.DictAttr(function.attributes[CONFIG])}
 
 
 def _enclosing_function() -> ir.Operation | None:

@@ -16,7 +16,7 @@ from stablexla.lowering.support.kernels import EFFECT, KIND
 from stablexla.lowering.support.operations import is_tensor, remap
 from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, PingPong
 from stablexla.targets.buffers.copies import BufferCopies, as_bytes, bytes_type
-from stablexla.targets.codegen.calls import PARALLEL_GRAIN, compile_time_packings
+from stablexla.targets.codegen.calls import PARALLEL_GRAIN, packed_inputs
 from stablexla.targets.codegen.kernel import flat_type
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.passes import module_pass
@@ -180,7 +180,7 @@ class BufferedMain:
         operands = [self._operand(op, i) for i in range(len(op.operands))]
         operands += [self._array(v) for v in op.results]
         operands += [self._view(b, t) for b, t in zip(self._assignment.scratch[op], call.scratch, strict=True)]
-        packed = {packing.function for packing, _ in compile_time_packings(op)}
+        packed = {packed.packing.function for packed in packed_inputs(op)}
         for phase in call.phases:
             if phase.items == 0 or phase.function in packed:
                 continue

@@ -17,7 +17,7 @@ from stablexla.lowering.support.operations import defining, is_tensor, main_of
 from stablexla.targets.buffers.arena import plan_arena
 from stablexla.targets.buffers.donation import find_aliases
 from stablexla.targets.buffers.ping_pong import BufferCycle, copies_after_rotation, find_buffer_cycles
-from stablexla.targets.codegen.calls import KernelCall, call_of, compile_time_packings
+from stablexla.targets.codegen.calls import KernelCall, call_of, packed_inputs
 from stablexla.targets.codegen.sizes import bytes_of
 
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast"])
@@ -96,7 +96,7 @@ def _is_only_packed(value: ir.Value) -> bool:
         if user.name in ALIASES:
             if not _is_only_packed(user.results[0]):
                 return False
-        elif user.name != "func.call" or all(p.input != use.operand_number for p, _ in compile_time_packings(user)):
+        elif user.name != "func.call" or all(p.packing.input != use.operand_number for p in packed_inputs(user)):
             return False
     return any(True for _ in value.uses)
 
@@ -227,9 +227,10 @@ class BufferAssignment:
         call = self.calls[op] = call_of(op, self._symbols)
         here = self._begin[op]
         self.scratch[op] = [Buffer("arena", bytes_of(t), spans=[(here, here)]) for t in call.scratch]
-        for packing, value in compile_time_packings(op):
+        for packed in packed_inputs(op):
             # Packed at compile time; the kernel does not read the original input.
-            self.scratch[op][packing.scratch] = self.unread[op, packing.input] = self._packed(value)
+            buffer = self.unread[op, packed.packing.input] = self._packed(packed.value)
+            self.scratch[op][packed.packing.scratch] = buffer
         copies = []
         for i, value in enumerate(op.results):
             made = self._new(value, here, block)
@@ -238,19 +239,19 @@ class BufferAssignment:
                 self._merge(made, shared)
             else:
                 copies += [
-                    Copy(self.buffer_of(op.operands[source]), made, value.type)
-                    for result, source in call.updates
-                    if result == i
+                    Copy(self.buffer_of(op.operands[pair.input]), made, value.type)
+                    for pair in call.updates
+                    if pair.result == i
                 ]
         self.copies[op] = copies
 
     def _overwritten(self, op: ir.Operation, call: KernelCall, result: int, block: ir.Block) -> Buffer | None:
         """Return the buffer of a dead operand that the result may overwrite in place."""
         here, size = self._begin[op], bytes_of(op.results[result].type)
-        for other, source in (*call.updates, *call.in_place):
-            if other != result or not is_tensor(op.operands[source]):
+        for pair in (*call.updates, *call.in_place):
+            value = op.operands[pair.input]
+            if pair.result != result or not is_tensor(value):
                 continue
-            value = op.operands[source]
             found = self.buffer_of(value)
             if found.role != "arena" or found.bytes != size or self._dies_after(found, value, op, block) > here:
                 continue

@@ -12,6 +12,7 @@ import mlir.ir as ir
 
 from stablexla.lowering.support.donation import DONATED
 from stablexla.lowering.support.operations import is_tensor
+from stablexla.targets.codegen.calls import BufferPair
 
 if TYPE_CHECKING:
     from stablexla.targets.buffers.assignment import Buffer, BufferAssignment
@@ -69,4 +70,4 @@ def _takes_its_place(assignment: BufferAssignment, op: ir.Operation, lies: Buffe
     if op.name != "func.call" or len(used) != 1:
         return False
     written = [i for i, v in enumerate(op.results) if is_tensor(v) and assignment.buffer_of(v) is target]
-    return [(i, used[0]) in assignment.calls[op].in_place for i in written] == [True]
+    return [BufferPair(i, used[0]) in assignment.calls[op].in_place for i in written] == [True]

@@ -9,8 +9,9 @@ from typing import Any
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
+from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.kernels import KIND
-from stablexla.targets.codegen.calls import IMPL, Packing
+from stablexla.targets.codegen.calls import IMPL, BufferPair, KernelCall, Packing, Phase
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 
 
@@ -59,28 +60,12 @@ def record(kernel: Kernel, emitted: Emitted, path: str) -> None:
     """Writes what main must know onto the kernel, so that the module says it all."""
     phases = emitted.phases or ((kernel.impl_name, emitted.items, emitted.grain),)
     with kernel.func.context, ir.Location.unknown():
-        string, i64 = ir.StringAttr.get, ir.IntegerType.get_signless(64)
-
-        def number(n: int) -> ir.Attribute:
-            return ir.IntegerAttr.get(i64, n)
-
-        def pairs(rows: tuple[tuple[int, int], ...]) -> ir.Attribute:
-            return ir.ArrayAttr.get([ir.DenseI64ArrayAttr.get(list(row)) for row in rows])
-
-        kernel.func.attributes[IMPL] = ir.DictAttr.get(
-            {
-                "path": string(path),
-                "phases": ir.ArrayAttr.get(
-                    [
-                        ir.DictAttr.get({"function": string(f), "items": number(n), "grain": number(g)})
-                        for f, n, g in phases
-                    ]
-                ),
-                "scratch": ir.ArrayAttr.get(
-                    [ir.TypeAttr.get(ir.MemRefType.get([n], ir.Type.parse(t))) for t, n in emitted.scratch]
-                ),
-                "in_place": pairs(emitted.in_place),
-                "updates": pairs(emitted.updates),
-                "packs": ir.ArrayAttr.get([ir.DictAttr.get(Packing(*p).attributes) for p in emitted.packs]),
-            }
+        call = KernelCall(
+            path,
+            phases=tuple(Phase(*phase) for phase in phases),
+            scratch=tuple(ir.MemRefType.get([n], ir.Type.parse(t)) for t, n in emitted.scratch),
+            in_place=tuple(BufferPair(*pair) for pair in emitted.in_place),
+            updates=tuple(BufferPair(*pair) for pair in emitted.updates),
+            packs=tuple(Packing(*pack) for pack in emitted.packs),
         )
+        kernel.func.attributes[IMPL] = config_attribute(call)

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import mlir.ir as ir
 from mlir.dialects import func
 
-from stablexla.lowering.support.kernels import KIND, config_of
+from stablexla.dialects.errors import CompileError
+from stablexla.lowering.support.configs import read_config
+from stablexla.lowering.support.kernels import CONFIG, KIND
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
 
+T = TypeVar("T")
 ROLLED = "stablexla.rolled"
 """Attribute of an emitted function whose loops LLVM is not to unroll, see `targets/llvm/no_unroll.py`."""
 
@@ -66,10 +69,16 @@ class Kernel:
         self.inputs: list[ir.Value] = list(block.arguments)
         self.results: list[ir.Value] = list(terminator.operands)
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The configuration set by the lowering rule that made the kernel."""
-        return config_of(self.func.operation)
+    def config(self, cls: type[T]) -> T:
+        """Read the configuration set by the lowering rule that made the kernel, which is of this class.
+
+        Raises:
+            CompileError: there is none, or it lacks a field or has an unknown one.
+        """
+        attributes = self.func.attributes
+        if CONFIG not in attributes:
+            raise CompileError(f"the kernel @{self.name} has no {CONFIG}, which is a {cls.__name__}")
+        return read_config(cls, attributes[CONFIG], f"{CONFIG} of @{self.name}")
 
     @property
     def impl_name(self) -> str:

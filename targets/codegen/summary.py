@@ -9,7 +9,7 @@ from typing import Any
 import mlir.ir as ir
 
 from stablexla.lowering.support.kernels import KIND
-from stablexla.targets.codegen.calls import IMPL
+from stablexla.targets.codegen.calls import IMPL, KernelCall
 from stablexla.targets.pipeline.driver import Watcher
 from stablexla.targets.pipeline.pipelines import Element, Step
 
@@ -61,7 +61,6 @@ def _summary(function: Any, calls: Counter[str]) -> KernelSummary:
     name = ir.StringAttr(attributes["sym_name"]).value
     path, items = "", 0
     if IMPL in attributes:
-        impl = ir.DictAttr(attributes[IMPL])
-        path = ir.StringAttr(impl["path"]).value
-        items = sum(ir.IntegerAttr(ir.DictAttr(phase)["items"]).value for phase in ir.ArrayAttr(impl["phases"]))
+        call = KernelCall.of(function)
+        path, items = call.path, sum(phase.items for phase in call.phases)
     return KernelSummary(name, ir.StringAttr(attributes[KIND]).value, path, items, calls[name])

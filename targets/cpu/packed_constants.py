@@ -17,10 +17,11 @@ from mlir.dialects import arith, func, memref, scf, ub
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.tensor_types import TensorType
+from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk
 from stablexla.lowering.support.storage import constant
 from stablexla.targets.buffers.assignment import viewed_array
-from stablexla.targets.codegen.calls import PACKED, Packing, Phase, call_of
+from stablexla.targets.codegen.calls import PACKED, PackedInput, Packing, Phase, call_of
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.llvm.engine import load
 from stablexla.targets.llvm.entry import ROLE
@@ -67,9 +68,9 @@ def pack_constants(module: ir.Module) -> None:
     made = dict(zip(works, _run(module, symbols, list(works.values())), strict=True))
     with module.context:
         for op, packing, work in wanted:
-            row = {**packing.attributes, "value": made[work.phase.function, work.value]}
+            packed = PackedInput(packing, made[work.phase.function, work.value])
             before = list(op.attributes[PACKED]) if PACKED in op.attributes else []
-            op.attributes[PACKED] = ir.ArrayAttr.get([*before, ir.DictAttr.get(row)])
+            op.attributes[PACKED] = ir.ArrayAttr.get([*before, config_attribute(packed)])
         for name in {work.phase.function for work in works.values()} - needed:
             erase(symbols[name].operation)
 

@@ -12,6 +12,7 @@ from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import EMITTERS
 from stablexla.targets.gpu.general.general import emit_general
 from stablexla.targets.gpu.launch.host_calls import note_access
+from stablexla.targets.host.calls import name_on_host
 from stablexla.targets.host.emitters import HOST_EMITTERS
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -48,7 +49,7 @@ def map_kernels(
 
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:
         if kernel.kind in HOST_EMITTERS:
-            on_host.append(str(kernel.config.get("target") or kernel.config.get("call") or kernel.kind))
+            on_host.append(name_on_host(kernel))
             return _on_host(kernel), "host"
         if general_only or kernel.name in left_general:
             return None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import astuple
 from typing import Any
 
 import mlir.ir as ir
 
 from stablexla.dialects.custom_calls import C_FUNCTION, CustomCallTarget, find_custom_call
-from stablexla.lowering.support.kernels import config_value
+from stablexla.lowering.rules.devices.devices import CollectiveConfig
+from stablexla.lowering.support.configs import config_value, read_config
 from stablexla.targets.host.calls import HOST_CALLS
 from stablexla.targets.host.collective import COLLECTIVES
 from stablexla.targets.runtime.host import Host
@@ -31,7 +33,7 @@ def take_host(module: ir.Module, name: str, declared: Iterable[str], num_devices
     attributes = module.operation.attributes
     calls: list[dict[str, Any]] = []
     if HOST_CALLS in attributes:
-        calls = [_plain(call) for call in ir.ArrayAttr(attributes[HOST_CALLS])]
+        calls = [config_value(call) for call in ir.ArrayAttr(attributes[HOST_CALLS])]
         del attributes[HOST_CALLS]
     return Host(name, calls, num_devices) if calls or RANDOM_KEY in declared else None
 
@@ -41,10 +43,12 @@ def take_collectives(module: ir.Module) -> list[dict[str, Any]]:
     attributes = module.operation.attributes
     if COLLECTIVES not in attributes:
         return []
-    found = [_plain(each) for each in ir.ArrayAttr(attributes[COLLECTIVES])]
+    found = [_for_runtime(each) for each in ir.ArrayAttr(attributes[COLLECTIVES])]
     del attributes[COLLECTIVES]
     return found
 
 
-def _plain(call: ir.Attribute) -> dict[str, Any]:
-    return {named.name: config_value(named.attr) for named in ir.DictAttr(call)}
+def _for_runtime(collective: ir.Attribute) -> dict[str, Any]:
+    """Return a collective as the native runtime reads it, which has each copy as a tuple."""
+    copies = read_config(CollectiveConfig, collective, COLLECTIVES).copies
+    return {**config_value(collective), "copies": tuple(map(astuple, copies))}

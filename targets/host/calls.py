@@ -14,7 +14,7 @@ from mlir.dialects import arith, func, llvm
 
 from stablexla.dialects.custom_calls import C_FUNCTION
 from stablexla.dialects.shapes import Shape
-from stablexla.lowering.rules.calls.host import HOST
+from stablexla.lowering.rules.calls.host import HOST, HostConfig
 from stablexla.lowering.support.kernels import CONFIG
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
@@ -29,14 +29,13 @@ CALL_HOST = "stablexla_call_host"
 @host_emitter(HOST)
 def emit_host(kernel: Kernel, target: CpuTarget) -> Emitted:
     """Emit one work item, so that the call runs on the thread that called the program."""
+    config = kernel.config(HostConfig)
     made, arguments = kernel.declare()
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
-        if kernel.config["call"] == "c":
-            sides = (("result", arguments.results), ("arguments", arguments.inputs))
-            addresses = [
-                _address(Shape.parse(kernel.config[key]).nested([b.ssa for b in buffers])) for key, buffers in sides
-            ]
-            _call(kernel, C_FUNCTION + kernel.config["target"], addresses)
+        if config.call == "c":
+            sides = ((config.result, arguments.results), (config.arguments, arguments.inputs))
+            addresses = [_address(Shape.parse(tree or "").nested([b.ssa for b in buffers])) for tree, buffers in sides]
+            _call(kernel, f"{C_FUNCTION}{config.target}", addresses)
         else:
             inputs, outputs = (
                 address_table([b.ssa for b in buffers]) for buffers in (arguments.inputs, arguments.results)
@@ -44,8 +43,16 @@ def emit_host(kernel: Kernel, target: CpuTarget) -> Emitted:
             number = arith.ConstantOp(ir.IntegerType.get_signless(64), _number(kernel)).result
             _call(kernel, CALL_HOST, [number, outputs, inputs])
         func.ReturnOp([])
-    numbers = kernel.config.get("updates", ())
-    return Emitted(items=1, grain=1, updates=tuple(zip(numbers[::2], numbers[1::2], strict=True)))
+    updates = tuple((update.result, update.operand) for update in config.updates or ())
+    return Emitted(items=1, grain=1, updates=updates)
+
+
+def name_on_host(kernel: Kernel) -> str:
+    """Return the name of what a kernel calls on the host."""
+    if kernel.kind != HOST:
+        return kernel.kind
+    config = kernel.config(HostConfig)
+    return config.target or config.call
 
 
 def _call(kernel: Kernel, name: str, arguments: Sequence[ir.Value]) -> None:

@@ -10,7 +10,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
-from stablexla.lowering.rules.devices.devices import COLLECTIVE, DEVICE
+from stablexla.lowering.rules.devices.devices import COLLECTIVE, DEVICE, DeviceConfig
 from stablexla.lowering.support.kernels import CONFIG, copied_constant
 from stablexla.lowering.support.operations import captured, remap
 from stablexla.targets.codegen import emission as cg
@@ -31,12 +31,13 @@ RUN, DEVICE_ID = "stablexla_collective", "stablexla_device_id"
 @host_emitter(DEVICE)
 def emit_device(kernel: Kernel, target: CpuTarget) -> Emitted:
     """Emit the replica or partition number of the device that the runtime names."""
+    config = kernel.config(DeviceConfig)
     made, arguments = kernel.declare()
     i64, i32 = (ir.IntegerType.get_signless(bits) for bits in (64, 32))
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
         device = func.CallOp([i64], declare(kernel.func.operation, DEVICE_ID, [], [i64]), []).results[0]
-        partitions = arith.constant(i64, kernel.config["partitions"])
-        divide = arith.divui if kernel.config["what"] == "replica_id" else arith.remui
+        partitions = arith.constant(i64, config.partitions)
+        divide = arith.divui if config.what == "replica_id" else arith.remui
         number = arith.trunci(i32, divide(device, partitions))
         memref.store(number, arguments.results[0].ssa, [arith.constant(ir.IndexType.get(), 0)])
         func.ReturnOp([])

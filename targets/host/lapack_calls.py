@@ -14,7 +14,7 @@ import mlir.ir as ir
 from mlir.dialects import memref
 
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.rules.calls.lapack import LAPACK
+from stablexla.lowering.rules.calls.lapack import LAPACK, LapackConfig
 from stablexla.lowering.rules.calls.lapack_routines import ROUTINES, Array, arrays
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -57,11 +57,10 @@ class _Call:
     """A call of one LAPACK routine: its sizes, its option letters and its arrays."""
 
     def __init__(self, kernel: Kernel) -> None:
-        config = kernel.config
-        self.kernel, self.name, self.batch = kernel, str(config["routine"]), int(config["batch"])
+        config = kernel.config(LapackConfig)
+        self.kernel, self.name, self.batch = kernel, config.routine, config.batch
         self.routine = ROUTINES[self.name]
-        self.sizes = {name: v for name, v in config.items() if isinstance(v, int) and name != "batch"}
-        self.words = {name: v for name, v in config.items() if isinstance(v, str) and name != "routine"}
+        self.sizes, self.words = config.sizes, config.words
         self.operands = arrays(self.routine.operands)
         self.results = tuple(array for array in arrays(self.routine.results) if not self._left_out(array))
         self.element = kernel.inputs[0].type.element_type

@@ -9,19 +9,20 @@ wait for its receiver.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
-from typing import Any
 
 import mlir.ir as ir
 
 from stablexla.dialects.attributes.device_groups import grid_of
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.support.kernels import config_value
+from stablexla.lowering.rules.devices.devices import CollectiveConfig
+from stablexla.lowering.support.configs import config_attribute, read_config
 from stablexla.lowering.support.operations import defining, walk
 from stablexla.targets.host.collective import COLLECTIVES, DEVICE_ID, RUN
 from stablexla.targets.pipeline.passes import module_pass
-from stablexla.targets.runtime.mpi_symbols import IMPLEMENTATION, IMPLEMENTATIONS
+from stablexla.targets.runtime.mpi_symbols import IMPLEMENTATIONS
 
 FOLDS = {
     **dict.fromkeys(("arith.addf", "arith.addi"), "MPI_SUM"),
@@ -51,11 +52,11 @@ def collectives_to_mpi(module: ir.Module, *, implementation: str = "MPICH") -> N
         changed = False
         for call in list(_calls(module, RUN)):
             number = _number(call)
-            config = {each.name: each.attr for each in ir.DictAttr(configs[number])}
-            fold = _fold_of(call, {name: config_value(value) for name, value in config.items()}, devices)
+            config = read_config(CollectiveConfig, configs[number], COLLECTIVES)
+            fold = _fold_of(call, config, devices)
             if fold:
-                _make(call, len(ir.ArrayAttr(config["inputs"])), fold)
-                configs[number] = ir.DictAttr.get({**config, IMPLEMENTATION: ir.StringAttr.get(implementation)})
+                _make(call, len(config.inputs), fold)
+                configs[number] = config_attribute(replace(config, mpi=implementation))
                 changed = True
         if changed:
             for call in list(_calls(module, DEVICE_ID)):
@@ -77,12 +78,12 @@ def _number(call: ir.Operation) -> int:
     return int(ir.IntegerAttr(constant.attributes["value"]).value)
 
 
-def _fold_of(call: ir.Operation, config: dict[str, Any], devices: list[int]) -> str:
+def _fold_of(call: ir.Operation, config: CollectiveConfig, devices: list[int]) -> str:
     """Return MPI's name of the combiner; empty where MPI does not have the collective."""
-    if config["op"] != "all_reduce" or [sorted(group) for group in config["groups"]] != [devices]:
+    if config.op != "all_reduce" or [sorted(group) for group in config.groups] != [devices]:
         return ""
     buffers = [a.type for a in call.parent.regions[0].blocks[0].arguments[:-2]]
-    if IMPLEMENTATION in config or any(prod(t.shape) > MOST or str(t.element_type) not in ELEMENTS for t in buffers):
+    if config.mpi is not None or any(prod(t.shape) > MOST or str(t.element_type) not in ELEMENTS for t in buffers):
         return ""
     return FOLDS.get(_computation(call), "")
 

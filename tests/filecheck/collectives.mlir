@@ -5,7 +5,7 @@
 // holds the computation.
 // CHECK: module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 2 : i32}
 // CHECK: func.func private @collective_0(%{{.*}}: tensor<4xf32>) -> tensor<4xf32>
-// CHECK-SAME: copies = {{\[\[}}[16], [1], [1], 0, 0]]
+// CHECK-SAME: copies = [{extents = [16], source_step = 0 : i64, source_strides = [1], target_step = 0 : i64, target_strides = [1]}]
 // CHECK-SAME: groups = {{\[}}[0, 2], [1, 3]]
 // CHECK-SAME: op = "all_reduce"
 // CHECK: linalg.generic

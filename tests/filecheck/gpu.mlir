@@ -4,7 +4,7 @@
 // RUN: stablexla-opt %s --target=gpu:sm_80,emulated --stage=emulated | FileCheck %s --check-prefix=EMULATED
 
 // A kernel is what one thread does, and says how many there are.
-// BUFFERS: func.func private @loop_0_impl({{.*}}) attributes {{.*}}stablexla.launch = array<i64: 1, 32, 0>
+// BUFFERS: func.func private @loop_0_impl({{.*}}) attributes {{.*}}stablexla.launch = {blocks = 1 : i64, shared = 0 : i64, threads = 32 : i64}
 // BUFFERS: gpu.thread_id  x
 // BUFFERS: vector.load
 // BUFFERS: func.func public @main

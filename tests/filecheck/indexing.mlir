@@ -2,7 +2,7 @@
 
 // Rows are copied one after the other; an unsigned start is only held from above. The emitter is told the loops' steps.
 // CHECK: func.func private @gather_0(%arg0: tensor<32xf32>, %arg1: tensor<3xi8>) -> tensor<12xf32>
-// CHECK-SAME: axes = {{\[\[}}3, 1, 0, 4], [4, 0, 1, 1]], index_type = "u8", starts = {{\[\[}}0, 7, 4]]
+// CHECK-SAME: axes = [{extent = 3 : i64, index_step = 1 : i64, operand_step = 0 : i64, result_step = 4 : i64}, {extent = 4 : i64, index_step = 0 : i64, operand_step = 1 : i64, result_step = 1 : i64}], index_type = "u8", starts = [{highest = 7 : i64, offset = 0 : i64, step = 4 : i64}]
 // CHECK-SAME: stablexla.independent
 // CHECK: scf.for
 // CHECK: %[[START:.*]] = arith.minui %{{.*}}, %c7_i8

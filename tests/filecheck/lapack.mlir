@@ -3,7 +3,7 @@
 
 // A call of LAPACK is a kernel that says which routine, for which sizes and words. Its matrices lie in columns.
 // KERNELS: func.func private @lapack_0(%{{.*}}: tensor<4x8x8xf32>) -> (tensor<4x8x8xf32>, tensor<4x8xf32>, tensor<4xi32>)
-// KERNELS-SAME: stablexla.config = {batch = 4 : i64, mode = "V", n = 8 : i64, routine = "ssyevd", uplo = "L"}
+// KERNELS-SAME: stablexla.config = {batch = 4 : i64, routine = "ssyevd", sizes = {n = 8 : i64}, words = {mode = "V", uplo = "L"}}
 // KERNELS: func.func public @main
 // KERNELS: call @transpose_0
 // KERNELS: call @lapack_0

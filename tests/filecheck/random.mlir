@@ -24,7 +24,7 @@ func.func public @main(%a: tensor<f32>, %b: tensor<f32>) -> (tensor<6x7xf32>, te
 // CHECK-LABEL: // -----
 // CHECK: func.func private @random_bits_0(%{{.*}}: i64, %{{.*}}: i64) -> tensor<42xi32>
 // CHECK-SAME: algorithm = "THREE_FRY"
-// CHECK-SAME: layout = [2, 1, 6, 7]
+// CHECK-SAME: layout = {inner = 7 : i64, length = 6 : i64, outer = 1 : i64, words = 2 : i64}
 // CHECK: linalg.generic
 // CHECK: func.func public @main
 // CHECK: linalg.generic

@@ -23,7 +23,7 @@ func.func public @main(%x: tensor<1x8x10x4xf32>) -> (tensor<1x4x5x4xf32>) {
 // With padding in front of the channels it is a kernel, whose loops may be cut at the edges. Its body pads.
 // CHECK-LABEL: // -----
 // CHECK: func.func private @pool_0(%[[X:.*]]: tensor<360xf32>, %[[START:.*]]: f32) -> tensor<100xf32>
-// CHECK-SAME: axes = {{\[\[}}9, 5, 3, 2, 1, 40, 20], [10, 5, 2, 2, 0, 4, 4], [4, 4, 1, 1, 0, 1, 1]], computation = "maximum"
+// CHECK-SAME: axes = [{extent = 9 : i64, low = 1 : i64, position_step = 20 : i64, positions = 5 : i64, size = 3 : i64, step = 40 : i64, stride = 2 : i64}, {extent = 10 : i64, low = 0 : i64, position_step = 4 : i64, positions = 5 : i64, size = 2 : i64, step = 4 : i64, stride = 2 : i64}, {extent = 4 : i64, low = 0 : i64, position_step = 1 : i64, positions = 4 : i64, size = 1 : i64, step = 1 : i64, stride = 1 : i64}], computation = "maximum"
 // CHECK: tensor.insert_slice
 // CHECK: linalg.generic
 // CHECK-COUNT-5: arith.maximumf
@@ -60,7 +60,7 @@ func.func public @main(%x: tensor<100xi32>) -> tensor<64xi32> {
 // A window that reaches from each element to the end is a scan, in blocks of 32 that begin with what came before them.
 // CHECK-LABEL: // -----
 // CHECK: func.func private @scan_0(%[[X:.*]]: tensor<300xi32>, %[[ZERO:.*]]: i32) -> tensor<300xi32>
-// CHECK-SAME: backwards = true, computation = "add", extents = [3, 100, 1]
+// CHECK-SAME: backwards = true, computation = "add", extent = 100 : i64, inner = 1 : i64, outer = 3 : i64
 // CHECK-SAME: stablexla.kernel = "scan"
 // CHECK: scf.for
 // CHECK: scf.for {{.*}} step %c32 iter_args(%{{.*}} = %[[ZERO]], %{{.*}} = %{{.*}}) -> (i32, tensor<300xi32>)

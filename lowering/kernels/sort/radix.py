@@ -63,6 +63,26 @@ class _Digits:
         return as_index(arith.andi(arith.shrui(key, by), constant(key.type, self.size - 1)))
 
 
+@dataclass(frozen=True)
+class SortKeysConfig:
+    """A sort of the rows of one array by a total order of its elements.
+
+    Attributes:
+        unsigned: they are integers without sign.
+        descending: the largest element comes first.
+        zeros_alike, nans_alike: -0 and 0, and all NaNs, have one key.
+        infinity: the bit pattern of the float; 0 for integers.
+    """
+
+    rows: int
+    length: int
+    unsigned: bool
+    descending: bool
+    zeros_alike: bool
+    nans_alike: bool
+    infinity: int
+
+
 def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[Order, ...]) -> list[ir.Value]:
     """Emit a stable radix sort of the arrays' rows by the keys of one or more of them."""
     long = rows.length >= LONG and max(order.bits for order in orders) > 16
@@ -81,21 +101,21 @@ def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[O
 def _sort_keys(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
     """Emit the sort of a single array as a kernel that a target may replace; equal keys may be of unequal elements."""
     order = digits.orders[0]
-    config = {
-        "rows": rows.rows,
-        "length": rows.length,
-        "unsigned": not order.element.is_float and not order.element.is_signed,
-        "descending": order.descending,
-        "zeros_alike": order.zeros_alike,
-        "nans_alike": order.nans_alike,
-        "infinity": FLOATS.get(order.element.name, 0),
-    }
+    config = SortKeysConfig(
+        rows=rows.rows,
+        length=rows.length,
+        unsigned=not order.element.is_float and not order.element.is_signed,
+        descending=order.descending,
+        zeros_alike=order.zeros_alike,
+        nans_alike=order.nans_alike,
+        infinity=FLOATS.get(order.element.name, 0),
+    )
     return kernel(
         ctx,
         "sort_keys",
         arrays,
         lambda *xs: _rows(xs, rows, digits, shared=False),
-        attributes=config,
+        config=config,
         result_types=list(rows.types),
         independent=True,
     )

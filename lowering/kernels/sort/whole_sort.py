@@ -6,6 +6,7 @@ Its body is an insertion sort by adjacent exchanges, a reference semantics that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
@@ -22,6 +23,21 @@ SORT_ROWS = "sort_rows"
 """The kind of these kernels."""
 
 Values = Sequence[ir.Value]
+
+
+@dataclass(frozen=True)
+class SortRowsConfig:
+    """A sort of rows by the comparator in the kernel's body.
+
+    Attributes:
+        first: elements of each sorted row that are wanted (top-k).
+        by_keys: the comparator is a total order of keys, so it cannot be inconsistent.
+    """
+
+    rows: int
+    length: int
+    first: int
+    by_keys: bool
 
 
 def by_keys(orders: Sequence[Order]) -> Less:
@@ -50,13 +66,13 @@ def sort_whole(
         by_keys: the comparator compares keys, and so it cannot contradict itself.
     """
     types = [t.with_shape((rows.rows * first,)) for t in rows.types]
-    config = {"rows": rows.rows, "length": rows.length, "first": first, "by_keys": by_keys}
+    config = SortRowsConfig(rows.rows, rows.length, first, by_keys)
     return kernel(
         ctx,
         SORT_ROWS,
         arrays,
         lambda *xs: _sorted(xs, rows, less, first),
-        attributes=config,
+        config=config,
         result_types=types,
         independent=True,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from math import prod
 
 from stablexla.dialects.attributes.windows import Window
@@ -37,10 +37,6 @@ class Axis:
         """Whether every window has an element outside of the padding."""
         last = (self.positions - 1) * self.stride - self.low
         return self.low < self.size and last < self.extent
-
-    def numbers(self) -> list[int]:
-        """Return the attributes in order, for a kernel's configuration."""
-        return list(astuple(self))
 
 
 def axes_of(window: Window, shape: Sequence[int], positions: Sequence[int]) -> list[Axis]:

@@ -15,6 +15,7 @@ from mlir.dialects import arith
 
 from stablexla.dialects.attributes.windows import Window
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.lowering.kernels.scan.line_scan import LineScan
 from stablexla.lowering.kernels.window.parts import Folding
 from stablexla.lowering.math.complex.arithmetic import BINARY
@@ -132,21 +133,23 @@ def _scan(
     operands = [reshaped(array, t, f) for array, t, f in zip(arrays, types, flat, strict=True)]
     writer = _Writer(folding, prod(shape[:d]), shape[d], prod(shape[d + 1 :]), axis.backwards, start)
     starts = folding.starts if start else []
-    config = {
-        "extents": [writer.outer, writer.extent, writer.inner],
-        "backwards": axis.backwards,
-        "computation": folding.known,
-        "unsigned": folding.elements[0].is_unsigned,
-        "whole_bytes": all(element.bits >= 8 for element in folding.elements),
-        "start": start,
-        "associative": writer.associative,
-    }
+    config = ScanConfig(
+        outer=writer.outer,
+        extent=writer.extent,
+        inner=writer.inner,
+        backwards=axis.backwards,
+        computation=folding.known,
+        unsigned=folding.elements[0].is_unsigned,
+        whole_bytes=all(element.bits >= 8 for element in folding.elements),
+        start=start,
+        associative=writer.associative,
+    )
     made = kernel(
         folding.context,
         "scan",
         [*operands, *starts],
         writer.write,
-        attributes=config,
+        config=config,
         result_types=flat,
         independent=writer.outer > 1,
     )

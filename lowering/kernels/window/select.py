@@ -25,6 +25,24 @@ from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType
 
 
+@dataclass(frozen=True)
+class SelectAndScatterConfig:
+    """Windows that select an element, and a combiner for the source at the selected elements.
+
+    Attributes:
+        select: direction of the comparison that selects, or "" where it is none.
+        scatter: name of the combiner, or "" where it is none that has a name.
+        unsigned: the elements are integers without sign.
+        plain: operand and result are of one element type, of 8 bits or more.
+    """
+
+    axes: tuple[Axis, ...]
+    select: str
+    scatter: str
+    unsigned: bool
+    plain: bool
+
+
 def scatter_selected(ctx: LoweringContext, x: ir.Value, source: ir.Value, start: ir.Value) -> Sequence[ir.Value]:
     """Emit a select_and_scatter."""
     source, start = _in_wider_type(ctx, source, 1), _in_wider_type(ctx, start, 2)
@@ -38,20 +56,20 @@ def scatter_selected(ctx: LoweringContext, x: ir.Value, source: ir.Value, start:
     types = [ctx.operand_types[0], ctx.result.with_shape(positions), ctx.result]
     flat = [t.with_shape((t.size,)) for t in types]
     operands = [reshaped(v, t, f) for v, t, f in zip((x, source, filled), types, flat, strict=True)]
-    config = {
-        "axes": [axis.numbers() for axis in writer.axes],
-        "select": _direction(ctx.op),
-        "scatter": known_operation(ctx.op.regions[1]),
-        "unsigned": ctx.result.element.is_unsigned,
-        "plain": flat[0].element == flat[2].element and flat[2].element.bits >= 8,
-    }
+    config = SelectAndScatterConfig(
+        axes=tuple(writer.axes),
+        select=_direction(ctx.op),
+        scatter=known_operation(ctx.op.regions[1]),
+        unsigned=ctx.result.element.is_unsigned,
+        plain=flat[0].element == flat[2].element and flat[2].element.bits >= 8,
+    )
     independent = writer.axes[0].alone and writer.axes[0].positions > 1
     (made,) = kernel(
         ctx,
         "select_and_scatter",
         operands,
         writer.write,
-        attributes=config,
+        config=config,
         result_types=[flat[2]],
         independent=independent,
     )

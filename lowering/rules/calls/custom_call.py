@@ -12,7 +12,7 @@ from stablexla.dialects.custom_calls import PARTITIONER_NOTES, CustomCallTarget,
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.rules.calls.attributes import NAMES, ORIGINAL, TYPED_FFI, api_version, keywords_of_call
-from stablexla.lowering.rules.calls.host import host_call
+from stablexla.lowering.rules.calls.host import HostUpdate, host_call
 from stablexla.lowering.rules.calls.layouts import OPERANDS, RESULTS, Layout, layouts_of, row_major
 from stablexla.lowering.support.context import LoweringContext, new_token, place_of
 from stablexla.lowering.support.registry import Rule, lowers
@@ -75,8 +75,8 @@ def _call_of_target(ctx: LoweringContext, target: CustomCallTarget, operands: Se
             keywords=keywords_of_call(ctx),
             arguments=_tree(ctx, ARGUMENTS, [side.type for side in arrays], tuple_of_one=True),
             result=_tree(ctx, RESULT, [side.type for side in results]),
-            updates=[i for pair in _aliases(ctx, takes, gives, inputs, outputs) for i in pair],
-            shapes=[[str(side.type) for side in sides] for sides in (arrays, results)] if what == FFI else [],
+            updates=tuple(HostUpdate(*pair) for pair in _aliases(ctx, takes, gives, inputs, outputs)),
+            shapes=tuple(tuple(str(side.type) for side in sides) for sides in (arrays, results) if what == FFI),
         )
     )
     return [side.leave(next(made)) if is_array else new_token() for side, is_array in zip(outputs, gives, strict=True)]

@@ -6,6 +6,8 @@ Their bodies on tensors state only the types; the configuration holds all that a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import mlir.ir as ir
 from mlir.dialects import tensor
@@ -19,6 +21,46 @@ HOST = "host"
 """The kind of these kernels."""
 
 
+@dataclass(frozen=True)
+class HostUpdate:
+    """A result of a C function that lies in the memory of an operand."""
+
+    result: int
+    operand: int
+
+
+@dataclass(frozen=True)
+class HostConfig:
+    """A call of a C function or of a handler of the host.
+
+    Attributes:
+        call: "c" for a C function, else which of the host's handlers.
+        inputs, outputs: types of the operands and results.
+        place: the user's line, for errors.
+        target, version: the name and version under which the function is registered.
+        keywords: the call's attributes.
+        arguments, result: the tuple trees of operands and results.
+        shapes: the layouts' own types of operands and results, for XLA's foreign function interface.
+        text: the message of an assertion.
+        channel, host: those of a message, and whether it is one to the caller of the program.
+    """
+
+    call: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    place: str
+    target: str | None = None
+    version: int | None = None
+    keywords: str | None = None
+    arguments: str | None = None
+    result: str | None = None
+    updates: tuple[HostUpdate, ...] | None = None
+    shapes: tuple[tuple[str, ...], ...] | None = None
+    text: str | None = None
+    channel: int | None = None
+    host: bool | None = None
+
+
 def host_call(
     ctx: LoweringContext,
     what: str,
@@ -27,7 +69,7 @@ def host_call(
     result_types: Sequence[TensorType],
     *,
     effect: bool,
-    **config: object,
+    **config: Any,
 ) -> list[ir.Value]:
     """Emit a kernel that calls a C function or a handler of the host with these operands.
 
@@ -35,7 +77,7 @@ def host_call(
         what: "c" for a C function, else which of the host's handlers.
         operands: arrays or scalars, no tokens.
         effect: it must run, and in order with others like it.
-        config: further plain values for the target.
+        config: further fields of its `HostConfig`.
 
     Raises:
         UnsupportedError: inside of another operation's computation, where there are single elements only.
@@ -43,18 +85,13 @@ def host_call(
     if not in_main():
         raise ctx.unsupported(f"{ctx.op_name} inside the computation of another operation has no lowering")
     arrays = [as_array(v, t) for v, t in zip(operands, operand_types, strict=True)]
-    attributes = {
-        "call": what,
-        "inputs": [str(t) for t in operand_types],
-        "outputs": [str(t) for t in result_types],
-        "place": place_of(ctx.op.location),
-        **config,
-    }
+    types = (tuple(map(str, operand_types)), tuple(map(str, result_types)))
+    call = HostConfig(what, *types, place_of(ctx.op.location), **config)
 
     def body(*_: ir.Value) -> list[ir.Value]:
         return [unknown(t) for t in result_types]
 
-    return kernel(ctx, HOST, arrays, body, attributes=attributes, result_types=result_types, effect=effect)
+    return kernel(ctx, HOST, arrays, body, config=call, result_types=result_types, effect=effect)
 
 
 def in_main() -> bool:

@@ -73,12 +73,12 @@ def call_routine(
     given = [as_array(side.enter(v), side.held) for v, side in zip(operands, inputs, strict=True)]
     made = [i for i, array in enumerate(call.results) if not call.leaves_out(array)]
     held = [outputs[i].held for i in made]
-    config = {"routine": name, "batch": call.batch, **call.sizes, **call.words}
+    config = call.config()
 
     def body(*_: ir.Value) -> list[ir.Value]:
         return [_unknown(t) for t in held]
 
-    values = kernel(ctx, LAPACK, given, body, attributes=config, result_types=held)
+    values = kernel(ctx, LAPACK, given, body, config=config, result_types=held)
     results = [zeros(t) for t in call.result_types]
     for i, value in zip(made, values, strict=True):
         results[i] = outputs[i].leave(value)
@@ -88,6 +88,16 @@ def call_routine(
 def _unknown(type_: TensorType) -> ir.Value:
     made = tensor.empty(type_.shape, storage_type(type_.element))
     return made if type_.rank else tensor.extract(made, [])
+
+
+@dataclass(frozen=True)
+class LapackConfig:
+    """A call of a LAPACK routine for each matrix of a batch, with its sizes and other numbers, and its letters."""
+
+    routine: str
+    batch: int
+    sizes: dict[str, int]
+    words: dict[str, str]
 
 
 @dataclass
@@ -177,6 +187,12 @@ class _Call:
         if kind == "complex":
             return ELEMENTS["c" if self.element == ELEMENTS["s"] else "z"]
         return self.element
+
+    def config(self) -> LapackConfig:
+        """Return the kernel's configuration."""
+        numbers = {name: value for name, value in self.words.items() if isinstance(value, int)}
+        letters = {name: value for name, value in self.words.items() if isinstance(value, str)}
+        return LapackConfig(self.name, self.batch, {**self.sizes, **numbers}, letters)
 
     def leaves_out(self, array: Array) -> bool:
         """Whether a result is not computed."""

@@ -79,10 +79,40 @@ class Layout:
         target_step = 0 if joined is None else part[joined] * others[joined]
         return cls(extents, source_strides, target_strides, source_step, target_step)
 
-    @property
-    def plain(self) -> tuple[object, ...]:
-        """The layout as plain values, for a kernel's configuration."""
-        return self.extents, self.source_strides, self.target_strides, self.source_step, self.target_step
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """Which number of the device is wanted, `replica_id` or `partition_id`, and the number of partitions."""
+
+    what: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class CollectiveConfig:
+    """A collective or a message between devices.
+
+    Attributes:
+        op: its name.
+        place: the user's line, for errors.
+        inputs, outputs: types of the operands and results.
+        groups: the groups, by device numbers.
+        pairs: (source, target), for operations that move arrays from device to device.
+        copies: a layout for each operand.
+        element_bytes: bytes of an element of each operand, or result where there is none.
+        mpi: the MPI implementation whose own reduction is called, where there is one.
+    """
+
+    op: str
+    place: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    groups: Groups
+    pairs: Groups
+    channel: int
+    copies: tuple[Layout, ...]
+    element_bytes: tuple[int, ...]
+    mpi: str | None = None
 
 
 def _strides(shape: Sequence[int], size: int) -> tuple[int, ...]:
@@ -93,8 +123,8 @@ def device_kernel(ctx: LoweringContext, what: str, partitions: int, type_: Tenso
     """Emit the replica (device number / partitions, `replica_id`) or partition (the remainder, `partition_id`)."""
 
     def make() -> ir.Value:
-        config = {"what": what, "partitions": partitions}
-        (made,) = kernel(ctx, DEVICE, [], lambda: [unknown(type_)], attributes=config, result_types=[type_])
+        config = DeviceConfig(what, partitions)
+        (made,) = kernel(ctx, DEVICE, [], lambda: [unknown(type_)], config=config, result_types=[type_])
         return made
 
     return ctx.once(f"{what} of {partitions}", make)
@@ -126,17 +156,17 @@ def together(
     """
     if not in_main():
         raise ctx.unsupported("it has no lowering inside the computation of another operation")
-    config = {
-        "op": operation,
-        "place": place_of(ctx.op.location),
-        "inputs": [str(t) for t in operand_types],
-        "outputs": [str(t) for t in result_types],
-        "groups": groups,
-        "pairs": pairs,
-        "channel": channel_of(ctx.attributes),
-        "copies": [layout.plain for layout in layouts],
-        "element_bytes": [t.element.bytes for t in operand_types or result_types],
-    }
+    config = CollectiveConfig(
+        op=operation,
+        place=place_of(ctx.op.location),
+        inputs=tuple(map(str, operand_types)),
+        outputs=tuple(map(str, result_types)),
+        groups=groups,
+        pairs=pairs,
+        channel=channel_of(ctx.attributes),
+        copies=tuple(layouts),
+        element_bytes=tuple(t.element.bytes for t in operand_types or result_types),
+    )
 
     def body(*_: ir.Value) -> list[ir.Value]:
         if fold is None:
@@ -144,7 +174,7 @@ def together(
         return [_folded(result_types[0], fold), *(unknown(t) for t in result_types[1:])]
 
     arrays = [as_array(v, t) for v, t in zip(operands, operand_types, strict=True)]
-    return kernel(ctx, COLLECTIVE, arrays, body, attributes=config, result_types=result_types, effect=True)
+    return kernel(ctx, COLLECTIVE, arrays, body, config=config, result_types=result_types, effect=True)
 
 
 def _folded(type_: TensorType, fold: Fold) -> ir.Value:

@@ -105,5 +105,5 @@ def _pairs(ctx: LoweringContext) -> Groups:
         raise refused(ctx, broken) from None
 
 
-def _channel(attributes: Any) -> dict[str, object]:
+def _channel(attributes: Any) -> dict[str, Any]:
     return {"channel": channel_of(attributes), "host": is_host_transfer(attributes)}

@@ -281,11 +281,11 @@ def _symbol(function: Any) -> str:
 
 
 def _path(function: Any) -> str:
-    from stablexla.targets.codegen.calls import IMPL
+    from stablexla.targets.codegen.calls import IMPL, KernelCall
 
     if IMPL not in function.attributes:
         return ""
-    return str(ir.StringAttr(ir.DictAttr(function.attributes[IMPL])["path"]).value)
+    return KernelCall.of(function).path
 
 
 def bad_kernel(way: Compiled, module: hlo_ir.Module, goes_wrong: GoesWrong) -> tuple[SuspectKernel | None, int]:

@@ -22,7 +22,7 @@ from stablexla.inspection.profiling.kernel_costs import cost_of
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.operations import is_tensor, main_of, walk
 from stablexla.targets.buffers.assignment import BufferAssignment
-from stablexla.targets.codegen.calls import IMPL, call_of
+from stablexla.targets.codegen.calls import IMPL, KernelCall, call_of
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.pipelines import Element, Pipeline, Step
@@ -156,12 +156,11 @@ def _call(number: int, op: Any, depth: int, assignment: BufferAssignment) -> Cal
 
 def _kernel(name: str, function: Any, calls: Sequence[CallNote], call: Any) -> KernelNote:
     own = [c for c in calls if c.kernel == name]
-    impl = ir.DictAttr(function.attributes[IMPL])
     phases = call.phases if call else ()
     return KernelNote(
         name,
         ir.StringAttr(function.attributes[KIND]).value,
-        ir.StringAttr(impl["path"]).value,
+        KernelCall.of(function).path,
         sum(p.items for p in phases),
         sum(1 for p in phases if p.items),
         any(p.items > p.grain for p in phases),

@@ -6,13 +6,13 @@ Reads the tensor function only and emits nothing; the choice of code for a `Matc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.lowering.rules.convolution import CONVOLUTION
-from stablexla.lowering.support.kernels import config_value
+from stablexla.dialects.attributes.attributes import SpatialDimension
+from stablexla.lowering.rules.convolution import CONVOLUTION, ConvolutionConfig
+from stablexla.lowering.support.configs import read_config
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.contraction import (
     Contraction,
@@ -174,33 +174,31 @@ class _Reader:
     """Reader of the attribute that the lowering left, into axes."""
 
     def __init__(self, op: ir.Operation) -> None:
-        attribute = ir.DictAttr(op.attributes[CONVOLUTION])
-        config = {named.name: config_value(named.attr) for named in attribute}
+        config = read_config(ConvolutionConfig, op.attributes[CONVOLUTION], CONVOLUTION)
         self.result = op.results[0]
-        self.lhs, self.rhs, self.shape = config["lhs"], config["rhs"], config["result"]
+        self.lhs, self.rhs, self.shape = config.lhs, config.rhs, config.result
         self.a, self.b, self.c = (row_major(shape) for shape in (self.lhs, self.rhs, self.shape))
-        self.input, self.kernel, self.output = config["input"], config["kernel"], config["output"]
-        self.groups: tuple[int, int] = config["groups"]
-        self.spatial = [self._spatial(row) for row in config["spatial"]]
+        self.numbers = config.convolution
+        self.spatial = [self._spatial(dimension) for dimension in config.convolution.spatial]
 
     def convolved(
         self, kernel: Kernel, operands: tuple[ContractionOperand, ContractionOperand], epilogue: tuple[EpilogueOp, ...]
     ) -> MatchedConvolution:
-        features, batches = self.groups
-        groups = features * batches
-        batch, channel = self.input
-        inputs = self.rhs[self.kernel[0]]
-        outputs = self.rhs[self.kernel[1]] // groups
-        of_batch = ContractionAxis(self.shape[self.output[0]], self.a[batch], 0, *self._of_result(self.output[0]))
-        a = inputs * self.a[channel] if features > 1 else self.lhs[batch] // batches * self.a[batch]
-        c = self.c[self.output[1]]
-        group = ContractionAxis(groups, a, outputs * self.b[self.kernel[1]], outputs * c)
-        n = ContractionAxis(outputs * groups, 0, self.b[self.kernel[1]], *self._of_result(self.output[1]))
+        conv = self.numbers
+        groups = conv.feature_groups * conv.batch_groups
+        batch, channel = conv.input_batch, conv.input_feature
+        inputs, outputs = self.rhs[conv.kernel_input], self.rhs[conv.kernel_output] // groups
+        of_batch = ContractionAxis(self.shape[conv.output_batch], self.a[batch], 0, *self._of_result(conv.output_batch))
+        several = conv.feature_groups > 1
+        a = inputs * self.a[channel] if several else self.lhs[batch] // conv.batch_groups * self.a[batch]
+        b, c = self.b[conv.kernel_output], self.c[conv.output_feature]
+        group = ContractionAxis(groups, a, outputs * b, outputs * c)
+        n = ContractionAxis(outputs * groups, 0, b, *self._of_result(conv.output_feature))
         *outer, last = self.spatial or [_trivial()]
         m = ContractionAxis(last.outputs, last.a, 0, last.c, () if last.dim is None else ((last.dim, last.outputs),))
         sizes = [ContractionAxis(d.outputs, d.a, 0, d.c, () if d.dim is None else ((d.dim, d.outputs),)) for d in outer]
         reduced = ContractionAxis(
-            inputs * math.prod(d.taps for d in self.spatial), self.a[channel], self.b[self.kernel[0]]
+            inputs * math.prod(d.taps for d in self.spatial), self.a[channel], self.b[conv.kernel_input]
         )
         contraction = Contraction(
             kernel,
@@ -214,7 +212,7 @@ class _Reader:
             epilogue,
             tuple(self.result.type.shape),
         )
-        axis = ContractionAxis(inputs, self.a[channel], self.b[self.kernel[0]])
+        axis = ContractionAxis(inputs, self.a[channel], self.b[conv.kernel_input])
         return MatchedConvolution(contraction, of_batch, group, tuple(outer), last, axis, outputs)
 
     def _of_result(self, dim: int) -> tuple[int, tuple[tuple[int, int], ...]]:
@@ -225,31 +223,31 @@ class _Reader:
     def _place(self, dim: int) -> int | None:
         return None if self.shape[dim] == 1 else sum(extent != 1 for extent in self.shape[:dim])
 
-    def _spatial(self, row: Sequence[int]) -> WindowDimension:
-        input, kernel, output, stride, low, _, dilation, tap_dilation, backwards = row
-        size, window, outputs = self.lhs[input], self.rhs[kernel], self.shape[output]
+    def _spatial(self, d: SpatialDimension) -> WindowDimension:
+        size, window, outputs = self.lhs[d.input], self.rhs[d.kernel], self.shape[d.output]
+        stride, dilation, tap_dilation = d.stride, d.lhs_dilation, d.rhs_dilation
         rounds = dilation // math.gcd(dilation, stride)
         step = dilation // math.gcd(dilation, tap_dilation)
         phases = []
         for p in range(rounds):
             # Elements of the window on undilated elements of lhs are `step` apart.
-            places = ((k, p * stride - low + k * tap_dilation) for k in range(min(step, window)))
+            places = ((k, p * stride - d.low + k * tap_dilation) for k in range(min(step, window)))
             first, place = next(((k, at) for k, at in places if at % dilation == 0), (window, 0))
             count = -(-(window - first) // step)
-            at = window - 1 - first if backwards else first
+            at = window - 1 - first if d.reversed else first
             phases.append(DilationPhase(count, at if count else 0, place // dilation))
         return WindowDimension(
             size,
             window,
             outputs,
-            self.a[input],
-            self.b[kernel],
-            self.c[output],
-            self._place(output),
+            self.a[d.input],
+            self.b[d.kernel],
+            self.c[d.output],
+            self._place(d.output),
             tuple(phases),
             rounds * stride // dilation,
             step * tap_dilation // dilation,
-            -step if backwards else step,
+            -step if d.reversed else step,
         )
 
 

@@ -6,7 +6,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, vector
 
 from stablexla.lowering.kernels.random.blocks import resized
-from stablexla.lowering.rules.random import RANDOM_BITS, Layout, words_of
+from stablexla.lowering.rules.random import RANDOM_BITS, RandomBitsConfig, words_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -23,13 +23,14 @@ REGISTERS = {"THREE_FRY": 2, "PHILOX": 1}
 @emitter(RANDOM_BITS)
 def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit random bits, one block per 32-bit lane of the registers; a block's words are stored contiguously."""
-    layout = Layout(*kernel.config["layout"])
+    config = kernel.config(RandomBitsConfig)
+    layout = config.layout
     across = layout.blocks if layout.inner == 1 else layout.inner
-    lanes = REGISTERS[kernel.config["algorithm"]] * target.vector_bits // 32
+    lanes = REGISTERS[config.algorithm] * target.vector_bits // 32
     pieces = -(-across // BLOCKS)
     rows = layout.blocks // across
     with kernel.phase(target) as arguments:
-        writer = _Writer(kernel, arguments, layout, lanes)
+        writer = _Writer(config, arguments, lanes)
         with arguments.items() as item:
             row, piece = (item, cg.index(0)) if pieces == 1 else (item // pieces, item % pieces)
             first = piece * BLOCKS
@@ -45,9 +46,9 @@ class _Writer:
     row of the result for each word.
     """
 
-    def __init__(self, kernel: Kernel, arguments: KernelArguments, layout: Layout, lanes: int) -> None:
-        self._config = kernel.config
-        self._layout = layout
+    def __init__(self, config: RandomBitsConfig, arguments: KernelArguments, lanes: int) -> None:
+        self._config = config
+        self._layout = config.layout
         self._lanes = lanes
         self._result = arguments.results[0]
         self._state = [cg.splat(number, lanes).ssa for number in arguments.inputs]
@@ -59,7 +60,7 @@ class _Writer:
         number = row * across + at
         start = Value(arith.index_cast(self._i64.element_type, number.ssa))
         blocks = (cg.splat(start, self._lanes) + self._counts).ssa
-        words = words_of(self._config["algorithm"], self._state, blocks, self._config["bits"])
+        words = words_of(self._config.algorithm, self._state, blocks, self._config.bits)
         if self._layout.inner == 1:
             size = self._layout.outer * self._layout.length
             self._put(_interleaved(words), at * self._layout.words, size)
@@ -81,7 +82,7 @@ class _Writer:
 
     def _stored(self, words: ir.Value) -> Value:
         element = self._result.element
-        bits: int = self._config["bits"]
+        bits = self._config.bits
         value = Value(resized(words, max(8, bits)))
         if bits < 8:
             return value & ((1 << bits) - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mlir.ir as ir
 
 from stablexla.lowering.kernels.fft.plan import Axis, Direct, RealLine, Transform, plan_transform
+from stablexla.lowering.rules.fft import FftConfig
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
@@ -18,14 +19,14 @@ from stablexla.targets.cpu.fft.work import FftFunction, FftProgram
 @emitter("fft")
 def emit_fft(kernel: Kernel, target: CpuTarget) -> Emitted:
     """Emit one phase or more for each dimension of the transform."""
-    config = kernel.config
-    plan = plan_transform(config["fft_type"], config["shape"], config["fft_length"])
+    config = kernel.config(FftConfig)
+    plan = plan_transform(config.fft_type, config.shape, config.fft_length)
     # The compute type is that of the twiddle tables, which exist for every length but 1.
     tables = kernel.inputs[1:]
     with kernel.func.context:
         part = tables[0].type.element_type if tables else ir.F64Type.get()
         program = FftProgram(target, part)
-        _Writer(program, plan, config["shape"]).add_axes()
+        _Writer(program, plan, config.shape).add_axes()
         return program.emit(kernel, plan)
 
 

@@ -12,13 +12,13 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.lowering.rules.indexing import GatherAxis, GatherConfig, GatherStart
 from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.storage import from_storage
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.match.gather import GatherAxis
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
 from stablexla.targets.codegen.vector_loops import estimate_ns, grain_of, unroll_factor, vector_loop
 from stablexla.targets.cpu.emitters import emitter
@@ -37,15 +37,13 @@ class _Plan:
     Attributes:
         vectors: loops over the index vectors; their iterations are the work items.
         slices: loops over a slice, the last one over a row.
-        starts: for each component of an index vector its offset from the first, the highest start (-1: it is known to
-            lie inside), and its stride in the operand.
         size: bytes of an element.
         lines: cache lines of a row to prefetch.
     """
 
-    vectors: list[GatherAxis]
-    slices: list[GatherAxis]
-    starts: list[tuple[int, int, int]]
+    vectors: tuple[GatherAxis, ...]
+    slices: tuple[GatherAxis, ...]
+    starts: tuple[GatherStart, ...]
     index_type: ElementType
     size: int
     lanes: int
@@ -68,7 +66,8 @@ def emit_gather(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     operand, indices = (v.type for v in kernel.inputs)
-    axes = [GatherAxis(*row) for row in kernel.config["axes"]]
+    config = kernel.config(GatherConfig)
+    axes = config.axes
     count = max((i + 1 for i, axis in enumerate(axes) if axis.index_step), default=0)
     vectors, slices = axes[:count], axes[count:]
     is_array = isinstance(indices, ir.RankedTensorType) and not isinstance(operand.element_type, ir.ComplexType)
@@ -83,8 +82,8 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     return _Plan(
         vectors,
         slices,
-        list(kernel.config["starts"]),
-        BY_NAME[kernel.config["index_type"]],
+        config.starts,
+        BY_NAME[config.index_type],
         size,
         register // size,
         min(MOST_LINES, -(-row.extent * size // LINE)) if far else 0,
@@ -122,11 +121,11 @@ def _place(at: Sequence[Value], steps: Sequence[int]) -> Value:
 def _first_element(plan: _Plan, indices: Value, vector: Value) -> Value:
     """Return the operand's element at which the slice of an index vector begins."""
     found = cg.index(0)
-    for offset, highest, step in plan.starts:
-        start = from_storage(cg.load(indices, vector + offset).ssa, plan.index_type)
-        if highest >= 0:
-            start = held_within(start, plan.index_type, highest)
-        found = found + Value(as_index(start, plan.index_type)) * step
+    for start in plan.starts:
+        given = from_storage(cg.load(indices, vector + start.offset).ssa, plan.index_type)
+        if start.highest is not None:
+            given = held_within(given, plan.index_type, start.highest)
+        found = found + Value(as_index(given, plan.index_type)) * start.step
     return found
 
 

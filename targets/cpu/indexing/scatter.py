@@ -16,6 +16,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, math, vector
 
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.lowering.rules.scatter import ScatterConfig, ScatterLoop, ScatterStart, ScatterWindowLoop
 from stablexla.lowering.rules.shape import as_index
 from stablexla.lowering.support.operations import defining, walk
 from stablexla.lowering.support.storage import from_storage
@@ -39,15 +40,6 @@ LOOK_NS, ELEMENT_NS = 0.5, 1.5
 
 
 @dataclass(frozen=True)
-class ScatterAxis:
-    """A loop over a window: its trip count, and its strides in the operand and the updates, in elements."""
-
-    extent: int
-    operand_step: int
-    update_step: int
-
-
-@dataclass(frozen=True)
 class _Plan:
     """The loop nest of a scatter.
 
@@ -55,8 +47,6 @@ class _Plan:
         count: how many windows there are.
         index_step, update_step: elements between the vectors of two windows, and between their updates.
         operand_step: further stride between windows in the operand; not 0 where windows are batched.
-        starts: for each component of an index vector its offset from the first, its limit, and its stride in the
-            operand.
         unit, places: windows begin at multiples of `unit`, of which there are `places`.
         unique: no two windows begin at one place, so that threads share the windows instead of the places.
         window: its loops.
@@ -71,12 +61,12 @@ class _Plan:
     index_step: int
     operand_step: int
     update_step: int
-    starts: list[tuple[int, int, int]]
+    starts: tuple[ScatterStart, ...]
     index_type: ElementType
     unit: int
     places: int
     unique: bool
-    window: list[ScatterAxis]
+    window: tuple[ScatterWindowLoop, ...]
     lanes: int
     lines: tuple[int, int]
     ahead: int
@@ -105,33 +95,30 @@ def emit_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 
 def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
-    config = kernel.config
+    config = kernel.config(ScatterConfig)
     stored = _stored(kernel)
-    if stored is None or not config or not isinstance(kernel.inputs[1].type, ir.RankedTensorType):
+    if stored is None or not isinstance(kernel.inputs[1].type, ir.RankedTensorType):
         return None
-    if any(number >= 0 for number in config["moved"]):
+    operand, window, starts = kernel.inputs[0].type, config.window, config.starts
+    windows, *others = config.outer or (ScatterLoop(1, 0, 0, 0),)
+    if any(axis.moved is not None for axis in window) or others or windows.extent >= 1 << 31 or not starts:
         return None
-    operand = kernel.inputs[0].type
-    window, starts = [ScatterAxis(*row) for row in config["window"]], [tuple(row) for row in config["starts"]]
-    (count, index_step, operand_step, update_step), *others = config["outer"] or ((1, 0, 0, 0),)
-    if others or count >= 1 << 31 or not starts:
-        return None
-    unit = reduce(gcd, (step for _, _, step in starts), operand_step)
-    last = sum((extent - 1) * step for _, extent, step in starts) + (count - 1) * operand_step
+    unit = reduce(gcd, (start.step for start in starts), windows.operand_step)
+    last = sum((start.extent - 1) * start.step for start in starts) + (windows.extent - 1) * windows.operand_step
     lanes = target.vector_bits // _widest(stored)
     along = bool(window) and (window[-1].operand_step, window[-1].update_step) == (1, 1)
     row = window[-1].extent * element_bytes(operand.element_type) if along else 0
     lines = min(MOST_LINES, -(-row // LINE))
     return _Plan(
-        count=count,
-        index_step=index_step,
-        operand_step=operand_step,
-        update_step=update_step,
+        count=windows.extent,
+        index_step=windows.index_step,
+        operand_step=windows.operand_step,
+        update_step=windows.update_step,
         starts=starts,
-        index_type=BY_NAME[config["index_type"]],
+        index_type=BY_NAME[config.index_type],
         unit=unit,
         places=1 + last // unit,
-        unique=config["unique"],
+        unique=config.unique,
         window=window,
         lanes=lanes if along and window[-1].extent > 1 else 0,
         lines=(lines * _is_far(operand, target), lines * _is_far(kernel.inputs[2].type, target)),
@@ -285,7 +272,7 @@ class _Writer:
     def _place(self, window: Value) -> Value:
         """Return the place at which a window begins, in units."""
         vector = window * self._plan.index_step
-        parts = [self._start(vector, offset) * (step // self._plan.unit) for offset, _, step in self._plan.starts]
+        parts = [self._start(vector, s.offset) * (s.step // self._plan.unit) for s in self._plan.starts]
         if self._plan.operand_step:
             parts.append(window * (self._plan.operand_step // self._plan.unit))
         return sum(parts[1:], parts[0])
@@ -295,8 +282,8 @@ class _Writer:
         inside = _below(self._place(window) - low, size)
         if len(self._plan.starts) > 1 or self._plan.operand_step:
             vector = window * self._plan.index_step
-            for offset, extent, _ in self._plan.starts:
-                inside = inside & _below(self._start(vector, offset), cg.index(extent))
+            for start in self._plan.starts:
+                inside = inside & _below(self._start(vector, start.offset), cg.index(start.extent))
         return inside
 
     # --- combining --------------------------------------------------------------------------------------------------
@@ -324,7 +311,7 @@ class _Writer:
             if self._plan.across:
                 self._combine(at, given, 0)
             else:
-                *outer, row = self._plan.window or [ScatterAxis(1, 1, 1)]
+                *outer, row = self._plan.window or [ScatterWindowLoop(1, 1, 1)]
                 self._over_window(outer, at, given, lambda at, given: self._row(row, at, given))
 
     def _ask_for(self, window: Value) -> None:
@@ -338,7 +325,7 @@ class _Writer:
             cg.prefetch(self._updates, window * self._plan.update_step + line * step)
 
     def _over_window(
-        self, axes: Sequence[ScatterAxis], at: Value, given: Value, turn: Callable[[Value, Value], None]
+        self, axes: Sequence[ScatterWindowLoop], at: Value, given: Value, turn: Callable[[Value, Value], None]
     ) -> None:
         if not axes:
             turn(at, given)
@@ -348,7 +335,7 @@ class _Writer:
             there, here = at + each.iv * axis.operand_step, given + each.iv * axis.update_step
             self._over_window(rest, there, here, turn)
 
-    def _row(self, axis: ScatterAxis, at: Value, given: Value) -> None:
+    def _row(self, axis: ScatterWindowLoop, at: Value, given: Value) -> None:
         """Emit the last loop of a window; the remainder of whole vectors in halves, quarters ... of one."""
         lanes = self._plan.lanes
         whole = axis.extent // lanes * lanes if lanes else axis.extent

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import math
 
+from stablexla.lowering.rules.linear_algebra import CholeskyConfig, TriangularSolveConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -163,7 +164,7 @@ def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         with arguments.items() as item:
             starts = _starts(item, field, batch, n * n)
             side.gather(given, starts, n * n)
-            _Factor(field, side, n, kernel.config["lower"]).write()
+            _Factor(field, side, n, kernel.config(CholeskyConfig).lower).write()
             side.scatter(made, starts, n * n)
     items = -(-batch // field.lanes)
     return Emitted(items, grain_of(n * n * (n + 6) * 0.3 * field.parts**2, items), in_place=((0, 0),))
@@ -237,7 +238,7 @@ def emit_solve_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             matrix.gather(a, _starts(item, field, batch, n * n), n * n)
             starts = _starts(item, field, batch, size)
             right.gather(b, starts, size)
-            _System(field, matrix, right, n, size // n, kernel.config).write()
+            _System(field, matrix, right, n, size // n, kernel.config(TriangularSolveConfig)).write()
             right.scatter(made, starts, size)
     items = -(-batch // field.lanes)
     return Emitted(items, grain_of(size * (n + 6) * 0.5 * field.parts**2, items), in_place=((0, 1),))
@@ -253,13 +254,13 @@ class _System:
         right: InterleavedMatrices,
         n: int,
         others: int,
-        config: dict[str, object],
+        config: TriangularSolveConfig,
     ) -> None:
         self.field, self.given, self.right, self.n, self.others = field, matrix, right, n, others
-        self.left, self.unit = bool(config["left_side"]), bool(config["unit_diagonal"])
-        self.conjugated = config["transpose_a"] == "ADJOINT"
-        self.swapped = (config["transpose_a"] != "NO_TRANSPOSE") == self.left
-        self.forward = config["lower"] != self.swapped
+        self.left, self.unit = config.left_side, config.unit_diagonal
+        self.conjugated = config.transpose_a == "ADJOINT"
+        self.swapped = (config.transpose_a != "NO_TRANSPOSE") == self.left
+        self.forward = config.lower != self.swapped
 
     def matrix(self, i: Value, k: Value) -> Number:
         value = self.given.get(k * self.n + i if self.swapped else i * self.n + k)

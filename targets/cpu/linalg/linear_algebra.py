@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.lowering.rules.linear_algebra import CholeskyConfig, TriangularSolveConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -46,7 +47,7 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     potrf = FortranFunction(kernel, _letter_of(kernel) + "potrf", arguments=5)
     with kernel.phase(target) as arguments:
         given, made = arguments.inputs[0], arguments.results[0]
-        triangle = _Triangle(n, kernel.config["lower"])
+        triangle = _Triangle(n, kernel.config(CholeskyConfig).lower)
         info = cg.alloca(1, ir.IntegerType.get_signless(32))
         size, letter = address_of_number(n), address_of_character("U" if triangle.lower else "L")
         with single_threaded_blas(kernel, batch > 1), arguments.items() as item:
@@ -61,7 +62,7 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit triangular solves; a work item is one system with all its right-hand sides, or one system per lane."""
     batch, rows, columns = kernel.results[0].type.shape
-    n, config = kernel.inputs[0].type.shape[-1], kernel.config
+    n, config = kernel.inputs[0].type.shape[-1], kernel.config(TriangularSolveConfig)
     work = n * rows * columns / 2
     if not batch * rows * columns:
         return None
@@ -71,10 +72,10 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     trsm = FortranFunction(kernel, _letter_of(kernel) + "trsm", arguments=11)
     with kernel.phase(target) as arguments:
         words = {
-            "side": "R" if config["left_side"] else "L",
-            "triangle": "U" if config["lower"] else "L",
-            "transposed": {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}[config["transpose_a"]],
-            "diagonal": "U" if config["unit_diagonal"] else "N",
+            "side": "R" if config.left_side else "L",
+            "triangle": "U" if config.lower else "L",
+            "transposed": {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}[config.transpose_a],
+            "diagonal": "U" if config.unit_diagonal else "N",
         }
         letters = [address_of_character(word) for word in words.values()]
         one = address_of_one(kernel.results[0].type.element_type)

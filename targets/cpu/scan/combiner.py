@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.lowering.support.operations import walk
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -103,17 +104,18 @@ class ScanPlan:
     lanes: int
 
     @staticmethod
-    def of(kernel: Kernel, combination: ScanCombiner, target: CpuTarget) -> ScanPlan:
+    def of(
+        kernel: Kernel, config: ScanConfig, returned: tuple[int, ...], combination: ScanCombiner, target: CpuTarget
+    ) -> ScanPlan:
         """Return the schedule of a kernel."""
-        config = kernel.config
-        outer, extent, inner = config["extents"]
+        outer, extent, inner = config.outer, config.extent, config.inner
         elements = tuple(v.type for v in combination.before)
         lanes = max(2, target.vector_bits // max(32, *(cg.bits_of(e) for e in elements)))
         width = extent if inner == 1 else inner
         while lanes > 2 and lanes // 2 >= width:
             lanes //= 2
-        backwards, returned, zeros = config["backwards"], tuple(config["returned"]), config["positive_zeros"]
-        return ScanPlan(kernel, combination, target, outer, extent, inner, backwards, returned, zeros, elements, lanes)
+        sizes, zeros = (outer, extent, inner), config.positive_zeros
+        return ScanPlan(kernel, combination, target, *sizes, config.backwards, returned, zeros, elements, lanes)
 
     @property
     def bytes(self) -> int:

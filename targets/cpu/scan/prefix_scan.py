@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, identity
 from stablexla.targets.codegen.emission import Value
@@ -141,23 +142,23 @@ class _Plan:
 
 
 def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
-    config = kernel.config
+    config = kernel.config(ScanConfig)
     element = kernel.inputs[0].type.element_type
-    name, unsigned = config["computation"], config["unsigned"]
+    name, unsigned = config.computation, config.unsigned
     with kernel.func.context:
         short = name == "add" and isinstance(element, ir.BF16Type | ir.F16Type)
         stored, element = element, ir.F32Type.get() if short else element
-    nothing = identity(name, element, unsigned=unsigned) if name and config["whole_bytes"] else None
+    nothing = identity(name, element, unsigned=unsigned) if name and config.whole_bytes else None
     if nothing is None or len(kernel.results) != 1:
         return None
-    outer, extent, inner = config["extents"]
+    outer, extent, inner = config.outer, config.extent, config.inner
     lanes = target.vector_bits // cg.bits_of(element)
     width = extent if inner == 1 else inner
     while lanes > 2 and (lanes // 2 >= width or (inner == 1 and lanes > MOST_TURNED)):
         lanes //= 2
-    starts, zeros = config["start"], config.get("positive_zeros", False) and cg.is_float(element)
+    starts, zeros = config.start, config.positive_zeros and cg.is_float(element)
     return _Plan(
-        *(outer, extent, inner, config["backwards"], name, unsigned, starts, zeros),
+        *(outer, extent, inner, config.backwards, name, unsigned, starts, zeros),
         *(stored, element, nothing, lanes, target),
     )
 

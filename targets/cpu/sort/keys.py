@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.lowering.kernels.sort.radix import SortKeysConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 
@@ -40,11 +40,11 @@ class SortKeys:
     native: bool = False
 
     @classmethod
-    def of(cls, element: ir.Type, config: dict[str, Any]) -> SortKeys:
+    def of(cls, element: ir.Type, config: SortKeysConfig) -> SortKeys:
         """Return the keys of a kernel's element type and configuration."""
-        flags = {name: bool(config[name]) for name in ("unsigned", "descending", "zeros_alike", "nans_alike")}
-        native = isinstance(element, ir.F64Type) and flags["zeros_alike"] and flags["nans_alike"]
-        return cls(element, infinity=int(config["infinity"]), native=native, **flags)
+        alike = (config.zeros_alike, config.nans_alike)
+        native = isinstance(element, ir.F64Type) and all(alike)
+        return cls(element, config.unsigned, config.descending, *alike, config.infinity, native)
 
     @property
     def bits(self) -> int:

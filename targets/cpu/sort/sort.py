@@ -6,6 +6,7 @@ sorted likewise, and its sorted columns are merged (`tiles`).
 
 from __future__ import annotations
 
+from stablexla.lowering.kernels.sort.radix import SortKeysConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -25,8 +26,8 @@ LONGEST_COLUMN = 2048
 @emitter("sort_keys")
 def emit_sort(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit sorts of rows of 32- or 64-bit keys."""
-    config = kernel.config
-    rows, length = int(config["rows"]), int(config["length"])
+    config = kernel.config(SortKeysConfig)
+    rows, length = config.rows, config.length
     with kernel.func.context:
         keys = SortKeys.of(kernel.inputs[0].type.element_type, config)
         lanes = max(2, target.vector_bits // keys.bits)

@@ -14,6 +14,8 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.window.axes import Axis
+from stablexla.lowering.kernels.window.select import SelectAndScatterConfig
+from stablexla.lowering.rules.window import PoolConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, compare, identity
 from stablexla.targets.codegen.emission import Value
@@ -112,9 +114,8 @@ def _sum(terms: Iterable[Value]) -> Value:
     return reduce(Value.__add__, terms, cg.index(0))
 
 
-def _windows(kernel: Kernel, target: CpuTarget, compute: ir.Type) -> _Windows | None:
+def _windows(axes: tuple[Axis, ...], target: CpuTarget, compute: ir.Type) -> _Windows | None:
     """Return the windows of a kernel; None if vectorizing along its last axis does not pay."""
-    axes = tuple(Axis(*numbers) for numbers in kernel.config["axes"])
     lanes = target.vector_bits // cg.bits_of(compute)
     if len(axes) < 2 or not axes[-1].alone or axes[-1].extent < 2:
         return None
@@ -129,11 +130,12 @@ def _windows(kernel: Kernel, target: CpuTarget, compute: ir.Type) -> _Windows | 
 @emitter("pool")
 def emit_pool(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit window reductions by one operation: integers, floats of 32 and 64 bits, extremes of those of 16."""
-    name, unsigned = kernel.config["computation"], kernel.config["unsigned"]
+    config = kernel.config(PoolConfig)
+    name, unsigned = config.computation, config.unsigned
     element = kernel.inputs[0].type.element_type
     with kernel.func.context:
         wide = ir.F32Type.get() if cg.is_float(element) and cg.bits_of(element) == SHORT_BITS else element
-    windows = _windows(kernel, target, wide)
+    windows = _windows(config.axes, target, wide)
     exact = wide == element or name in ("maximum", "minimum")
     if windows is None or not exact or identity(name, wide, unsigned=unsigned) is None:
         return None
@@ -187,10 +189,10 @@ def _widened(value: Value) -> Value:
 @emitter("select_and_scatter")
 def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit selections by one comparison, combined by one operation, where no window lies outside the array."""
-    config, element = kernel.config, kernel.inputs[0].type.element_type
-    windows = _windows(kernel, target, element)
-    known = config["select"] and identity(config["scatter"], element, unsigned=config["unsigned"]) is not None
-    if windows is None or not known or not config["plain"] or not all(axis.reaches_in for axis in windows.axes):
+    config, element = kernel.config(SelectAndScatterConfig), kernel.inputs[0].type.element_type
+    windows = _windows(config.axes, target, element)
+    known = config.select and identity(config.scatter, element, unsigned=config.unsigned) is not None
+    if windows is None or not known or not config.plain or not all(axis.reaches_in for axis in windows.axes):
         return None
     if prod(kernel.inputs[0].type.shape) >= 1 << 31:
         return None
@@ -201,7 +203,7 @@ def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None
     vectors = [(offset, windows.lanes) for offset in range(0, length, windows.lanes)]
     with kernel.phase(target) as arguments, arguments.items() as item:
         at, block = items.split(item)
-        writer = _Selecting(windows, arguments, config["select"], config["scatter"], config["unsigned"])
+        writer = _Selecting(windows, arguments, config.select, config.scatter, config.unsigned)
         if not left:
             writer.write(list(at.values()), block * length, vectors)
         elif not whole:

@@ -6,7 +6,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.random.blocks import resized
-from stablexla.lowering.rules.random import RANDOM_BITS, Layout, words_of
+from stablexla.lowering.rules.random import RANDOM_BITS, RandomBitsConfig, words_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -20,14 +20,14 @@ from stablexla.targets.gpu.threads.launch import Launch
 @gpu_emitter(RANDOM_BITS)
 def emit_random_bits(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit any generator of random bits."""
-    config = kernel.config
-    layout = Layout(*config["layout"])
+    config = kernel.config(RandomBitsConfig)
+    layout = config.layout
     with kernel_function(kernel, Launch.for_items(layout.blocks)) as arguments:
         result = arguments.results[0]
         with grid_loop(layout.blocks) as item:
             number = arith.index_cast(ir.IntegerType.get_signless(64), item.iv.ssa)
-            made = words_of(config["algorithm"], [v.ssa for v in arguments.inputs], number, config["bits"])
-            words = [_stored(word, result.element, config["bits"]) for word in made]
+            made = words_of(config.algorithm, [v.ssa for v in arguments.inputs], number, config.bits)
+            words = [_stored(word, result.element, config.bits) for word in made]
             if layout.inner == 1:
                 _side_by_side(words, result, item.iv * layout.words, layout.outer * layout.length)
             else:

@@ -23,6 +23,7 @@ from stablexla.lowering.kernels.fft.plan import (
     Transform,
     plan_transform,
 )
+from stablexla.lowering.rules.fft import FftConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -43,14 +44,14 @@ FEW_BYTES, MANY_BYTES = 48 << 10, 96 << 10
 @gpu_emitter("fft")
 def emit_fft(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit transforms of which every dimension fits."""
-    config = kernel.config
-    plan = plan_transform(config["fft_type"], config["shape"], config["fft_length"])
+    config = kernel.config(FftConfig)
+    plan = plan_transform(config.fft_type, config.shape, config.fft_length)
     most = MANY_BYTES if compute_capability(chip.chip) >= 80 else FEW_BYTES
     shapes = [_shape(axis) for axis in plan.axes]
     if not all(_fits(axis.plan) for axis in plan.axes) or max(shape.bytes for shape in shapes) > most:
         return None
     several = plan.kind == "IRFFT" and len(plan.axes) > 1
-    scratch = ((str(kernel.inputs[0].type.element_type), prod(config["shape"])),) if several else ()
+    scratch = ((str(kernel.inputs[0].type.element_type), prod(config.shape)),) if several else ()
     names = []
     for number, (axis, shape) in enumerate(zip(plan.axes, shapes, strict=True)):
         name = kernel.impl_name if len(shapes) == 1 else f"{kernel.impl_name}_{number}"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd, prod
 
 import mlir.ir as ir
 
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.lowering.rules.indexing import GatherAxis, GatherConfig, GatherStart
 from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.storage import from_storage
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.codegen.match.gather import GatherAxis
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
@@ -25,13 +26,13 @@ BITS, MOST_LANES = 128, 16
 @gpu_emitter("gather")
 def emit_gather(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit any gather."""
-    axes = [GatherAxis(*row) for row in kernel.config["axes"]]
-    starts = list(kernel.config["starts"])
-    lanes = _lanes(axes, starts, kernel.results[0].type.element_type)
+    config = kernel.config(GatherConfig)
+    axes = config.axes
+    lanes = _lanes(axes, config.starts, kernel.results[0].type.element_type)
     extents = [axis.extent for axis in axes] or [1]
     extents[-1] //= lanes
     items = prod(extents)
-    type_ = BY_NAME[kernel.config["index_type"]]
+    type_ = BY_NAME[config.index_type]
     with kernel_function(kernel, Launch.for_items(items)) as arguments:
         operand, indices = arguments.inputs[:2]
         result = arguments.results[0]
@@ -41,12 +42,12 @@ def emit_gather(kernel: Kernel, chip: GpuName) -> Emitted | None:
             vector = _sum([i * axis.index_step for i, axis in zip(at, axes, strict=True)])
             place = _sum([i * axis.operand_step for i, axis in zip(at, axes, strict=True)])
             written = _sum([i * axis.result_step for i, axis in zip(at, axes, strict=True)])
-            for offset, highest, step in starts:
+            for start in config.starts:
                 is_array = isinstance(indices.type, ir.MemRefType)
-                start = from_storage((cg.load(indices, vector + offset) if is_array else indices).ssa, type_)
-                if highest >= 0:
-                    start = held_within(start, type_, highest)
-                place = place + Value(as_index(start, type_)) * step
+                given = from_storage((cg.load(indices, vector + start.offset) if is_array else indices).ssa, type_)
+                if start.highest is not None:
+                    given = held_within(given, type_, start.highest)
+                place = place + Value(as_index(given, type_)) * start.step
             cg.store(cg.load(operand, place, 0 if lanes == 1 else lanes), result, written)
     return Emitted(items, items)
 
@@ -55,7 +56,7 @@ def _sum(terms: list[Value]) -> Value:
     return sum(terms, cg.index(0))
 
 
-def _lanes(axes: list[GatherAxis], starts: list[tuple[int, int, int]], element: ir.Type) -> int:
+def _lanes(axes: Sequence[GatherAxis], starts: Sequence[GatherStart], element: ir.Type) -> int:
     """Return the vector width: every slice and each row of it begins at a multiple of it."""
     if not axes or not isinstance(element, ir.FloatType | ir.IntegerType):
         return 1
@@ -63,4 +64,4 @@ def _lanes(axes: list[GatherAxis], starts: list[tuple[int, int, int]], element: 
     if (row.index_step, row.operand_step, row.result_step) != (0, 1, 1):
         return 1
     steps = [step for axis in outer for step in (axis.operand_step, axis.result_step)]
-    return gcd(min(MOST_LANES, BITS // cg.bits_of(element)), row.extent, *steps, *(step for _, _, step in starts))
+    return gcd(min(MOST_LANES, BITS // cg.bits_of(element)), row.extent, *steps, *(start.step for start in starts))

@@ -10,6 +10,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.lowering.rules.scatter import ScatterConfig, ScatterLoop, ScatterStart, ScatterWindowLoop
 from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.operations import walk
 from stablexla.lowering.support.storage import from_storage
@@ -17,35 +18,6 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
 from stablexla.targets.gpu.threads.scalar_clones import ScalarClones, element_loads
-
-
-@dataclass(frozen=True)
-class WindowLoop:
-    """A loop over windows, with its strides in elements in indices, operands and updates."""
-
-    extent: int
-    index_step: int
-    operand_step: int
-    update_step: int
-
-
-@dataclass(frozen=True)
-class WindowElementLoop:
-    """A loop over a window's elements; `moved` is the start index that may move it partly out of bounds, or -1."""
-
-    extent: int
-    operand_step: int
-    update_step: int
-    moved: int
-
-
-@dataclass(frozen=True)
-class IndexComponent:
-    """A component of an index vector: its offset from the first, its limit, and its stride in elements."""
-
-    offset: int
-    extent: int
-    step: int
 
 
 @dataclass(frozen=True)
@@ -58,9 +30,9 @@ class ScatterPlan:
         there, given: loads of operands' and updates' elements in it, with the number of the array.
     """
 
-    outer: tuple[WindowLoop, ...]
-    inner: tuple[WindowElementLoop, ...]
-    starts: tuple[IndexComponent, ...]
+    outer: tuple[ScatterLoop, ...]
+    inner: tuple[ScatterWindowLoop, ...]
+    starts: tuple[ScatterStart, ...]
     index_type: ElementType
     distinct: bool
     stored: tuple[ir.Value, ...]
@@ -70,21 +42,11 @@ class ScatterPlan:
     @staticmethod
     def of(kernel: Kernel) -> ScatterPlan | None:
         """Match the plan of a kernel; None if its combiner is more than arithmetic."""
-        config = kernel.config
-        read = _computation(kernel) if config else None
+        config, read = kernel.config(ScatterConfig), _computation(kernel)
         if read is None:
             return None
-        inner = [
-            WindowElementLoop(n, there, given, moved)
-            for (n, there, given), moved in zip(config["window"], config["moved"], strict=True)
-        ]
         return ScatterPlan(
-            tuple(WindowLoop(*row) for row in config["outer"]),
-            tuple(inner),
-            tuple(IndexComponent(*row) for row in config["starts"]),
-            BY_NAME[config["index_type"]],
-            config["distinct"],
-            *read,
+            config.outer, config.window, config.starts, BY_NAME[config.index_type], config.distinct, *read
         )
 
     @property
@@ -100,7 +62,7 @@ class ScatterPlan:
     @property
     def partly(self) -> bool:
         """Whether windows may be partly out of bounds."""
-        return any(axis.moved >= 0 for axis in self.inner)
+        return any(axis.moved is not None for axis in self.inner)
 
 
 _Reads = tuple[tuple[ir.Value, int], ...]
@@ -153,7 +115,7 @@ class ScatterWindows:
         vector = _sum([i * axis.index_step for i, axis in zip(at, self._plan.outer, strict=True)])
         return [self._start(vector + start.offset, start) for start in self._plan.starts]
 
-    def _start(self, place: Value, start: IndexComponent) -> Value:
+    def _start(self, place: Value, start: ScatterStart) -> Value:
         type_ = self._plan.index_type
         stored = cg.load(self._indices, place) if isinstance(self._indices.type, ir.MemRefType) else self._indices
         number = from_storage(stored.ssa, type_)
@@ -190,7 +152,7 @@ class ScatterWindows:
         """Return the mask of elements in bounds, along the dimensions in which windows may be partly outside."""
         inside = cg.constant(1, ir.IntegerType.get_signless(1))
         for axis, place in zip(self._plan.inner, places, strict=True):
-            if axis.moved >= 0:
+            if axis.moved is not None:
                 inside = inside & in_bounds(starts[axis.moved] + place, self._plan.starts[axis.moved].extent)
         return inside
 

@@ -13,7 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import gpu, math
 
 from stablexla.dialects.element_types import BY_NAME
-from stablexla.lowering.rules.linear_algebra import Field
+from stablexla.lowering.rules.linear_algebra import CholeskyConfig, Field
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -43,9 +43,8 @@ def emit_cholesky(kernel: Kernel, chip: GpuName) -> Emitted | None:
     rows = size * ROWS * cg.bits_of(element) // 8
     shared = diagonal.bytes + max(2 * one.bytes, rows)
     with kernel_function(kernel, Launch(batch, THREADS, shared)) as arguments:
-        _Matrix(
-            Field(BY_NAME[NAMES[str(element)]]), arguments, n, kernel.config["lower"], (diagonal, one, other)
-        ).write()
+        field, lower = Field(BY_NAME[NAMES[str(element)]]), kernel.config(CholeskyConfig).lower
+        _Matrix(field, arguments, n, lower, (diagonal, one, other)).write()
     return Emitted(1, 1)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mlir.dialects import gpu
 
 from stablexla.dialects.element_types import BY_NAME
-from stablexla.lowering.rules.linear_algebra import Field
+from stablexla.lowering.rules.linear_algebra import Field, TriangularSolveConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -31,8 +31,8 @@ def emit_triangular_solve(kernel: Kernel, chip: GpuName) -> Emitted | None:
     batch, rows, columns = kernel.results[0].type.shape
     if not batch * rows * columns:
         return None
-    config = kernel.config
-    size, others = (rows, columns) if config["left_side"] else (columns, rows)
+    config = kernel.config(TriangularSolveConfig)
+    size, others = (rows, columns) if config.left_side else (columns, rows)
     element = kernel.results[0].type.element_type
     edge = tile_rows(element)
     one = SquareTile(edge, element, 0)
@@ -52,7 +52,7 @@ class _System:
 
     field: Field
     arguments: KernelArguments
-    config: dict[str, object]
+    config: TriangularSolveConfig
     n: int
     others: int
     tiles: tuple[SquareTile, SquareTile]
@@ -60,9 +60,9 @@ class _System:
     def __post_init__(self) -> None:
         self.given, self.right = self.arguments.inputs[:2]
         self.made = self.arguments.results[0]
-        self.left_side = bool(self.config["left_side"])
-        self.swapped = (self.config["transpose_a"] != "NO_TRANSPOSE") == self.left_side
-        self.forward = bool(self.config["lower"]) != self.swapped
+        self.left_side = self.config.left_side
+        self.swapped = (self.config.transpose_a != "NO_TRANSPOSE") == self.left_side
+        self.forward = self.config.lower != self.swapped
 
     def write(self, batch: Value, first: Value) -> None:
         """Solve for the right-hand sides from `first` on."""
@@ -108,7 +108,7 @@ class _System:
                 product = field.subtract_product(before.args[0].ssa, one.at(i, k).ssa, other.at(side, k).ssa)
                 before.yields(Value(product))
             value = before.results[0].ssa
-            if not self.config["unit_diagonal"]:
+            if not self.config.unit_diagonal:
                 value = field.divide(value, one.at(i, i).ssa)
             other.put(Value(value), side, i)
 
@@ -117,7 +117,7 @@ class _System:
         row, column = self._number(i), self._number(k)
         place = column * self.n + row if self.swapped else row * self.n + column
         value = cg.load(self.given, batch * (self.n * self.n) + place)
-        return Value(self.field.conjugate(value.ssa)) if self.config["transpose_a"] == "ADJOINT" else value
+        return Value(self.field.conjugate(value.ssa)) if self.config.transpose_a == "ADJOINT" else value
 
     def _place(self, batch: Value, i: Value, side: Value) -> Value:
         """Return the offset of unknown i of a right-hand side, clamped to the array."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.lowering.support.operations import walk
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -22,6 +23,7 @@ class ScanPlan:
 
     Attributes:
         starts: there are initial values, as inputs behind the arrays.
+        associative: parts may be scanned independently.
         returned: numbers of the arrays whose scans are results.
         positive_zeros: zeros are added to the results.
         elements: storage types of the elements.
@@ -36,6 +38,7 @@ class ScanPlan:
     inner: int
     backwards: bool
     starts: bool
+    associative: bool
     returned: tuple[int, ...]
     positive_zeros: bool
     elements: tuple[ir.Type, ...]
@@ -47,40 +50,34 @@ class ScanPlan:
     @staticmethod
     def of(kernel: Kernel) -> ScanPlan | None:
         """Match the plan of a kernel; None if its combiner is not found or is more than arithmetic."""
-        config = kernel.config
+        config = kernel.config(ScanConfig)
         arrays = [v for v in kernel.inputs if isinstance(v.type, ir.RankedTensorType)]
-        if not config or arrays != kernel.inputs[: len(arrays)]:
+        if arrays != kernel.inputs[: len(arrays)]:
             return None
         elements = tuple(v.type.element_type for v in arrays)
         found = _computation(kernel, arrays)
         if found is None or not all(_is_plain(e) for e in elements):
             return None
         carried = {v.type for v in found[0]}
-        if not config["whole_bytes"] and carried != {ir.IntegerType.get_signless(1)}:
+        if not config.whole_bytes and carried != {ir.IntegerType.get_signless(1)}:
             return None
-        outer, extent, inner = config["extents"]
-        returned = tuple(config.get("returned", range(len(arrays))))
-        zeros = config.get("positive_zeros", False)
-        adds = config["computation"] == "add"
+        returned = tuple(range(len(arrays))) if config.returned is None else config.returned
+        adds = config.computation == "add"
         totals = tuple(ir.F32Type.get() if adds and _is_narrow(e) else e for e in elements)
         return ScanPlan(
             kernel,
-            outer,
-            extent,
-            inner,
-            config["backwards"],
-            config["start"],
+            config.outer,
+            config.extent,
+            config.inner,
+            config.backwards,
+            config.start,
+            config.associative,
             returned,
-            zeros,
+            config.positive_zeros,
             elements,
             totals,
             *found,
         )
-
-    @property
-    def associative(self) -> bool:
-        """Whether the combiner is associative, so that parts may be scanned independently."""
-        return bool(self.kernel.config["associative"])
 
     @property
     def widest(self) -> int:

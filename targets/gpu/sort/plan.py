@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.lowering.kernels.sort.whole_sort import SortRowsConfig
 from stablexla.lowering.support.operations import defining, walk
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -47,13 +48,12 @@ class SortPlan:
     @staticmethod
     def of(kernel: Kernel) -> SortPlan | None:
         """Match the plan of a kernel; None if its comparator is more than arithmetic, branches and loops on numbers."""
-        config = kernel.config
+        config = kernel.config(SortRowsConfig)
         elements = tuple(v.type.element_type for v in kernel.results)
         found = _comparison(kernel)
         if found is None:
             return None
-        rows, length, first, by_keys = (config[name] for name in ("rows", "length", "first", "by_keys"))
-        return SortPlan(kernel, rows, length, first, by_keys, elements, *found)
+        return SortPlan(kernel, config.rows, config.length, config.first, config.by_keys, elements, *found)
 
     @property
     def slots(self) -> int:

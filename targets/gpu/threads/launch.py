@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.lowering.support.configs import config_attribute, read_config
+
 LAUNCH = "stablexla.launch"
 """Attribute of a function whose body is one thread's code: see `Launch`."""
 THREADS = 256
@@ -28,12 +30,12 @@ class Launch:
 
     def write(self, function: ir.Operation) -> None:
         """Set the attribute on a function."""
-        function.attributes[LAUNCH] = ir.DenseI64ArrayAttr.get([self.blocks, self.threads, self.shared])
+        function.attributes[LAUNCH] = config_attribute(self)
 
     @staticmethod
     def read(function: ir.Operation) -> Launch:
         """Read the attribute of a function."""
-        return Launch(*map(int, ir.DenseI64ArrayAttr(function.attributes[LAUNCH])))
+        return read_config(Launch, function.attributes[LAUNCH], LAUNCH)
 
 
 def launched_functions(module: ir.Module) -> dict[str, ir.Operation]:

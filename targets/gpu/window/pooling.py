@@ -14,6 +14,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.window.axes import Axis
+from stablexla.lowering.rules.window import PoolConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, identity
 from stablexla.targets.codegen.emission import Value
@@ -31,14 +32,15 @@ Fold = Callable[[Value, Value], Value]
 @gpu_emitter("pool")
 def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit window reductions by one operation: of integers, floats of 32 and 64 bits, min and max of 16-bit floats."""
-    name, unsigned = kernel.config["computation"], kernel.config["unsigned"]
+    config = kernel.config(PoolConfig)
+    name, unsigned = config.computation, config.unsigned
     element = kernel.inputs[0].type.element_type
     with kernel.func.context:
         wide = ir.F32Type.get() if cg.is_float(element) and cg.bits_of(element) == 16 else element
     exact = wide == element or name in ("maximum", "minimum")
     if not exact or identity(name, wide, unsigned=unsigned) is None:
         return None
-    pool = _Pool(kernel, wide, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
+    pool = _Pool(kernel, config.axes, wide, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
     if not pool.items:
         return Emitted(0, 1, phases=((kernel.impl_name, 0, 1),))
     with kernel_function(kernel, Launch.for_items(pool.items)) as arguments:
@@ -54,9 +56,8 @@ def _write(pool: _Pool, arguments: KernelArguments) -> None:
 class _Pool:
     """The windows of a kernel."""
 
-    def __init__(self, kernel: Kernel, wide: ir.Type, fold: Fold) -> None:
-        self.axes = tuple(Axis(*numbers) for numbers in kernel.config["axes"])
-        self.wide, self.fold = wide, fold
+    def __init__(self, kernel: Kernel, axes: tuple[Axis, ...], wide: ir.Type, fold: Fold) -> None:
+        self.axes, self.wide, self.fold = axes, wide, fold
         last, lanes = self.axes[-1], min(MOST_LANES, BITS // max(8, cg.bits_of(kernel.inputs[0].type.element_type)))
         while not last.alone or last.extent % lanes:
             lanes //= 2

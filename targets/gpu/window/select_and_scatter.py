@@ -13,6 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.window.axes import Axis
+from stablexla.lowering.kernels.window.select import SelectAndScatterConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, compare
 from stablexla.targets.codegen.emission import Value
@@ -30,16 +31,16 @@ _Turn = Callable[[list[Value], list[Value]], list[Value]]
 @gpu_emitter("select_and_scatter")
 def emit_select_and_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit selections by one comparison, combined by one operation."""
-    config = kernel.config
-    axes = [Axis(*row) for row in config["axes"]]
+    config = kernel.config(SelectAndScatterConfig)
+    axes = config.axes
     positions, elements = (prod(n) for n in zip(*((axis.positions, axis.extent) for axis in axes), strict=True))
     plain = isinstance(kernel.results[0].type.element_type, ir.FloatType | ir.IntegerType)
-    known = config["select"] and config["scatter"] and config["plain"] and plain
+    known = config.select and config.scatter and config.plain and plain
     if not known or max(positions, elements) >= 1 << 31:
         return None
     scratch = (("i32", positions),)
     names = f"{kernel.impl_name}_selected", f"{kernel.impl_name}_combined"
-    windows = _Windows(axes, config["select"], config["scatter"], config["unsigned"])
+    windows = _Windows(axes, config.select, config.scatter, config.unsigned)
     with kernel_function(kernel, Launch.for_items(positions), names[0], scratch) as arguments:
         source, chosen = arguments.inputs[0], arguments.scratch[0]
         with grid_loop(positions) as item:
@@ -56,7 +57,7 @@ def emit_select_and_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
 class _Windows:
     """All windows, and the two computations."""
 
-    axes: list[Axis]
+    axes: tuple[Axis, ...]
     direction: str
     operation: str
     unsigned: bool

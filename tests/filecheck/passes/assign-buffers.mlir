@@ -19,7 +19,7 @@
 
 // ALONE: call @add_impl(
 // ALONE-NOT: stablexla.grain
-#loop = {in_place = [array<i64: 0, 0>], packs = [], path = "emitted", phases = [{function = "add_impl", grain = 10 : i64, items = 64 : i64}], scratch = [], updates = []}
+#loop = {in_place = [{input = 0 : i64, result = 0 : i64}], packs = [], path = "emitted", phases = [{function = "add_impl", grain = 10 : i64, items = 64 : i64}], scratch = [], updates = []}
 #turn = {in_place = [], packs = [], path = "emitted", phases = [{function = "turn_impl", grain = 64 : i64, items = 64 : i64}], scratch = [], updates = []}
 func.func private @add_impl(memref<4xf32>, memref<4xf32>, memref<4xf32>, index, index)
 func.func private @turn_impl(memref<4xf32>, memref<4xf32>, index, index)
@@ -49,7 +49,7 @@ func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK: call @copy_impl(%[[X]], %[[R]],
 // CHECK: %[[X]]
 // CHECK-SAME: %[[S]]
-#loop = {in_place = [array<i64: 0, 0>], packs = [], path = "emitted", phases = [{function = "copy_impl", grain = 10 : i64, items = 1 : i64}], scratch = [], updates = []}
+#loop = {in_place = [{input = 0 : i64, result = 0 : i64}], packs = [], path = "emitted", phases = [{function = "copy_impl", grain = 10 : i64, items = 1 : i64}], scratch = [], updates = []}
 func.func private @copy_impl(memref<4xf32>, memref<4xf32>, index, index)
 func.func private @copy(%x: tensor<4xf32>) -> tensor<4xf32> attributes {stablexla.kernel = "loop", stablexla.impl = #loop} {
   return %x : tensor<4xf32>

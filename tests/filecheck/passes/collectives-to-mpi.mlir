@@ -16,7 +16,7 @@
 // CHECK-NOT: @stablexla_device_id
 // CHECK: mpi.comm_rank(%{{.*}}) : i32
 // OPEN: module @sum attributes {dlti.map = #dlti.map<"MPI:Implementation" = "OpenMPI">{{.*}}mpi = "OpenMPI"
-module @sum attributes {mhlo.num_replicas = 2 : i32, stablexla.collectives = [{channel = 0 : i64, copies = [[[16], [1], [1], 0, 0]], element_bytes = [4], groups = [[1, 0]], inputs = ["f32[4]"], op = "all_reduce", outputs = ["f32[4]"], pairs = [], place = ""}]} {
+module @sum attributes {mhlo.num_replicas = 2 : i32, stablexla.collectives = [{channel = 0 : i64, copies = [{extents = [16], source_step = 0 : i64, source_strides = [1], target_step = 0 : i64, target_strides = [1]}], element_bytes = [4], groups = [[1, 0]], inputs = ["f32[4]"], op = "all_reduce", outputs = ["f32[4]"], pairs = [], place = ""}]} {
   func.func private @stablexla_collective(i64, !llvm.ptr, !llvm.ptr, !llvm.ptr)
   func.func private @stablexla_device_id() -> i64
   func.func private @collective_0_combine(%x: memref<4xf32>, %y: memref<4xf32>, %r: memref<4xf32>, %lo: index, %hi: index) {
@@ -53,7 +53,7 @@ module @sum attributes {mhlo.num_replicas = 2 : i32, stablexla.collectives = [{c
 // CHECK-NOT: mpi
 // CHECK: call @stablexla_collective(
 // CHECK: call @stablexla_device_id()
-module @groups attributes {mhlo.num_replicas = 2 : i32, stablexla.collectives = [{channel = 0 : i64, copies = [[[16], [1], [1], 0, 0]], element_bytes = [4], groups = [[0], [1]], inputs = ["f32[4]"], op = "all_reduce", outputs = ["f32[4]"], pairs = [], place = ""}]} {
+module @groups attributes {mhlo.num_replicas = 2 : i32, stablexla.collectives = [{channel = 0 : i64, copies = [{extents = [16], source_step = 0 : i64, source_strides = [1], target_step = 0 : i64, target_strides = [1]}], element_bytes = [4], groups = [[0], [1]], inputs = ["f32[4]"], op = "all_reduce", outputs = ["f32[4]"], pairs = [], place = ""}]} {
   func.func private @stablexla_collective(i64, !llvm.ptr, !llvm.ptr, !llvm.ptr)
   func.func private @stablexla_device_id() -> i64
   func.func private @collective_0_combine(%x: memref<4xf32>, %y: memref<4xf32>, %r: memref<4xf32>, %lo: index, %hi: index) {
@@ -89,7 +89,7 @@ module @groups attributes {mhlo.num_replicas = 2 : i32, stablexla.collectives = 
 // CHECK-LABEL: module @largest
 // CHECK-NOT: mpi
 // CHECK: call @stablexla_collective(
-module @largest attributes {mhlo.num_replicas = 2 : i32, stablexla.collectives = [{channel = 0 : i64, copies = [[[16], [1], [1], 0, 0]], element_bytes = [4], groups = [[0, 1]], inputs = ["f32[4]"], op = "all_reduce", outputs = ["f32[4]"], pairs = [], place = ""}]} {
+module @largest attributes {mhlo.num_replicas = 2 : i32, stablexla.collectives = [{channel = 0 : i64, copies = [{extents = [16], source_step = 0 : i64, source_strides = [1], target_step = 0 : i64, target_strides = [1]}], element_bytes = [4], groups = [[0, 1]], inputs = ["f32[4]"], op = "all_reduce", outputs = ["f32[4]"], pairs = [], place = ""}]} {
   func.func private @stablexla_collective(i64, !llvm.ptr, !llvm.ptr, !llvm.ptr)
   func.func private @stablexla_device_id() -> i64
   func.func private @collective_0_combine(%x: memref<4xf32>, %y: memref<4xf32>, %r: memref<4xf32>, %lo: index, %hi: index) {

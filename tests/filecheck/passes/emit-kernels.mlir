@@ -9,7 +9,7 @@
 // CHECK: %[[X:.*]] = vector.load %{{.*}} : memref<1000xf32>, vector<8xf32>
 // CHECK: %[[Y:.*]] = arith.negf %[[X]] : vector<8xf32>
 // CHECK: vector.store %[[Y]]
-// CHECK: func.func private @loop_0(%{{.*}}: tensor<1000xf32>) -> tensor<1000xf32> attributes {stablexla.impl = {in_place = [array<i64: 0, 0>], packs = [], path = "emitted", phases = [{function = "loop_0_impl",
+// CHECK: func.func private @loop_0(%{{.*}}: tensor<1000xf32>) -> tensor<1000xf32> attributes {stablexla.impl = {in_place = [{input = 0 : i64, result = 0 : i64}], packs = [], path = "emitted", phases = [{function = "loop_0_impl",
 // CHECK: linalg.generic
 // CHECK: func.func private @no_kernel(
 // CHECK-NOT: stablexla.impl

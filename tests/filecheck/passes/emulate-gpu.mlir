@@ -15,7 +15,7 @@
 // CHECK-NOT: gpu.
 module attributes {gpu.container_module} {
   gpu.module @kernels {
-    gpu.func @kernel(%x: memref<64xf32>) kernel attributes {stablexla.launch = array<i64: 2, 32, 0>} {
+    gpu.func @kernel(%x: memref<64xf32>) kernel attributes {stablexla.launch = {blocks = 2 : i64, shared = 0 : i64, threads = 32 : i64}} {
       %b = gpu.block_id x
       %d = gpu.block_dim x
       %t = gpu.thread_id x
@@ -49,7 +49,7 @@ module attributes {gpu.container_module} {
 // CHECK: call @kernel_threads({{.*}}) {stablexla.grain = 1 : i64}
 module attributes {gpu.container_module} {
   gpu.module @kernels {
-    gpu.func @kernel() kernel attributes {stablexla.launch = array<i64: 1, 32, 0>} {
+    gpu.func @kernel() kernel attributes {stablexla.launch = {blocks = 1 : i64, shared = 0 : i64, threads = 32 : i64}} {
       gpu.barrier
       gpu.return
     }

@@ -4,7 +4,7 @@
 // CHECK-NEXT: try: an emitter that asks `emulated`
 module attributes {gpu.container_module} {
   gpu.module @kernels {
-    gpu.func @kernel() kernel attributes {stablexla.launch = array<i64: 1, 32, 0>} {
+    gpu.func @kernel() kernel attributes {stablexla.launch = {blocks = 1 : i64, shared = 0 : i64, threads = 32 : i64}} {
       nvvm.cp.async.wait.group 0
       gpu.return
     }

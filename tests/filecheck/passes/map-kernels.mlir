@@ -3,7 +3,7 @@
 
 // Beside a kernel's function on tensors there is one that says what a thread does, and asks for blocks and threads: 250
 // vectors of four elements are one block of 256. Main is left alone, and so are functions that are no kernels.
-// CHECK: func.func private @loop_0_impl(%{{.*}}: memref<1000xf32> {llvm.align = 16 : i64, llvm.noalias}, %{{.*}}: memref<1000xf32> {llvm.align = 16 : i64, llvm.noalias}, %{{.*}}: index, %{{.*}}: index) attributes {{{.*}}stablexla.launch = array<i64: 1, 256, 0>}
+// CHECK: func.func private @loop_0_impl(%{{.*}}: memref<1000xf32> {llvm.align = 16 : i64, llvm.noalias}, %{{.*}}: memref<1000xf32> {llvm.align = 16 : i64, llvm.noalias}, %{{.*}}: index, %{{.*}}: index) attributes {{{.*}}stablexla.launch = {blocks = 1 : i64, shared = 0 : i64, threads = 256 : i64}}
 // CHECK: gpu.block_id
 // CHECK: gpu.thread_id
 // CHECK: vector.load %{{.*}} : memref<1000xf32>, vector<4xf32>

@@ -4,7 +4,7 @@
 // CHECK-NOT: func.func private @product_pack
 // CHECK: func.func private @product_impl
 // CHECK-LABEL: func.func public @main
-// CHECK: call @product(%arg0, %{{.*}}) {stablexla.packed = [{function = "product_pack", input = 1 : i64, scratch = 0 : i64, value = dense<
+// CHECK: call @product(%arg0, %{{.*}}) {stablexla.packed = [{packing = {function = "product_pack", input = 1 : i64, scratch = 0 : i64}, value = dense<
 // CHECK-SAME: [0, 0, 0, 64, 0, 0, -128, 64]> : tensor<8xi8>}]}
 #impl = {in_place = [], packs = [{function = "product_pack", input = 1 : i64, scratch = 0 : i64}], path = "emitted", phases = [{function = "product_pack", grain = 1 : i64, items = 2 : i64}, {function = "product_impl", grain = 1 : i64, items = 2 : i64}], scratch = [memref<2xf32>], updates = []}
 func.func private @product_pack(%x: memref<2xf32>, %w: memref<2xf32>, %r: memref<2xf32>, %packed: memref<2xf32>, %lo: index, %hi: index) {

@@ -2,7 +2,7 @@
 
 // A kernel computes by itself a number that main would read for it; what the host knows is still handed over. A number
 // that is stored is computed and stored by a kernel of one thread.
-// CHECK: func.func private @kernel_with_0(%[[Y:.*]]: memref<4xf32> {llvm.noalias}, %[[N:.*]]: f32, %[[X:.*]]: memref<1xf32> {llvm.noalias}, %{{.*}}: index, %{{.*}}: index) attributes {stablexla.launch = array<i64: 1, 32, 0>}
+// CHECK: func.func private @kernel_with_0(%[[Y:.*]]: memref<4xf32> {llvm.noalias}, %[[N:.*]]: f32, %[[X:.*]]: memref<1xf32> {llvm.noalias}, %{{.*}}: index, %{{.*}}: index) attributes {stablexla.launch = {blocks = 1 : i64, shared = 0 : i64, threads = 32 : i64}}
 // CHECK: %[[READ:.*]] = memref.load %[[X]]
 // CHECK: %[[TWICE:.*]] = arith.addf %[[READ]], %[[READ]]
 // CHECK: %[[BOTH:.*]] = arith.mulf %[[TWICE]], %[[N]]
@@ -15,7 +15,7 @@
 // CHECK: call @kernel_with_0(%[[B]], %[[M]], %[[A]],
 // CHECK: call @scalars_0(
 // CHECK: return
-func.func private @kernel(%s: f32, %y: memref<4xf32> {llvm.noalias}, %n: f32, %lo: index, %hi: index) attributes {stablexla.launch = array<i64: 1, 32, 0>} {
+func.func private @kernel(%s: f32, %y: memref<4xf32> {llvm.noalias}, %n: f32, %lo: index, %hi: index) attributes {stablexla.launch = {blocks = 1 : i64, shared = 0 : i64, threads = 32 : i64}} {
   %zero = arith.constant 0 : index
   %0 = arith.mulf %s, %n : f32
   memref.store %0, %y[%zero] : memref<4xf32>
@@ -42,7 +42,7 @@ func.func @main(%x: memref<1xf32>, %y: memref<4xf32>, %z: memref<1xf32>, %n: f32
 // CHECK: %[[P:.*]] = arith.cmpf ogt, %[[READ]]
 // CHECK: scf.if %[[P]]
 // CHECK: call @kernel(%[[READ]],
-func.func private @kernel(%s: f32, %y: memref<4xf32> {llvm.noalias}, %lo: index, %hi: index) attributes {stablexla.launch = array<i64: 1, 32, 0>} {
+func.func private @kernel(%s: f32, %y: memref<4xf32> {llvm.noalias}, %lo: index, %hi: index) attributes {stablexla.launch = {blocks = 1 : i64, shared = 0 : i64, threads = 32 : i64}} {
   return
 }
 func.func @main(%x: memref<1xf32>, %y: memref<4xf32>, %n: f32) {

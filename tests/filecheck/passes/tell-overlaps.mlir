@@ -10,7 +10,7 @@
 // CHECK-NEXT: call @add_over_0(
 // CHECK-NEXT: call @add_over_0(
 // CHECK-NEXT: call @add_over_1(
-func.func private @add(%x: memref<4xf32> {llvm.noalias}, %y: memref<4xf32> {llvm.noalias}, %z: memref<4xf32> {llvm.noalias}, %lo: index, %hi: index) attributes {stablexla.launch = array<i64: 1, 32, 0>} {
+func.func private @add(%x: memref<4xf32> {llvm.noalias}, %y: memref<4xf32> {llvm.noalias}, %z: memref<4xf32> {llvm.noalias}, %lo: index, %hi: index) attributes {stablexla.launch = {blocks = 1 : i64, shared = 0 : i64, threads = 32 : i64}} {
   return
 }
 func.func @main(%x: memref<4xf32> {stablexla.role = "parameter"}, %y: memref<4xf32> {stablexla.role = "parameter"},

@@ -14,6 +14,7 @@ import numpy as np
 
 from stablexla.lowering.support.operations import is_tensor
 from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, viewed_array
+from stablexla.targets.codegen.calls import BufferPair
 from stablexla.targets.codegen.sizes import bytes_of
 
 Place = tuple[tuple[str, int], int, int]
@@ -115,10 +116,10 @@ class Shadow:
     def _call(self, op: ir.Operation) -> None:
         call = self._assignment.calls[op]
         self._copy(self._assignment.copies[op])
-        updated = {source for _, source in call.updates}
-        for result, source in call.updates:
-            mark = self._mark(op.operands[source])
-            self._expect(self._place_of(op.results[result]), mark, "what an update begins with")
+        updated = {pair.input for pair in call.updates}
+        for pair in call.updates:
+            mark = self._mark(op.operands[pair.input])
+            self._expect(self._place_of(op.results[pair.result]), mark, "what an update begins with")
         for i, value in enumerate(op.operands):
             if is_tensor(value) and i not in updated:
                 self._read(value)
@@ -128,7 +129,7 @@ class Shadow:
         for value in op.results:
             self._write(value)
 
-    def _check_apart(self, op: ir.Operation, shared: set[tuple[int, int]]) -> None:
+    def _check_apart(self, op: ir.Operation, shared: set[BufferPair]) -> None:
         """While a kernel runs, what it writes overlaps nothing but what it may overwrite in place."""
         results = [self._place_of(v) for v in op.results]
         written = results + [self._place(b, b.bytes) for b in self._assignment.scratch[op]]
@@ -136,7 +137,7 @@ class Shadow:
             assert not any(_overlap(place, other) for other in written[:w]), f"{op} writes twice to {place}"
             for i, value in enumerate(op.operands):
                 if is_tensor(value) and _overlap(place, self._place_of(value)):
-                    allowed = (w, i) in shared and place == self._place_of(value)
+                    allowed = BufferPair(w, i) in shared and place == self._place_of(value)
                     assert allowed, f"{op} destroys its operand {i} by what it writes at {place}"
 
     def _while(self, op: ir.Operation) -> None:

@@ -37,6 +37,10 @@ def bytes_of(array: Array) -> int:
     return prod(array[1]) * DTYPES[array[0]].itemsize
 
 
+UNUSED = 'inputs = [], outputs = [], place = ""'
+"""Fields that the emitter hands on."""
+
+
 class RandomCall:
     """Draws the arrays of a call: none, single numbers and empty ones among them."""
 
@@ -60,7 +64,7 @@ class RandomCall:
         types = ", ".join(map(spelled, self.results))
         made = "\n".join(f"%r{i} = tensor.empty() : {spelled(array)}" for i, array in enumerate(self.results))
         values = ", ".join(f"%r{i}" for i in range(len(self.results)))
-        attributes = f'{{stablexla.kernel = "host", stablexla.config = {{{config}}}}}'
+        attributes = f'{{stablexla.kernel = "host", stablexla.config = {{{UNUSED}, {config}}}}}'
         text = f"func.func private @host({given}) -> ({types}) attributes {attributes} {{\n{made}\n"
         return text + f"return {values} : {types} }}"
 
@@ -145,7 +149,8 @@ def test_calls_are_numbered_by_what_they_are(seed: int) -> None:
     words = [f"call_{n}" for n in rng.integers(0, 4, 9)]
     kernels = [
         f'func.func private @host_{i}() -> tensor<2xf32> attributes {{stablexla.kernel = "host", '
-        f'stablexla.config = {{call = "{word}"}}}} {{ %r = tensor.empty() : tensor<2xf32> return %r : tensor<2xf32> }}'
+        f'stablexla.config = {{{UNUSED}, call = "{word}"}}}} '
+        "{ %r = tensor.empty() : tensor<2xf32> return %r : tensor<2xf32> }"
         for i, word in enumerate(words)
     ]
     with upstream_context(), ir.Location.unknown():

@@ -18,8 +18,8 @@ from mlir.execution_engine import ExecutionEngine
 import stablexla as sx
 from stablexla.compiling.device_counts import with_counts
 from stablexla.interop.load import load
-from stablexla.lowering.support.kernels import config_value
 from stablexla.targets.cpu.pipeline import cpu_pipeline
+from stablexla.targets.host.bindings import take_collectives
 from stablexla.targets.host.collective import COLLECTIVES
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from tests.ops.samples import sample
@@ -34,11 +34,6 @@ def compiled(make: Make, shape: sx.Shape, replicas: int = 2, partitions: int = 1
     made = make(b, b.parameter(0, shape))
     program = b.build(sx.tuple(made) if isinstance(made, list) else made)
     return run_pipeline(copy_of(with_counts(load(program), (replicas, partitions))), cpu_pipeline())
-
-
-def configs(module: ir.Module) -> list[dict[str, Any]]:
-    rows = ir.ArrayAttr(module.operation.attributes[COLLECTIVES])
-    return [{named.name: config_value(named.attr) for named in ir.DictAttr(row)} for row in rows]
 
 
 class Combine:
@@ -175,7 +170,7 @@ class TestLists:
                 sx.collective_broadcast(x, ((2, 1),)),
             ]
 
-        rows = configs(compiled(program, sx.f32[3, 8], 4))
+        rows = take_collectives(compiled(program, sx.f32[3, 8], 4))
         every = ((0, 1, 2, 3),)
         assert [(row["op"], row["groups"], row["pairs"]) for row in rows] == [
             ("all_reduce", every, ()),
@@ -212,7 +207,7 @@ class TestLists:
                 sx.Shape(element, shape),
                 count,
             )
-            gathered, exchanged = configs(moved)
+            gathered, exchanged = take_collectives(moved)
             wanted = np.concatenate(xs, d)
             parts = [np.split(x, count, d) for x in xs]
             for target in range(count):
@@ -225,13 +220,13 @@ class TestLists:
         x, y = b.parameter(0, sx.f32[3]), b.parameter(1, sx.f32[2, 2])
         made = sx.tuple([*sx.all_reduce((x, y), sx.add), *sx.all_gather((x, y), 0, 2)])
         module = run_pipeline(copy_of(with_counts(load(b.build(made)), (2, 1))), cpu_pipeline())
-        reduced, gathered = configs(module)
+        reduced, gathered = take_collectives(module)
         assert reduced["inputs"] == gathered["inputs"] == ("f32[3]", "f32[2,2]")
         assert gathered["outputs"] == ("f32[6]", "f32[4,2]")
         assert len(reduced["copies"]) == len(gathered["copies"]) == 2
 
     def test_arrays_of_nothing(self) -> None:
-        (row,) = configs(compiled(lambda b, x: sx.collective_permute(x, ((0, 1),)), sx.f32[3, 0, 2]))
+        (row,) = take_collectives(compiled(lambda b, x: sx.collective_permute(x, ((0, 1),)), sx.f32[3, 0, 2]))
         assert row["copies"] == (((0,), (1,), (1,), 0, 0),)
 
     def test_who_is_alone_is_not_listed(self) -> None:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import mlir.ir as ir
 import numpy as np
 import pytest
 
+from stablexla.lowering.rules.calls.lapack import LapackConfig
+from stablexla.lowering.support.configs import config_attribute
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.host.lapack_calls import emit_lapack
 from tests.targets.cpu.fortran_symbols import fortran_symbols
@@ -67,13 +70,15 @@ class RandomCall:
             extents = [self.batch, *shape[::-1]]
             return f"tensor<{'x'.join(map(str, extents))}x{element}>"
 
-        words = {"routine": routine, "batch": self.batch, **config}
-        listed = ", ".join(f'{k} = "{v}"' if isinstance(v, str) else f"{k} = {v} : i64" for k, v in words.items())
+        sizes = {name: value for name, value in config.items() if isinstance(value, int)}
+        words = {name: value for name, value in config.items() if isinstance(value, str)}
+        with ir.Context():
+            listed = str(config_attribute(LapackConfig(routine, self.batch, sizes, words)))
         taken = ", ".join(f"%x{i}: {tensor(shape, TYPES[self.letter])}" for i, shape in enumerate(given))
         types = [tensor(shape, element) for shape, element in results]
         made = "\n".join(f"%r{i} = tensor.empty() : {type_}" for i, type_ in enumerate(types))
         values = ", ".join(f"%r{i}" for i in range(len(types)))
-        attributes = f'{{stablexla.kernel = "lapack", stablexla.config = {{{listed}}}}}'
+        attributes = f'{{stablexla.kernel = "lapack", stablexla.config = {listed}}}'
         text = f"func.func private @lapack({taken}) -> ({', '.join(types)}) attributes {attributes} {{\n{made}\n"
         text += f"return {values} : {', '.join(types)} }}"
         return compile_kernel(text, CpuTarget(vector_bits=256), emit_lapack, symbols=fortran_symbols([routine]))

@@ -33,9 +33,9 @@ def kernel(
     unsigned: bool = False,
 ) -> str:
     array, scalar = f"tensor<{prod(extents)}x{element}>", f", %s: {element}" if start else ""
-    words = {"backwards": backwards, "start": start, "unsigned": unsigned, "whole_bytes": True}
+    words = {"backwards": backwards, "start": start, "unsigned": unsigned, "whole_bytes": True, "associative": True}
     config = ", ".join([f'computation = "{name}"', *(f"{k} = {str(v).lower()}" for k, v in words.items())])
-    config += ", extents = [{} : i64, {} : i64, {} : i64]".format(*extents)
+    config += ", outer = {} : i64, extent = {} : i64, inner = {} : i64".format(*extents)
     attributes = f'{{stablexla.kernel = "scan", stablexla.config = {{{config}}}}}'
     return f"func.func private @scan(%x: {array}{scalar}) -> {array} attributes {attributes} {{ return %x : {array} }}"
 

@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Iterator
 from math import prod
 
+import mlir.ir as ir
 import numpy as np
 import pytest
 
 import stablexla as sx
 from stablexla.dialects.attributes.windows import Window
 from stablexla.lowering.kernels.window.axes import axes_of
+from stablexla.lowering.support.configs import config_attribute
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.window.pooling import emit_pool, emit_select_and_scatter
 from tests.targets.cpu.harness import DTYPES, compile_kernel, emit
@@ -52,8 +54,8 @@ def windows(window: Window, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int,
 def function(kind: str, window: Window, shape: tuple[int, ...], element: str, words: str) -> str:
     """The text of a kernel; emitters look at nothing but its signature and configuration."""
     positions = window.positions(shape)
-    axes = [axis.numbers() for axis in axes_of(window, shape, positions)]
-    table = "[" + ", ".join("[" + ", ".join(f"{n} : i64" for n in row) + "]" for row in axes) + "]"
+    with ir.Context():
+        table = str(config_attribute(axes_of(window, shape, positions)))
     array, small = (f"tensor<{prod(extents)}x{element}>" for extents in (shape, positions))
     given = f"%x: {array}, %s: {element}" if kind == "pool" else f"%x: {array}, %y: {small}, %r: {array}"
     result, value = (small, f"tensor.empty() : {small}") if kind == "pool" else (array, "")
