@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from stablexla.dialects.element_types import ElementType
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a dense row-major array, in elements; none of them 0 even if the array is empty."""
+    return tuple(prod(max(1, extent) for extent in shape[d + 1 :]) for d in range(len(shape)))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from math import isnan
 
 import mlir.ir as ir
 
+from stablexla.lowering.support.operations import defining
+
 DEEPEST = 48
 SIGN, MAGNITUDE, LOW = 1 << 31, (1 << 31) - 1, (1 << 16) - 1
 _ARITHMETIC = frozenset(
@@ -23,7 +25,7 @@ _ARITHMETIC = frozenset(
 
 def has_short_nans(value: ir.Value, depth: int = 0) -> bool:
     """Whether an f32, or every lane of a vector, is a number, or a NaN whose lower 16 bits are zero."""
-    op = _maker(value)
+    op = defining(value)
     if op is None or depth > DEEPEST:
         return False
     if op.name in _ARITHMETIC:
@@ -42,7 +44,7 @@ def has_short_nans(value: ir.Value, depth: int = 0) -> bool:
 
 def _bits_have_short_nans(value: ir.Value, depth: int) -> bool:
     """Whether the bit pattern of an f32 is that of a number, or of a NaN whose lower 16 bits are zero."""
-    op = _maker(value)
+    op = defining(value)
     if op is None or depth > DEEPEST:
         return False
     if op.name == "arith.bitcast":
@@ -59,7 +61,7 @@ def _bits_have_short_nans(value: ir.Value, depth: int) -> bool:
 
 def _is_low_zero(value: ir.Value, depth: int) -> bool:
     """Whether the lower 16 bits are zero."""
-    op = _maker(value)
+    op = defining(value)
     if op is None or depth > DEEPEST:
         return False
     if op.name == "arith.constant":
@@ -75,16 +77,12 @@ def _is_low_zero(value: ir.Value, depth: int) -> bool:
 
 def _is_sign(value: ir.Value) -> bool:
     """Whether no bit but the sign bit is set."""
-    op = _maker(value)
+    op = defining(value)
     return op is not None and op.name == "arith.andi" and _constant(op.operands[1]) == SIGN
 
 
-def _maker(value: ir.Value) -> ir.Operation | None:
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
-
-
 def _constant(value: ir.Value) -> int | None:
-    op = _maker(value)
+    op = defining(value)
     number = _number(op) if op is not None and op.name == "arith.constant" else None
     return number & (SIGN | MAGNITUDE) if isinstance(number, int) else None
 

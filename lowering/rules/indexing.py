@@ -13,6 +13,7 @@ from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.attributes import integers
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers
+from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.kernels.scan.lines import (
     Axis,
     Values,
@@ -23,7 +24,6 @@ from stablexla.lowering.kernels.scan.lines import (
     loops,
     merged,
     read_only_line,
-    row_major,
 )
 from stablexla.lowering.rules.shape import constant_value
 from stablexla.lowering.support.context import LoweringContext

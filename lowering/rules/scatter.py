@@ -15,6 +15,7 @@ from mlir.dialects import arith, scf, tensor
 
 from stablexla.dialects.attributes.index_numbers import ScatterDimensionNumbers
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.kernels.scan.lines import (
     Axis,
     Turn,
@@ -29,7 +30,6 @@ from stablexla.lowering.kernels.scan.lines import (
     merged,
     moved,
     read_only_line,
-    row_major,
 )
 from stablexla.lowering.rules.conversion import convert_value
 from stablexla.lowering.rules.shape import as_index, held_within

@@ -9,7 +9,8 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.element_types import BY_NAME
-from stablexla.lowering.kernels.scan.lines import as_line, element_at, index, moved, row_major
+from stablexla.dialects.tensor_types import row_major
+from stablexla.lowering.kernels.scan.lines import as_line, element_at, index, moved
 from stablexla.lowering.rules.conversion import convert_value
 from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.generic import PARALLEL, Output, generic, identity

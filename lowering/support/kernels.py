@@ -86,7 +86,7 @@ def _fill(function: ir.Operation, operands: list[ir.Value], body: Body, types: S
     with ir.InsertionPoint(block):
         made = body(*block.arguments)
         values = [made] if isinstance(made, ir.Value) else list(made)
-        stored = [_as_array(v, t) for v, t in zip(values, types, strict=True)]
+        stored = [as_array(v, t) for v, t in zip(values, types, strict=True)]
         func.ReturnOp(stored)
     inputs = [*operands, *_take_captured(function, block)]
     signature = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in stored])
@@ -130,7 +130,8 @@ def copied_constant(value: ir.Value) -> ir.Value:
     return copy.results[0]
 
 
-def _as_array(value: ir.Value, type_: TensorType) -> ir.Value:
+def as_array(value: ir.Value, type_: TensorType) -> ir.Value:
+    """Return an operand in storage form, as it lies in memory."""
     if type_.rank:
         return value
     return tensor.from_elements(tensor_storage(type_), [to_storage(value, type_.element)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
@@ -29,10 +31,17 @@ def is_tensor(value: ir.Value) -> bool:
     return isinstance(value.type, ir.RankedTensorType)
 
 
-def defining(value: ir.Value) -> ir.Operation | None:
-    """Return the operation that defines a value; None for a block argument."""
-    owner = value.owner
-    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
+def defining(value: Any) -> Any:
+    """Return the operation that defines a value of either MLIR; None for a block argument."""
+    return getattr(value.owner, "operation", None)
+
+
+def constant_of(value: ir.Value) -> int | None:
+    """Return the number of an integer `arith.constant`; None for other values."""
+    maker = defining(value)
+    if maker is None or maker.name != "arith.constant":
+        return None
+    return int(ir.IntegerAttr(maker.attributes["value"]).value)
 
 
 def walk(op: ir.Operation) -> list[ir.Operation]:

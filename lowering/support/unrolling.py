@@ -11,6 +11,7 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.attributes.attributes import word
 from stablexla.dialects.constants import dense_values
+from stablexla.lowering.support.operations import defining
 from stablexla.lowering.support.types import tensor_type
 
 MOST_TURNS, MOST_OPERATIONS = 8, 500
@@ -37,7 +38,7 @@ def known_turns(loop: Any) -> int | None:
 def _limit(condition: Any) -> tuple[int, int] | None:
     """Match the condition `state[i] < n`; return i and n."""
     operations = [view.operation for view in condition.operations]
-    compare = _maker(operations[-1].operands[0])
+    compare = defining(operations[-1].operands[0])
     if compare is None or compare.name != "stablehlo.compare":
         return None
     place, limit = _argument(compare.operands[0], condition), _integer(compare.operands[1])
@@ -48,7 +49,7 @@ def _limit(condition: Any) -> tuple[int, int] | None:
 def _counts(body: Any, place: int) -> bool:
     """Whether a part of the state is incremented by one in each iteration."""
     operations = [view.operation for view in body.operations]
-    step = _maker(operations[-1].operands[place])
+    step = defining(operations[-1].operands[place])
     if step is None or step.name != "stablehlo.add":
         return False
     pairs = (step.operands, reversed(step.operands))
@@ -62,20 +63,16 @@ def _size(block: Any) -> int:
     return count
 
 
-def _maker(value: Any) -> Any:
-    return None if isinstance(value.owner, hlo_ir.Block) else value.owner.operation
-
-
 def _argument(value: Any, block: Any) -> int | None:
     """Return the number of a block's argument, else None."""
-    if _maker(value) is not None or value.owner != block:
+    if defining(value) is not None or value.owner != block:
         return None
     return int(hlo_ir.BlockArgument(value).arg_number)
 
 
 def _integer(value: Any) -> int | None:
     """Return the value of an integer scalar constant, else None."""
-    maker = _maker(value)
+    maker = defining(value)
     if maker is None or maker.name != "stablehlo.constant":
         return None
     type_ = tensor_type(value.type)

@@ -45,7 +45,7 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
             items = _take_range(view.operation) if independent else 1
             grain = max(1, items * GRAIN_ELEMENTS // max(1, _elements(kernel)))
             mark_noalias(view.operation)
-            _move_before(view.operation, kernel.func.operation)
+            move_before(view.operation, kernel.func.operation)
             emitted.append(Emitted(items=items, grain=grain, scratch=scratch, updates=update))
     return emitted
 
@@ -94,7 +94,8 @@ def _separate_empties(module: ir.Module) -> None:
                     order[owner.operation] = place  # an operation's hash is that of its operands
 
 
-def _move_before(op: ir.Operation, place: ir.Operation) -> None:
+def move_before(op: ir.Operation, place: ir.Operation) -> None:
+    """Move an operation of another module before one of this module."""
     with ir.InsertionPoint(place):
         op.clone()
     erase(op)

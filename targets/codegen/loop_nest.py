@@ -13,6 +13,7 @@ from typing import Protocol
 
 import mlir.ir as ir
 
+from stablexla.dialects.tensor_types import row_major
 from stablexla.targets.codegen.kernel import Kernel
 
 
@@ -129,11 +130,6 @@ def terminator_of(block: ir.Block) -> ir.Operation:
     """Return the last operation of a block."""
     operation: ir.Operation = block.operations[len(block.operations) - 1].operation
     return operation
-
-
-def row_major(shape: Sequence[int]) -> list[int]:
-    """Return the row-major strides of an array, in elements."""
-    return [prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
 def operands_of(node: Node) -> list[Ref]:

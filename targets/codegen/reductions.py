@@ -13,6 +13,7 @@ from typing import Protocol
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.loop_nest import Map, Reduction, terminator_of
@@ -287,7 +288,7 @@ def _match_one(fold: Reduction, number: int) -> _One | None:
     """Match the single combiner of accumulator `number`, or return None."""
     total, result = accumulators_of(fold)[number], terminator_of(fold.block).operands[number]
     touched = _touched(fold, [total])
-    operation = _maker(_unwrapped(result, _WRAPPING, touched))
+    operation = defining(_unwrapped(result, _WRAPPING, touched))
     if operation is None or operation.name not in _IDENTITIES or len(operation.operands) != 2:
         return None
     for added, rest in (operation.operands, reversed(list(operation.operands))):
@@ -299,23 +300,19 @@ def _match_one(fold: Reduction, number: int) -> _One | None:
 
 def _unwrapped(value: ir.Value, names: Sequence[str], touched: set[ir.Value]) -> ir.Value:
     """Look through operations with one varying operand to the value behind them."""
-    maker = _maker(value)
+    maker = defining(value)
     while maker is not None and maker.name in names:
         varying = [v for v in maker.operands if v in touched]
         constants = [v for v in maker.operands if v not in touched]
         if len(varying) != 1 or not all(_is_constant(v) for v in constants):
             break
         value = varying[0]
-        maker = _maker(value)
+        maker = defining(value)
     return value
 
 
-def _maker(value: ir.Value) -> ir.Operation | None:
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
-
-
 def _is_constant(value: ir.Value) -> bool:
-    maker = _maker(value)
+    maker = defining(value)
     return maker is not None and maker.name == "arith.constant"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import arith, scf, tensor
@@ -28,11 +27,6 @@ class Axis:
 
     extent: int
     steps: tuple[int, ...]
-
-
-def row_major(shape: Sequence[int]) -> list[int]:
-    """Return the row-major strides of a shape, in elements."""
-    return [prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
 def merged(axes: Iterable[Axis]) -> list[Axis]:

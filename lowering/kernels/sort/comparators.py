@@ -13,6 +13,7 @@ from mlir.dialects import arith
 from stablexla.dialects.attributes.attributes import word
 from stablexla.dialects.constants import dense_values
 from stablexla.dialects.element_types import ElementType
+from stablexla.lowering.support.operations import defining
 from stablexla.lowering.support.storage import constant, from_storage
 from stablexla.lowering.support.types import tensor_type
 
@@ -85,7 +86,7 @@ def orders_of(comparator: Any) -> tuple[Order, ...] | None:
 
 def _orders(answer: Any) -> tuple[Order, ...] | None:
     """Match `a < b`, or `a < b | (a == b & rest)`, or `select(a == b, rest, a < b)`."""
-    maker = _maker(answer)
+    maker = defining(answer)
     if maker is None:
         return None
     if maker.name == "stablehlo.compare":
@@ -95,7 +96,7 @@ def _orders(answer: Any) -> tuple[Order, ...] | None:
         return _chain(maker.operands[2], maker.operands[0], maker.operands[1])
     if maker.name == "stablehlo.or":
         for less, rest in (maker.operands, reversed(maker.operands)):
-            both = _maker(rest)
+            both = defining(rest)
             if both is not None and both.name == "stablehlo.and":
                 one, other = both.operands
                 found = _chain(less, one, other) or _chain(less, other, one)
@@ -106,7 +107,7 @@ def _orders(answer: Any) -> tuple[Order, ...] | None:
 
 def _chain(less: Any, equal: Any, rest: Any) -> tuple[Order, ...] | None:
     """Match a tie break: the order of `less`, then those of `rest`, if `equal` compares the operand of `less`."""
-    tests = [None if _maker(v) is None else _comparison(_maker(v)) for v in (less, equal)]
+    tests = [None if defining(v) is None else _comparison(defining(v)) for v in (less, equal)]
     if tests[0] is None or tests[1] is None or tests[0][0] == "EQ" or tests[1][0] != "EQ":
         return None
     following = _orders(rest)
@@ -144,22 +145,16 @@ def _is_total(compare: Any) -> bool:
     return "compare_type" in attributes and word(attributes["compare_type"]) == "TOTALORDER"
 
 
-def _maker(value: Any) -> Any:
-    """Return the operation that defines a value; None for block arguments."""
-    owner = value.owner
-    return None if isinstance(owner, hlo_ir.Block) else owner.operation
-
-
 def _read(value: Any) -> tuple[int, frozenset[str]] | None:
     """Trace a value to the comparator's argument; return its number, and the classes made alike on the way."""
-    maker = _maker(value)
+    maker = defining(value)
     if maker is None:
         block_argument = hlo_ir.BlockArgument(value)
         inside = block_argument.owner.owner.operation.name == "stablehlo.sort"
         return (block_argument.arg_number, frozenset()) if inside else None
     if maker.name != "stablehlo.select":
         return None
-    test, replaced = _maker(maker.operands[0]), _scalar(maker.operands[1])
+    test, replaced = defining(maker.operands[0]), _scalar(maker.operands[1])
     below = _read(maker.operands[2])
     if below is None or test is None or test.name != "stablehlo.compare" or replaced is None:
         return None
@@ -183,7 +178,7 @@ def _alike(test: Any, replaced: Any) -> str | None:
 
 def _scalar(value: Any) -> Any:
     """Return the value of a floating-point scalar constant, else None."""
-    maker = _maker(value)
+    maker = defining(value)
     if maker is None or maker.name != "stablehlo.constant":
         return None
     type_ = tensor_type(value.type)

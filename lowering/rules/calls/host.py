@@ -13,9 +13,9 @@ import mlir.ir as ir
 from mlir.dialects import tensor
 
 from stablexla.lowering.support.context import LoweringContext, place_of
-from stablexla.lowering.support.kernels import KIND, kernel
-from stablexla.lowering.support.storage import from_storage, to_storage
-from stablexla.lowering.support.types import TensorType, storage_type, tensor_storage
+from stablexla.lowering.support.kernels import KIND, as_array, kernel
+from stablexla.lowering.support.storage import from_storage
+from stablexla.lowering.support.types import TensorType, storage_type
 
 HOST = "host"
 """The kind of these kernels."""
@@ -102,13 +102,6 @@ def in_main() -> bool:
             return False
         op = op.parent.operation
     return KIND not in op.attributes
-
-
-def as_array(value: ir.Value, type_: TensorType) -> ir.Value:
-    """Return an operand in storage form, as it lies in memory."""
-    if type_.rank:
-        return value
-    return tensor.from_elements(tensor_storage(type_), [to_storage(value, type_.element)])
 
 
 def unknown(type_: TensorType) -> ir.Value:

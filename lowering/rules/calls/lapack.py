@@ -18,14 +18,14 @@ from mlir.dialects import tensor
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering.rules.calls.attributes import attributes_of_call
 from stablexla.lowering.rules.calls.custom_call import operation_call
-from stablexla.lowering.rules.calls.host import as_array, in_main
+from stablexla.lowering.rules.calls.host import in_main
 from stablexla.lowering.rules.calls.lapack_routines import LETTERS, ROUTINES, Array, Routine, Words, arrays
 from stablexla.lowering.rules.calls.layouts import OPERANDS, RESULTS, Layout, in_columns, layouts_of
 from stablexla.lowering.rules.devices.effects import zeros
 from stablexla.lowering.rules.linear_algebra import solve_triangular
 from stablexla.lowering.rules.shape import constant_array, constant_value
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.kernels import as_array, kernel
 from stablexla.lowering.support.types import TensorType, storage_type
 
 LAPACK = "lapack"

@@ -14,11 +14,11 @@ from mlir.dialects import linalg, tensor
 
 from stablexla.dialects.attributes.device_groups import Groups
 from stablexla.dialects.tensor_types import TensorType
-from stablexla.lowering.rules.calls.host import as_array, in_main, unknown
+from stablexla.lowering.rules.calls.host import in_main, unknown
 from stablexla.lowering.rules.devices.attributes import channel_of
 from stablexla.lowering.support.context import LoweringContext, place_of
 from stablexla.lowering.support.generic import REDUCTION, empty, filled
-from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.kernels import as_array, kernel
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import storage_type, tensor_storage
 

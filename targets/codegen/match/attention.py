@@ -14,6 +14,7 @@ import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.attention_rows import RowFunction, analyse_row_function, is_defined_by
@@ -21,7 +22,6 @@ from stablexla.targets.codegen.match.contraction import (
     ContractionOperand,
     accumulates_from_zero,
     conversion_of,
-    defining_op,
     map_strides,
     other_operand,
 )
@@ -141,8 +141,8 @@ def _factors(dot: ir.Operation) -> list[tuple[ir.Operation, ...]] | None:
     block = dot.regions[0].blocks[0]
     x, y, total = block.arguments
     last = block.operations[len(block.operations) - 1].operation
-    product = other_operand(defining_op(last.operands[0]), ("arith.addf",), total)
-    factors = defining_op(product) if product is not None else None
+    product = other_operand(defining(last.operands[0]), ("arith.addf",), total)
+    factors = defining(product) if product is not None else None
     if factors is None or factors.name != "arith.mulf":
         return None
     chains = [conversion_of(v) for v in factors.operands]

@@ -11,7 +11,7 @@ from mlir.dialects import func, linalg
 from stablexla.lowering.support.operations import body_of, defining
 from stablexla.targets.codegen.kernel import KIND, Kernel
 from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
-from stablexla.targets.codegen.match.contraction import conversion_of, defining_op
+from stablexla.targets.codegen.match.contraction import conversion_of
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
 from stablexla.targets.grouping.classify import is_generic
 from stablexla.targets.grouping.outline import function_of
@@ -101,7 +101,7 @@ def _written_last(chain: RowPasses, scores: Load, weights: Store) -> bool:
 
 def is_defined_by(value: ir.Value, operations: list[ir.Operation]) -> bool:
     """Whether one of some operations defines a value."""
-    owner = defining_op(value)
+    owner = defining(value)
     return owner is not None and owner in operations
 
 
@@ -124,10 +124,10 @@ def _division(
     It is deferred to the sums if the numerators are at most 1: no overflow that would not occur otherwise.
     """
     conversions: tuple[ir.Operation, ...] = ()
-    op = defining_op(weights)
+    op = defining(weights)
     while op is not None and op in middle and (chain := _conversion_body(op)) is not None:
         conversions = (*chain, *conversions)
-        op = defining_op(op.operands[0])
+        op = defining(op.operands[0])
     if op is None or op not in middle or [o.name for o in body_of(op)] != ["arith.divf", "linalg.yield"]:
         return None
     block = op.regions[0].blocks[0]
@@ -158,7 +158,7 @@ def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
 
 def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:
     """Whether values are exp(x - row maximum), or zeros where masked."""
-    op = defining_op(powers)
+    op = defining(powers)
     while op is not None and op in middle and is_generic(op):
         names = [o.name for o in body_of(op)[:-1]]
         if names and names[-1] == "arith.select":
@@ -166,9 +166,9 @@ def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:
             masked = [v for v in op.operands if is_defined_by(v, middle) and v.type.element_type == element]
             if len(masked) != 1 or not _selects_zero(op):
                 return False
-            op = defining_op(masked[0])
+            op = defining(masked[0])
         elif names == ["math.exp"]:
-            op = defining_op(op.operands[0])
+            op = defining(op.operands[0])
             if op is None or op not in middle:
                 return False
             return body_of(op)[-2].name == "arith.subf" and _is_maximum(op.operands[1], middle)
@@ -183,11 +183,11 @@ def _selects_zero(op: ir.Operation) -> bool:
     """Whether one side of a generic's last select is the constant 0."""
 
     def is_zero(value: ir.Value) -> bool:
-        maker = defining_op(value)
+        maker = defining(value)
         if maker is None:
             block = op.regions[0].blocks[0]
             place = list(block.arguments).index(value) if value in list(block.arguments) else -1
-            maker = defining_op(op.operands[place]) if place >= 0 else None
+            maker = defining(op.operands[place]) if place >= 0 else None
         return maker is not None and maker.name == "arith.constant" and maker.attributes["value"] == zero
 
     last = body_of(op)[-2]
@@ -197,11 +197,11 @@ def _selects_zero(op: ir.Operation) -> bool:
 
 def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
     """Whether a value comes from a maximum reduction, through row operations alone."""
-    op = defining_op(value)
+    op = defining(value)
     while op is not None and op in middle:
         if "reduction" in str(op.attributes["iterator_types"]):
             return [o.name for o in body_of(op)] == ["arith.maximumf", "linalg.yield"]
-        op = next((m for m in (defining_op(v) for v in op.operands) if m is not None and m in middle), None)
+        op = next((m for m in (defining(v) for v in op.operands) if m is not None and m in middle), None)
     return False
 
 

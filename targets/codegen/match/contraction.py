@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import mlir.ir as ir
 
+from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.math import EXPANSIONS
+from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Kernel
 
@@ -173,19 +175,14 @@ def _adds_up(op: ir.Operation) -> bool:
 
 def accumulates_from_zero(dot: ir.Operation) -> bool:
     """Whether the accumulator of an operation of one result is initialized with zeros."""
-    start = defining_op(dot.operands[len(dot.operands) - 1])
+    start = defining(dot.operands[len(dot.operands) - 1])
     if start is None or start.name != "linalg.fill":
         return False
-    value = defining_op(start.operands[0])
+    value = defining(start.operands[0])
     if value is None or value.name != "arith.constant":
         return False
     attribute = value.attributes["value"]
     return isinstance(attribute, ir.FloatAttr | ir.IntegerAttr) and attribute.value == 0
-
-
-def defining_op(value: ir.Value) -> ir.Operation | None:
-    """Return the defining operation of a value; None for a block argument."""
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
 def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, ContractionOperand] | None:
@@ -195,8 +192,8 @@ def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, 
         return None
     x, y, total = block.arguments
     last = block.operations[len(block.operations) - 1].operation
-    product = other_operand(defining_op(last.operands[0]), ("arith.addf", "arith.addi"), total)
-    factors = defining_op(product) if product is not None else None
+    product = other_operand(defining(last.operands[0]), ("arith.addf", "arith.addi"), total)
+    factors = defining(product) if product is not None else None
     if factors is None or factors.name not in ("arith.mulf", "arith.muli"):
         return None
     chains = [conversion_of(factor) for factor in factors.operands]
@@ -231,7 +228,7 @@ def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, 
     The source is a block argument, or the result of an operation of a name in `stop`.
     """
     chain: list[ir.Operation] = []
-    while (op := defining_op(value)) is not None and op.name not in stop:
+    while (op := defining(value)) is not None and op.name not in stop:
         if len(op.operands) != 1 or not op.name.startswith("arith."):
             return None
         chain.append(op)
@@ -283,7 +280,7 @@ def _epilogue_input(
     value: ir.Value, map_: ir.AffineMap, kernel: Kernel, made: set[ir.Value], shape: Sequence[int]
 ) -> EpilogueInput | None:
     if not isinstance(value.type, ir.RankedTensorType):
-        owner = defining_op(value)
+        owner = defining(value)
         outside = owner is None or owner.name == "arith.constant"
         return EpilogueInput(value, "scalar") if outside else None
     strides = map_strides(map_, value.type.shape, len(shape))
@@ -297,11 +294,6 @@ def _epilogue_input(
 
 
 # --- loops ---------------------------------------------------------------------------------------------
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a dense row-major array, none of them 0 even if the array is empty."""
-    return tuple(math.prod(max(1, extent) for extent in shape[d + 1 :]) for d in range(len(shape)))
 
 
 def map_strides(map_: ir.AffineMap, shape: Sequence[int], loops: int) -> tuple[int, ...] | None:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.dialects.attributes.attributes import SpatialDimension
+from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.rules.convolution import CONVOLUTION, ConvolutionConfig
 from stablexla.lowering.support.configs import read_config
+from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.contraction import (
     Contraction,
@@ -21,10 +23,8 @@ from stablexla.targets.codegen.match.contraction import (
     EpilogueOp,
     accumulates_from_zero,
     conversion_of,
-    defining_op,
     match_epilogue,
     other_operand,
-    row_major,
 )
 
 # The most phases of a dilated lhs that are emitted.
@@ -154,8 +154,8 @@ def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, C
     block = op.regions[0].blocks[0]
     weight, total = block.arguments
     last = block.operations[len(block.operations) - 1].operation
-    product = other_operand(defining_op(last.operands[0]), ("arith.addf", "arith.addi"), total)
-    factors = defining_op(product) if product is not None else None
+    product = other_operand(defining(last.operands[0]), ("arith.addf", "arith.addi"), total)
+    factors = defining(product) if product is not None else None
     reads = [o.operation for o in block.operations if o.operation.name == "tensor.extract"]
     if factors is None or factors.name not in ("arith.mulf", "arith.muli") or len(reads) != 1:
         return None

@@ -15,7 +15,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, scf
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import defining, walk
+from stablexla.lowering.support.operations import constant_of, walk
 
 # Additions of a block, and the most that stay one running sum, where the error is at worst a quarter of them times u.
 BLOCK, LONGEST_RUNNING_SUM = 128, 256
@@ -139,21 +139,14 @@ def _turns(loop: ir.Operation) -> int:
     """Return an upper bound of a loop's trip count."""
     if MAX_TRIP_COUNT in loop.attributes:
         return int(ir.IntegerAttr(loop.attributes[MAX_TRIP_COUNT]).value)
-    lo, hi, step = (_constant(v) for v in list(loop.operands)[:_BOUNDS])
+    lo, hi, step = (constant_of(v) for v in list(loop.operands)[:_BOUNDS])
     if lo is None or hi is None or step is None:
         return _UNKNOWN
     return max(0, -(-(hi - lo) // step))
 
 
-def _constant(value: ir.Value) -> int | None:
-    maker = defining(value)
-    if maker is None or maker.name != "arith.constant":
-        return None
-    return int(ir.IntegerAttr(maker.attributes["value"]).value)
-
-
 def _times(step: ir.Value, turns: int) -> ir.Value:
-    known = _constant(step)
+    known = constant_of(step)
     if known is not None:
         return arith.constant(step.type, known * turns)
     return arith.muli(step, arith.constant(step.type, turns))

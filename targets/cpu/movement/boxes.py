@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.tensor_types import row_major
+from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen.kernel import Kernel
-from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Ref, analyze_nest, collapse_loops, row_major
+from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Ref, analyze_nest, collapse_loops
 
 # The most parts that are interleaved, such as pairs of numbers.
 MOST_WOVEN = 4
@@ -77,7 +79,7 @@ def match_assembly(kernel: Kernel) -> Assembly | None:
     result = kernel.results[0]
     inserts: list[ir.Operation] = []
     value = result
-    while (maker := _maker(value)) is not None and maker.name == "tensor.insert_slice":
+    while (maker := defining(value)) is not None and maker.name == "tensor.insert_slice":
         inserts.insert(0, maker)
         value = maker.operands[1]
     if not inserts or isinstance(result.type.element_type, ir.ComplexType) or 0 in result.type.shape:
@@ -108,7 +110,7 @@ def _nest_of(kernel: Kernel, value: ir.Value) -> LoopNest | None:
     """Return the loop nest that computes a value of the kernel."""
     needed, waiting = set(), [value]
     while waiting:
-        maker = _maker(waiting.pop())
+        maker = defining(waiting.pop())
         if maker is not None and maker not in needed:
             needed.add(maker)
             waiting += list(maker.operands)
@@ -179,10 +181,6 @@ def _spread(nest: LoopNest, shape: list[int]) -> bool:
     store.strides, store.domain = strides(store.strides), everything
     nest.extents = list(shape)
     return True
-
-
-def _maker(value: ir.Value) -> ir.Operation | None:
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
 # --- canonical form -------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.tensor_types import row_major
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -95,7 +96,7 @@ def match_permutation(kernel: Kernel) -> Permutation | None:
 
 def _source_strides(op: ir.Operation, position: int, shape: list[int]) -> list[int] | None:
     """Return the operand's stride along each dimension of the result."""
-    own = _row_major(shape)
+    own = row_major(shape)
     if op.name == "linalg.transpose":
         return [own[d] for d in ir.DenseI64ArrayAttr(op.attributes["permutation"])]
     if op.name != "linalg.generic" or not _is_elementwise(op):
@@ -119,14 +120,10 @@ def _is_elementwise(op: ir.Operation) -> bool:
     return written and in_order and parallel and cg.can_clone(block, lanes=False)
 
 
-def _row_major(shape: list[int]) -> list[int]:
-    return [math.prod(shape[d + 1 :]) for d in range(len(shape))]
-
-
 def _merged(shape: list[int], strides: list[int]) -> tuple[TransposeAxis, ...]:
     """Return the loops of trip count above 1, collapsing those that are adjacent in both arrays."""
     axes: list[TransposeAxis] = []
-    for extent, source, target in zip(shape, strides, _row_major(shape), strict=True):
+    for extent, source, target in zip(shape, strides, row_major(shape), strict=True):
         if extent == 1:
             continue
         if axes and axes[-1].source == source * extent:

@@ -13,7 +13,13 @@ from mlir.dialects import memref
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import INDEPENDENT
 from stablexla.lowering.support.operations import walk
-from stablexla.targets.codegen.general import allocations_to_scratch, bufferize_kernels, mark_noalias, run_passes
+from stablexla.targets.codegen.general import (
+    allocations_to_scratch,
+    bufferize_kernels,
+    mark_noalias,
+    move_before,
+    run_passes,
+)
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.gpu.general.loop_fission import KernelSplitter, parts_of, ranges_of
@@ -53,7 +59,7 @@ def _mapped(
     names = {name for name, _ in made}
     for view in list(function.parent.regions[0].blocks[0].operations):
         if view.operation != function and ir.StringAttr(view.operation.attributes["sym_name"]).value in names:
-            _move_before(view.operation, kernel.func.operation)
+            move_before(view.operation, kernel.func.operation)
     phases = tuple((name, items, items) for name, items in made)
     return phases, (*scratch, *splitter.spills)
 
@@ -73,9 +79,3 @@ def _give_each_thread_its_own(loop: ir.Operation) -> bool:
         if op.name == "memref.dealloc":
             erase(op)
     return True
-
-
-def _move_before(op: ir.Operation, place: ir.Operation) -> None:
-    with ir.InsertionPoint(place):
-        op.clone()
-    erase(op)

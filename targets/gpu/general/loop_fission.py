@@ -12,9 +12,8 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
-from stablexla.lowering.support.operations import captured, defining, remap
+from stablexla.lowering.support.operations import captured, constant_of, defining, remap
 from stablexla.targets.gpu.general.vectorized_copies import copy_lanes, write_vectorized
-from stablexla.targets.gpu.launch.launches import constant_value
 from stablexla.targets.gpu.threads.arguments import ALIGNMENT
 from stablexla.targets.gpu.threads.grid_stride import constant, delinearize, grid_stride_loop, in_first_thread
 from stablexla.targets.gpu.threads.launch import Launch
@@ -96,7 +95,7 @@ def range_of(op: ir.Operation) -> ParallelRange | None:
     """Return the range of a loop or a parallel nest; None if trip counts are not constant, or the nest has results."""
     if len(op.results):
         return None
-    numbers = [number for v in op.operands if (number := constant_value(v)) is not None]
+    numbers = [number for v in op.operands if (number := constant_of(v)) is not None]
     if len(numbers) != len(op.operands):
         return None
     n = len(numbers) // 3

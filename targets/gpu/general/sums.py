@@ -8,9 +8,8 @@ import mlir.ir as ir
 from mlir.dialects import arith, complex, memref, scf
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import defining, remap, walk
+from stablexla.lowering.support.operations import constant_of, defining, remap, walk
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK
-from stablexla.targets.gpu.launch.launches import constant_value
 
 _SUMS = ("arith.addf", "complex.add")
 _PARTS = ("complex.re", "complex.im")
@@ -42,7 +41,7 @@ class _Sum:
     def write(self) -> ir.Operation | None:
         """Strip-mine the loop, and return the loop over blocks; None where there is one block."""
         lo, hi, step = list(self.loop.operands)[:3]
-        size = constant_value(step)
+        size = constant_of(step)
         assert size is not None
         outer = None
         with self.loop.location, ir.InsertionPoint(self.loop):
@@ -86,7 +85,7 @@ class _Sum:
 def _match(loop: ir.Operation) -> _Sum | None:
     """Match a loop that only accumulates into a loop-invariant place: a long one, or one in a loop that adds there."""
     *operations, _ = (view.operation for view in loop.regions[0].blocks[0].operations)
-    bounds = [constant_value(v) for v in list(loop.operands)[:3]]
+    bounds = [constant_of(v) for v in list(loop.operands)[:3]]
     if len(loop.results) or None in bounds or not operations or operations[-1].name != "memref.store":
         return None
     lo, hi, step = (n or 0 for n in bounds)

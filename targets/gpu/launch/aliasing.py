@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.lowering.support.operations import defining, main_of, walk
+from stablexla.lowering.support.operations import constant_of, defining, main_of, walk
 from stablexla.targets.codegen.sizes import bytes_of
-from stablexla.targets.gpu.launch.launches import constant_value
 from stablexla.targets.gpu.threads.launch import launched_functions
 from stablexla.targets.llvm.entry import ALIAS, ROLE
 from stablexla.targets.pipeline.passes import module_pass
@@ -66,7 +65,7 @@ def _place(buffer: ir.Value) -> tuple[ir.Value, int]:
     offset, maker = 0, defining(buffer)
     while maker is not None and maker.name in ("memref.view", "builtin.unrealized_conversion_cast"):
         if maker.name == "memref.view":
-            begins = constant_value(maker.operands[1])
+            begins = constant_of(maker.operands[1])
             assert begins is not None, "main takes its arrays at places that are known"
             offset += begins
         buffer = maker.operands[0]

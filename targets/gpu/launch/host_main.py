@@ -13,10 +13,10 @@ from mlir.dialects import arith, func, llvm, memref
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.support.operations import main_of, walk
+from stablexla.lowering.support.operations import constant_of, main_of, walk
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
 from stablexla.targets.gpu.launch.host_calls import HostCalls, is_host_call
-from stablexla.targets.gpu.launch.launches import LaunchTable, constant_value, kernel_of, launch_of, parameters_of
+from stablexla.targets.gpu.launch.launches import LaunchTable, kernel_of, launch_of, parameters_of
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of
 from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
 from stablexla.targets.pipeline.passes import module_pass
@@ -192,7 +192,7 @@ def _address(buffer: ir.Value, indices: list[ir.Value]) -> ir.Value:
         raise CompileError(f"main reaches into {type_}, where it knows flat arrays alone")
     place = memref.extract_aligned_pointer_as_index(buffer)
     for index in indices:
-        if constant_value(index) != 0:
+        if constant_of(index) != 0:
             place = arith.addi(place, arith.muli(index, _constant(element_bytes(type_.element_type))))
     i64 = ir.IntegerType.get_signless(64)
     return ir.Operation.create(

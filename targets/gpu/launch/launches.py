@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.support.operations import defining
+from stablexla.lowering.support.operations import constant_of
 from stablexla.targets.gpu.threads.launch import Launch
 
 KERNELS, IMAGE = "stablexla.gpu_kernels", "stablexla.gpu_image"
@@ -68,7 +68,7 @@ def launch_of(op: ir.Operation) -> Launch:
         CompileError: it is not constant, or blocks or threads are numbered in more than one dimension.
     """
     given, _ = _operands_of(op)
-    numbers = [constant_value(value) for value in given]
+    numbers = [constant_of(value) for value in given]
     blocks, *more_blocks, threads, height, depth = numbers[:6]
     shared = numbers[6] if len(numbers) > 6 else 0
     if blocks is None or threads is None or shared is None:
@@ -86,14 +86,6 @@ def parameters_of(op: ir.Operation) -> list[ir.Value]:
 def kernel_of(op: ir.Operation) -> str:
     """Return the name of the kernel of a `gpu.launch_func`."""
     return str(ir.SymbolRefAttr(op.attributes["kernel"]).value[-1])
-
-
-def constant_value(value: ir.Value) -> int | None:
-    """Return a constant's value; None for other values."""
-    maker = defining(value)
-    if maker is None or maker.name != "arith.constant":
-        return None
-    return int(ir.IntegerAttr(maker.attributes["value"]).value)
 
 
 def _operands_of(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:

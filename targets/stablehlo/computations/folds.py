@@ -10,8 +10,8 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.attributes.attributes import integers
 from stablexla.dialects.attributes.windows import Window
+from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.bounded.values import emit, tensor
-from stablexla.lowering.kernels.scan.lines import row_major
 from stablexla.targets.stablehlo.computations.element_loops import (
     Values,
     add,

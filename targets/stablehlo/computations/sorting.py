@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.bounded.values import emit
-from stablexla.lowering.kernels.scan.lines import row_major
 from stablexla.targets.stablehlo.computations.element_loops import (
     Values,
     add,
