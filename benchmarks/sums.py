@@ -1,8 +1,8 @@
 """Measures how far sums are off on every path of a target: the parts on sums in docs/numerics.md.
 
 `python -m benchmarks.sums [--target gpu] [--quick] [--paths NAME] [--output FILE]`, from the root of the repository.
-Takes about an hour and 8 GiB; `--quick` a minute. `--target gpu` takes the GPU that is there, `--target emulated` its
-kernels on the CPU, which add in the same order. `python -m benchmarks.numerics` leaves what it finds on the page.
+Takes about an hour and 8 GiB; `--quick` a minute. `--target gpu` takes the GPU that is there, `--target simulated` the
+simulated driver, for minutes. `python -m benchmarks.numerics` leaves what it finds on the page.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path as File
 
-import stablexla as sx
 from tests.numerics.summation import PATHS, Path, bound
-from tests.targets.gpu.emulation import load_threads
+from tests.targets.gpu import simulated as simulator
 
 HEADING, GPU_HEADING = "## Sums", "## Sums on GPUs"
-SIZES, EMULATED, QUICK = (10, 14, 18, 20, 22, 24, 26), (10, 14, 17), (10, 16)
+SIZES, SIMULATED, QUICK = (10, 14, 18, 20, 22, 24, 26), (10, 14, 17), (10, 16)
 _TEXT = f"""{HEADING}
 
 Made by `python -m benchmarks.sums`; `tests/numerics/test_sums.py` holds every path at 2^20.
@@ -35,8 +35,8 @@ measured, the operands would not fit.
 _GPU_TEXT = f"""{GPU_HEADING}
 
 Made by `python -m benchmarks.sums --target {{target}}`, in the same units;
-`tests/targets/gpu/reduction/test_long_sums.py` holds each kind of kernel. `emulated` are the kernels'
-additions, in their order, on the CPU.
+`tests/targets/gpu/reduction/test_long_sums.py` holds each kind of kernel. `simulated` is the PTX for sm_80,
+run by the simulated driver ([decision 0027](decisions/0027-simulated-driver.md)), instruction by instruction.
 """
 
 
@@ -73,17 +73,16 @@ def main() -> None:
     parser.add_argument("--sizes", help="logarithms of the numbers of terms, with commas between them")
     parser.add_argument("--paths", default="", help="only those whose names hold this; nothing is written")
     parser.add_argument("--output", type=File, help="default: docs/numerics.md, with --quick none")
-    parser.add_argument("--target", choices=("cpu", "gpu", "emulated"), default="cpu", help="default: cpu")
+    parser.add_argument("--target", choices=("cpu", "gpu", "simulated"), default="cpu", help="default: cpu")
     options = parser.parse_args()
-    target = None if options.target == "cpu" else sx.targets.gpu(emulated=options.target == "emulated")
-    if options.target == "emulated":
-        load_threads()
-    usual = QUICK if options.quick else EMULATED if options.target == "emulated" else SIZES
+    target = {"cpu": None, "gpu": "gpu", "simulated": "gpu:sm_80"}[options.target]
+    usual = QUICK if options.quick else SIMULATED if options.target == "simulated" else SIZES
     sizes = [int(k) for k in options.sizes.split(",")] if options.sizes else usual
     # Options of the CPU target that some paths are about mean nothing to GPUs.
     paths = [p for p in PATHS if options.paths in p.name and not (target and (p.general or p.vector_bits))]
     text = _GPU_TEXT.format(target=options.target) if target else _TEXT
-    made = section(text, sizes, paths, target)
+    with simulator.in_runtime() if options.target == "simulated" else nullcontext():
+        made = section(text, sizes, paths, target)
     output = options.output or (None if options.quick or options.paths else File("docs/numerics.md"))
     if output is not None:
         output.write_text(replaced(output.read_text(), made))

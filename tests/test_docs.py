@@ -184,12 +184,32 @@ def test_no_page_speaks_of_one_machine(page: Path):
     assert not found
 
 
-@pytest.mark.parametrize(
-    "folder", ["dialects", "lowering", "targets", "tests", "benchmarks", "third_party", "examples"]
-)
+LAYERS = ("stablexla", "dialects", "lowering", "targets")
+CODE = (".py", ".pyi", ".h", ".cpp")
+
+
+def _folders_of_code() -> Iterator[Path]:
+    for layer in LAYERS:
+        for folder, folders, files in os.walk(ROOT / layer):
+            folders[:] = [name for name in folders if name != "__pycache__" and not Path(folder, name).is_symlink()]
+            if any(name.endswith(CODE) for name in files):
+                yield Path(folder).relative_to(ROOT)
+
+
+@pytest.mark.parametrize("folder", [*map(str, _folders_of_code()), "tests", "benchmarks", "third_party", "examples"])
 def test_every_folder_has_a_page(folder: str):
+    assert (ROOT / folder / "README.md").read_text().startswith(f"# {Path(folder).name}")
+
+
+@pytest.mark.parametrize("folder", [*map(str, _folders_of_code())])
+def test_a_folders_page_names_its_files(folder: str):
     text = (ROOT / folder / "README.md").read_text()
-    assert text.startswith(f"# {folder}")
+    files = {p.name for p in (ROOT / folder).iterdir() if p.suffix in CODE and p.name != "__init__.py"}
+    folders = {f"{p.name}/" for p in (ROOT / folder).iterdir() if p.joinpath("README.md").is_file()}
+    cells = "".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
+    named = {name for name in re.findall(r"`([^`]+)`", cells) if name.endswith((*CODE, "/"))}
+    assert files <= named
+    assert named <= files | folders
 
 
 @pytest.fixture(scope="module")

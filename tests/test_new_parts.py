@@ -24,9 +24,7 @@ def count_functions(module: ir.Module) -> None:
         module.operation.attributes["made.functions"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
 """
 EMITTER = '''
-import mlir.ir as ir
-from mlir.dialects import arith, func, memref, scf
-
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.emitters import emitter
@@ -37,14 +35,9 @@ def emit_forty_two(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Of arrays of 7 numbers, whatever the kernel is, 42."""
     if kernel.results[0].type.shape != [7]:
         return None
-    function, arguments = kernel.declare()
-    with function.context, ir.Location.unknown(), ir.InsertionPoint(function.entry_block):
-        value = arith.constant(ir.F32Type.get(), 42.0)
-        loop = scf.ForOp(arguments.lo, arguments.hi, arith.constant(ir.IndexType.get(), 1))
-        with ir.InsertionPoint(loop.body):
-            memref.store(value, arguments.results[0], [loop.induction_variable])
-            scf.yield_([])
-        func.return_([])
+    with kernel.phase(target) as arguments, arguments.items() as item:
+        result = arguments.results[0]
+        cg.store(cg.constant(42.0, result.element), result, item)
     return Emitted(items=7, grain=7)
 '''
 TARGET = """

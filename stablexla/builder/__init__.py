@@ -1,1 +1,1 @@
-"""TODO"""
+"""The builder of computations: operations, checks of operands, shapes, and constants."""

@@ -1,41 +1,28 @@
-"""The compiling process: it receives programs, reports its step, and sends saved programs or errors back.
-
-It ends with the process that started it, also when MLIR is in an endless loop: see `_end_with`.
-"""
+"""The compiling process: it receives programs, reports its step, and sends saved programs or errors back."""
 
 from __future__ import annotations
 
-import fcntl
 import importlib
-import os
-import resource
-import signal
 import socket
 import sys
 import traceback
 from collections.abc import Mapping
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from stablexla.processes import wire
+from stablexla.processes.serving import answer_all, connect
 from stablexla.processes.wire import Message
 
-_F_SETSIG = 10  # of Linux: which signal tells of a pipe
 
-
-def main(link_number: int, lifeline: int) -> None:
+def main() -> None:
     """Serve the other end of a socket until that is closed."""
-    end_with_parent(lifeline)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    link = socket.socket(fileno=link_number)
+    link = connect()
     _import_all()
     wire.send(link, wire.READY, {})
-    try:
-        while True:
-            answer(link, wire.receive(link))
-    except wire.Closed:
-        pass
+    answer_all(link, partial(answer, link))
 
 
 def _import_all() -> None:
@@ -48,14 +35,6 @@ def _import_all() -> None:
 
     find_target("cpu").pipeline(CompileOptions())
     leave_for_others()
-
-
-def end_with_parent(lifeline: int, *, whole_group: bool = False) -> None:
-    """End this process, or its group, when the other end of a pipe is closed, at any time."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp() if whole_group else os.getpid())
-    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGTERM)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def answer(link: socket.socket, request: Message) -> None:

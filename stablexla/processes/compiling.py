@@ -22,7 +22,7 @@ from stablexla.processes import wire
 from stablexla.processes.functions import modules_of, rules_of, sendable_composites
 from stablexla.processes.reproducer import keep_reproducer
 from stablexla.processes.wire import Message
-from stablexla.processes.worker import WorkerEnded, WorkerTimeout, worker
+from stablexla.processes.worker import WorkerEnded, worker
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.registry import find_target, pipeline_of
@@ -78,7 +78,7 @@ def _run(request: dict[str, Any], data: bytes, folder: Path, seconds: float | No
             answer, said = process.ask({**request, "folder": str(folder)}, data, progress.told, seconds)
     except WorkerEnded as ended:
         raise _error(f"ended the process ({ended.how})", progress, folder, tuple(ended.words)) from None
-    except WorkerTimeout:
+    except TimeoutError:
         raise _error(f"took more than {seconds:g} s", progress, folder) from None
     if said and sys.stderr is not None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The protocol between the two processes: messages of a kind, plain values and bytes; errors as plain values.
+"""The protocol between two processes: messages of a kind, plain values and bytes; errors as plain values.
 
 Nothing here imports an MLIR, and nothing is unpickled: the other process may have read harmful bytes.
 """
@@ -9,8 +9,9 @@ import dataclasses
 import json
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from stablexla.dialects import errors
@@ -18,9 +19,10 @@ from stablexla.dialects.errors import CompileError, SourceLine, StablexlaError
 
 _HEAD = struct.Struct("<8sQQ")
 _CHUNK = 1 << 20
+_SHORTEST, _LONGEST = 0.001, 1_000_000  # seconds; 0 would not take what is there
 
 # Kinds of messages
-READY, COMPILE, STAGE, PASS, DONE, ERROR = "ready", "compile", "stage", "pass", "done", "error"
+READY, ASK, STAGE, PASS, DONE, ERROR = "ready", "ask", "stage", "pass", "done", "error"
 
 
 class Closed(Exception):
@@ -42,39 +44,40 @@ class Message:
     data: bytes = b""
 
 
-def send(link: socket.socket, kind: str, values: Mapping[str, Any], data: bytes = b"") -> None:
+def send(
+    link: socket.socket, kind: str, values: Mapping[str, Any], data: bytes = b"", until: float | None = None
+) -> None:
     """Send a message.
 
     Raises:
         Closed: the connection is closed.
+        TimeoutError: it was not taken until that time of `monotonic`.
     """
     text = json.dumps(values).encode()
     try:
-        link.sendall(_HEAD.pack(kind.encode(), len(text), len(data)) + text)
-        if data:
-            link.sendall(data)
+        for part in (_HEAD.pack(kind.encode(), len(text), len(data)) + text, data):
+            _limit(link, until)
+            link.sendall(part)
     except (BrokenPipeError, ConnectionResetError):
         raise Closed from None
 
 
-def receive(link: socket.socket, wait: Callable[[], None] = lambda: None) -> Message:
+def receive(link: socket.socket, until: float | None = None) -> Message:
     """Receive the next message.
-
-    Args:
-        wait: is called before each read; it may raise.
 
     Raises:
         Closed: there will be none.
+        TimeoutError: there was none until that time of `monotonic`.
     """
-    kind, text_size, data_size = _HEAD.unpack(_exactly(link, _HEAD.size, wait))
-    text = _exactly(link, text_size, wait)
-    return Message(kind.rstrip(b"\0").decode(), json.loads(text), _exactly(link, data_size, wait))
+    kind, text_size, data_size = _HEAD.unpack(_exactly(link, _HEAD.size, until))
+    text = _exactly(link, text_size, until)
+    return Message(kind.rstrip(b"\0").decode(), json.loads(text), _exactly(link, data_size, until))
 
 
-def _exactly(link: socket.socket, size: int, wait: Callable[[], None]) -> bytes:
+def _exactly(link: socket.socket, size: int, until: float | None) -> bytes:
     data = bytearray()
     while len(data) < size:
-        wait()
+        _limit(link, until)
         try:
             part = link.recv(min(size - len(data), _CHUNK))
         except ConnectionResetError:
@@ -83,6 +86,11 @@ def _exactly(link: socket.socket, size: int, wait: Callable[[], None]) -> bytes:
             raise Closed
         data += part
     return bytes(data)
+
+
+def _limit(link: socket.socket, until: float | None) -> None:
+    """Let the next operation on the socket raise TimeoutError at that time."""
+    link.settimeout(None if until is None else min(max(_SHORTEST, until - monotonic()), _LONGEST))
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------

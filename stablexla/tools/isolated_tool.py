@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from stablexla.processes.worker import last_words, signal_name
+from stablexla.processes.process import last_words, signal_name
 from stablexla.tools.common import FAILED
 
 ISOLATED, TIME_LIMIT, APART = "--isolated", "--time-limit", "--apart"

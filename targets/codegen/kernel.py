@@ -6,7 +6,8 @@ memrefs, that computes the work items [lo, hi) of a fixed number of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,9 +17,13 @@ from mlir.dialects import func
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.support.configs import read_config
 from stablexla.lowering.support.kernels import CONFIG, KIND
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
 
 T = TypeVar("T")
+ROLLED = "stablexla.rolled"
+"""Attribute of an emitted function whose loops LLVM is not to unroll, see `targets/llvm/no_unroll.py`."""
 
 
 @dataclass(frozen=True)
@@ -96,26 +101,59 @@ class Kernel:
             with ir.InsertionPoint(self.func):
                 made = func.FuncOp(name or self.impl_name, ir.FunctionType.get(types, []), visibility="private")
             made.attributes["no_inline"] = ir.UnitAttr.get()
-            arguments = list(made.add_entry_block().arguments)
-        n, m, s = len(inputs), len(results), len(extra)
+            values = [Value(v) for v in made.add_entry_block().arguments]
+        n, m = len(inputs), len(results)
         return made, KernelArguments(
-            inputs=arguments[:n],
-            results=arguments[n : n + m],
-            scratch=arguments[n + m : n + m + s],
-            lo=arguments[-2],
-            hi=arguments[-1],
+            inputs=values[:n],
+            results=values[n : n + m],
+            scratch=values[n + m : -2],
+            lo=values[-2],
+            hi=values[-1],
         )
+
+    @contextmanager
+    def phase(
+        self,
+        target: CpuTarget,
+        scratch: Sequence[tuple[str, int]] = (),
+        name: str | None = None,
+        *,
+        unroll: bool = True,
+    ) -> Iterator[KernelArguments]:
+        """Declare a function of the kernel and emit its body: `with kernel.phase(target) as arguments: ...`.
+
+        Args:
+            name: of the function; default: `impl_name`, that of the last phase.
+            unroll: False keeps LLVM from unrolling its loops.
+        """
+        function, arguments = self.declare(scratch, name)
+        if not unroll:
+            function.attributes[ROLLED] = ir.UnitAttr.get(function.context)
+        with cg.emitting(function, target):
+            yield arguments
 
 
 @dataclass(frozen=True)
 class KernelArguments:
     """The arguments of an emitted function by their roles."""
 
-    inputs: list[ir.Value]
-    results: list[ir.Value]
-    scratch: list[ir.Value]
-    lo: ir.Value
-    hi: ir.Value
+    inputs: list[Value]
+    results: list[Value]
+    scratch: list[Value]
+    lo: Value
+    hi: Value
+
+    @contextmanager
+    def items(self) -> Iterator[Value]:
+        """Emit a loop over the call's work items."""
+        with cg.loop(self.lo, self.hi) as item:
+            yield item.iv
+
+    @contextmanager
+    def split_items(self, extents: Sequence[int]) -> Iterator[list[Value]]:
+        """Emit a loop over the call's work items, given as their coordinates in an array of `extents`."""
+        with self.items() as item:
+            yield cg.split_index(item, extents)
 
 
 def flat_type(type_: ir.Type) -> ir.Type:

@@ -12,6 +12,9 @@ from pathlib import Path
 from stablexla.dialects.errors import CompileError
 from stablexla.targets.runtime import default_num_threads
 
+# Multiply-adds that are worth a work item of their own.
+ITEM_WORK = 500_000
+
 
 @dataclass(frozen=True)
 class CpuTarget:
@@ -24,6 +27,9 @@ class CpuTarget:
         num_threads: threads that a parallel call may use.
         nontemporal_bytes: results of at least this size are stored past the caches.
         prefetch_bytes: how far ahead of a stream to prefetch.
+        lhs_bytes: the most of a cache block of lhs that a work item packs on its stack, beside B panels in L2.
+        group_bytes: B panels that a work item packs on its stack at a time.
+        shared_bytes: the most of a packed operand that all work items share; beyond, every item packs its own.
         features: instructions that kernels may ask for by name, of `FEATURES`.
         emulated: whether these are written out as vector arithmetic, for tests on processors that lack them.
     """
@@ -36,8 +42,20 @@ class CpuTarget:
     num_threads: int = 1
     nontemporal_bytes: int = 32 << 20
     prefetch_bytes: int = 2048
+    lhs_bytes: int = 176 << 10
+    group_bytes: int = 64 << 10
+    shared_bytes: int = 256 << 20
     features: tuple[str, ...] = ()
     emulated: bool = False
+
+    @property
+    def lhs_block(self) -> int:
+        """Bytes of a cache block of lhs: 3/8 of L2 at most."""
+        return min(self.lhs_bytes, self.l2_bytes * 3 // 8)
+
+    def work_items(self, work: float) -> int:
+        """Return the work items wanted for `work` multiply-adds: some for each thread, each worth the call."""
+        return int(max(1, min(4 * self.num_threads if self.num_threads > 1 else 1, work // ITEM_WORK)))
 
     def with_vectors(self, bits: int, features: tuple[str, ...] = ()) -> CpuTarget:
         """The same machine with vectors of another width, and no other features than those given.

@@ -355,7 +355,7 @@ class LoopScope:
 
     def store(self, place: Store, value: Value, nontemporal: bool = False) -> None:
         """Store a result's element, or those of all lanes."""
-        buffer, at = Value(self.arguments.results[place.result]), self.address(place)
+        buffer, at = self.arguments.results[place.result], self.address(place)
         if self.lane is None or not self.lanes or self.lane not in place.domain:
             cg.store(value, buffer, at)
             return
@@ -367,7 +367,7 @@ class LoopScope:
             cg.store(value, buffer, at, nontemporal)
 
     def _load(self, node: Load) -> Value:
-        buffer, at = Value(self.arguments.inputs[node.buffer]), self.address(node)
+        buffer, at = self.arguments.inputs[node.buffer], self.address(node)
         stride = node.strides[self.lane] if self.lane is not None and self.lanes else 0
         if not stride:
             return cg.load(buffer, at)
@@ -411,7 +411,7 @@ class LoopScope:
 
     def argument(self, number: int) -> Value:
         """Return a scalar argument of the kernel."""
-        return Value(self.arguments.inputs[number])
+        return self.arguments.inputs[number]
 
     def _position(self, dim: int | None, lanes: int) -> Value:
         i32 = ir.IntegerType.get_signless(32)

@@ -1,8 +1,8 @@
-"""Array sizes in bytes."""
+"""Array sizes in bytes, and sizes of equal blocks."""
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import mlir.ir as ir
@@ -20,3 +20,9 @@ def element_bytes(type_: Any) -> int:
     if isinstance(type_, ir.IndexType):
         return 8
     return max(1, int(type_.width) // 8)
+
+
+def balanced(extent: int, block: int, multiple: int) -> int:
+    """Return the size of equal blocks of at most about `block`, a multiple of `multiple`."""
+    blocks = max(1, ceil(extent / block))
+    return max(1, ceil(extent / blocks / multiple)) * multiple

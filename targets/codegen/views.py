@@ -8,23 +8,23 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 
 
-def as_parts(buffer: ir.Value) -> Value:
+def as_parts(buffer: Value) -> Value:
     """View a flat buffer of complex numbers as real and imaginary parts in turn; return others unchanged."""
     type_ = ir.MemRefType(buffer.type)
     if not isinstance(type_.element_type, ir.ComplexType):
-        return Value(buffer)
-    return Value(_seen_as(buffer, 2 * type_.shape[0], type_.element_type.element_type))
+        return buffer
+    return Value(_seen_as(buffer.ssa, 2 * type_.shape[0], type_.element_type.element_type))
 
 
-def as_words(buffer: ir.Value) -> Value:
+def as_words(buffer: Value) -> Value:
     """View a flat buffer of 64-bit complex numbers as integers; return others unchanged.
 
     Integers of 128 bits would be assumed to be aligned to 16 bytes.
     """
     type_ = ir.MemRefType(buffer.type)
     if not isinstance(type_.element_type, ir.ComplexType) or cg.bits_of(type_.element_type) > 64:
-        return Value(buffer)
-    return Value(_seen_as(buffer, type_.shape[0], ir.IntegerType.get_signless(cg.bits_of(type_.element_type))))
+        return buffer
+    return Value(_seen_as(buffer.ssa, type_.shape[0], ir.IntegerType.get_signless(cg.bits_of(type_.element_type))))
 
 
 def _seen_as(buffer: ir.Value, size: int, element: ir.Type) -> ir.Value:

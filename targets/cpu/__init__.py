@@ -1,0 +1,1 @@
+"""The target of CPUs: its pipeline, and its kernel emitters by family."""

@@ -13,9 +13,8 @@ from mlir.dialects import func, memref
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.kernel import ROLLED, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.llvm.no_unroll import mark_no_unroll
 
 # The nominal extent of every buffer inside a shared function: no access is out of bounds.
 EXTENT = 1 << 40
@@ -50,7 +49,7 @@ class SharedFunctions:
                 made = func.FuncOp(name, ir.FunctionType.get(types, []), visibility="private")
             made.attributes["no_inline"] = ir.UnitAttr.get()
             if rolled:
-                mark_no_unroll(made)
+                made.attributes[ROLLED] = ir.UnitAttr.get(made.context)
             arguments = [Value(argument) for argument in made.add_entry_block().arguments]
             with cg.emitting(made, self._target):
                 write(arguments[: len(buffers)], arguments[len(buffers) :])

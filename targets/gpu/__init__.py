@@ -9,20 +9,19 @@ from types import ModuleType
 class _Callable(ModuleType):
     """Make the package a function that spells targets, which are plain texts."""
 
-    def __call__(self, chip: str | None = None, *, ptx: int | None = None, emulated: bool = False) -> str:
+    def __call__(self, chip: str | None = None, *, ptx: int | None = None) -> str:
         """Return the name of a target, as `sx.compile(target=...)` takes it.
 
         Args:
             chip: the chip PTX is generated for, as "sm_90" or "sm_90a"; sm_80 when it is not given.
             ptx: the version of PTX, 80 for 8.0; the oldest that knows the chip when it is not given.
-            emulated: runs the kernels on the CPU, thread by thread; for tests.
 
         Raises:
             CompileError: there is no such chip, or the version of PTX does not know it.
         """
         from stablexla.targets.gpu.chips import GpuName
 
-        return str(GpuName.of(chip, ptx, emulated))
+        return str(GpuName.of(chip, ptx))
 
 
 sys.modules[__name__].__class__ = _Callable

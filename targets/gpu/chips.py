@@ -44,22 +44,20 @@ class GpuName:
     Attributes:
         chip: the chip PTX is generated for.
         ptx: the version of PTX.
-        emulated: kernels run on the CPU.
     """
 
     chip: str
     ptx: int
-    emulated: bool = False
 
     @staticmethod
-    def of(chip: str | None = None, ptx: int | None = None, emulated: bool = False) -> GpuName:
+    def of(chip: str | None = None, ptx: int | None = None) -> GpuName:
         """Build a target, with defaults for what is not given.
 
         Raises:
             CompileError: there is no such chip, or the version of PTX does not know it.
         """
         if chip is None:
-            chip = DEFAULT if emulated else default_chip()
+            chip = default_chip()
         if chip not in CHIPS:
             near = difflib.get_close_matches(str(chip), CHIPS, n=2, cutoff=0.5) or list(CHIPS)
             raise CompileError(f"gpu: there is no chip {chip!r}", hint=" or ".join(near))
@@ -70,7 +68,7 @@ class GpuName:
             raise CompileError(f"gpu: there is no version {ptx!r} of PTX", hint="80 for PTX 8.0")
         if version < oldest:
             raise CompileError(f"gpu: {chip} needs PTX {_dotted(oldest)}, not {_dotted(version)}", hint=f"ptx={oldest}")
-        return GpuName(chip, version, emulated)
+        return GpuName(chip, version)
 
     @staticmethod
     def parse(text: str) -> GpuName:
@@ -81,20 +79,17 @@ class GpuName:
         """
         chip: str | None = None
         ptx: int | None = None
-        emulated = False
         for word in filter(None, text.partition(":")[2].split(",")):
-            if word == "emulated":
-                emulated = True
-            elif word.startswith("ptx") and word[3:].isdecimal():
+            if word.startswith("ptx") and word[3:].isdecimal():
                 ptx = int(word[3:])
             elif chip is None:
                 chip = word
             else:
                 raise CompileError(f"there is no target {text!r}", hint="gpu:sm_90 or gpu:sm_90,ptx80")
-        return GpuName.of(chip, ptx, emulated)
+        return GpuName.of(chip, ptx)
 
     def __str__(self) -> str:
-        return f"gpu:{self.chip},ptx{self.ptx}" + (",emulated" if self.emulated else "")
+        return f"gpu:{self.chip},ptx{self.ptx}"
 
 
 def default_chip() -> str:

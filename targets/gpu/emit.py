@@ -26,7 +26,6 @@ def map_kernels(
     *,
     chip: str = "sm_80",
     ptx: int = 0,
-    emulated: bool = False,
     general_only: bool = False,
     general: str = "",
 ) -> None:
@@ -35,14 +34,13 @@ def map_kernels(
     Args:
         chip: what it is written for.
         ptx: the version of PTX; 0 for the one that is taken when none is given.
-        emulated: it will be run by the CPU, which has only some of a GPU's instructions.
         general_only: sends everything through the general path, for comparing the two.
         general: names of kernels, with commas between them, that go through the general path.
 
     Raises:
         CompileError: a kernel that there is not.
     """
-    name = GpuName.of(chip, ptx or None, emulated)
+    name = GpuName.of(chip, ptx or None)
     on_host = list[str]()
     kernels = [Kernel(view) for view in kernels_of(module)]
     left_general = general_kernels(general, kernels)

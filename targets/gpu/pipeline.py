@@ -27,7 +27,7 @@ TO_NVVM = (
 
 
 def gpu_pipeline(name: GpuName, options: CompileOptions, *, general_only: bool = False) -> Pipeline:
-    """The steps that take a StableHLO module to PTX for a chip, or to the CPU, when it is emulated.
+    """The steps that take a StableHLO module to PTX for a chip.
 
     Args:
         general_only: sends all kernels through the general path.
@@ -35,25 +35,17 @@ def gpu_pipeline(name: GpuName, options: CompileOptions, *, general_only: bool =
     register_passes("gpu")
     find_attention = f"stablexla-find-gpu-attention{{chip={name.chip}}}"
     level = 3 if options.opt_level is None else options.opt_level
-    mapped = f"chip={name.chip} ptx={name.ptx}" + " emulated=true" * name.emulated + " general-only=true" * general_only
-    main = BUFFERS_OF_MAIN.format(1 if name.emulated else CpuOptions.of(options).most_threads)
+    mapped = f"chip={name.chip} ptx={name.ptx}" + " general-only=true" * general_only
+    main = BUFFERS_OF_MAIN.format(CpuOptions.of(options).most_threads)
+    attach = f"nvvm-attach-target{{chip={name.chip} features=+ptx{name.ptx} O={level}}}"
+    flush = "stablexla-flush-denormals," if options.flush_denormals else ""
+    prepared = f"{flush}stablexla-clamp-shifts,stablexla-share-outside,stablexla-check-nvvm{{chip={name.chip}}}"
     steps = [
         stablehlo_step("gpu"),
         tensor_step(whole_sorts=True),
         kernels_step(find_attention, ["stablexla-sink-conversions", "stablexla-sink-producers"]),
         Step("buffers", f"{ON_DEVICE},stablexla-map-kernels{{{mapped}}},{main}", MAPPED),
         Step("gpu", "stablexla-outline-gpu,stablexla-expand-angles,canonicalize,cse", MAPPED),
-    ]
-    if name.emulated:
-        steps += [
-            Step("emulated", "stablexla-emulate-gpu", BUFFERS),
-            Step("llvm", ",".join([*TO_LLVM, "stablexla-emulate-threads"]), LLVM),
-        ]
-        return Pipeline(str(name), steps)
-    attach = f"nvvm-attach-target{{chip={name.chip} features=+ptx{name.ptx} O={level}}}"
-    flush = "stablexla-flush-denormals," if options.flush_denormals else ""
-    prepared = f"{flush}stablexla-clamp-shifts,stablexla-share-outside,stablexla-check-nvvm{{chip={name.chip}}}"
-    steps += [
         Step(
             "nvvm",
             f"{EXPAND.format(_to_bf16(name))},stablexla-math-to-intrinsics,{attach},gpu.module({TO_NVVM})",

@@ -9,7 +9,6 @@ from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.launch.engine import load
 from stablexla.targets.gpu.pipeline import gpu_pipeline
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of
-from stablexla.targets.llvm.engine import load as load_on_cpu
 from stablexla.targets.registry import Target
 
 
@@ -23,8 +22,8 @@ def target(text: str) -> Target:
     return Target(
         str(name),
         lambda options: gpu_pipeline(name, options),
-        load_on_cpu if name.emulated else partial(load, chip=name.chip),
-        {} if name.emulated else {"ptx": _ptx},
+        partial(load, chip=name.chip),
+        {"ptx": _ptx},
     )
 
 

@@ -34,10 +34,12 @@ def emit_host(kernel: Kernel, target: CpuTarget) -> Emitted:
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
         if config.call == "c":
             sides = ((config.result, arguments.results), (config.arguments, arguments.inputs))
-            addresses = [_address(Shape.parse(tree or "").nested(buffers)) for tree, buffers in sides]
+            addresses = [_address(Shape.parse(tree or "").nested([b.ssa for b in buffers])) for tree, buffers in sides]
             _call(kernel, f"{C_FUNCTION}{config.target}", addresses)
         else:
-            inputs, outputs = address_table(arguments.inputs), address_table(arguments.results)
+            inputs, outputs = (
+                address_table([b.ssa for b in buffers]) for buffers in (arguments.inputs, arguments.results)
+            )
             number = arith.ConstantOp(ir.IntegerType.get_signless(64), _number(kernel)).result
             _call(kernel, CALL_HOST, [number, outputs, inputs])
         func.ReturnOp([])

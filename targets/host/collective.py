@@ -39,7 +39,7 @@ def emit_device(kernel: Kernel, target: CpuTarget) -> Emitted:
         partitions = arith.constant(i64, config.partitions)
         divide = arith.divui if config.what == "replica_id" else arith.remui
         number = arith.trunci(i32, divide(device, partitions))
-        memref.store(number, arguments.results[0], [arith.constant(ir.IndexType.get(), 0)])
+        memref.store(number, arguments.results[0].ssa, [arith.constant(ir.IndexType.get(), 0)])
         func.ReturnOp([])
     return Emitted(items=1, grain=1)
 
@@ -51,7 +51,7 @@ def emit_collective(kernel: Kernel, target: CpuTarget) -> Emitted:
     combine = _combine(kernel, target)
     made, arguments = kernel.declare()
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
-        inputs, outputs = address_table(arguments.inputs), address_table(arguments.results)
+        inputs, outputs = (address_table([b.ssa for b in buffers]) for buffers in (arguments.inputs, arguments.results))
         number = arith.constant(i64, _number(kernel))
         values = [number, outputs, inputs, _address(combine)]
         func.CallOp([], declare(kernel.func.operation, RUN, [i64, pointer, pointer, pointer]), values)

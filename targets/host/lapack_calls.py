@@ -47,8 +47,7 @@ Address = Callable[[Value], ir.Value]
 def emit_lapack(kernel: Kernel, target: CpuTarget) -> Emitted:
     """Emit calls of a routine for the matrices [lo, hi)."""
     call = _Call(kernel)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         call.write(arguments)
     grain = grain_of(CALL_NS + call.routine.cost(call.sizes) / RATE, call.batch)
     return Emitted(call.batch, grain, updates=call.updates)
@@ -90,21 +89,19 @@ class _Call:
 
     def write(self, arguments: KernelArguments) -> None:
         """Emit the body of the function on buffers."""
-        self.buffers = {
-            a.name: (Value(b), self.elements(a)) for a, b in zip(self.operands, arguments.inputs, strict=True)
-        }
+        self.buffers = {a.name: (b, self.elements(a)) for a, b in zip(self.operands, arguments.inputs, strict=True)}
         self.given = dict(self.buffers)
         for array, buffer in zip(self.results, arguments.results, strict=True):
-            self.buffers[array.name] = (Value(buffer), self.elements(array))
+            self.buffers[array.name] = (buffer, self.elements(array))
         routine = FortranFunction(self.kernel, self.name, len(self.tokens))
         large = self.routine.cost(self.sizes) >= WORTH_THREADS
         with single_threaded_blas(self.kernel, self.batch > 1 or not large), self._memory():
             addresses = [self._address(token) for token in self.tokens]
-            with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item, self._if_finite(item.iv):
+            with arguments.items() as item, self._if_finite(item):
                 for name, buffer in self.copies.items():
-                    self._copy(name, buffer, item.iv)
-                routine.call([address(item.iv) for address in addresses])
-                self._unpack(item.iv)
+                    self._copy(name, buffer, item)
+                routine.call([address(item) for address in addresses])
+                self._unpack(item)
 
     @contextmanager
     def _memory(self) -> Iterator[None]:

@@ -21,6 +21,6 @@ def emit_random_key(kernel: Kernel, target: CpuTarget) -> Emitted:
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
         callee = declare(kernel.func.operation, NEXT_KEY, [], [i64])
         key = func.CallOp([i64], callee, []).results[0]
-        memref.store(key, arguments.results[0], [arith.constant(ir.IndexType.get(), 0)])
+        memref.store(key, arguments.results[0].ssa, [arith.constant(ir.IndexType.get(), 0)])
         func.ReturnOp([])
     return Emitted(items=1, grain=1)

@@ -7,16 +7,9 @@ the code and the time to compile it, and makes it no faster.
 from __future__ import annotations
 
 import mlir.ir as ir
-from mlir.dialects import func
 
+from stablexla.targets.codegen.kernel import ROLLED
 from stablexla.targets.pipeline.passes import module_pass
-
-ROLLED = "stablexla.rolled"
-
-
-def mark_no_unroll(function: func.FuncOp) -> None:
-    """Mark an emitted function so that LLVM does not unroll its loops."""
-    function.attributes[ROLLED] = ir.UnitAttr.get(function.context)
 
 
 @module_pass("stablexla-keep-rolled", "tells LLVM not to unroll the loops of functions that ask for it")

@@ -1,6 +1,6 @@
 """Options of a compilation, checked when they are constructed.
 
-Each target reads those that concern it (`cpu/options.py`).
+Each target reads those that concern it (`llvm/options.py`, `gpu/chips.py`).
 """
 
 from __future__ import annotations

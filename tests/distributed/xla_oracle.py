@@ -214,4 +214,4 @@ if __name__ == "__main__":
     if found and "LD_PRELOAD" not in os.environ:
         _with_many_cores(found)
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
-    serve(int(sys.argv[2]), _imports, _answer)
+    serve(_imports, _answer)

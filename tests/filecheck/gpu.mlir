@@ -1,7 +1,6 @@
 // RUN: stablexla-opt %s --target=gpu:sm_80 --stage=buffers | FileCheck %s --check-prefix=BUFFERS
 // RUN: stablexla-opt %s --target=gpu:sm_80 --stage=kernels | stablexla-opt - --target=gpu:sm_80 --stage=gpu | FileCheck %s --check-prefix=GPU
 // RUN: stablexla-opt %s --target=gpu:sm_80 --stage=nvvm | FileCheck %s --check-prefix=NVVM
-// RUN: stablexla-opt %s --target=gpu:sm_80,emulated --stage=emulated | FileCheck %s --check-prefix=EMULATED
 
 // A kernel is what one thread does, and says how many there are.
 // BUFFERS: func.func private @loop_0_impl({{.*}}) attributes {{.*}}stablexla.launch = {blocks = 1 : i64, shared = 0 : i64, threads = 32 : i64}
@@ -17,13 +16,6 @@
 // NVVM: gpu.module @kernels [#nvvm.target<O = 3, chip = "sm_80", features = "+ptx78">]
 // NVVM: llvm.func @loop_0_impl({{.*}}nvvm.kernel
 
-// Blocks and threads are loops.
-// EMULATED: module {
-// EMULATED-NOT: gpu.
-// EMULATED: func.func private @loop_0_impl
-// EMULATED: func.func {{.*}}@main
-// EMULATED-COUNT-6: scf.for
-// EMULATED: call @loop_0_impl
 func.func public @main(%x: tensor<64xf32>, %y: tensor<64xf32>) -> tensor<64xf32> {
   %0 = stablehlo.add %x, %y : tensor<64xf32>
   return %0 : tensor<64xf32>

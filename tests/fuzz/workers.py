@@ -142,4 +142,4 @@ def _answer(question: tuple[str, str, list[np.ndarray]]) -> list[np.ndarray]:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[2]), partial(_imports, sys.argv[1]), _answer)
+    serve(partial(_imports, sys.argv[1]), _answer)

@@ -52,13 +52,13 @@ def test_it_ends_with_its_parent_in_the_middle_of_a_computation():
 def test_an_interrupted_question_is_not_answered_to_the_next(monkeypatch):
     with Oracle("interpreter") as oracle:
         module = sx.load("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }")
-        import stablexla.processes.questions as child
+        from stablexla.processes import wire
 
-        def interrupt(pipe: object) -> object:
+        def interrupt(*_: object) -> object:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(child, "_receive", interrupt)
+            patched.setattr(wire, "receive", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 oracle.run(module, [np.float32(1)])
         (result,) = oracle.run(module, [np.float32(2)])

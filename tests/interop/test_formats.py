@@ -395,7 +395,7 @@ print(reader._kept)
             raise OSError(11, "Resource temporarily unavailable")
 
         monkeypatch.setattr(reader, "_kept", None)
-        monkeypatch.setattr(reader.subprocess, "Popen", refuse)
+        monkeypatch.setattr(subprocess, "Popen", refuse)
         with pytest.raises(sx.ParseError, match="trusted=True"):
             sx.load(to_bytecode(module))
 

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Explanation of a compilation: the fate of each operation, as values, text and page."""

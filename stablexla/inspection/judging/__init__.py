@@ -1,1 +1,1 @@
-"""TODO"""
+"""Judgement of results: oracles, tolerances, exact values, and known differences."""

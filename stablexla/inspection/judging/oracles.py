@@ -151,4 +151,4 @@ def _answer(name: str, question: tuple[bytes, Arrays]) -> Arrays:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[2]), _import_all, partial(_answer, sys.argv[1]), _told)
+    serve(_import_all, partial(_answer, sys.argv[1]), _told)

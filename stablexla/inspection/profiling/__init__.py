@@ -1,1 +1,1 @@
-"""TODO"""
+"""Profiles of executables: time and cost model of each kernel, tables and traces."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Encodings of programs as bytes: MLIR bytecode, portable artifacts, HLO, and files of `jax.export`."""

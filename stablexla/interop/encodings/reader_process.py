@@ -1,25 +1,23 @@
 """The other end of `reader.py`: a process that reads untrusted bytes with MLIR and XLA, and writes them anew.
 
 It is started by its path and loads nothing of stablexla but the contexts, so that it is up soon. A request is the kind,
-seconds, bytes of memory, and the data; the answer is whether it went well, and bytecode or messages.
+seconds, bytes of memory, and the data; the answer is bytecode, or an error's messages.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import resource
 import signal
-import struct
-import sys
+import socket
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-REQUEST = struct.Struct("<8sIQQ")
-ANSWER = struct.Struct("<?Q")
+from stablexla.processes import wire
+from stablexla.processes.serving import connect
+
 _PATIENCE = 20
 """How many times as long a request may take by the clock."""
 _RENEW = 16 << 20
@@ -150,34 +148,27 @@ def read(kind: Kind, data: bytes, contexts: Any) -> Any:
     return module
 
 
-def serve(source: BinaryIO, sink: BinaryIO, contexts: Any) -> bool:
-    """Answer until a new context is needed (true) or the pipe is closed (false)."""
+def serve(link: socket.socket, contexts: Any) -> None:
+    """Answer until a new context is needed.
+
+    Raises:
+        Closed: the connection is closed.
+    """
     total = 0
     while total < _RENEW:
-        head = source.read(REQUEST.size)
-        if len(head) < REQUEST.size:
-            return False
-        kind, seconds, memory, size = REQUEST.unpack(head)
-        data = source.read(size)
-        with _limits(seconds, memory):
-            good, answer = _answer(kind.rstrip(b"\0").decode(), data, contexts)
-        total += size if good else _RENEW
-        sink.write(ANSWER.pack(good, len(answer)))
-        sink.write(answer)
-        sink.flush()
-    return True
+        request = wire.receive(link)
+        with _limits(request.values["seconds"], request.values["memory"]):
+            kind, values, answer = _answer(request.values["kind"], request.data, contexts)
+        total += len(request.data) if kind == wire.DONE else _RENEW
+        wire.send(link, kind, values, answer)
 
 
-def _answer(kind: Any, data: bytes, contexts: Any) -> tuple[bool, bytes]:
-    out = BytesIO()
+def _answer(kind: Any, data: bytes, contexts: Any) -> tuple[str, dict[str, Any], bytes]:
     try:
         made = read(kind, data, contexts)
-        if isinstance(made, bytes):
-            return True, made
-        made.operation.write_bytecode(out)
-        return True, out.getvalue()
+        return wire.DONE, {}, made if isinstance(made, bytes) else _bytecode(made)
     except ValueError as error:
-        return False, json.dumps([str(a) for a in error.args]).encode(errors="backslashreplace")
+        return wire.ERROR, {"messages": [str(a) for a in error.args]}, b""
 
 
 @contextlib.contextmanager
@@ -198,22 +189,15 @@ def _limits(seconds: int, memory: int) -> Iterator[None]:
 
 
 def main() -> None:
-    """Serve on the standard streams' pipes, and keep libraries from printing into them."""
-    sys.path[:] = json.loads(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    requests, answers = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
+    """Serve the other end of a socket until that is closed."""
+    link = connect()
     from stablexla.dialects import contexts
 
-    with contextlib.suppress(BrokenPipeError), open(requests, "rb") as source, open(answers, "wb") as sink:
-        again = True
-        while again:
+    with contextlib.suppress(wire.Closed):
+        while True:
             with contexts.contexts_of_their_own():
                 contexts.stablehlo_context()
-                again = serve(source, sink, contexts)
+                serve(link, contexts)
 
 
 if __name__ == "__main__":

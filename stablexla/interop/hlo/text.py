@@ -35,7 +35,7 @@ def check_constants(text: str, file: str) -> None:
 def replace_old_opcodes(text: str) -> str:
     """Replace older opcode names by today's.
 
-    >>> with_new_names("c = f32[2] cross-replica-sum(x)")
+    >>> replace_old_opcodes("c = f32[2] cross-replica-sum(x)")
     'c = f32[2] all-reduce(x)'
     """
     return _OLD_OPCODE.sub(lambda found: _OLD_NAMES[found[1]] + (found[2] or ""), text)

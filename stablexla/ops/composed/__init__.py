@@ -1,1 +1,1 @@
-"""TODO"""
+"""Builder operations composed of several StableHLO operations."""

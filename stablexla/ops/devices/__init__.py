@@ -1,1 +1,1 @@
-"""TODO"""
+"""Builder operations on several devices: collectives, channels, infeed and outfeed, manual partitioning."""

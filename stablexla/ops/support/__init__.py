@@ -1,1 +1,1 @@
-"""TODO"""
+"""Shared parts of the builder operations: the registry, and checks of arguments."""

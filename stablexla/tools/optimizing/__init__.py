@@ -1,1 +1,1 @@
-"""TODO"""
+"""Parts of `stablexla-opt`: options, input, expected diagnostics, IR printing."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Parts of `stablexla-run`: inputs, devices, comparison, explanation, launching."""

@@ -1,6 +1,6 @@
 """Output of contractions: addresses of operands and results, the epilogue, and stores of whole or remainder tiles.
 
-The accumulation is left to `contraction_tiles`, `contraction_rows` and `contraction_skinny`.
+The accumulation is left to the families `cpu/contraction` and `gpu/contraction`.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class ContractionScene:
 
     def __init__(self, contraction: Contraction, arguments: KernelArguments, partial: Value | None = None) -> None:
         self.contraction = contraction
-        self.inputs = [Value(v) for v in arguments.inputs]
-        self.results = [Value(v) for v in arguments.results]
+        self.inputs = arguments.inputs
+        self.results = arguments.results
         self.compute = accumulator_type(contraction)
         self.lanes = cg.lanes_of(self.compute)
         self.zero = cg.constant(0, cg.vector_of(self.lanes, self.compute))

@@ -1,6 +1,7 @@
 """Compensated sums in memory, for reductions with too many accumulators to carry in registers.
 
-Emitters sum blocks of at most `blocked_sums.LONGEST` additions as they like, and add the blocks' sums to these.
+Emitters sum blocks of at most `compensated.LONGEST_RUNNING_SUM` additions as they like, and add the blocks' sums to
+these.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Attention on CPUs: the scores of a block of queries stay in cache between the two GEMMs."""

@@ -92,11 +92,10 @@ def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
     lanes = max(2, target.vector_bits // cg.bits_of(attention.element))
     space = AttentionWorkspace.of(attention, plan.tile, plan.rows, lanes, plan.few)
     scratch = ((str(attention.element), plan.items * space.size),)
-    function, arguments = kernel.declare(scratch)
-    with cg.emitting(function, target):
+    with kernel.phase(target, scratch) as arguments:
         unit = _Unit(attention, plan, space, arguments, target)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            unit.item(item.iv)
+        with arguments.items() as item:
+            unit.item(item)
     work = attention.extent(attention.rows.chain.rows) * attention.keys * (attention.depth + attention.width + 16)
     grain = max(1, min(plan.items, math.ceil(plan.items * WORTHWHILE / max(1, work))))
     return Emitted(plan.items, grain, scratch)
@@ -114,7 +113,7 @@ class _Unit:
         target: CpuTarget,
     ) -> None:
         self.attention, self.plan, self.space = attention, plan, space
-        self.buffer = Value(arguments.scratch[0])
+        self.buffer = arguments.scratch[0]
         self.scores = ScoreProduct(attention, plan.tile, space, arguments)
         self.sums = ValueProduct(attention, plan.tile, space, arguments)
         nest = attention.rows.chain.nest

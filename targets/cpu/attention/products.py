@@ -100,7 +100,7 @@ class _Product:
 
     def reader(self, factor: AttentionOperand) -> Callable[..., Value]:
         """Return (address, lanes, count) -> loaded elements of an operand, converted."""
-        buffer = Value(self.arguments.inputs[factor.operand.number])
+        buffer = self.arguments.inputs[factor.operand.number]
 
         def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
             value = cg.load(buffer, at, lanes) if count is None else cg.load_lanes(buffer, at, lanes, count)
@@ -116,7 +116,7 @@ class _Product:
         """Pack an operand of one batch into panels; `across` and `along` the panels are (stride, extent)."""
         source = PackingSource(
             self.reader(factor),
-            Value(self.arguments.inputs[factor.operand.number]),
+            self.arguments.inputs[factor.operand.number],
             place.of_batch(factor.strides),
             across[0],
             along[0],
@@ -267,7 +267,7 @@ class ValueProduct(_Product):
         self, attention: Attention, tile: RegisterTile, space: AttentionWorkspace, arguments: KernelArguments
     ) -> None:
         super().__init__(attention, tile, space, arguments)
-        self.result = Value(arguments.results[0])
+        self.result = arguments.results[0]
 
     def pack(self, place: QueryBlock) -> None:
         """Pack the values of a batch into panels."""

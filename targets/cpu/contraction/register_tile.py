@@ -19,7 +19,6 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, BatchFrame, ContractionScene, ResultSpan, SumState
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
-from stablexla.targets.llvm.no_unroll import mark_no_unroll
 
 # Loads of an operand at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
 OperandLoads = Callable[[Index, Index], Callable[[int], Value]]
@@ -214,13 +213,11 @@ def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan
     c = contraction
     row_blocks = max(1, math.ceil(plan.tiles(c.m.extent) / plan.row_tiles))
     column_blocks = math.ceil(c.n.extent / plan.columns)
-    function, arguments = kernel.declare()
-    mark_no_unroll(function)
-    with cg.emitting(function, target):
+    with kernel.phase(target, unroll=False) as arguments:
         scene = ContractionScene(c, arguments)
         short = _Short(scene, plan, row_blocks, column_blocks)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            short.item(*cg.split_index(item.iv, [c.batches, column_blocks, row_blocks]))
+        with arguments.split_items([c.batches, column_blocks, row_blocks]) as place:
+            short.item(*place)
     items = c.batches * row_blocks * column_blocks
     return Emitted(items, contraction_grain(c, items), in_place=c.in_place)
 

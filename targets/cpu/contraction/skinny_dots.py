@@ -41,12 +41,11 @@ def emit_skinny_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget
     """Emit dot products of lines of lhs and rhs, both contiguous along k (lhs is packed if it is not)."""
     c = contraction
     blocks = math.ceil(c.n.extent / plan.columns)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         scene = ContractionScene(c, arguments)
         dots = _Dots(scene, plan)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            dots.item(*cg.split_index(item.iv, [c.batches, blocks]))
+        with arguments.split_items([c.batches, blocks]) as place:
+            dots.item(*place)
     items = c.batches * blocks
     return Emitted(items, reading_grain(c, items), in_place=c.in_place)
 

@@ -1,7 +1,7 @@
 """Skinny products (GEMV, few rows) of narrow elements, bandwidth-bound by the large matrix.
 
-Like `contraction_skinny`, for elements that are widened before they are multiplied: lhs is widened once an item, an
-element of rhs once for some rows.
+Like `skinny_rows` and `skinny_dots`, for elements that are widened before they are multiplied: lhs is widened once an
+item, an element of rhs once for some rows.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ SUMS_BYTES = 16 << 10
 # Bytes of widened lhs of dot products: it stays in L2.
 DOTS_LHS_BYTES = 176 << 10
 LINE = 64
-# Multiply-adds that are worth a work item of their own.
-ITEM_WORK = 500_000
 
 
 @dataclass(frozen=True)
@@ -73,19 +71,17 @@ def emit_skinny_narrow(kernel: Kernel, c: Contraction, product: MultiplyAdd, tar
 def _emit(kernel: Kernel, c: Contraction, product: MultiplyAdd, target: CpuTarget, kind: type[_Item]) -> Emitted:
     plan = kind.plan_for(c, product, target)
     blocks = math.ceil(c.n.extent / plan.columns)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         item = kind(ContractionScene(c, arguments), product, plan)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as number:
-            item.item(*cg.split_index(number.iv, [c.batches, blocks]))
+        with arguments.split_items([c.batches, blocks]) as place:
+            item.item(*place)
     items = c.batches * blocks
     return Emitted(items, contraction_grain(c, items), in_place=c.in_place)
 
 
 def _items(c: Contraction, target: CpuTarget) -> int:
     """Return the work items wanted: some for each thread, but no smaller than is worth the call."""
-    work = c.batches * c.m.extent * c.n.extent * c.k.extent
-    return max(1, min(4 * target.num_threads if target.num_threads > 1 else 1, work // ITEM_WORK))
+    return target.work_items(c.batches * c.m.extent * c.n.extent * c.k.extent)
 
 
 def _rounded(number: float, multiple: int) -> int:

@@ -21,7 +21,6 @@ from stablexla.targets.codegen.sums.stored import CompensatedSums
 from stablexla.targets.cpu.contraction.register_tile import OuterReduction
 from stablexla.targets.cpu.contraction.skinny_dots import block_size, for_groups, reading_grain, row_groups
 from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
-from stablexla.targets.llvm.no_unroll import mark_no_unroll
 
 
 @dataclass(frozen=True)
@@ -53,13 +52,10 @@ def emit_skinny_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget
     scratch: tuple[tuple[str, int], ...] = ()
     if parts > 1:
         scratch = ((str(accumulator_type(c)), parts * size),)
-    function, arguments = kernel.declare(scratch)
-    mark_no_unroll(function)
-    with cg.emitting(function, target):
-        scene = ContractionScene(c, arguments, Value(arguments.scratch[0]) if parts > 1 else None)
+    with kernel.phase(target, scratch, unroll=False) as arguments:
+        scene = ContractionScene(c, arguments, arguments.scratch[0] if parts > 1 else None)
         rows = _Rows(scene, plan)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            *part, batch, block = cg.split_index(item.iv, [*([parts] if parts > 1 else []), c.batches, blocks])
+        with arguments.split_items([*([parts] if parts > 1 else []), c.batches, blocks]) as (*part, batch, block):
             if part:
                 rows.item(part[0], batch, block, SumState(kept=True, offset=part[0] * size))
             else:

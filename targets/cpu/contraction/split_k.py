@@ -18,9 +18,8 @@ def emit_split_k_reduction(
     """Emit the split-K reduction of partial sums in the last scratch buffer, contiguous by part; an item is a row."""
     c = contraction
     name = kernel.impl_name + "_sum"
-    function, arguments = kernel.declare(scratch, name)
-    with cg.emitting(function, target):
-        scene = ContractionScene(c, arguments, Value(arguments.scratch[-1]))
+    with kernel.phase(target, scratch, name) as arguments:
+        scene = ContractionScene(c, arguments, arguments.scratch[-1])
         lanes = scene.lanes if scene.vectors else 0
 
         def add_up(row: ResultRow, column: Value, count: int) -> None:
@@ -29,8 +28,7 @@ def emit_split_k_reduction(
                 part.yields(part.args[0] + scene.load_partial(row, column, lanes, count, offset))
             scene.write(part.results[0], row, column, count)
 
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            batch, number = cg.split_index(item.iv, [c.batches, c.m.extent])
+        with arguments.split_items([c.batches, c.m.extent]) as (batch, number):
             row = scene.row(scene.frame(batch), number)
             step = max(1, lanes)
             whole = c.n.extent // step * step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import mlir.ir as ir
 
@@ -11,22 +12,25 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
 from stablexla.targets.codegen.match.epilogue import accumulator_type
+from stablexla.targets.codegen.sizes import balanced
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
+from stablexla.targets.cpu.contraction.dot_instructions import (
+    choose_multiply_add,
+    f32_multiply_add,
+    vector_multiply_add,
+)
 from stablexla.targets.cpu.contraction.dot_units import emit_dot_units
 from stablexla.targets.cpu.contraction.packed import PackedPlan, emit_packed
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, ShortPlan, choose_register_tile, emit_short
 from stablexla.targets.cpu.contraction.skinny_dots import SkinnyDotsPlan, emit_skinny_dots, row_groups
+from stablexla.targets.cpu.contraction.skinny_narrow import emit_skinny_narrow
 from stablexla.targets.cpu.contraction.skinny_rows import SkinnyRowsPlan, emit_skinny_rows
 from stablexla.targets.cpu.emitters import emitter
 
 # The largest depth whose accumulators stay in registers for all of k: a B panel then fits L1.
 SHORT_DEPTH = 512
-# Bytes on a work item's stack: all of rhs packed, a cache block of lhs, or beside that block some columns of rhs.
+# Bytes of a packed rhs on a work item's stack.
 RHS_BYTES = 128 << 10
-LHS_BYTES = 176 << 10
-GROUP_BYTES = 64 << 10
-# The largest shared packed rhs; beyond, every item packs its own.
-SHARED_BYTES = 256 << 20
 # B panels of an item of the packing phase; more of a matrix that streams from memory: long pieces of its rows.
 PANELS, FAR_PANELS = 8, 48
 # The most rows of a skinny product, bandwidth-bound by the other matrix.
@@ -39,8 +43,8 @@ PART_BYTES = 256 << 10
 ROWS_LHS_BYTES = 64 << 10
 # Blocks of k whose partial sums are accumulated one after the other.
 MOST_BLOCKS = 128
-# Multiply-adds that are worth a work item of their own.
-ITEM_WORK = 500_000
+# Multiply-adds of narrow elements below which packing costs more than it saves.
+LEAST_WORK = 20_000
 
 
 @emitter("contraction")
@@ -50,17 +54,8 @@ def emit_contraction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         contraction = match_contraction(kernel)
         if contraction is None:
             return None
-        if math.prod(contraction.shape) == 0:
-            return _emit_nothing(kernel, target)
-        grouped = emit_dot_units(kernel, contraction, target)
-        return _emit(kernel, _Sizes(contraction, target)) if grouped is None else grouped
-
-
-def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
-    function, _ = kernel.declare()
-    with cg.emitting(function, target):
-        pass
-    return Emitted(items=1, grain=1)
+        sizes = _Sizes(contraction, target)
+        return next(emitted for strategy in STRATEGIES if (emitted := strategy(kernel, sizes)) is not None)
 
 
 class _Sizes:
@@ -73,21 +68,64 @@ class _Sizes:
         self.lanes = max(1, target.vector_bits // 8 // self.bytes)
         self.m, self.n = c.m.extent, c.n.extent
         self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
-        # Work items for load balance between threads, but no smaller than is worth the call.
-        work = c.batches * self.m * self.n * max(1, self.depth)
-        wanted = 4 * target.num_threads if target.num_threads > 1 else 1
-        self.items = max(1, min(wanted, work // ITEM_WORK))
+        self.work = c.batches * self.m * self.n * self.depth
+        self.items = target.work_items(self.work or c.batches * self.m * self.n)
 
 
-def _emit(kernel: Kernel, sizes: _Sizes) -> Emitted:
+# --- the table -----------------------------------------------------------------------------------------------
+
+
+def _no_elements(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
+    if math.prod(sizes.contraction.shape):
+        return None
+    with kernel.phase(sizes.target):
+        pass
+    return Emitted(items=1, grain=1)
+
+
+def _narrow(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
+    """Narrow integers and small floats, where an instruction multiplies them in groups along k."""
+    c, target = sizes.contraction, sizes.target
+    product = choose_multiply_add(c, target) or f32_multiply_add(c)
+    if product is None or sizes.work < LEAST_WORK or c.k_outer or _is_one_line(c):
+        return None
+    few = emit_skinny_narrow(kernel, c, vector_multiply_add(product, c, target), target)
+    return emit_dot_units(kernel, c, product, target) if few is None and c.n.c == 1 else few
+
+
+def _is_one_line(c: Contraction) -> bool:
+    """Whether a large operand is used at most twice: it is widened in place then, in half the time."""
+    return any(view.m.extent <= 2 and view.k.b != 1 for view in (c, c.swapped()))
+
+
+def _skinny_dots(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
     skinny = _oriented_for_lines(sizes)
-    if skinny is not None:
-        return emit_skinny_dots(kernel, skinny.contraction, skinny.target, _plan_dots(skinny))
-    if _is_rows(sizes):
-        return emit_skinny_rows(kernel, sizes.contraction, sizes.target, _plan_rows(sizes))
-    if _is_short(sizes):
-        return emit_short(kernel, sizes.contraction, sizes.target, _plan_short(sizes))
+    if skinny is None:
+        return None
+    return emit_skinny_dots(kernel, skinny.contraction, skinny.target, _plan_dots(skinny))
+
+
+def _skinny_rows(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
+    return emit_skinny_rows(kernel, sizes.contraction, sizes.target, _plan_rows(sizes)) if _is_rows(sizes) else None
+
+
+def _short(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
+    return emit_short(kernel, sizes.contraction, sizes.target, _plan_short(sizes)) if _is_short(sizes) else None
+
+
+def _packed(kernel: Kernel, sizes: _Sizes) -> Emitted:
     return emit_packed(kernel, sizes.contraction, sizes.target, _plan_packed(sizes))
+
+
+STRATEGIES: tuple[Callable[[Kernel, _Sizes], Emitted | None], ...] = (
+    _no_elements,
+    _narrow,
+    _skinny_dots,
+    _skinny_rows,
+    _short,
+    _packed,
+)
+"""How a contraction can be emitted: the first that does not return None is taken; the last takes all."""
 
 
 # --- few rows ------------------------------------------------------------------------------------------------
@@ -105,7 +143,7 @@ def _is_dots(sizes: _Sizes) -> bool:
     pays = c.k.extent >= sizes.lanes * (2 + 1.5 * sizes.m)
     if c.k.b != 1 or not pays or sizes.m > SKINNY_ROWS or sizes.m > sizes.n:
         return False
-    return c.k.a == 1 or (not c.k_outer and sizes.m * c.k.extent * sizes.bytes <= LHS_BYTES)
+    return c.k.a == 1 or (not c.k_outer and sizes.m * c.k.extent * sizes.bytes <= sizes.target.lhs_bytes)
 
 
 def _plan_dots(sizes: _Sizes) -> SkinnyDotsPlan:
@@ -113,7 +151,7 @@ def _plan_dots(sizes: _Sizes) -> SkinnyDotsPlan:
     width = sizes.lanes if wide else min(12 // row_groups(sizes.m, 4)[0], 4, sizes.n)
     blocks = math.ceil(sizes.items / sizes.contraction.batches)
     # Results are stored in whole vectors, so blocks begin at multiples of them.
-    columns = _balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), sizes.lanes)
+    columns = balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), sizes.lanes)
     return SkinnyDotsPlan(columns, width)
 
 
@@ -138,11 +176,11 @@ def _plan_rows(sizes: _Sizes) -> SkinnyRowsPlan:
     parts = max(1, min(MOST_PARTS // c.batches, read // PART_BYTES))
     if sizes.m > 1:
         parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES))
-    depth = _balanced(c.k.extent, math.ceil(c.k.extent / parts), streams * steps)
+    depth = balanced(c.k.extent, math.ceil(c.k.extent / parts), streams * steps)
     parts = math.ceil(c.k.extent / depth)
     most = max(16 * sizes.lanes, sizes.target.l2_bytes // 8 // (sizes.m * sizes.bytes))
     blocks = max(math.ceil(sizes.n / most), math.ceil(sizes.items / (parts * c.batches)))
-    columns = _balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
+    columns = balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
     return SkinnyRowsPlan(columns, depth, streams, steps, rows, width)
 
 
@@ -172,7 +210,7 @@ def _plan_short(sizes: _Sizes) -> ShortPlan:
     width = tile.vectors * sizes.lanes
     pack = c.n.b != 1 or _packing_pays(sizes)
     most = max(width, RHS_BYTES // (max(1, sizes.depth) * sizes.bytes)) if pack else sizes.n
-    columns = _balanced(sizes.n, most, width)
+    columns = balanced(sizes.n, most, width)
     blocks = math.ceil(sizes.items / (c.batches * math.ceil(sizes.n / columns)))
     least = 8 if pack else 1
     tiles = math.ceil(sizes.m / tile.rows) if overlap else sizes.m // tile.rows
@@ -195,29 +233,29 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     c, target = sizes.contraction, sizes.target
     tile = RegisterTile(6, 4 if target.num_vector_registers >= 32 else 2)
     width = tile.vectors * sizes.lanes
-    limit = min(LHS_BYTES, target.l2_bytes * 3 // 8) // sizes.bytes
+    limit = target.lhs_block // sizes.bytes
     most = LONGEST_RUNNING_SUM
     if sizes.m <= limit // 192:
         most = min(most, limit // sizes.m)
-    depth = _balanced(c.k.extent, most, sizes.lanes)
-    rows = _balanced(sizes.m, max(tile.rows, limit // depth // tile.rows * tile.rows), tile.rows)
+    depth = balanced(c.k.extent, most, sizes.lanes)
+    rows = balanced(sizes.m, max(tile.rows, limit // depth // tile.rows * tile.rows), tile.rows)
     row_blocks = math.ceil(sizes.m / rows)
     parts = _parts_of_k(sizes, row_blocks, depth, width)
     if c.batches == 1 and row_blocks > 1:
         # A multiple of the threads; a block of lhs is then packed once for all columns.
         row_blocks = math.ceil(row_blocks / target.num_threads) * target.num_threads
-        rows = _balanced(sizes.m, math.ceil(sizes.m / row_blocks), tile.rows)
+        rows = balanced(sizes.m, math.ceil(sizes.m / row_blocks), tile.rows)
         row_blocks = math.ceil(sizes.m / rows)
     blocks = math.ceil(sizes.items / (row_blocks * c.batches))
     # With few columns an item would mostly pack lhs: accept that only where there is no other parallelism.
     least = 8 if row_blocks * c.batches > 1 else 2
-    columns = _balanced(sizes.n, min(2048, max(least * width, math.ceil(sizes.n / blocks))), width)
+    columns = balanced(sizes.n, min(2048, max(least * width, math.ceil(sizes.n / blocks))), width)
     rhs_bytes = math.prod(axis.extent for axis in c.batch if axis.b) * sizes.depth * sizes.n * sizes.bytes
     # A large rhs streams from memory, fastest in long pieces of its rows, which only a packing phase can load.
     far = c.n.b == 1 and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes
-    alone = (row_blocks == 1 and c.b.number not in c.kernel.constants and not far) or rhs_bytes > SHARED_BYTES
+    alone = (row_blocks == 1 and c.b.number not in c.kernel.constants and not far) or rhs_bytes > target.shared_bytes
     panels = FAR_PANELS if far and row_blocks == 1 else PANELS
-    group = max(1, GROUP_BYTES // (depth * sizes.bytes * width)) * width if alone else 0
+    group = max(1, target.group_bytes // (depth * sizes.bytes * width)) * width if alone else 0
     return PackedPlan(tile, depth, rows, columns, group, panels, parts)
 
 
@@ -232,9 +270,3 @@ def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:
     wanted = max(min(16 // natural, blocks // 8), math.ceil(blocks / MOST_BLOCKS))
     # Equal parts; a last part without blocks would leave its partial sums uninitialized.
     return math.ceil(blocks / math.ceil(blocks / wanted)) if wanted > 1 else 1
-
-
-def _balanced(extent: int, block: int, multiple: int) -> int:
-    """Return the size of equal blocks of at most about `block`, a multiple of `multiple`."""
-    blocks = max(1, math.ceil(extent / block))
-    return max(1, math.ceil(extent / blocks / multiple)) * multiple

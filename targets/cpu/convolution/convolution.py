@@ -11,7 +11,6 @@ import math
 import mlir.ir as ir
 
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.convolution import match_convolution
@@ -64,28 +63,26 @@ class _Windows:
         if not self.plan.own_weights:
             scratch = ((str(self.sizes.units.type), self.weights.items * self.weights.block),)
             phases.insert(0, self._emit_pack(scratch))
-        function, arguments = kernel.declare(scratch)
-        with cg.emitting(function, self.target):
+        with kernel.phase(self.target, scratch) as arguments:
             scenes = ContractionScene(contraction, arguments), ContractionScene(contraction.swapped(), arguments)
-            packed = Value(arguments.scratch[0]) if scratch else None
+            packed = arguments.scratch[0] if scratch else None
             item: DepthwiseItem | ImplicitGemmItem
             if self.plan.channels and packed is not None:
                 item = DepthwiseItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             else:
                 item = ImplicitGemmItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
-            with cg.loop(Value(arguments.lo), Value(arguments.hi)) as number:
-                item.write(cg.split_index(number.iv, order))
+            with arguments.split_items(order) as place:
+                item.write(place)
         packs = contraction.packs(phases[0][0]) if scratch else ()
         return Emitted(items, grain, scratch, contraction.in_place, phases=tuple(phases), packs=packs)
 
     def _emit_pack(self, scratch: tuple[tuple[str, int], ...]) -> tuple[str, int, int]:
         """Emit the phase that packs all weights; an item is a panel, for one part of the input features."""
         name, w = self.kernel.impl_name + "_pack", self.weights
-        function, arguments = self.kernel.declare(scratch, name)
-        with cg.emitting(function, self.target):
-            scene, buffer = ContractionScene(self.convolved.contraction, arguments), Value(arguments.scratch[0])
-            with cg.loop(Value(arguments.lo), Value(arguments.hi)) as number:
-                group, panel, part = cg.split_index(number.iv, [w.groups, w.panels, w.parts])
+        with self.kernel.phase(self.target, scratch, name) as arguments:
+            scene, buffer = ContractionScene(self.convolved.contraction, arguments), arguments.scratch[0]
+            with arguments.items() as number:
+                group, panel, part = cg.split_index(number, [w.groups, w.panels, w.parts])
                 place = (group, panel, part)
-                pack_weight_panel(self.shared, scene, self.sizes.units, w, place, buffer, number.iv * w.block)
+                pack_weight_panel(self.shared, scene, self.sizes.units, w, place, buffer, number * w.block)
         return name, w.items, max(1, round(2e4 / w.block))

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, replace
 
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.machine import ITEM_WORK, CpuTarget
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, WindowDimension
 from stablexla.targets.codegen.match.epilogue import stores_vectors
+from stablexla.targets.codegen.sizes import balanced
 from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, RegisterTile
 from stablexla.targets.cpu.convolution.micro_kernel import choose_pixel_tile
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits, units_of
@@ -21,8 +22,7 @@ STAGE_BYTES = 96 << 10
 MOST_PIXELS = 8 << 10
 # Bytes of a panel of packed weights, reused by each tile.
 PANEL_BYTES = 160 << 10
-# Multiply-adds that are worth a work item of their own, and the most items of anything larger.
-ITEM_WORK = 500_000
+# The most items of a convolution.
 MOST_ITEMS = 16
 # Whole images become items only where there are at least so many items.
 LEAST_ITEMS = 8
@@ -162,7 +162,7 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     columns = _rounded_up(c.outputs, panel)
     if staged:
         most = STAGE_BYTES // (rounds * len(sizes.width.phases) * sizes.sum_bytes)
-        columns = _balanced(columns, max(panel, most), panel)
+        columns = balanced(columns, max(panel, most), panel)
     rows = _most_rows(sizes, replace(whole, columns=columns))
     if sizes.weight_bytes > target.l2_bytes // 2:
         # Fewer columns: their weights stay in the cache of the thread that reuses them for all its rows.
@@ -301,9 +301,3 @@ def _part(sizes: ConvolutionSizes, most: int) -> int:
 
 def _rounded_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
-
-
-def _balanced(extent: int, block: int, multiple: int) -> int:
-    """Return the size of equal blocks of at most about `block`, a multiple of `multiple`."""
-    blocks = max(1, math.ceil(extent / block))
-    return max(1, math.ceil(extent / blocks / multiple)) * multiple

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Elementwise kernels on CPUs: vectorized loop nests, and random bits."""

@@ -83,8 +83,7 @@ def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if nest is None or not _is_elementwise(nest):
         return None
     plan = _plan(nest, target)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         if plan.items.count and plan.extent:
             _write(plan, arguments, target)
     items = plan.items.count if plan.extent else 0
@@ -185,7 +184,7 @@ def _is_stream(node: Load, nest: LoopNest) -> bool:
 
 def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
     top = LoopScope(arguments)
-    lo, hi = Value(arguments.lo), Value(arguments.hi)
+    lo, hi = arguments.lo, arguments.hi
     tables = _tables(plan, top)
     if not plan.items.dims and plan.items.blocks > 1:
         # One long loop: a call's work items are one piece of it.
@@ -241,4 +240,4 @@ def _write_row(
 def _prefetch(plan: _Plan, here: LoopScope, target: CpuTarget) -> None:
     for node in plan.prefetched:
         size = cg.bits_of(node.element) // 8
-        cg.prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + target.prefetch_bytes // size)
+        cg.prefetch(here.arguments.inputs[node.buffer], here.address(node) + target.prefetch_bytes // size)

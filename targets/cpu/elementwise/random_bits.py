@@ -29,11 +29,10 @@ def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     lanes = REGISTERS[config.algorithm] * target.vector_bits // 32
     pieces = -(-across // BLOCKS)
     rows = layout.blocks // across
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         writer = _Writer(config, arguments, lanes)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            row, piece = (item.iv, cg.index(0)) if pieces == 1 else (item.iv // pieces, item.iv % pieces)
+        with arguments.items() as item:
+            row, piece = (item, cg.index(0)) if pieces == 1 else (item // pieces, item % pieces)
             first = piece * BLOCKS
             with cg.loop(first, cg.minimum(first + BLOCKS, across), lanes) as turn:
                 writer.write(row, turn.iv, across)
@@ -51,8 +50,8 @@ class _Writer:
         self._config = config
         self._layout = config.layout
         self._lanes = lanes
-        self._result = Value(arguments.results[0])
-        self._state = [cg.splat(Value(number), lanes).ssa for number in arguments.inputs]
+        self._result = arguments.results[0]
+        self._state = [cg.splat(number, lanes).ssa for number in arguments.inputs]
         self._i64 = ir.VectorType.get([lanes], ir.IntegerType.get_signless(64))
         self._counts = Value(arith.index_cast(self._i64, cg.iota_vector(lanes).ssa))
 

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Fourier transforms on CPUs: Stockham passes, Bluestein, Rader, real-input transforms."""

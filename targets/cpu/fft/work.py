@@ -84,8 +84,7 @@ class FftProgram:
         for number, (phase, group) in enumerate(zip(self.phases, groups, strict=True)):
             last = number == len(self.phases) - 1
             name = kernel.impl_name if last else f"{kernel.impl_name}_{number}"
-            function, arguments = kernel.declare(scratch, name)
-            with cg.emitting(function, self.target):
+            with kernel.phase(self.target, scratch, name) as arguments:
                 self._write(phase, group, arguments, plan)
             items = group or phase.units
             rows.append((name, items, grain_of(phase.nanoseconds * phase.units / items, items)))
@@ -99,14 +98,14 @@ class FftProgram:
 
     def _write(self, phase: FftPhase, groups: int, arguments: KernelArguments, plan: Transform) -> None:
         scene = self._scene(arguments, plan)
-        lo, hi = Value(arguments.lo), Value(arguments.hi)
+        lo, hi = arguments.lo, arguments.hi
         if not groups:
             memory = [cg.alloca(n, self.part) for n in phase.memory]
             with cg.loop(lo, hi) as turn:
                 phase.write(scene, memory, turn.iv)
             return
         with cg.loop(lo, hi) as turn:
-            slab, at = Value(arguments.scratch[-1]), turn.iv * sum(phase.memory)
+            slab, at = arguments.scratch[-1], turn.iv * sum(phase.memory)
             memory = []
             for n in phase.memory:
                 memory.append(_part_of(slab, at, n))
@@ -118,8 +117,8 @@ class FftProgram:
     def _scene(self, arguments: KernelArguments, plan: Transform) -> FftFunction:
         tables: dict[Table, PlanarArray] = {}
         for table, buffer in zip(plan.tables, arguments.inputs[1:], strict=True):
-            tables[table] = PlanarArray(Value(buffer), cg.index(0), table.size)
-        scratch = [Value(b) for b in arguments.scratch[: len(self.scratch)]]
+            tables[table] = PlanarArray(buffer, cg.index(0), table.size)
+        scratch = arguments.scratch[: len(self.scratch)]
         source, result = as_parts(arguments.inputs[0]), as_parts(arguments.results[0])
         sign = 1 if plan.kind in ("IFFT", "IRFFT") else -1
         return FftFunction(source, result, scratch, tables, self.part, self.lanes, sign)

@@ -57,8 +57,7 @@ def emit_gather(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     plan = _plan(kernel, target)
     if plan is None:
         return None
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         _write(plan, arguments)
     items = prod(axis.extent for axis in plan.vectors)
     elements = prod(axis.extent for axis in plan.slices)
@@ -93,11 +92,11 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
 
 
 def _write(plan: _Plan, arguments: KernelArguments) -> None:
-    operand, indices = (Value(v) for v in arguments.inputs)
-    result = Value(arguments.results[0])
+    operand, indices = arguments.inputs
+    result = arguments.results[0]
     extents = [axis.extent for axis in plan.vectors]
-    with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at = cg.split_index(item.iv, extents)
+    with arguments.items() as item:
+        at = cg.split_index(item, extents)
         vector, read, written = (
             _place(at, steps)
             for steps in (
@@ -108,7 +107,7 @@ def _write(plan: _Plan, arguments: KernelArguments) -> None:
         )
         if plan.lines:
             (axis,) = plan.vectors
-            later = cg.minimum(item.iv + AHEAD, axis.extent - 1)
+            later = cg.minimum(item + AHEAD, axis.extent - 1)
             there = _first_element(plan, indices, later * axis.index_step) + later * axis.operand_step
             for line in range(plan.lines):
                 cg.prefetch(operand, there + line * (LINE // plan.size))

@@ -85,8 +85,7 @@ def emit_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     plan = _plan(kernel, target)
     if plan is None:
         return None
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         _Writer(plan, arguments).write()
     items = plan.count if plan.unique else plan.places
     elements = prod(axis.extent for axis in plan.window)
@@ -242,14 +241,14 @@ class _Writer:
 
     def __init__(self, plan: _Plan, arguments: KernelArguments) -> None:
         self._plan, self._arguments = plan, arguments
-        self._result = Value(arguments.results[0])
-        self._indices = Value(arguments.inputs[1])
-        self._updates = Value(arguments.inputs[2])
+        self._result = arguments.results[0]
+        self._indices = arguments.inputs[1]
+        self._updates = arguments.inputs[2]
         self._given = isinstance(arguments.inputs[2].type, ir.MemRefType)
 
     def write(self) -> None:
         """Emit the block loop: list the windows of each block that belong to [lo, hi), and combine them."""
-        plan, lo, hi = self._plan, Value(self._arguments.lo), Value(self._arguments.hi)
+        plan, lo, hi = self._plan, self._arguments.lo, self._arguments.hi
         first, last = (lo, hi) if plan.unique else (cg.index(0), cg.index(plan.count))
         low, size = (cg.index(0), cg.index(plan.places)) if plan.unique else (lo, hi - lo)
         listed = cg.alloca(min(BLOCK, plan.count) + HALF, ir.IntegerType.get_signless(32))
@@ -366,7 +365,7 @@ class _Writer:
     def _make(self, value: ir.Value, at: Value, given: Value, lanes: int, made: dict[ir.Value, Value]) -> Value:
         maker = defining(value)
         if maker is None:
-            return Value(self._arguments.inputs[ir.BlockArgument(value).arg_number])
+            return self._arguments.inputs[int(ir.BlockArgument(value).arg_number)]
         if maker.name == "arith.constant":
             return cg.outside_constant(value)
         if maker.name == "tensor.extract":

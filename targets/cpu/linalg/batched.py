@@ -158,12 +158,11 @@ def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         field = LaneField.of(kernel.results[0].type.element_type, target)
     if not _fits(field, batch, n, n * n):
         return None
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         given, made = as_parts(arguments.inputs[0]), as_parts(arguments.results[0])
         side = InterleavedMatrices(field, cg.alloca(n * n * field.parts * field.lanes, field.part))
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            starts = _starts(item.iv, field, batch, n * n)
+        with arguments.items() as item:
+            starts = _starts(item, field, batch, n * n)
             side.gather(given, starts, n * n)
             _Factor(field, side, n, kernel.config(CholeskyConfig).lower).write()
             side.scatter(made, starts, n * n)
@@ -231,14 +230,13 @@ def emit_solve_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         field = LaneField.of(kernel.results[0].type.element_type, target)
     if not _fits(field, batch, n, n * n + size):
         return None
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         a, b, made = (as_parts(v) for v in (*arguments.inputs, *arguments.results))
         matrix = InterleavedMatrices(field, cg.alloca(n * n * field.parts * field.lanes, field.part))
         right = InterleavedMatrices(field, cg.alloca(size * field.parts * field.lanes, field.part))
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            matrix.gather(a, _starts(item.iv, field, batch, n * n), n * n)
-            starts = _starts(item.iv, field, batch, size)
+        with arguments.items() as item:
+            matrix.gather(a, _starts(item, field, batch, n * n), n * n)
+            starts = _starts(item, field, batch, size)
             right.gather(b, starts, size)
             _System(field, matrix, right, n, size // n, kernel.config(TriangularSolveConfig)).write()
             right.scatter(made, starts, size)

@@ -45,14 +45,13 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if in_lanes is not None or work < WORTH_A_CALL:
         return in_lanes
     potrf = FortranFunction(kernel, _letter_of(kernel) + "potrf", arguments=5)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
-        given, made = Value(arguments.inputs[0]), Value(arguments.results[0])
+    with kernel.phase(target) as arguments:
+        given, made = arguments.inputs[0], arguments.results[0]
         triangle = _Triangle(n, kernel.config(CholeskyConfig).lower)
         info = cg.alloca(1, ir.IntegerType.get_signless(32))
         size, letter = address_of_number(n), address_of_character("U" if triangle.lower else "L")
-        with single_threaded_blas(kernel, batch > 1), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            first = item.iv * (n * n)
+        with single_threaded_blas(kernel, batch > 1), arguments.items() as item:
+            first = item * (n * n)
             triangle.copy(given, made, first)
             potrf.call([letter, size, address_at(made, first), size, address_at(info)])
             triangle.check(made, first)
@@ -71,8 +70,7 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if in_lanes is not None or work < WORTH_A_CALL:
         return in_lanes
     trsm = FortranFunction(kernel, _letter_of(kernel) + "trsm", arguments=11)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         words = {
             "side": "R" if config.left_side else "L",
             "triangle": "U" if config.lower else "L",
@@ -83,8 +81,8 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         one = address_of_one(kernel.results[0].type.element_type)
         numbers = [address_of_number(columns), address_of_number(rows), one]
         sizes = [address_of_number(n), address_of_number(columns)]
-        with single_threaded_blas(kernel, batch > 1), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            matrix, made = _solve_in_result(arguments, item.iv, n, rows * columns)
+        with single_threaded_blas(kernel, batch > 1), arguments.items() as item:
+            matrix, made = _solve_in_result(arguments, item, n, rows * columns)
             trsm.call([*letters, *numbers, matrix, sizes[0], made, sizes[1]])
     return Emitted(batch, grain_of(CALL_NS + work / RATE, batch), in_place=((0, 1),))
 
@@ -95,7 +93,7 @@ def _letter_of(kernel: Kernel) -> str:
 
 def _solve_in_result(arguments: KernelArguments, item: Value, n: int, size: int) -> tuple[ir.Value, ir.Value]:
     """Copy the right-hand sides into the result, to be solved in place; return the addresses of matrix and result."""
-    a, b, made = (Value(v) for v in (*arguments.inputs, *arguments.results))
+    a, b, made = (*arguments.inputs, *arguments.results)
     first = item * size
     with cg.loop(first, first + size) as turn:
         cg.store(cg.load(b, turn.iv), made, turn.iv)

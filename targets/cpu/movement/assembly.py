@@ -33,8 +33,7 @@ def emit_assembly(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if whole is None or any(_segments(whole, band) is None for band in _bands(whole)):
         return None
     writer = _Writer(whole, target)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         writer.write(arguments)
     items = prod(writer.extents)
     cost = 1 + sum(body_cost(node.block) for box in whole.boxes for node in box.nest.maps)
@@ -155,10 +154,9 @@ class _Writer:
 
     def write(self, arguments: KernelArguments) -> None:
         """Emit the loop over work items."""
-        self.result = Value(arguments.results[0])
+        self.result = arguments.results[0]
         top = LoopScope(arguments)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            *outer, block, part = cg.split_index(item.iv, self.extents)
+        with arguments.split_items(self.extents) as (*outer, block, part):
             low, high = cg.index(0), cg.index(self.line)
             if self.parts > 1:
                 low = part * PART

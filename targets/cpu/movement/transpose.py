@@ -144,12 +144,10 @@ class _Mover:
 
     def __init__(self, kernel: Kernel, move: Permutation, arguments: KernelArguments, nontemporal: bool) -> None:
         # Complex numbers without a body are copied as integers.
-        self.source, self.result = (
-            (Value if move.body else as_words)(buffer)
-            for buffer in (arguments.inputs[move.number], arguments.results[0])
-        )
+        buffers = (arguments.inputs[move.number], arguments.results[0])
+        self.source, self.result = buffers if move.body else map(as_words, buffers)
         self._move = move
-        self._inputs = dict(zip(kernel.inputs, map(Value, arguments.inputs), strict=True))
+        self._inputs = dict(zip(kernel.inputs, arguments.inputs, strict=True))
         self.nontemporal = nontemporal
 
     def compute(self, value: Value) -> Value:
@@ -173,8 +171,7 @@ class _Mover:
 
 
 def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
-    function, _ = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target):
         pass
     return Emitted(items=1, grain=1)
 
@@ -209,11 +206,9 @@ def _emit_lines(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitted
     block = max(1, min(last.extent, ITEM_BYTES // (line.extent * width)))
     blocks = math.ceil(last.extent / block)
     extents = [*(axis.extent for axis in rest), blocks]
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         mover = _Mover(kernel, move, arguments, _goes_past_caches(kernel, line.extent, lanes, target))
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            *places, number = cg.split_index(item.iv, extents)
+        with arguments.split_items(extents) as (*places, number):
             source, to = _start(rest, places)
             first = number * block
             with cg.loop(first, cg.minimum(first + block, last.extent)) as i:
@@ -225,12 +220,11 @@ def _emit_copy(kernel: Kernel, move: Permutation, lanes: int, target: CpuTarget)
     width = cg.bits_of(kernel.results[0].type.element_type) // 8
     size = move.axes[-1].extent
     block = min(size, ITEM_BYTES // width)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         mover = _Mover(kernel, move, arguments, False)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with arguments.items() as item:
             # The last block ends with the array and overlaps the one before.
-            at = cg.minimum(item.iv * block, size - block)
+            at = cg.minimum(item * block, size - block)
             _copy_line(mover, at, at, block, lanes)
     return Emitted(math.ceil(size / block), _grain(block * width))
 
@@ -281,12 +275,10 @@ def _emit_squares(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitt
     fitted = buffered and columns % line == 0 and all(a.source % line == 0 for a in move.axes if a is not along)
     spare = line - 1 if fitted and columns < along.extent else 0
     extents = [*(a.extent for a in outer), math.ceil((along.extent + spare) / columns), math.ceil(across.extent / rows)]
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         mover = _Mover(kernel, move, arguments, _goes_past_caches(kernel, across.extent, lanes, target))
         squares = _Squares(mover, along, across, (rows, columns), lanes, buffered)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            *places, j, i = cg.split_index(item.iv, extents)
+        with arguments.split_items(extents) as (*places, j, i):
             source, to = _start(outer, places)
             # The last block ends with the array and overlaps the one before.
             row, column = cg.minimum(i * rows, across.extent - rows), j * columns

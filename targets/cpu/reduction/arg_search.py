@@ -54,9 +54,8 @@ def emit_arg_search(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     )
     if items.count < ENOUGH_ROWS and search.parts > 1:
         return _emit_parts(kernel, search, items, time)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        row = LoopScope(arguments).inside(items.split(item.iv)[0])
+    with kernel.phase(target) as arguments, arguments.items() as item:
+        row = LoopScope(arguments).inside(items.split(item)[0])
         search.prepare(row)
         search.finish(row, search.best_block(row, cg.index(0), cg.index(search.blocks)))
     return Emitted(items.count, grain_of(time, items.count))
@@ -75,21 +74,19 @@ def _emit_parts(kernel: Kernel, search: _Search, rows: WorkItems, time: float) -
     """Emit two phases: the best block of each part of a row, then the reduction over the parts and the search."""
     scratch = tuple((str(t), rows.count * search.parts) for t in search.types)
     names = (kernel.impl_name + "_parts", kernel.impl_name)
-    function, arguments = kernel.declare(scratch, names[0])
     items = WorkItems(rows.dims, rows.extents, search.parts)
-    with cg.emitting(function, search.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at, part = items.split(item.iv)
+    with kernel.phase(search.target, scratch, names[0]) as arguments, arguments.items() as item:
+        at, part = items.split(item)
         row = LoopScope(arguments).inside(at)
         search.prepare(row)
         first = part * BLOCKS_OF_PART
         best = search.best_block(row, first, cg.minimum(first + BLOCKS_OF_PART, search.blocks))
         for value, buffer in zip(best, arguments.scratch, strict=True):
-            cg.store(value, Value(buffer), item.iv)
-    function, arguments = kernel.declare(scratch, names[1])
-    with cg.emitting(function, search.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        row = LoopScope(arguments).inside(rows.split(item.iv)[0])
+            cg.store(value, buffer, item)
+    with kernel.phase(search.target, scratch, names[1]) as arguments, arguments.items() as item:
+        row = LoopScope(arguments).inside(rows.split(item)[0])
         search.prepare(row)
-        search.finish(row, search.best_part(arguments, item.iv * search.parts))
+        search.finish(row, search.best_part(arguments, item * search.parts))
     grain = grain_of(time / search.parts, items.count)
     phases = ((names[0], items.count, grain), (names[1], rows.count, rows.count))
     return Emitted(items.count, grain, scratch, phases=phases)
@@ -160,7 +157,7 @@ class _Search:
         here = row.inside({self.chain.inner: number * self.lanes})
         for node in self.streams:
             ahead = AHEAD_BYTES * 8 // cg.bits_of(node.element)
-            cg.prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + ahead)
+            cg.prefetch(here.arguments.inputs[node.buffer], here.address(node) + ahead)
 
     def better(self, new: Best, old: Best) -> Best:
         """Select the better of two candidates; on a tie the old one."""
@@ -222,7 +219,7 @@ class _Search:
 
     def best_part(self, arguments: KernelArguments, first: Value) -> Best:
         """Reduce the parts of a row to the best block."""
-        buffers = [Value(b) for b in arguments.scratch]
+        buffers = arguments.scratch
         with cg.loop(1, self.parts, 1, [cg.load(b, first) for b in buffers]) as part:
             part.yields(*self.better([cg.load(b, first + part.iv) for b in buffers], part.args))
         return part.results

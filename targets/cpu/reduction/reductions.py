@@ -172,16 +172,14 @@ def _emit_long(kernel: Kernel, plan: _Long) -> Emitted | None:
         return None
     scratch = plan.scratch(plan.items.count)
     names = (kernel.impl_name + "_parts", kernel.impl_name)
-    function, arguments = kernel.declare(scratch, names[0])
-    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at, part = plan.items.split(item.iv)
+    with kernel.phase(plan.target, scratch, names[0]) as arguments, arguments.items() as item:
+        at, part = plan.items.split(item)
         for total, buffer in zip(plan.part(LoopScope(arguments).inside(at), part), arguments.scratch, strict=True):
-            cg.store(total, Value(buffer), item.iv)
-    function, arguments = kernel.declare(scratch, names[1])
-    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at, _ = plan.rows.split(item.iv)
+            cg.store(total, buffer, item)
+    with kernel.phase(plan.target, scratch, names[1]) as arguments, arguments.items() as item:
+        at, _ = plan.rows.split(item)
         row = LoopScope(arguments).inside(at)
-        first = item.iv * plan.parts
+        first = item * plan.parts
         plan.finish(row, _joined_parts(plan, arguments, first, 1, 0))
     length = plan.chain.length // plan.parts
     time = estimate_ns(plan.chain.cost, length, plan.bytes() * length, plan.target)
@@ -190,7 +188,7 @@ def _emit_long(kernel: Kernel, plan: _Long) -> Emitted | None:
 
 def _joined_parts(plan: _Long | _Deep, arguments: KernelArguments, first: Value, stride: int, lanes: int) -> Totals:
     """Combine the partial sums of a row, in order; their places are `stride` apart."""
-    buffers = [Value(b) for b in arguments.scratch]
+    buffers = arguments.scratch
     totals = [cg.load(b, first, lanes) for b in buffers]
     with cg.loop(1, plan.parts, 1, totals) as turn:
         more = [cg.load(b, first + turn.iv * stride, lanes) for b in buffers]
@@ -490,9 +488,8 @@ def _emit_deep(kernel: Kernel, plan: _Deep, target: CpuTarget) -> Emitted:
     time = estimate_ns(plan.chain.cost, 1, plan.bytes(), target) * prod(plan.extents)
     if plan.parts > 1:
         return _emit_deep_parts(kernel, plan, time)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at, panel = plan.outer.split(item.iv)
+    with kernel.phase(target) as arguments, arguments.items() as item:
+        at, panel = plan.outer.split(item)
         scope, part = LoopScope(arguments).inside(at), plan.panel_part(panel)
         if plan.shallow:
             plan.write_shallow(scope, part)
@@ -507,21 +504,19 @@ def _emit_deep_parts(kernel: Kernel, plan: _Deep, time: float) -> Emitted:
     """Emit two phases: the partial sums of each part, then their combination."""
     scratch = plan.scratch(prod(plan.outer.extents) * plan.parts * plan.padded)
     names = (kernel.impl_name + "_parts", kernel.impl_name)
-    function, arguments = kernel.declare(scratch, names[0])
-    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        rest, number = item.iv // plan.parts, item.iv % plan.parts
+    with kernel.phase(plan.target, scratch, names[0]) as arguments, arguments.items() as item:
+        rest, number = item // plan.parts, item % plan.parts
         at, panel = plan.outer.split(rest)
         part = plan.panel_part(panel)
         base = ((rest // plan.outer.blocks) * plan.parts + number) * plan.padded
-        place = _Place([Value(b) for b in arguments.scratch], base, cg.index(0))
+        place = _Place(arguments.scratch, base, cg.index(0))
         first = number * plan.rows_of_part
         last = cg.minimum(first + plan.rows_of_part, plan.extents[plan.columns[0]])
         plan.write_part(LoopScope(arguments).inside(at), place, part, (first, last))
-    function, arguments = kernel.declare(scratch, names[1])
-    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at, panel = plan.outer.split(item.iv)
+    with kernel.phase(plan.target, scratch, names[1]) as arguments, arguments.items() as item:
+        at, panel = plan.outer.split(item)
         scope, part = LoopScope(arguments).inside(at), plan.panel_part(panel)
-        base = (item.iv // plan.outer.blocks) * (plan.parts * plan.padded)
+        base = (item // plan.outer.blocks) * (plan.parts * plan.padded)
 
         def step(column: Value, count: int | None) -> None:
             totals = _joined_parts(plan, arguments, base + column, plan.padded, plan.lanes)

@@ -55,8 +55,7 @@ def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         lanes *= 2
     writer: AlongRowPasses | _AcrossRows
     writer = AlongRowPasses(chain, lanes, target) if along else _AcrossRows(chain, lanes, target)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
+    with kernel.phase(target) as arguments:
         if writer.items.count:
             writer.write(arguments)
     count = writer.items.count
@@ -185,7 +184,7 @@ class AlongRowPasses(_Rows):
             next_row = self.chain.rows[-1]
             for node in self.chain.passes[0].loads:
                 if node.strides[self.chain.inner] == 1 and node.strides[next_row]:
-                    buffer = Value(here.arguments.inputs[node.buffer])
+                    buffer = here.arguments.inputs[node.buffer]
                     cg.prefetch(buffer, here.address(node) + node.strides[next_row])
         return super()._step(now, here, place, totals)
 
@@ -201,8 +200,8 @@ class AlongRowPasses(_Rows):
         """Emit all work items."""
         self.reserve()
         top = LoopScope(arguments)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            at, _ = self.items.split(item.iv)
+        with arguments.items() as item:
+            at, _ = self.items.split(item)
             self.row(top.inside(at))
 
     def reserve(self) -> None:
@@ -294,8 +293,8 @@ class _AcrossRows(_Rows):
         """Emit all work items."""
         self._allocate(self.chain.length * max(self._abreast, len(self._rest)) * max(1, self.lanes))
         top, inner, width = LoopScope(arguments), self.chain.inner, max(1, self.lanes)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            at, panel = self.items.split(item.iv)
+        with arguments.items() as item:
+            at, panel = self.items.split(item)
             outer = top.inside(at)
             first = panel * (self._abreast * width)
             whole: list[tuple[Value, int | None]] = [(first + v * width, None) for v in range(self._abreast)]

@@ -144,9 +144,9 @@ class ScanWriter:
 
     def __init__(self, plan: ScanPlan, arguments: KernelArguments) -> None:
         self.plan = plan
-        self.arrays = [Value(v) for v in arguments.inputs[: len(plan.elements)]]
-        self.results = [Value(v) for v in arguments.results]
-        self._uniforms = dict(zip(plan.kernel.inputs, map(Value, arguments.inputs), strict=True))
+        self.arrays = arguments.inputs[: len(plan.elements)]
+        self.results = arguments.results
+        self._uniforms = dict(zip(plan.kernel.inputs, arguments.inputs, strict=True))
 
     def combine(self, before: Values, values: Values) -> Values:
         """Inline the combiner on elements, or vectors of them, and the prefix before them."""
@@ -203,16 +203,17 @@ def emit_three_phase_scan(
     kernel = plan.kernel
     scratch = tuple((str(element), lines * blocks * width) for element in plan.elements)
     names = [kernel.impl_name + suffix for suffix in ("_totals", "_before", "")]
-    function, arguments = kernel.declare(scratch, names[0])
-    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        line, block = cg.split_index(item.iv, [lines, blocks - 1])
+    with (
+        kernel.phase(plan.target, scratch, names[0]) as arguments,
+        arguments.split_items([lines, blocks - 1]) as (line, block),
+    ):
         total(arguments, line, block, (line * blocks + block) * width)
-    function, arguments = kernel.declare(scratch, names[1])
-    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        _combine_totals(plan, arguments, item.iv * blocks * width, blocks, width)
-    function, arguments = kernel.declare(scratch, names[2])
-    with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        line, block = cg.split_index(item.iv, [lines, blocks])
+    with kernel.phase(plan.target, scratch, names[1]) as arguments, arguments.items() as item:
+        _combine_totals(plan, arguments, item * blocks * width, blocks, width)
+    with (
+        kernel.phase(plan.target, scratch, names[2]) as arguments,
+        arguments.split_items([lines, blocks]) as (line, block),
+    ):
         scan(arguments, line, block, block.eq(blocks - 1), (line * blocks + block) * width)
     grain = grain_of(time / blocks, lines * blocks)
     phases = (
@@ -225,7 +226,7 @@ def emit_three_phase_scan(
 
 def _combine_totals(plan: ScanPlan, arguments: KernelArguments, first: Value, blocks: int, width: int) -> None:
     """Replace the blocks' totals by their exclusive scan: the total before each block of a line but the first."""
-    writer, buffers = ScanWriter(plan, arguments), [Value(buffer) for buffer in arguments.scratch]
+    writer, buffers = ScanWriter(plan, arguments), arguments.scratch
     with cg.loop(0, width) as column:
         start = first + column.iv
         totals = [cg.load(buffer, start) for buffer in buffers]

@@ -185,22 +185,21 @@ def emit_line_scan(plan: ScanPlan) -> Emitted:
     """Emit scans with a line per work item; or, where there are few and long ones, with blocks of them."""
     time = estimate_ns(plan.cost * 6, plan.extent, plan.bytes // plan.outer, plan.target)
     if plan.outer >= MANY or plan.extent < 2 * BLOCK:
-        function, arguments = plan.kernel.declare()
-        with cg.emitting(function, plan.target):
+        with plan.kernel.phase(plan.target) as arguments:
             lines = _Lines(plan, arguments)
             nothing = [cg.constant(0, cg.vector_of(plan.lanes, e)) for e in plan.elements]
             always = cg.constant(1, ir.IntegerType.get_signless(1))
-            with cg.loop(Value(arguments.lo), Value(arguments.hi)) as line:
-                lines.scan(line.iv, cg.index(0), cg.index(plan.extent), None, nothing, always)
+            with arguments.items() as line:
+                lines.scan(line, cg.index(0), cg.index(plan.extent), None, nothing, always)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=plan.in_place)
 
     def total(arguments: KernelArguments, line: Value, block: Value, at: Value) -> None:
         made = _Lines(plan, arguments).total(line, block * BLOCK, block * BLOCK + BLOCK)
         for value, buffer in zip(made, arguments.scratch, strict=True):
-            cg.store(value, Value(buffer), at)
+            cg.store(value, buffer, at)
 
     def scan(arguments: KernelArguments, line: Value, block: Value, last: Value, at: Value) -> None:
-        before = [cg.splat(cg.load(Value(buffer), at), plan.lanes) for buffer in arguments.scratch]
+        before = [cg.splat(cg.load(buffer, at), plan.lanes) for buffer in arguments.scratch]
         stop = cg.select(last, cg.index(plan.extent), block * BLOCK + BLOCK)
         _Lines(plan, arguments).scan(line, block * BLOCK, stop, last, before, block.eq(0))
 

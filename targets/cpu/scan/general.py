@@ -1,7 +1,7 @@
 """Scans with any combiner, over several arrays at once and from either end.
 
 The combiner has no known identity, so the first vector of a line has no predecessor. Otherwise they are emitted as in
-`window_scan.py`, and the order of the elements is kept.
+`prefix_scan.py`, and the order of the elements is kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scans down a panel of rows: vectors lie along a row, and accumulators lie in buffers that stay in L1.
 
-Rows are scanned in blocks of blocks, see `cascade.py`: a block's accumulators restart, and the total before the block
-is combined with each of its rows.
+Rows are scanned in blocks of blocks, see `codegen/sums/blocked_reduction.py`: a block's accumulators restart,
+and the total before the block is combined with each of its rows.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class _Plan:
         """Return the initial value of a scan, in all lanes."""
         if not self.starts:
             return self.nothing(lanes)
-        start = Value(arguments.inputs[1])
+        start = arguments.inputs[1]
         return cg.splat(start if self.stored == self.element else Value(arith.extf(self.element, start.ssa)), lanes)
 
 
@@ -188,7 +188,7 @@ class _Lines:
 
     def total(self, arguments: KernelArguments, line: Value, part: LoopPart) -> list[Value]:
         """Reduce the elements of a block."""
-        plan, source = self.plan, Value(arguments.inputs[0])
+        plan, source = self.plan, arguments.inputs[0]
 
         def step(at: Value, count: int | None, totals: list[Value]) -> list[Value]:
             return [plan.join(totals[0], plan.read(source, self.place(line, at, count), count))]
@@ -203,7 +203,7 @@ class _Lines:
     def scan(self, arguments: KernelArguments, line: Value, part: LoopPart | None, before: Sequence[Value]) -> None:
         """Scan a block; `before` is the exclusive prefix: the total of all blocks before it."""
         plan = self.plan
-        source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+        source, result = arguments.inputs[0], arguments.results[0]
         last = [0 if plan.backwards else plan.lanes - 1] * plan.lanes
 
         def step(at: Value, count: int | None, totals: list[Value]) -> list[Value]:
@@ -296,7 +296,7 @@ class _Rows:
 
     def scan(self, arguments: KernelArguments, line: Value, part: LoopPart | None, before: Sequence[Value]) -> None:
         """Scan a block of rows, after the prefix `before`."""
-        result, plan = Value(arguments.results[0]), self.plan
+        result, plan = arguments.results[0], self.plan
         low, high = (cg.index(0), cg.index(plan.extent)) if part is None else (part.start, part.stop)
         totals = [cg.splat(v, plan.lanes) for v in before]
         if not plan.is_long:
@@ -355,7 +355,7 @@ class _Rows:
         return (line * plan.extent + row) * plan.inner + first, min(plan.lanes, plan.inner - first)
 
     def _read(self, arguments: KernelArguments, line: Value, row: Value) -> list[Value]:
-        source, plan = Value(arguments.inputs[0]), self.plan
+        source, plan = arguments.inputs[0], self.plan
         places = [self._place(line, row, number) for number in range(self.carried)]
         return [plan.read(source, place, None if count == plan.lanes else count) for place, count in places]
 
@@ -366,9 +366,8 @@ def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
     rows_of_block = max(1, BLOCK // plan.inner)
     time = estimate_ns(scans.cost, plan.extent * plan.inner, 2 * plan.bytes // plan.outer, target)
     if plan.outer >= MANY or plan.extent < 2 * rows_of_block:
-        function, arguments = kernel.declare()
-        with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as line:
-            scans.scan(arguments, line.iv, None, [plan.begin(arguments, plan.lanes)] * scans.carried)
+        with kernel.phase(target) as arguments, arguments.items() as line:
+            scans.scan(arguments, line, None, [plan.begin(arguments, plan.lanes)] * scans.carried)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=IN_PLACE)
     blocks = -(-plan.extent // rows_of_block)
     items = WorkItems((0,), (plan.outer,), blocks)
@@ -380,19 +379,16 @@ def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
     def part_of(block: Value) -> LoopPart:
         return LoopPart(block * rows_of_block, block * rows_of_block + rows_of_block, block.eq(blocks - 1))
 
-    function, arguments = kernel.declare(scratch, names[0])
-    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at, block = items.split(item.iv)
+    with kernel.phase(target, scratch, names[0]) as arguments, arguments.items() as item:
+        at, block = items.split(item)
         for number, total in enumerate(scans.total(arguments, at[0], part_of(block))):
-            cg.store(total, Value(arguments.scratch[0]), item.iv * width + number * max(1, lanes))
-    function, arguments = kernel.declare(scratch, names[1])
-    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as line:
-        _scan_totals(plan, arguments, line.iv * blocks, blocks, width, lanes)
-    function, arguments = kernel.declare(scratch, names[2])
-    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at, block = items.split(item.iv)
-        places = [item.iv * width + number * max(1, lanes) for number in range(scans.carried)]
-        before = [cg.load(Value(arguments.scratch[0]), place, lanes) for place in places]
+            cg.store(total, arguments.scratch[0], item * width + number * max(1, lanes))
+    with kernel.phase(target, scratch, names[1]) as arguments, arguments.items() as line:
+        _scan_totals(plan, arguments, line * blocks, blocks, width, lanes)
+    with kernel.phase(target, scratch, names[2]) as arguments, arguments.items() as item:
+        at, block = items.split(item)
+        places = [item * width + number * max(1, lanes) for number in range(scans.carried)]
+        before = [cg.load(arguments.scratch[0], place, lanes) for place in places]
         scans.scan(arguments, at[0], part_of(block), before)
     grain = grain_of(time / blocks, items.count)
     phases = ((names[0], items.count, grain), (names[1], plan.outer, plan.outer), (names[2], items.count, grain))
@@ -401,7 +397,7 @@ def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
 
 def _scan_totals(plan: _Plan, arguments: KernelArguments, first: Value, blocks: int, width: int, lanes: int) -> None:
     """Replace the block totals of a line by their exclusive scan."""
-    buffer = Value(arguments.scratch[0])
+    buffer = arguments.scratch[0]
     for offset in range(0, width, max(1, lanes)):
         with cg.loop(0, blocks, 1, [plan.begin(arguments, lanes), plan.nothing(lanes)]) as block:
             place = (first + block.iv) * width + offset
@@ -416,9 +412,8 @@ def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
     width = wanted // (4 * plan.lanes) * 4 * plan.lanes
     panels = -(-plan.inner // width)
     items = WorkItems((0,), (plan.outer,), panels)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at, panel = items.split(item.iv)
+    with kernel.phase(target) as arguments, arguments.items() as item:
+        at, panel = items.split(item)
         part = None if panels == 1 else LoopPart(panel * width, panel * width + width, panel.eq(panels - 1))
         _write_panel(plan, arguments, at[0], part, width)
     time = estimate_ns(4, plan.extent * width, 2 * plan.bytes // items.count, target)
@@ -426,7 +421,7 @@ def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
 
 
 def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: LoopPart | None, width: int) -> None:
-    source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+    source, result = arguments.inputs[0], arguments.results[0]
     begin = plan.begin(arguments, plan.lanes)
     if plan.is_long or plan.stored != plan.element:
         _write_long_panel(plan, arguments, line, part, width)
@@ -457,7 +452,7 @@ def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Loo
 
 def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: LoopPart | None, width: int) -> None:
     """Emit sums in blocks of rows: each is scanned from the identity, then the prefix before it is added."""
-    source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+    source, result = arguments.inputs[0], arguments.results[0]
     sums, room = CompensatedSums.make(width, plan.element), cg.alloca(width, plan.element)
     origin = part.start if part is not None else cg.index(0)
 

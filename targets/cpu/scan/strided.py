@@ -73,9 +73,8 @@ def emit_row_scan(plan: ScanPlan) -> Emitted:
     rows = max(1, BLOCK // panels.width)
     time = estimate_ns(plan.cost + 2, plan.extent * panels.width, plan.bytes // items.count, plan.target)
     if items.count >= MANY or plan.extent < 2 * rows:
-        function, arguments = plan.kernel.declare()
-        with cg.emitting(function, plan.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            at, panel = items.split(item.iv)
+        with plan.kernel.phase(plan.target) as arguments, arguments.items() as item:
+            at, panel = items.split(item)
             walk = _panel(plan, arguments, at[0], panels, panel)
             own = walk.room()
             walk.scan(cg.index(0), cg.index(plan.extent), plan.extent, own, _truth(False), own)
@@ -83,7 +82,7 @@ def emit_row_scan(plan: ScanPlan) -> Emitted:
 
     def panel_of(arguments: KernelArguments, line: Value, at: Value) -> tuple[PanelScan, PanelAccumulators]:
         places, panel = items.split(line)
-        buffers = [Value(buffer) for buffer in arguments.scratch]
+        buffers = arguments.scratch
         return _panel(plan, arguments, places[0], panels, panel), PanelAccumulators(buffers, at)
 
     def total(arguments: KernelArguments, line: Value, block: Value, at: Value) -> None:

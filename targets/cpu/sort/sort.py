@@ -1,7 +1,7 @@
 """Emit key sorts: one array by a total order of its elements.
 
-Short rows are sorted one per lane by a bitonic network (`sort_network`). A longer row is cut into columns that are
-sorted likewise, and its sorted columns are merged (`sort_tiles`).
+Short rows are sorted one per lane by a bitonic network (`network`). A longer row is cut into columns that are
+sorted likewise, and its sorted columns are merged (`tiles`).
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: SortRows) -> Emitted
     """Emit the sort of short rows; a work item is as many rows as there are lanes."""
     lanes, length = given.lanes, given.length
     size = cells_for(length)
-    function, arguments = kernel.declare()
-    with cg.emitting(function, target):
-        source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+    with kernel.phase(target) as arguments:
+        source, result = arguments.inputs[0], arguments.results[0]
         cells = cg.alloca(size * lanes, given.keys.type)
         fill(cells, lanes, length, size, given.keys.highest)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            starts = [cg.minimum(item.iv * lanes + lane, given.rows - 1) * length for lane in range(lanes)]
+        with arguments.items() as item:
+            starts = [cg.minimum(item * lanes + lane, given.rows - 1) * length for lane in range(lanes)]
 
             def bring(at: Value, count: int, differing: Value) -> Value:
                 loaded = [given.load(source, start + at, count) for start in starts]
@@ -69,7 +68,7 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: SortRows) -> Emitted
             given.along(length, take)
             if given.keys.has_alike:
                 with cg.when(any_bit(differing)), cg.loop(0, lanes) as lane:
-                    first = cg.minimum(item.iv * lanes + lane.iv, given.rows - 1) * length
+                    first = cg.minimum(item * lanes + lane.iv, given.rows - 1) * length
                     RestoreAlike(given.keys.integers, source, result, first, length).write()
     items = -(-given.rows // lanes)
     return Emitted(items, grain_of(network_ns(size, given.keys.bits), items), in_place=given.in_place)

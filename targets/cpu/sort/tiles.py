@@ -17,7 +17,6 @@ from stablexla.targets.cpu.shared import SharedFunctions
 from stablexla.targets.cpu.sort.merge import ABREAST, RunMerger, merge_path_split
 from stablexla.targets.cpu.sort.network import network_ns, sort_columns
 from stablexla.targets.cpu.sort.rows import RestoreAlike, SortRows, any_bit
-from stablexla.targets.llvm.no_unroll import mark_no_unroll
 
 # Columns that a row is cut into: at most of this length, and so that at most an eighth is padding.
 COLUMN, FILLING = 512, 8
@@ -97,7 +96,7 @@ class _Writer:
         self, plan: SortPlan, arguments: KernelArguments, buffer: Value, other: int, merging: RunMerger
     ) -> None:
         self.plan, self.given, self.buffer, self.other, self.merging = plan, plan.given, buffer, other, merging
-        self.source, self.result = Value(arguments.inputs[0]), Value(arguments.results[0])
+        self.source, self.result = arguments.inputs[0], arguments.results[0]
         lanes = self.given.lanes
         self.cells = cg.alloca(plan.column * lanes, self.given.keys.type)
         self.notes = buffer
@@ -181,12 +180,10 @@ def emit_tiles(kernel: Kernel, target: CpuTarget, plan: SortPlan) -> Emitted:
     given = plan.given
     size = 2 * plan.padded + given.lanes
     merging = RunMerger(SharedFunctions(kernel, target), given.keys, given.lanes)
-    function, arguments = kernel.declare()
-    mark_no_unroll(function)
-    with cg.emitting(function, target):
+    with kernel.phase(target, unroll=False) as arguments:
         writer = _Writer(plan, arguments, cg.alloca(size, given.keys.type), plan.padded, merging)
-        with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            first, all_ = item.iv * given.length, cg.index(plan.padded)
+        with arguments.items() as item:
+            first, all_ = item * given.length, cg.index(plan.padded)
             differing = writer.keys(first, cg.index(0), all_, cg.index(0))
             writer.tile(cg.index(0), all_)
             writer.finish(cg.index(plan.padded * (plan.levels % 2)), first, cg.index(0), all_)
@@ -230,13 +227,11 @@ class _Phases:
         """Emit a phase whose work items are the tiles: `piece(writer, row, low, count)`, in keys of a row."""
         plan = self.plan
         name = "_".join([self.kernel.impl_name, *([name] if name else [])])
-        function, arguments = self.kernel.declare(self.scratch, name)
-        mark_no_unroll(function)
-        with cg.emitting(function, self.target):
-            writer = _Writer(plan, arguments, Value(arguments.scratch[0]), self.total, self.merging)
-            writer.notes = Value(arguments.scratch[1])
-            with cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-                row, low = item.iv // plan.tiles, item.iv % plan.tiles * plan.keys_of_tile
+        with self.kernel.phase(self.target, self.scratch, name, unroll=False) as arguments:
+            writer = _Writer(plan, arguments, arguments.scratch[0], self.total, self.merging)
+            writer.notes = arguments.scratch[1]
+            with arguments.items() as item:
+                row, low = item // plan.tiles, item % plan.tiles * plan.keys_of_tile
                 piece(writer, row, low, cg.minimum(low + plan.keys_of_tile, plan.padded) - low)
         return name, self.tiles, grain_of(nanoseconds, self.tiles)
 
@@ -256,9 +251,8 @@ class _Phases:
         plan = self.plan
         merge = self.write("level", self.merge, plan.keys_of_tile / plan.given.lanes * MERGE_NS)
         name = f"{self.kernel.impl_name}_next"
-        function, arguments = self.kernel.declare(self.scratch, name)
-        with cg.emitting(function, self.target), cg.loop(Value(arguments.lo), Value(arguments.hi)):
-            notes = Value(arguments.scratch[1])
+        with self.kernel.phase(self.target, self.scratch, name) as arguments, arguments.items():
+            notes = arguments.scratch[1]
             cg.store(cg.load(notes, self.tiles) + 1, notes, self.tiles)
         return [merge, (name, 1, 1)] * (plan.tiles - 1).bit_length()
 
@@ -285,12 +279,11 @@ class _Phases:
         """Emit the phase that restores zeros and NaNs in the flagged rows."""
         given, tiles = self.plan.given, self.plan.tiles
         name = f"{self.kernel.impl_name}_mend"
-        function, arguments = self.kernel.declare(self.scratch, name)
-        with cg.emitting(function, self.target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            notes = Value(arguments.scratch[1])
+        with self.kernel.phase(self.target, self.scratch, name) as arguments, arguments.items() as item:
+            notes = arguments.scratch[1]
             with cg.loop(0, tiles, 1, [cg.constant(0, self.keys.word)]) as turn:
-                turn.yields(turn.args[0] | cg.load(notes, item.iv * tiles + turn.iv))
+                turn.yields(turn.args[0] | cg.load(notes, item * tiles + turn.iv))
             with cg.when(turn.results[0].ne(0)):
-                source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
-                RestoreAlike(given.keys.integers, source, result, item.iv * given.length, given.length).write()
+                source, result = arguments.inputs[0], arguments.results[0]
+                RestoreAlike(given.keys.integers, source, result, item * given.length, given.length).write()
         return name, given.rows, 1

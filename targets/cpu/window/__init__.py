@@ -1,1 +1,1 @@
-"""TODO"""
+"""Window reductions on CPUs: pooling and its gradient, clipped at the edges."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from math import prod
 
 import mlir.ir as ir
@@ -141,14 +141,10 @@ def emit_pool(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return None
     given = min(2, len(windows.outer))
     items = WorkItems(tuple(range(given)), tuple(axis.positions for axis in windows.outer[:given]))
-    function, arguments = kernel.declare()
-
-    def write(places: list[Value]) -> None:
-        _write_pool(windows, arguments, places, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
-
-    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at, _ = items.split(item.iv)
-        windows.all_from(given, list(at.values()), write)
+    fold = partial(combine_values, name, unsigned=unsigned)
+    with kernel.phase(target) as arguments, arguments.items() as item:
+        at, _ = items.split(item)
+        windows.all_from(given, list(at.values()), lambda places: _write_pool(windows, arguments, places, fold))
     elements = prod(axis.positions for axis in windows.axes) // max(1, items.count)
     time = estimate_ns(2 * windows.elements, elements, elements * windows.elements * cg.bits_of(element) // 32, target)
     return Emitted(items.count, grain_of(time, items.count))
@@ -157,9 +153,9 @@ def emit_pool(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 def _write_pool(
     windows: _Windows, arguments: KernelArguments, places: list[Value], fold: Callable[[Value, Value], Value]
 ) -> None:
-    source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+    source, result = arguments.inputs[0], arguments.results[0]
     short = cg.is_float(source.element) and cg.bits_of(source.element) == SHORT_BITS
-    start, target = cg.splat(Value(arguments.inputs[1]), windows.lanes), windows.position(places)
+    start, target = cg.splat(arguments.inputs[1], windows.lanes), windows.position(places)
     if short:
         start = _widened(start)
 
@@ -204,10 +200,9 @@ def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None
     alone = [axis.positions for axis in windows.outer[:1] if axis.alone]
     whole, length, left = windows.blocks(MOST_SELECTED)
     items = WorkItems(tuple(range(len(alone))), tuple(alone), whole + bool(left))
-    function, arguments = kernel.declare()
     vectors = [(offset, windows.lanes) for offset in range(0, length, windows.lanes)]
-    with cg.emitting(function, target), cg.loop(Value(arguments.lo), Value(arguments.hi)) as item:
-        at, block = items.split(item.iv)
+    with kernel.phase(target) as arguments, arguments.items() as item:
+        at, block = items.split(item)
         writer = _Selecting(windows, arguments, config.select, config.scatter, config.unsigned)
         if not left:
             writer.write(list(at.values()), block * length, vectors)
@@ -240,7 +235,7 @@ class _Selecting:
 
     def _window(self, places: list[Value], first: Value, vectors: Sequence[tuple[int, int]]) -> None:
         chosen = self._chosen(places, first, vectors)
-        source, result = Value(self.arguments.inputs[1]), Value(self.arguments.results[0])
+        source, result = self.arguments.inputs[1], self.arguments.results[0]
         position = self.windows.position(places) + first
         added = [cg.load_lanes(source, position + offset, self.windows.lanes, lanes) for offset, lanes in vectors]
 
@@ -256,7 +251,7 @@ class _Selecting:
 
     def _chosen(self, places: list[Value], first: Value, vectors: Sequence[tuple[int, int]]) -> list[Value]:
         """Return the index of the selected element, in each lane. Its comparison with itself changes nothing."""
-        source = Value(self.arguments.inputs[0])
+        source = self.arguments.inputs[0]
         count, start = len(vectors), self.windows.first(places)
 
         def read(at: Value) -> list[Value]:

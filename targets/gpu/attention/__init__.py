@@ -1,1 +1,1 @@
-"""TODO"""
+"""Emission of FlashAttention on GPUs: online softmax, tiles in shared memory, `mma.sync` fragments."""

@@ -238,7 +238,7 @@ def _quick_power(x: Value) -> Value:
     scaled = x * LOG2_E
     text, f32 = "ex2.approx.ftz.f32 $0, $1;", [ir.F32Type.get()]
     lanes = [cg.extract(scaled, i) for i in range(scaled.lanes)] or [scaled]
-    made = [inline_ptx("exp2", text, f32, [v], pure=True)[0] for v in lanes]
+    made = [inline_ptx(text, f32, [v], pure=True)[0] for v in lanes]
     return Value(vector.from_elements(x.type, [v.ssa for v in made])) if x.lanes else made[0]
 
 

@@ -14,7 +14,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.epilogue import load_converted
-from stablexla.targets.gpu.threads.grid_stride import delinearize
+from stablexla.targets.gpu.threads.grid_stride import coordinates
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class AttentionTile:
         """Decode a block's number into its position."""
         extents = [attention.rows.chain.nest.extents[d] for d in attention.batch]
         blocks = -(-attention.extent(attention.queries) // queries)
-        *places, block = (Value(v) for v in delinearize(number.ssa, [*extents, blocks]))
+        *places, block = coordinates(number, [*extents, blocks])
         return cls(attention, dict(zip(attention.batch, places, strict=True)), block * queries)
 
     def row(self, number: Index) -> dict[int, Index]:
@@ -40,7 +40,7 @@ class AttentionTile:
             return dict(self.batch)
         extents = [self.attention.rows.chain.nest.extents[d] for d in loops]
         query = cg.minimum(self.first + cg.index(number), prod(extents) - 1)
-        places = (Value(v) for v in delinearize(query.ssa, extents))
+        places = coordinates(query, extents)
         return {**self.batch, **dict(zip(loops, places, strict=True))}
 
     def inside(self, number: Index) -> Value:

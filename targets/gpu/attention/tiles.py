@@ -197,7 +197,7 @@ class _Block:
             within = piece.lt(extent)
             inside = within if inside is None else inside & within
             piece = cg.minimum(piece, extent - lanes)
-        buffer = Value(self.arguments.inputs[factor.operand.number])
+        buffer = self.arguments.inputs[factor.operand.number]
         value = load_aligned(
             buffer, factor.operand, element, linear_offset(factor.strides, at) + piece * factor.inner, lanes
         )
@@ -238,7 +238,7 @@ class _Block:
 
     def _put(self, rows: list[dict[int, Index]], states: list[Value], sums: list[Value]) -> None:
         a, plan = self.attention, self.plan
-        buffer = Value(self.arguments.results[0])
+        buffer = self.arguments.results[0]
         for i, at in enumerate(rows):
             factor = cg.constant(1.0, a.element) / self.online.finish(at, states[2 * i : 2 * i + 2])
             for g in range(plan.groups):

@@ -1,8 +1,8 @@
 """GEMM on tensor cores from sm_80 on: bf16, f16, s8, u8, f64 and f32 rounded to tf32; other f32 by FMA in such tiles.
 
 `mma_plan` chooses tiles, `mma_loads` copies the factors into shared memory, `mma_loop`, `wgmma_loop` and, without
-tensor cores, `thread_loop` multiply, `contraction_store` is the epilogue. A factor whose rows are not aligned to 16
-bytes is loaded by `mma_gather`.
+tensor cores, `fma_loop` multiply, `epilogue` is the epilogue. A factor whose rows are not aligned to 16
+bytes is loaded by `mma_element_loads`.
 """
 
 from __future__ import annotations

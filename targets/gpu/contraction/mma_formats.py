@@ -83,9 +83,8 @@ class MmaFormat:
         kinds = f"{self.sums if self.sums != 'i32' else 's32'}.{self.name}.{self.name}"
         last = kinds.split(".")[0]
         text = f"mma.sync.aligned.{shape}.row.col.{kinds}.{last} {made}, {left}, {right}, {before};"
-        number = list(FORMATS).index(self.name)
         types = [self.sum_type] * n
-        return inline_ptx("multiply_warps", text, types, [*sums, *a, *b], [number, n], tied=n, pure=True)
+        return inline_ptx(text, types, [*sums, *a, *b], tied=n, pure=True)
 
     def register_type(self) -> ir.Type:
         """The type of a factor's fragment registers."""

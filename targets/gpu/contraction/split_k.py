@@ -15,7 +15,7 @@ from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.gpu.contraction.epilogue import lanes_for
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
+from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import Launch
 
 
@@ -43,7 +43,7 @@ def emit_split_k(
     scratch, lanes = split_k_workspace(parts, sums, c), lanes_for(c)
     names = f"{kernel.impl_name}_parts", f"{kernel.impl_name}_whole"
     with kernel_function(kernel, first, names[0], scratch) as arguments:
-        write(arguments, Value(arguments.scratch[0]))
+        write(arguments, arguments.scratch[0])
     second = Launch.for_items(c.batches * c.m.extent * c.n.extent // lanes)
     with kernel_function(kernel, second, names[1], scratch) as arguments:
         _add_parts(parts, c, arguments, lanes)
@@ -52,11 +52,11 @@ def emit_split_k(
 
 def _add_parts(parts: int, c: Contraction, arguments: KernelArguments, lanes: int) -> None:
     """Emit one thread of the reducing launch."""
-    scene, partial = ContractionScene(c, arguments), Value(arguments.scratch[0])
+    scene, partial = ContractionScene(c, arguments), arguments.scratch[0]
     extents = [c.batches, c.m.extent, c.n.extent // lanes]
     items, width = prod(extents), 0 if lanes == 1 else lanes
-    with cg.loop(Value(global_thread()), items, Value(grid_threads())) as item:
-        batch, row, column = (Value(v) for v in delinearize(item.iv.ssa, extents))
+    with grid_loop(items) as item:
+        batch, row, column = coordinates(item.iv, extents)
         at = item.iv * lanes
         total = cg.load(partial, at, width)
         for part in range(1, parts):

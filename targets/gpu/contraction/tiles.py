@@ -1,7 +1,7 @@
 """Tiled matrix products (GEMM) on scalar cores: a block stages tiles of both factors in shared memory.
 
 Each thread keeps an accumulator tile in registers. The loops, the factors' conversions and the epilogue are matched by
-the CPU's `contraction_match.py`.
+`codegen/match/contraction.py`.
 """
 
 from __future__ import annotations

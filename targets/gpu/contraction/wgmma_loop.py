@@ -15,7 +15,7 @@ from mlir.dialects import arith, gpu
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
-from stablexla.targets.gpu.contraction.mma_formats import FORMATS, INSTRUCTION_DEPTH_BYTES, ROW_BYTES, MmaFormat
+from stablexla.targets.gpu.contraction.mma_formats import INSTRUCTION_DEPTH_BYTES, ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.contraction.mma_fragments import accumulator_pairs
 from stablexla.targets.gpu.contraction.mma_loop import MAX_CHAIN, STEPS, PipelineStages
 from stablexla.targets.gpu.contraction.mma_plan import ALIGNED, FRAGMENT_ROWS, BlockTiling, MmaOperand
@@ -54,16 +54,16 @@ class WgmmaLoop:
 
         def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
             sources, (at, to) = rest[:-2], rest[-2:]
-            inline_ptx("nothing", "wgmma.fence.sync.aligned;")
+            inline_ptx("wgmma.fence.sync.aligned;")
             starts = [self._start(at, stages.offsets[0], 0), self._start(at, stages.offsets[1], 1)]
             for step in range(STEPS):
                 sums = self._multiply(starts, step, sums)
-            inline_ptx("nothing", "wgmma.commit_group.sync.aligned;")
+            inline_ptx("wgmma.commit_group.sync.aligned;")
             # The fence may wait for all copies, so it comes before new ones are issued, and while MMAs are in flight.
             wait_for_copies(ahead - 2)
-            inline_ptx("nothing", FENCE)
+            inline_ptx(FENCE)
             stages.go_on(to, sources, number + ahead, first)
-            inline_ptx("nothing", "wgmma.wait_group.sync.aligned 1;")
+            inline_ptx("wgmma.wait_group.sync.aligned 1;")
             gpu.barrier()
             return sums, [*stages.after(sources), stages.next(at, base), stages.next(to, base)]
 
@@ -115,17 +115,16 @@ class WgmmaLoop:
             "{ .reg .pred p; setp.eq.b32 p, 0, 0; "
             f"wgmma.mma_async.sync.aligned.{shape}.{kinds} {{{registers}}}, ${2 * n}, ${2 * n + 1}{options}; }}"
         )
-        numbers = [list(FORMATS).index(f.name), 2 * n, *turned]
-        return inline_ptx("multiply_groups", text, [f.sum_type] * n, [*sums, a, b], numbers, tied=n)
+        return inline_ptx(text, [f.sum_type] * n, [*sums, a, b], tied=n)
 
     def _finish(self, sums: list[Value]) -> list[Value]:
         """Wait for all instructions, and return the accumulators."""
         text = "wgmma.wait_group.sync.aligned 0;"
-        return inline_ptx("same", text, [self.format.sum_type] * len(sums), sums, [len(sums)], tied=len(sums))
+        return inline_ptx(text, [self.format.sum_type] * len(sums), sums, tied=len(sums))
 
 
 def _share(left: int) -> None:
     """Wait for the copies of all threads, but for the last `left` groups, and make them visible to all."""
     wait_for_copies(left)
-    inline_ptx("nothing", FENCE)
+    inline_ptx(FENCE)
     gpu.barrier()

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Emission of convolutions on GPUs: implicit GEMM on tensor and scalar cores, depthwise convolutions."""

@@ -21,12 +21,11 @@ from stablexla.targets.gpu.convolution.implicit_gemm import (
     ImplicitGemm,
     OutputPixel,
     convolution_is_empty,
-    delinearized,
     implicit_gemms,
 )
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import global_thread, grid_threads
+from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import Launch
 
 MOST_TAPS = 49
@@ -78,12 +77,12 @@ class _Channels:
         """Emit the grid-stride loop over items, with coalesced stores."""
         c, rows = self.convolved, self.windows.rows
         pieces = c.contraction.n.extent // self.lanes
-        with cg.loop(Value(global_thread()), self.items, Value(grid_threads())) as item:
+        with grid_loop(self.items) as item:
             if c.contraction.n.c == 1:
-                number, piece = delinearized(item.iv, [rows, pieces])
+                number, piece = coordinates(item.iv, [rows, pieces])
             else:
                 plane = prod(self.windows.counts)
-                image, piece, place = delinearized(item.iv, [rows // plane, pieces, plane])
+                image, piece, place = coordinates(item.iv, [rows // plane, pieces, plane])
                 number = image * plane + place
             self._one(ContractionScene(c.contraction, arguments), self.windows.pixel(number), piece * self.lanes)
 

@@ -17,7 +17,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.convolution import DilationPhase, MatchedConvolution, WindowDimension
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, ResultRow
-from stablexla.targets.gpu.threads.grid_stride import delinearize
+from stablexla.targets.gpu.threads.grid_stride import coordinates
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ImplicitGemm:
     def pixel(self, number: Value) -> OutputPixel:
         """Return output pixel number `number`, clamped to the last one."""
         number = cg.minimum(number, self.rows - 1)
-        batch, *places = delinearized(number, [self.convolved.batch.extent, *self.counts])
+        batch, *places = coordinates(number, [self.convolved.batch.extent, *self.counts])
         base, starts = batch * self.convolved.batch.a, []
         for d, phase, place in zip(self.dims, self.phases, places, strict=True):
             start = place * d.stride + phase.offset
@@ -89,7 +89,7 @@ class ImplicitGemm:
         counts = [p.count for p in self.phases]
         if prod(counts) == 1:
             return [cg.index(0)] * len(counts), k
-        *taps, feature = delinearized(k, [*counts, self.features])
+        *taps, feature = coordinates(k, [*counts, self.features])
         return taps, feature
 
     def left(self, pixel: OutputPixel, taps: Sequence[Value]) -> tuple[Value, Value | None]:
@@ -149,8 +149,3 @@ def convolution_is_empty(convolved: MatchedConvolution, inputs: Sequence[ir.Valu
     sizes = [prod(value.type.shape) for value in inputs if isinstance(value.type, ir.RankedTensorType)]
     c = convolved.contraction
     return not all(sizes) or not c.batches * c.m.extent * c.n.extent
-
-
-def delinearized(number: Value, extents: Sequence[int]) -> list[Value]:
-    """Delinearize an index in row-major order."""
-    return [Value(v) for v in delinearize(number.ssa, extents)]

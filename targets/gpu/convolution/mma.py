@@ -1,4 +1,4 @@
-"""Implicit GEMM on tensor cores: the tiles of `tensor_cores.py`, with rows of the im2col matrix gathered from lhs.
+"""Implicit GEMM on tensor cores: the tiles of `contraction/mma.py`, with rows of the im2col matrix gathered from lhs.
 
 Features must be contiguous in lhs, in whole 16 bytes: then each asynchronous copy is one element of the window, some
 features of it; outside of lhs it writes zeros.

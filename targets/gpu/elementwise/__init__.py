@@ -1,1 +1,1 @@
-"""TODO"""
+"""Emission of elementwise kernels on GPUs: vectorized loops and counter-based random bits."""

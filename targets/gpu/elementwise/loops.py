@@ -12,7 +12,7 @@ from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
+from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import Launch
 
 BITS = 128
@@ -34,8 +34,8 @@ def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
     items = prod(outer) * pieces
     with kernel_function(kernel, Launch.for_items(items)) as arguments:
         top = LoopScope(arguments)
-        with cg.loop(Value(global_thread()), items, Value(grid_threads())) as item:
-            *places, piece = (Value(v) for v in delinearize(item.iv.ssa, [*outer, pieces]))
+        with grid_loop(items) as item:
+            *places, piece = coordinates(item.iv, [*outer, pieces])
             row = top.inside(dict(enumerate(places)))
             _write(nest, row, piece * lanes, lanes)
     return Emitted(items, items, in_place=in_place(kernel, nest))

@@ -13,7 +13,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
+from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import Launch
 
 
@@ -23,15 +23,15 @@ def emit_random_bits(kernel: Kernel, chip: GpuName) -> Emitted | None:
     config = kernel.config(RandomBitsConfig)
     layout = config.layout
     with kernel_function(kernel, Launch.for_items(layout.blocks)) as arguments:
-        result = Value(arguments.results[0])
-        with cg.loop(Value(global_thread()), layout.blocks, Value(grid_threads())) as item:
+        result = arguments.results[0]
+        with grid_loop(layout.blocks) as item:
             number = arith.index_cast(ir.IntegerType.get_signless(64), item.iv.ssa)
-            made = words_of(config.algorithm, list(arguments.inputs), number, config.bits)
+            made = words_of(config.algorithm, [v.ssa for v in arguments.inputs], number, config.bits)
             words = [_stored(word, result.element, config.bits) for word in made]
             if layout.inner == 1:
                 _side_by_side(words, result, item.iv * layout.words, layout.outer * layout.length)
             else:
-                row, column = (Value(v) for v in delinearize(item.iv.ssa, [layout.outer * layout.across, layout.inner]))
+                row, column = coordinates(item.iv, [layout.outer * layout.across, layout.inner])
                 for which, word in enumerate(words):
                     cg.store(word, result, (row * layout.words + which) * layout.inner + column)
     return Emitted(1, 1)

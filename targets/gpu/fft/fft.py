@@ -100,11 +100,11 @@ class _Dimension:
 
     def write(self) -> None:
         arguments, axis = self.arguments, self.axis
-        tables = dict(zip(self.plan.tables, map(Value, arguments.inputs[1:]), strict=True))
+        tables = dict(zip(self.plan.tables, arguments.inputs[1:], strict=True))
         lines = FftLines(self.shape, tables)
-        result = Value(arguments.results[0])
-        middle = Value(arguments.scratch[0]) if arguments.scratch else result
-        source = Value(arguments.inputs[0]) if self.is_first else middle
+        result = arguments.results[0]
+        middle = arguments.scratch[0] if arguments.scratch else result
+        source = arguments.inputs[0] if self.is_first else middle
         target = result if self.is_last else middle
         n = axis.plan.n
         kept = n // 2 + 1

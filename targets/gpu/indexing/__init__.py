@@ -1,1 +1,1 @@
-"""TODO"""
+"""Emission of gathers and deterministic scatters on GPUs."""

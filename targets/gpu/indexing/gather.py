@@ -17,7 +17,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
+from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import Launch
 
 BITS, MOST_LANES = 128, 16
@@ -34,10 +34,10 @@ def emit_gather(kernel: Kernel, chip: GpuName) -> Emitted | None:
     items = prod(extents)
     type_ = BY_NAME[config.index_type]
     with kernel_function(kernel, Launch.for_items(items)) as arguments:
-        operand, indices = (Value(v) for v in arguments.inputs[:2])
-        result = Value(arguments.results[0])
-        with cg.loop(Value(global_thread()), items, Value(grid_threads())) as item:
-            at = [Value(v) for v in delinearize(item.iv.ssa, extents)]
+        operand, indices = arguments.inputs[:2]
+        result = arguments.results[0]
+        with grid_loop(items) as item:
+            at = coordinates(item.iv, extents)
             at = [*at[:-1], at[-1] * lanes] if axes else []
             vector = _sum([i * axis.index_step for i, axis in zip(at, axes, strict=True)])
             place = _sum([i * axis.operand_step for i, axis in zip(at, axes, strict=True)])

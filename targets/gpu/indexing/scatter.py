@@ -22,7 +22,7 @@ from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.indexing.scatter_owner_blocks import OwnerBlocks, write_owner_blocks
 from stablexla.targets.gpu.indexing.scatter_windows import ScatterPlan, ScatterWindows
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
+from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import THREADS, Launch
 from stablexla.targets.gpu.threads.scalar_clones import element_loads
 from stablexla.targets.gpu.threads.warp_reductions import thread_index
@@ -84,8 +84,8 @@ def _write_each(kernel: Kernel, plan: ScatterPlan, atomic: tuple[arith.AtomicRMW
     items = prod(extents)
     with kernel_function(kernel, Launch.for_items(items)) as arguments:
         windows = ScatterWindows(kernel, plan, arguments)
-        with cg.loop(Value(global_thread()), items, Value(grid_threads())) as item:
-            found = delinearize(item.iv.ssa, [extents[d] for d in order]) if order else []
+        with grid_loop(items) as item:
+            found = [v.ssa for v in coordinates(item.iv, [extents[d] for d in order])] if order else []
             at = [Value(found[order.index(d)]) for d in range(len(extents))]
             outer, inner = at[: len(plan.outer)], at[len(plan.outer) :]
             starts = windows.starts(outer)

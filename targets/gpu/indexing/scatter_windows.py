@@ -100,11 +100,11 @@ class ScatterWindows:
     def __init__(self, kernel: Kernel, plan: ScatterPlan, arguments: KernelArguments) -> None:
         self._plan = plan
         count = len(kernel.results)
-        self.results = [Value(v) for v in arguments.results]
-        self._indices = Value(arguments.inputs[count])
-        self._updates = [Value(v) for v in arguments.inputs[count + 1 : 2 * count + 1]]
+        self.results = arguments.results
+        self._indices = arguments.inputs[count]
+        self._updates = arguments.inputs[count + 1 : 2 * count + 1]
         pairs = zip(kernel.inputs, arguments.inputs, strict=True)
-        self._scalars = {v: made for v, made in pairs if not isinstance(v.type, ir.RankedTensorType)}
+        self._scalars = {v: made.ssa for v, made in pairs if not isinstance(v.type, ir.RankedTensorType)}
 
     def split(self, window: Value) -> list[Value]:
         """Delinearize a window's number over the loops over windows."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Emission of linear algebra on GPUs: blocked Cholesky factorization and triangular solve."""

@@ -59,7 +59,7 @@ class _Matrix:
     tiles: tuple[SquareTile, SquareTile, SquareTile]
 
     def __post_init__(self) -> None:
-        self.given, self.made = Value(self.arguments.inputs[0]), Value(self.arguments.results[0])
+        self.given, self.made = self.arguments.inputs[0], self.arguments.results[0]
         self.first = block_index() * (self.n * self.n)
         self.size = self.tiles[0].size
         self.zero = Value(self.field.constant(0.0))

@@ -58,8 +58,8 @@ class _System:
     tiles: tuple[SquareTile, SquareTile]
 
     def __post_init__(self) -> None:
-        self.given, self.right = (Value(v) for v in self.arguments.inputs[:2])
-        self.made = Value(self.arguments.results[0])
+        self.given, self.right = self.arguments.inputs[:2]
+        self.made = self.arguments.results[0]
         self.left_side = self.config.left_side
         self.swapped = (self.config.transpose_a != "NO_TRANSPOSE") == self.left_side
         self.forward = self.config.lower != self.swapped

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Emission of transposes on GPUs: tiles in shared memory, coalesced on both sides."""

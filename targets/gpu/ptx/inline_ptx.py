@@ -1,4 +1,4 @@
-"""Inline PTX: instructions that no dialect has in the form needed, each with a function that emulates it.
+"""Inline PTX: instructions that no dialect has in the form needed.
 
 Addresses in shared memory are numbers of 32 bits, relative to `shared_base`.
 """
@@ -12,28 +12,19 @@ from mlir.dialects import arith, gpu, llvm, memref
 
 from stablexla.targets.codegen.emission import Value
 
-NAME = "stablexla.instruction"
-"""Attribute of inline PTX: the name of the function that emulates it."""
-NUMBERS = "stablexla.numbers"
-"""Attribute of inline PTX: immediates in the text, which the function is given first."""
-BASE = "shared_base"
-
 _LETTERS = {"i32": "r", "i64": "l", "f32": "f", "f64": "d"}
 
 
 def inline_ptx(
-    name: str,
     text: str,
     results: Sequence[ir.Type] = (),
     operands: Sequence[Value] = (),
-    numbers: Sequence[int] = (),
     tied: int = 0,
     pure: bool = False,
 ) -> list[Value]:
     """Emit one inline instruction, or some that belong together.
 
     Args:
-        name: of the emulating function, after `stablexla_emulated_`.
         text: $0 ... are the results and then the operands.
         tied: so many of the first operands share registers with the results.
         pure: free of side effects, so it may be moved and eliminated.
@@ -43,8 +34,6 @@ def inline_ptx(
     attributes: dict[str, ir.Attribute] = {
         "asm_string": ir.StringAttr.get(text),
         "constraints": ir.StringAttr.get(",".join(letters + ([] if pure else ["~{memory}"]))),
-        NAME: ir.StringAttr.get(name),
-        NUMBERS: ir.DenseI64ArrayAttr.get(list(numbers)),
     }
     if not pure:
         attributes["has_side_effects"] = ir.UnitAttr.get()
@@ -74,7 +63,7 @@ def extend_to_i64(value: Value) -> Value:
 
 
 def shared_base() -> Value:
-    """Return the address of the block's shared memory; 0 in the emulation."""
+    """Return the address of the block's shared memory."""
     space = ir.Attribute.parse("#gpu.address_space<workgroup>")
     byte = ir.IntegerType.get_signless(8)
     whole = gpu.DynamicSharedMemoryOp(
@@ -82,9 +71,7 @@ def shared_base() -> Value:
     ).result
     zero = arith.constant(ir.IndexType.get(), 0)
     view = memref.view(ir.MemRefType.get([16], byte, memory_space=space), whole, zero, [])
-    cast = arith.IndexCastOp(i32(), memref.extract_aligned_pointer_as_index(view))
-    cast.operation.attributes[NAME] = ir.StringAttr.get(BASE)
-    return Value(cast.result)
+    return Value(arith.index_cast(i32(), memref.extract_aligned_pointer_as_index(view)))
 
 
 # --- asynchronous copies from global to shared memory (cp.async) -----------------------------------------------
@@ -95,17 +82,17 @@ def copy_async(to: Value, to_offset: int, source: Value, source_offset: int, siz
     places = f"[$0 + {to_offset}], [$1 + {source_offset}], 16"
     operands = [to, source] if size is None else [to, source, size]
     text = f"cp.async.cg.shared.global {places}{'' if size is None else ', $2'};"
-    inline_ptx("copy_async", text, operands=operands, numbers=[to_offset, source_offset, size is not None])
+    inline_ptx(text, operands=operands)
 
 
 def commit_copies() -> None:
     """Commit the copies issued since the last commit as a group."""
-    inline_ptx("nothing", "cp.async.commit_group;")
+    inline_ptx("cp.async.commit_group;")
 
 
 def wait_for_copies(left: int) -> None:
     """Wait until at most `left` groups of this thread are in flight."""
-    inline_ptx("nothing", f"cp.async.wait_group {left};")
+    inline_ptx(f"cp.async.wait_group {left};")
 
 
 # --- fragments in a warp's registers --------------------------------------------------------------------------
@@ -118,7 +105,7 @@ def ldmatrix(at: Value, offset: int, *, turned: bool) -> list[Value]:
     """
     order = ".trans" if turned else ""
     text = f"ldmatrix.sync.aligned.m8n8.x4{order}.shared.b16 {{$0, $1, $2, $3}}, [$4 + {offset}];"
-    return inline_ptx("load_matrices", text, [i32()] * 4, [at], [offset, int(turned)])
+    return inline_ptx(text, [i32()] * 4, [at])
 
 
 def load_shared(type_: ir.Type, at: Value, offset: int, lanes: int = 1) -> list[Value]:
@@ -128,9 +115,9 @@ def load_shared(type_: ir.Type, at: Value, offset: int, lanes: int = 1) -> list[
     many = f".v{lanes}" if lanes > 1 else ""
     shown = f"{{{registers}}}" if lanes > 1 else registers
     text = f"ld.shared{many}.b{bits} {shown}, [${lanes} + {offset}];"
-    return inline_ptx("load_shared", text, [type_] * lanes, [at], [offset, lanes, bits // 8])
+    return inline_ptx(text, [type_] * lanes, [at])
 
 
 def store_shared(words: list[Value], at: Value) -> None:
     """Store 16 bytes to shared memory."""
-    inline_ptx("store_shared", "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", operands=[at, *words])
+    inline_ptx("st.shared.v4.b32 [$0], {$1, $2, $3, $4};", operands=[at, *words])

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Emission of reductions on GPUs: row passes by warps and blocks, column reductions, partial sums."""

@@ -22,7 +22,7 @@ from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, blocked_reduction
 from stablexla.targets.codegen.vector_loops import Totals, WorkItems, flat
 from stablexla.targets.gpu.reduction.rows import combine_vector, combiner_of, split_by_reduction, store_vector
-from stablexla.targets.gpu.threads.grid_stride import delinearize
+from stablexla.targets.gpu.threads.grid_stride import coordinates
 from stablexla.targets.gpu.threads.warp_reductions import (
     WARP,
     block_index,
@@ -176,7 +176,7 @@ class ReductionThread:
             number, self.part = cg.split_index(block_index(), [walk.blocks, walk.parts])
             self.down = cg.index(0)
             item = self._clamped(number * walk.threads + me, count, count % walk.threads)
-            *places, column = (Value(v) for v in delinearize(item.ssa, [*walk.outer.extents, walk.width]))
+            *places, column = coordinates(item, [*walk.outer.extents, walk.width])
             return places, column
         self.down, across = (me // walk.across, me % walk.across) if walk.across > 1 else (me, cg.index(0))
         *places, tile, self.part = cg.split_index(block_index(), [*walk.outer.extents, walk.tiles, walk.parts])
@@ -209,10 +209,10 @@ class ReductionThread:
         dims, inner = sorted(self.chain.columns), self.chain.inner
         extents = [self.chain.nest.extents[d] for d in dims]
         if self.walk.kept:
-            places = (Value(v) for v in delinearize(step.ssa, extents))
+            places = coordinates(step, extents)
             return self.scope.inside(dict(zip(dims, places, strict=True)))
         extents[-1] //= self.walk.lanes
-        at = dict(zip(dims, (Value(v) for v in delinearize(step.ssa, extents)), strict=True))
+        at = dict(zip(dims, coordinates(step, extents), strict=True))
         at[inner] = at[inner] * self.walk.lanes
         return self.scope.inside(at, lane=inner, lanes=self.lanes)
 

@@ -108,7 +108,7 @@ class _Launches:
         launch = Launch(walk.blocks * walk.parts, walk.threads, walk.shared(_types(now)))
         with kernel_function(self.kernel, launch, name, self.scratch) as arguments:
             walker = ReductionThread(walk, arguments)
-            scratch = [Value(v) for v in arguments.scratch]
+            scratch = arguments.scratch
             self._find(walker, number, scratch)
             totals = walker.joined(now, walker.steps(now))
             if not totals:
@@ -124,7 +124,7 @@ class _Launches:
         launch = Launch(walk.blocks, walk.threads, walk.shared(_types(now)))
         with kernel_function(self.kernel, launch, name, self.scratch) as arguments:
             walker = ReductionThread(walk, arguments)
-            scratch = [Value(v) for v in arguments.scratch]
+            scratch = arguments.scratch
             self._find(walker, number, scratch)
             starts = flat([f.start(walker.scope, walker.width) for f in now.foldings])
             join, turns = combiner_of(now), -(-self.walk.parts // walk.down)

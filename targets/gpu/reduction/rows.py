@@ -23,7 +23,7 @@ from stablexla.targets.codegen.vector_loops import Totals, WorkItems, flat, redu
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import delinearize
+from stablexla.targets.gpu.threads.grid_stride import coordinates
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warp_reductions import (
     WARP,
@@ -119,7 +119,7 @@ class _Rows:
             if rows % self.plan.abreast:
                 inside = row.lt(rows)
                 row = cg.minimum(row, rows - 1)
-        places = (Value(v) for v in delinearize(row.ssa, self.items.extents)) if self.items.extents else ()
+        places = coordinates(row, self.items.extents) if self.items.extents else ()
         self._row(top.inside(dict(zip(self.items.dims, places, strict=True))), me, inside)
 
     def _row(self, row: LoopScope, me: Value, inside: Value | None) -> None:

@@ -99,17 +99,17 @@ def _emit_parts(plan: ScanPlan, deal: LineDistribution) -> Emitted:
         )
         with cg.when(thread_index().eq(0)):
             for value, place in zip(totals, arguments.scratch, strict=True):
-                cg.store(value, Value(place), line * parts + part)
+                cg.store(value, place, line * parts + part)
     with kernel_function(kernel, Launch(plan.outer, deal.threads, shared), names[1], scratch) as arguments:
         lines = ScanLines(plan, deal, arguments)
         before = lines.writer.starts() if plan.starts else None
-        lines.scan_totals([Value(v) for v in arguments.scratch], block_index() * parts, parts - 1, before)
+        lines.scan_totals(arguments.scratch, block_index() * parts, parts - 1, before)
     with kernel_function(kernel, Launch(plan.outer * parts, deal.threads, shared), names[2], scratch) as arguments:
         line, part = cg.split_index(block_index(), [plan.outer, parts])
         lines = ScanLines(plan, deal, arguments)
         first = part.eq(0)
         place = cg.select(first, line * parts, line * parts + part - 1)
-        before = [cg.load(Value(v), place) for v in arguments.scratch]
+        before = [cg.load(v, place) for v in arguments.scratch]
         if plan.starts:
             before = [cg.select(first, s, b) for s, b in zip(lines.writer.starts(), before, strict=True)]
         stop = cg.minimum(part * size + size, plan.extent)

@@ -127,9 +127,9 @@ class ScanElements:
     def __init__(self, plan: ScanPlan, arguments: KernelArguments) -> None:
         self.plan = plan
         count = len(plan.elements)
-        self.arrays = [Value(v) for v in arguments.inputs[:count]]
-        self.results = [Value(v) for v in arguments.results]
-        pairs = list(zip(plan.kernel.inputs, arguments.inputs, strict=True))[count:]
+        self.arrays = arguments.inputs[:count]
+        self.results = arguments.results
+        pairs = [(v, made.ssa) for v, made in zip(plan.kernel.inputs, arguments.inputs, strict=True)][count:]
         self._uniforms = dict(pairs)
         self._starts = [v for _, v in pairs][:count]
 

@@ -1,6 +1,6 @@
 """Scans along dimensions of non-unit stride: a thread for each line, coalesced across lines.
 
-Few long lines are split into parts, as in `scan_lines.py`.
+Few long lines are split into parts, as in `contiguous.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.gpu.scan.plan import ScanElements, ScanPlan, Values
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
+from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import Launch
 
 AHEAD = 4
@@ -25,9 +25,9 @@ def emit_columns(plan: ScanPlan) -> Emitted:
     lines = plan.outer * plan.inner
     parts = min(-(-ENOUGH // lines), plan.extent // LEAST)
     if parts < 2 or not plan.associative:
-        with kernel_function(plan.kernel, Launch.for_items(lines)) as arguments, _items(lines) as item:
+        with kernel_function(plan.kernel, Launch.for_items(lines)) as arguments, grid_loop(lines) as item:
             columns = _Columns(plan, arguments)
-            outer, column = _apart(item.iv, [plan.outer, plan.inner])
+            outer, column = coordinates(item.iv, [plan.outer, plan.inner])
             columns.scan(outer, column, cg.index(0), cg.index(plan.extent), None, written=True)
         return Emitted(1, 1)
     return _emit_parts(plan, lines, -(-plan.extent // parts))
@@ -40,30 +40,22 @@ def _emit_parts(plan: ScanPlan, lines: int, size: int) -> Emitted:
     names = [f"{kernel.impl_name}_{suffix}" for suffix in ("totals", "before", "parts")]
     extents = [plan.outer, parts, plan.inner]
     items = lines * (parts - 1)
-    with kernel_function(kernel, Launch.for_items(items), names[0], scratch) as arguments, _items(items) as item:
-        outer, part, column = _apart(item.iv, [plan.outer, parts - 1, plan.inner])
+    with kernel_function(kernel, Launch.for_items(items), names[0], scratch) as arguments, grid_loop(items) as item:
+        outer, part, column = coordinates(item.iv, [plan.outer, parts - 1, plan.inner])
         totals = _Columns(plan, arguments).scan(outer, column, part * size, part * size + size, None, written=False)
         for value, buffer in zip(totals, arguments.scratch, strict=True):
-            cg.store(value, Value(buffer), (outer * parts + part) * plan.inner + column)
-    with kernel_function(kernel, Launch.for_items(lines), names[1], scratch) as arguments, _items(lines) as item:
-        outer, column = _apart(item.iv, [plan.outer, plan.inner])
-        _Columns(plan, arguments).scan_totals([Value(v) for v in arguments.scratch], outer, column, parts)
+            cg.store(value, buffer, (outer * parts + part) * plan.inner + column)
+    with kernel_function(kernel, Launch.for_items(lines), names[1], scratch) as arguments, grid_loop(lines) as item:
+        outer, column = coordinates(item.iv, [plan.outer, plan.inner])
+        _Columns(plan, arguments).scan_totals(arguments.scratch, outer, column, parts)
     items = lines * parts
-    with kernel_function(kernel, Launch.for_items(items), names[2], scratch) as arguments, _items(items) as item:
-        outer, part, column = _apart(item.iv, extents)
+    with kernel_function(kernel, Launch.for_items(items), names[2], scratch) as arguments, grid_loop(items) as item:
+        outer, part, column = coordinates(item.iv, extents)
         place = (outer * parts + cg.select(part.eq(0), part, part - 1)) * plan.inner + column
-        before = [cg.load(Value(v), place) for v in arguments.scratch]
+        before = [cg.load(v, place) for v in arguments.scratch]
         stop = cg.minimum(part * size + size, plan.extent)
         _Columns(plan, arguments).scan(outer, column, part * size, stop, (part.gt(0), before), written=True)
     return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
-
-
-def _items(items: int) -> cg.loop:
-    return cg.loop(Value(global_thread()), items, Value(grid_threads()))
-
-
-def _apart(item: Value, extents: list[int]) -> list[Value]:
-    return [Value(v) for v in delinearize(item.ssa, extents)] if len(extents) > 1 else cg.split_index(item, extents)
 
 
 class _Columns:

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Emission of stable merge sorts on GPUs: tiles in shared memory, merge path between runs."""

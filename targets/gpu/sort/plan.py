@@ -108,11 +108,11 @@ class SortElements:
     def __init__(self, plan: SortPlan, arguments: KernelArguments) -> None:
         self._plan = plan
         count = len(plan.elements)
-        pairs = list(zip(plan.kernel.inputs, arguments.inputs, strict=True))
-        self.sources = [Value(v) for _, v in pairs[:count]]
-        self.results = [Value(v) for v in arguments.results]
-        self.scratch = [Value(v) for v in arguments.scratch]
-        self._scalars = dict(pairs[count:])
+        self.sources = arguments.inputs[:count]
+        self.results = arguments.results
+        self.scratch = arguments.scratch
+        scalars = (v.ssa for v in arguments.inputs[count:])
+        self._scalars = dict(zip(plan.kernel.inputs[count:], scalars, strict=True))
 
     def less(self, these: Values, those: Values) -> Value:
         """Return whether these come before those."""

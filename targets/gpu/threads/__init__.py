@@ -1,1 +1,1 @@
-"""TODO"""
+"""Threads, warps and blocks of GPU kernels: launch configurations, grid-stride loops, reductions."""

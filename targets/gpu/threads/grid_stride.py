@@ -8,6 +8,9 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import arith, gpu, scf
 
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
+
 
 def constant(value: int) -> ir.Value:
     return arith.ConstantOp(ir.IndexType.get(), value).result
@@ -53,7 +56,12 @@ def delinearize(item: ir.Value, extents: Sequence[int]) -> list[ir.Value]:
     return [arith.index_castui(index, v) if narrow else v for v in reversed(found)]
 
 
-def grid_threads() -> ir.Value:
-    """Return the number of threads in the grid."""
-    x = gpu.Dimension.x
-    return arith.muli(gpu.grid_dim(x), gpu.block_dim(x))
+def coordinates(item: Value, extents: Sequence[int]) -> list[Value]:
+    """Delinearize an item's number, see `delinearize`."""
+    return [Value(v) for v in delinearize(item.ssa, extents)]
+
+
+def grid_loop(items: int) -> cg.loop:
+    """Return a grid-stride loop in the language of emitters: `with grid_loop(n) as item: ... item.iv`."""
+    first, x = global_thread(), gpu.Dimension.x
+    return cg.loop(Value(first), items, Value(arith.muli(gpu.grid_dim(x), gpu.block_dim(x))))

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Emission of pooling and its gradient on GPUs."""

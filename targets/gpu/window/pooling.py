@@ -22,7 +22,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
+from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import Launch
 
 BITS, MOST_LANES = 128, 8
@@ -49,7 +49,7 @@ def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def _write(pool: _Pool, arguments: KernelArguments) -> None:
-    with cg.loop(Value(global_thread()), pool.items, Value(grid_threads())) as item:
+    with grid_loop(pool.items) as item:
         pool.write(arguments, item.iv)
 
 
@@ -68,13 +68,13 @@ class _Pool:
 
     def write(self, arguments: KernelArguments, item: Value) -> None:
         """Emit one vector of the result."""
-        source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+        source, result = arguments.inputs[0], arguments.results[0]
         positions = [axis.positions for axis in self.axes]
         positions[-1] //= self.lanes
-        places = [Value(v) for v in delinearize(item.ssa, positions)]
+        places = coordinates(item, positions)
         places[-1] = places[-1] * self.lanes
         width = 0 if self.lanes == 1 else self.lanes
-        total = cg.splat(self._widened(Value(arguments.inputs[1])), width)
+        total = cg.splat(self._widened(arguments.inputs[1]), width)
 
         def read(at: Value) -> Value:
             return self._widened(cg.load(source, at, width))

@@ -21,7 +21,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import delinearize, global_thread, grid_threads
+from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import Launch
 
 # (indices along the axes so far, loop-carried values) -> loop-carried values.
@@ -42,14 +42,14 @@ def emit_select_and_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
     names = f"{kernel.impl_name}_selected", f"{kernel.impl_name}_combined"
     windows = _Windows(axes, config.select, config.scatter, config.unsigned)
     with kernel_function(kernel, Launch.for_items(positions), names[0], scratch) as arguments:
-        source, chosen = Value(arguments.inputs[0]), Value(arguments.scratch[0])
-        with cg.loop(Value(global_thread()), positions, Value(grid_threads())) as item:
+        source, chosen = arguments.inputs[0], arguments.scratch[0]
+        with grid_loop(positions) as item:
             cg.store(windows.selected(source, item.iv), chosen, item.iv)
     with kernel_function(kernel, Launch.for_items(elements), names[1], scratch) as arguments:
-        given, start, chosen = Value(arguments.inputs[1]), Value(arguments.inputs[2]), Value(arguments.scratch[0])
-        with cg.loop(Value(global_thread()), elements, Value(grid_threads())) as item:
+        given, start, chosen = arguments.inputs[1], arguments.inputs[2], arguments.scratch[0]
+        with grid_loop(elements) as item:
             total = windows.combined(item.iv, cg.load(start, item.iv), given, chosen)
-            cg.store(total, Value(arguments.results[0]), item.iv)
+            cg.store(total, arguments.results[0], item.iv)
     return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
 
 
@@ -65,7 +65,7 @@ class _Windows:
     def selected(self, source: Value, window: Value) -> Value:
         """Return the position of a window's selected element as an i32; -1 if all of it is padding."""
         i32 = ir.IntegerType.get_signless(32)
-        places = _apart(window, [axis.positions for axis in self.axes])
+        places = coordinates(window, [axis.positions for axis in self.axes])
         firsts = [place * axis.stride - axis.low for place, axis in zip(places, self.axes, strict=True)]
 
         def bounds(d: int) -> tuple[Value, Value]:
@@ -83,7 +83,7 @@ class _Windows:
 
     def combined(self, element: Value, start: Value, given: Value, chosen: Value) -> Value:
         """Combine the updates of the windows that selected an element."""
-        places = _apart(element, [axis.extent for axis in self.axes])
+        places = coordinates(element, [axis.extent for axis in self.axes])
         here = cg.cast_index(element, chosen.element)
 
         def bounds(d: int) -> tuple[Value, Value]:
@@ -132,10 +132,6 @@ def _wide(value: Value) -> Value:
     """Promote narrow floats to f32: comparisons of bf16 came with sm_90, and no CPU has them."""
     narrow = cg.is_float(value.type) and cg.bits_of(value.type) < 32
     return Value(arith.extf(ir.F32Type.get(), value.ssa)) if narrow else value
-
-
-def _apart(number: Value, extents: list[int]) -> list[Value]:
-    return [Value(v) for v in delinearize(number.ssa, extents)]
 
 
 def _smaller(a: Value, b: int) -> Value:

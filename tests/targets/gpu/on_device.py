@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parents[2] / "ops"
 def pytest_configure(config: pytest.Config) -> None:
     """Every program that a test compiles for the CPU is compiled for the GPU."""
     os.environ.setdefault("TEST_TARGET", "gpu")
+    os.environ["TEST_ON_DEVICE"] = "1"
     config.pluginmanager.import_plugin("tests.targets.gpu.other_target")
 
 

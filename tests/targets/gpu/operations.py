@@ -27,8 +27,7 @@ from stablexla.targets.codegen.summary import KernelSummary, KernelWatcher
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of
 from stablexla.targets.pipeline.dump import KnobWatcher
 from stablexla.targets.pipeline.pipelines import Element, Step
-from tests.targets.gpu.emulation import program
-from tests.targets.gpu.programs import PROGRAMS
+from tests.targets.gpu.programs import PROGRAMS, program
 
 sx.clamp  # noqa: B018  (the first use of an operation fills the registry)
 OPERATIONS = tuple(sorted(name for name, row in REGISTRY.items() if has_stablehlo(row.since or "0.9")))

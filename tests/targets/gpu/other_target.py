@@ -1,8 +1,8 @@
 """Runs other tests' programs for another target: `pytest -p tests.targets.gpu.other_target tests/ops`.
 
-The variable TEST_TARGET names it. With TEST_SIMULATED=1 it is a GPU, whose PTX runs on the simulated driver. With
-PTX_FOLDER the PTX of every program is written there, and nothing is run. With TEST_SAMPLE=3 only the first three cases
-of each test are there.
+The variable TEST_TARGET names it, a GPU: `gpu:sm_80` without it. Its PTX runs on the simulated driver; with
+TEST_ON_DEVICE=1, which `pytest -m gpu` sets, on the GPU that is there. With PTX_FOLDER the PTX of every program is
+written there, and nothing is run. With TEST_SAMPLE=3 only the first three cases of each test are there.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ import stablexla as sx
 from stablexla import api
 from stablexla.targets.runtime import _runtime
 from tests.targets.gpu import simulated as simulator
-from tests.targets.gpu.emulation import load_threads
 
-EMULATED = "gpu:sm_80,emulated"
-load_threads()
-if os.environ.get("TEST_SIMULATED"):
+TARGET = os.environ.get("TEST_TARGET", "gpu:sm_80")
+IS_SIMULATED = not {"TEST_ON_DEVICE", "PTX_FOLDER"} & os.environ.keys()
+if IS_SIMULATED:
     os.environ["STABLEXLA_PTXAS"] = "none"  # the driver must get PTX
     _runtime.use_cuda_driver(str(simulator.library()))
 _compile = api.compile
@@ -38,9 +37,9 @@ def _for_other_target(program: Any, *, target: str = "cpu", **rest: Any) -> sx.E
     if target == "cpu" and (options is None or options.pipeline is None):
         folder = os.environ.get("PTX_FOLDER")
         if folder:
-            _write(Path(folder), _compile(program, target="gpu:sm_80", **rest))
+            _write(Path(folder), _compile(program, target=TARGET, **rest))
             pytest.skip("compiled")
-        target = os.environ.get("TEST_TARGET", "gpu:sm_80" if "TEST_SIMULATED" in os.environ else EMULATED)
+        target = TARGET
     return _compile(program, target=target, **rest)
 
 
@@ -59,7 +58,7 @@ sx.compile = api.compile = _for_other_target  # type: ignore[assignment]
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Adds what the simulated driver found wrong, and starts it anew for the tests that follow."""
     found: pytest.TestReport = yield
-    if found.failed and os.environ.get("TEST_SIMULATED"):
+    if found.failed and IS_SIMULATED:
         found.sections.append(("simulated driver", simulator.report()))
         simulator.driver().simulator_reset()
         _runtime.use_cuda_driver(str(simulator.library()))

@@ -10,6 +10,13 @@ import numpy as np
 import stablexla as sx
 
 
+def program(make: Callable[..., Any], *arrays: np.ndarray[Any, Any]) -> sx.XlaComputation:
+    """The computation that `make` writes for a builder and parameters of the arrays' shapes."""
+    b = sx.XlaBuilder("test")
+    root = make(b, *(b.parameter(i, sx.Shape(a.dtype, a.shape)) for i, a in enumerate(arrays)))
+    return b.build(sx.tuple(root) if isinstance(root, list | tuple) else root)
+
+
 def numbers(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 

@@ -15,7 +15,7 @@ import pytest
 import stablexla as sx
 from stablexla.targets.runtime import GpuFunction, _runtime
 from tests.targets.gpu import simulated as simulator
-from tests.targets.gpu.emulation import program
+from tests.targets.gpu.programs import program
 
 Array = np.ndarray[Any, Any]
 X = np.arange(40, dtype=np.float32)

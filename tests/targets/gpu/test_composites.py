@@ -18,16 +18,13 @@ from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import Output, generic, identity, projection
 from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.types import TensorType
-from tests.targets.gpu.emulation import load_threads
 from tests.targets.gpu.programs import numbers, softmax
 
 PARALLEL, REDUCTION = "parallel", "reduction"
-EMULATED = sx.targets.gpu(emulated=True)
 
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    load_threads()
     registered: dict[Any, Any] = {}
     for where in ("dialects.composites", "compiling.composite_kernels"):
         monkeypatch.setattr(f"stablexla.{where}.REGISTERED", registered)
@@ -138,7 +135,8 @@ def composite(name: str) -> sx.XlaComputation:
     return b.build(sx.composite_call(operands, f"my.{name}", None, meaning, 1))
 
 
-@pytest.mark.parametrize(("name", "target"), [("softmax", "cpu"), *((name, EMULATED) for name in COMPOSITES)])
+@pytest.mark.usefixtures("simulated_gpu")
+@pytest.mark.parametrize(("name", "target"), [("softmax", "cpu"), *((name, "gpu:sm_80") for name in COMPOSITES)])
 def test_a_rule_is_a_kernel_of_both_targets(name: str, target: str) -> None:
     rule, _, arrays, kind = COMPOSITES[name]
     sx.register_composite_kernel(f"my.{name}", 1, rule, lowering=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import stablexla as sx
-from tests.targets.gpu.emulation import program
-from tests.targets.gpu.programs import PROGRAMS
+from tests.targets.gpu.programs import PROGRAMS, program
 
 
 @pytest.mark.parametrize(

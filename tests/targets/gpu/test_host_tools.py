@@ -11,9 +11,8 @@ import pytest
 
 import stablexla as sx
 from tests.comparison import assert_same
-from tests.targets.gpu.emulation import program
 from tests.targets.gpu.launch.test_host_runs import CHIP, PROGRAMS
-from tests.targets.gpu.programs import numbers
+from tests.targets.gpu.programs import numbers, program
 
 
 @pytest.mark.usefixtures("simulated_gpu")
@@ -53,7 +52,6 @@ class TestChips:
     def test_the_gpu_that_is_there(self) -> None:
         executable = sx.compile(program(lambda b, x: sx.exp(x), numbers(5)), target="gpu")
         assert executable.target == sx.targets.gpu() == "gpu:sm_90a,ptx80"
-        assert sx.targets.gpu(emulated=True) == "gpu:sm_80,ptx78,emulated"
 
     @pytest.mark.parametrize("chip", ["sm_100", "sm_100a"])
     def test_a_program_for_another_gpu(self, chip: str) -> None:

@@ -16,9 +16,8 @@ import stablexla as sx
 from stablexla.targets.runtime import _runtime
 from tests.comparison import assert_same
 from tests.targets.gpu import simulated as simulator
-from tests.targets.gpu.emulation import check, program
 from tests.targets.gpu.irregular import IRREGULAR
-from tests.targets.gpu.programs import numbers
+from tests.targets.gpu.programs import numbers, program
 from tests.targets.gpu.ptxas import find_ptxas, knows, refused_by_ptxas
 
 CHIP = "sm_100"
@@ -31,7 +30,6 @@ ASSEMBLED = [
     "cholesky-complex",
     "fft-chirp",
 ]
-EMULATED = ["scatter-batches", "scan-block-unaligned"]
 
 
 @pytest.fixture(scope="class")
@@ -88,12 +86,6 @@ def test_sorts_of_more_arrays_than_a_block_can_hold() -> None:
     computation = program(make, *arrays)
     for chip, path in (("sm_75", "general"), ("sm_90", "emitted")):
         assert [kernel.path for kernel in sx.compile(computation, target=f"gpu:{chip}").kernels] == [path]
-
-
-@pytest.mark.parametrize("name", EMULATED)
-def test_emulated(name: str) -> None:
-    make, arrays = IRREGULAR[name]
-    check(make, *arrays, ulp=8, scale=1e-6)
 
 
 @pytest.mark.parametrize("name", ASSEMBLED)

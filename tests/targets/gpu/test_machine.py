@@ -8,8 +8,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.targets.codegen.machine import FEATURES, CpuTarget, host_target
-from tests.targets.gpu.emulation import program
-from tests.targets.gpu.programs import PROGRAMS
+from tests.targets.gpu.programs import PROGRAMS, program
 
 NAMES = ("bf16", "softmax", "dot-bf16", "dot-s8", "sort")
 SMALL = CpuTarget(vector_bits=128, l1_bytes=16 << 10, l2_bytes=128 << 10, l3_bytes=1 << 20)

@@ -1,4 +1,4 @@
-"""The mapped kernels of small programs: run on the CPU against the CPU's own, and assembled by ptxas."""
+"""The mapped kernels of small programs: simulated, against the CPU's kernels, and assembled by ptxas."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 import stablexla as sx
-from tests.targets.gpu.emulation import check, program
-from tests.targets.gpu.programs import PROGRAMS
+from tests.targets.gpu.programs import PROGRAMS, program
 from tests.targets.gpu.ptxas import find_ptxas, knows, refused_by_ptxas
+from tests.targets.gpu.simulation import check_simulated
 
 CHIPS = ("sm_70", "sm_80", "sm_90a", "sm_100")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_emulated(name: str) -> None:
+def test_simulated(name: str) -> None:
     make, arrays = PROGRAMS[name]
-    check(make, *arrays, ulp=8, scale=1e-6)
+    check_simulated(make, *arrays, ulp=8, scale=1e-6)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

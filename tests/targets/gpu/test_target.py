@@ -40,7 +40,9 @@ class TestNames:
         with pytest.raises(sx.CompileError, match=said):
             sx.targets.gpu(chip=chip, ptx=ptx)
 
-    @pytest.mark.parametrize("text", ["gpu:sm_90,sm_80", "gpu:h100", "gpu:sm_90,ptx12", "cpu:sm_90", "gpus"])
+    @pytest.mark.parametrize(
+        "text", ["gpu:sm_90,sm_80", "gpu:h100", "gpu:sm_80,emulated", "gpu:sm_90,ptx12", "cpu:sm_90", "gpus"]
+    )
     def test_texts_that_name_nothing(self, text: str) -> None:
         with pytest.raises(sx.CompileError):
             sx.compile(scaled(), target=text)

@@ -127,13 +127,11 @@ def test_an_emitter_reads_the_configuration_and_calls_c(monkeypatch: pytest.Monk
         for i in range(1000):
             out[i] = array[999 - i]
 
-    def emit(made: Kernel, _: CpuTarget) -> Emitted:
+    def emit(made: Kernel, target: CpuTarget) -> Emitted:
         seen.append(made.config(Doubled))
         callee = declare(made.func.operation, "test_reverse", [pointer_type()] * 2)
-        function, arguments = made.declare()
-        with made.func.context, ir.Location.unknown(), ir.InsertionPoint(function.regions[0].blocks[0]):
-            func.CallOp([], callee, [pointer_to(arguments.results[0]), pointer_to(arguments.inputs[0])])
-            func.ReturnOp([])
+        with made.phase(target) as arguments:
+            func.CallOp([], callee, [pointer_to(b.ssa) for b in (arguments.results[0], arguments.inputs[0])])
         return Emitted(items=1, grain=1)
 
     monkeypatch.setitem(EMITTERS, "doubled", [emit])
@@ -145,12 +143,10 @@ def test_an_emitter_reads_the_configuration_and_calls_c(monkeypatch: pytest.Monk
 
 
 def test_an_unknown_c_function_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def emit(made: Kernel, _: CpuTarget) -> Emitted:
+    def emit(made: Kernel, target: CpuTarget) -> Emitted:
         callee = declare(made.func.operation, "nowhere_defined", [])
-        function, _arguments = made.declare()
-        with made.func.context, ir.Location.unknown(), ir.InsertionPoint(function.regions[0].blocks[0]):
+        with made.phase(target):
             func.CallOp([], callee, [])
-            func.ReturnOp([])
         return Emitted(items=1, grain=1)
 
     monkeypatch.setitem(EMITTERS, "doubled", [emit])

@@ -1,4 +1,4 @@
-"""Products on tensor cores: every tiling, layout and type, emulated, against numpy in f64."""
+"""Products on tensor cores: every tiling, layout and type, simulated, against numpy in f64."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from stablexla.targets.gpu.contraction import mma as tensor_cores
 from stablexla.targets.gpu.contraction import mma_plan
 from stablexla.targets.gpu.contraction.mma_formats import FORMATS
 from stablexla.targets.gpu.contraction.mma_plan import GROUPS, THREADS, WARPS, BlockTiling
-from tests.targets.gpu.emulation import load_threads, program
+from tests.targets.gpu.programs import program
 from tests.targets.gpu.ptxas import find_ptxas, knows
+from tests.targets.gpu.simulation import run_simulated
 
 Array = np.ndarray[Any, Any]
 TYPES: dict[str, Any] = {
@@ -64,12 +65,12 @@ def is_right(actual: Array, x: Array, y: Array, turned: tuple[bool, bool]) -> No
     assert (np.abs(actual - left @ right) <= bound).all()
 
 
-def run(computation: sx.XlaComputation, chip: str, *arrays: Array) -> Array:
-    load_threads()
-    executable = sx.compile(computation, target=sx.targets.gpu(chip=chip, emulated=True))
+def run(computation: Any, chip: str, *arrays: Array, instruction: str = "") -> Array:
+    """The result of a program of emitted kernels that use the instruction."""
+    executable, (result,) = run_simulated(computation, *arrays, chip=chip)
     assert {k.path for k in executable.kernels} == {"emitted"}
-    (result,) = executable.execute(list(arrays))
-    return np.asarray(result)
+    assert instruction in executable.ir("ptx")
+    return result
 
 
 def force(monkeypatch: pytest.MonkeyPatch, tiling: BlockTiling) -> None:
@@ -109,12 +110,38 @@ def test_without_tensor_cores(tiling: BlockTiling, turned: tuple[bool, bool], mo
     assert "mma.sync" not in sx.compile(computation, target="gpu").ir("ptx")
 
 
-@pytest.mark.parametrize("turned", [(False, False), (True, True)])
-def test_groups_of_warps(turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    tiling = GROUPS[turned[0]]
-    force(monkeypatch, tiling)
-    x, y = factors("bf16", (128, tiling.columns, 72), turned)
-    is_right(run(product("bf16", turned, x, y), "sm_90a", x, y), x, y, turned)
+@pytest.mark.parametrize(
+    ("kind", "shape", "turned", "tiling", "instruction"),
+    [
+        ("bf16", (40, 72, 72), (False, False), SMALL, "m16n8k16"),
+        ("bf16", (128, 128, 200), (True, True), WARPS[1], "m16n8k16"),
+        ("bf16", (128, 64, 72), (True, False), WARPS[2], "m16n8k16"),
+        ("bf16", (128, 256, 264), (False, False), GROUPS[0], "m64n256k16"),
+        ("bf16", (128, 128, 72), (True, True), GROUPS[1], "m64n128k16"),
+        ("bf16", (128, 128, 328), (True, False), GROUPS[1], "m64n128k16"),
+        ("f16", (128, 128, 520), (False, True), GROUPS[1], "m64n128k16"),
+        ("s8", (72, 72, 272), (False, True), GROUPS[1], "m64n128k32"),
+        ("f64", (64, 48, 42), (True, True), None, "m16n8k4"),
+        ("f32", (40, 68, 36), (False, True), None, "fma.rn.f32"),
+        ("f16", (40, 30, 1040), (False, True), None, "m16n8k16"),
+        ("bf16", (33, 35, 71), (False, False), None, "m16n8k16"),
+        ("bf16", (3, 520, 300), (False, False), None, "fma.rn.f32"),
+        ("bf16", (130, 2, 300), (False, False), None, "fma.rn.f32"),
+    ],
+)
+def test_on_a_chip_with_warpgroups(
+    kind: str,
+    shape: tuple[int, int, int],
+    turned: tuple[bool, bool],
+    tiling: BlockTiling | None,
+    instruction: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tilings for warpgroups, and others, which run there, too."""
+    if tiling is not None:
+        force(monkeypatch, tiling)
+    x, y = factors(kind, shape, turned)
+    is_right(run(product(kind, turned, x, y), "sm_90a", x, y, instruction=instruction), x, y, turned)
 
 
 def test_stages_come_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +152,7 @@ def test_stages_come_round(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parts_of_k() -> None:
     x, y = factors("f16", (32, 24, 64 * 16 + 8), (False, True))
-    computation = product("f16", (False, True), x, y)
-    assert "_parts" in sx.compile(computation, target="gpu").ir("ptx")
-    is_right(run(computation, "sm_80", x, y), x, y, (False, True))
+    is_right(run(product("f16", (False, True), x, y), "sm_80", x, y, instruction="_parts"), x, y, (False, True))
 
 
 def test_a_batch_with_an_epilogue() -> None:
@@ -159,9 +184,7 @@ def in_tf32(m: int, n: int, k: int, products: int, turned: tuple[bool, bool]) ->
 def test_tf32_on_request(turned: tuple[bool, bool]) -> None:
     x, y = factors("f32", (36, 68, 40), turned)
     text = in_tf32(36, 68, 40, 1 if turned[0] else 3, turned)
-    assert "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32" in sx.compile(text, target="gpu").ir("ptx")
-    load_threads()
-    (found,) = sx.compile(text, target=sx.targets.gpu(emulated=True)).execute([x, y])
+    found = run(text, "sm_80", x, y, instruction="mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
     left, right = (v.astype(np.float64) for v in (x.T if turned[0] else x, y.T if turned[1] else y))
     error = np.abs(found - left @ right) / (np.abs(left) @ np.abs(right))
     assert error.max() < (2.0**-11 if turned[0] else 2.0**-20)
@@ -234,11 +257,9 @@ def test_sums_over_several_dimensions(kind: str, rows: int, terms: int) -> None:
     x, y = numbers(kind, 2, 3, rows, terms, seed=1), numbers(kind, 2, 3, terms, 32, seed=2)
     dimensions = sx.DotDimensionNumbers((1, 3), (1, 2), (0,), (0,))
     computation = program(lambda b, v, w: sx.dot_general(v, w, dimensions, preferred_element_type="f32"), x, y)
-    found = run(computation, "sm_80", x, y)
+    found = run(computation, "sm_80", x, y, instruction="mma.sync" if kind == "bf16" else "")
     wanted = np.einsum("bhqd,bhdo->bqo", x.astype(np.float64), y.astype(np.float64))
     assert np.abs(found - wanted).max() < 1e-4
-    if kind == "bf16":
-        assert "mma.sync" in sx.compile(computation, target="gpu:sm_80").ir("ptx")
 
 
 def test_old_chips_have_other_kernels() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from tests.targets.gpu.emulation import check, program
-from tests.targets.gpu.programs import numbers
+from tests.targets.gpu.programs import numbers, program
+from tests.targets.gpu.simulation import check_simulated
 
 LOAD, STORE = "ld.global.nc.v4.b32", "st.global.v4.b32"
 Make = Callable[..., Any]
@@ -52,7 +52,7 @@ NARROW = [
 
 @pytest.mark.parametrize(("make", "arrays", "loads"), WIDE)
 def test_whole_accesses(make: Make, arrays: tuple[np.ndarray[Any, Any], ...], loads: int) -> None:
-    check(make, *arrays)
+    check_simulated(make, *arrays)
     ptx = sx.compile(program(make, *arrays), target="gpu:sm_80").ir("ptx")
     assert ptx.count(LOAD) == loads
     assert ptx.count(STORE) == 2
@@ -61,4 +61,4 @@ def test_whole_accesses(make: Make, arrays: tuple[np.ndarray[Any, Any], ...], lo
 
 @pytest.mark.parametrize(("make", "arrays"), NARROW)
 def test_elements(make: Make, arrays: tuple[np.ndarray[Any, Any], ...]) -> None:
-    check(make, *arrays)
+    check_simulated(make, *arrays)

@@ -11,8 +11,7 @@ import pytest
 import stablexla as sx
 from tests.comparison import assert_same
 from tests.targets.gpu import simulated as simulator
-from tests.targets.gpu.emulation import program
-from tests.targets.gpu.programs import numbers, softmax
+from tests.targets.gpu.programs import numbers, program, softmax
 
 CHIP = "gpu:sm_80"
 

@@ -1,4 +1,4 @@
-"""Sums of many numbers in each kind of kernel on GPUs, emulated: off by 8 u log2(n) of their magnitudes at most.
+"""Sums of many numbers in each kind of kernel on GPUs, simulated: off by 8 u log2(n) of their magnitudes at most.
 
 All terms are equal, so that every addition of a running sum rounds to the same side.
 """
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from tests.targets.gpu.emulation import load_threads, program
+from tests.targets.gpu.programs import program
+from tests.targets.gpu.simulation import run_simulated
 
 Array = np.ndarray[Any, np.dtype[Any]]
 UNIT = 2.0**-24
@@ -20,8 +21,7 @@ TERM = np.float32(0.1)
 
 
 def check(make: Any, arrays: list[Array], exact: Any, length: Any) -> None:
-    load_threads()
-    (found,) = sx.compile(program(make, *arrays), target=sx.targets.gpu(emulated=True)).execute(arrays)
+    _, (found,) = run_simulated(program(make, *arrays), *arrays)
     off = np.abs(found.astype(np.float64) - exact)
     assert (off <= 8 * np.log2(length) * UNIT * exact).all(), float((off / exact).max() / UNIT)
 
@@ -88,7 +88,6 @@ def test_scans_of_narrow_numbers(shape: tuple[int, ...], axis: int, dtype: Any) 
     """They add in f32: the last rounding is the only one of their own type, forwards and backwards."""
     x = np.full(shape, 2.0**-9, dtype)
     x.flat[:: shape[-1]] = 0.7
-    load_threads()
     for backwards in (False, True):
         window = [n if d == axis else 1 for d, n in enumerate(shape)]
         padding = [(0, n - 1) if backwards else (n - 1, 0) for n in window]
@@ -97,7 +96,7 @@ def test_scans_of_narrow_numbers(shape: tuple[int, ...], axis: int, dtype: Any) 
             zero = b.constant(np.zeros((), dtype))
             return sx.reduce_window(x, zero, sx.add, window, [1] * len(shape), padding)  # noqa: B023
 
-        (found,) = sx.compile(program(make, x), target=sx.targets.gpu(emulated=True)).execute([x])
+        _, (found,) = run_simulated(program(make, x), x)
         ordered = np.flip(x, axis) if backwards else x
         exact = np.cumsum(ordered.astype(np.float64), axis)
         exact = np.flip(exact, axis) if backwards else exact

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from tests.targets.gpu.emulation import program
-from tests.targets.gpu.programs import numbers, softmax
+from tests.targets.gpu.programs import numbers, program, softmax
 from tests.targets.gpu.simulation import check_simulated
 
 Array = np.ndarray[Any, Any]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from tests.targets.gpu.emulation import check, program
-from tests.targets.gpu.programs import numbers
+from tests.targets.gpu.programs import numbers, program
 from tests.targets.gpu.simulation import check_simulated
 
 
@@ -40,11 +39,6 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]]
         (np.arange(1 * 4 * 5 * 4, dtype=np.int32).reshape(1, 4, 5, 4),),
     ),
 }
-
-
-def test_emulated() -> None:
-    make, arrays = PROGRAMS["uneven"]
-    check(make, *arrays)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
