@@ -159,13 +159,13 @@ def _count(hashes: dict[str, Hashes]) -> int:
 
 
 def _different(before: dict[str, Hashes], after: dict[str, Hashes]) -> Iterator[str]:
-    """One line for each program and target that differs: its first stage that does."""
+    """One line for each program and target that differs, with the stages that do."""
     for name in sorted(before.keys() & after.keys()):
         for target in sorted(before[name].keys() | after[name].keys()):
             old, new = before[name].get(target, {}), after[name].get(target, {})
             changed = [stage for stage in {**old, **new} if old.get(stage) != new.get(stage)]
             if changed:
-                yield f"{name} | {target} | {changed[0]}" + (" (was an error)" if "error" in old else "")
+                yield f"{name} | {target} | {' '.join(changed)}" + (" (was an error)" if "error" in old else "")
 
 
 def main() -> int:
