@@ -9,10 +9,11 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import chlo, stablehlo
 
+from stablexla.dialects import hlo
 from stablexla.dialects.attributes.comparators import direction_of
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.mhlo import operations
-from stablexla.dialects.mhlo.registry import Rule, array, convert, reshape, rewrites
+from stablexla.dialects.mhlo.registry import Rule, rewrites
 
 TARGETS: dict[str, Rule] = {}
 
@@ -81,10 +82,9 @@ def scaled_dot(op: Any) -> Sequence[Any] | None:
         rhs_batching_dimensions=config[3],
     )
     type_ = op.results[0].type
-    product = stablehlo.dot_general(
-        array(type_.shape, ir.F32Type.get()), _scaled(left, left_scale), _scaled(right, right_scale), numbers
-    )
-    return [convert(product, type_.element_type)]
+    wide = ir.RankedTensorType.get(type_.shape, ir.F32Type.get())
+    product = stablehlo.dot_general(wide, _scaled(left, left_scale), _scaled(right, right_scale), numbers)
+    return [hlo.convert(product, type_.element_type)]
 
 
 def _fits(x: Any, scale: Any) -> bool:
@@ -97,14 +97,14 @@ def _fits(x: Any, scale: Any) -> bool:
 
 def _scaled(x: Any, scale: Any) -> Any:
     """Multiply elements by the scales of their blocks; a scalar stands for no scales."""
-    x, scale = convert(x, ir.F32Type.get()), convert(scale, ir.F32Type.get())
+    x, scale = hlo.convert(x, ir.F32Type.get()), hlo.convert(scale, ir.F32Type.get())
     if not scale.type.rank:
         return x
     pairs = zip(x.type.shape, scale.type.shape, strict=True)
     blocks = [extent for size, count in pairs for extent in (count, size // count)]
-    type_ = array(blocks, scale.type.element_type)
+    type_ = ir.RankedTensorType.get(blocks, scale.type.element_type)
     repeated = stablehlo.broadcast_in_dim(type_, scale, list(range(0, len(blocks), 2)))
-    return stablehlo.multiply(x, reshape(repeated, x.type.shape))
+    return stablehlo.multiply(x, hlo.reshape(repeated, x.type.shape))
 
 
 @_target("SliceToDynamic")

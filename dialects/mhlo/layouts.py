@@ -10,7 +10,8 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.dialects.mhlo.registry import array, convert, reshape, rewrites
+from stablexla.dialects import hlo
+from stablexla.dialects.mhlo.registry import rewrites
 
 _TILED = ":T("
 """How XLA prints tiles in a shape's layout."""
@@ -50,16 +51,16 @@ def _reinterpret(value: Any, element: Any, shape: Sequence[int]) -> Any | None:
     if before * count != after * prod(shape):
         return None
     if given == element:
-        return reshape(value, shape)
+        return hlo.reshape(value, shape)
     if isinstance(given, ir.ComplexType) or isinstance(element, ir.ComplexType):
         return None
     if ir.IntegerType.get_signless(1) in (given, element):  # a byte with 0 or 1 in it
-        return convert(reshape(value, shape), element)
+        return hlo.convert(hlo.reshape(value, shape), element)
     if before < after:
-        of_bytes, to = reshape(value, [prod(shape), after // before]), [prod(shape)]
+        of_bytes, to = hlo.reshape(value, [prod(shape), after // before]), [prod(shape)]
     else:
-        of_bytes, to = reshape(value, [count]), [count, before // after] if before > after else [count]
-    return reshape(stablehlo.bitcast_convert(array(to, element), of_bytes), shape)
+        of_bytes, to = hlo.reshape(value, [count]), [count, before // after] if before > after else [count]
+    return hlo.reshape(stablehlo.bitcast_convert(ir.RankedTensorType.get(to, element), of_bytes), shape)
 
 
 def _bytes(element: Any) -> int:

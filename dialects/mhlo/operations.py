@@ -10,8 +10,9 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import chlo, stablehlo
 
+from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
-from stablexla.dialects.mhlo.registry import array, convert, reshape, rewrites
+from stablexla.dialects.mhlo.registry import rewrites
 
 
 @rewrites("mhlo.all_to_all")
@@ -21,14 +22,14 @@ def all_to_all_of_several(op: Any) -> Sequence[Any] | None:
     if "split_dimension" in op.attributes:
         return None  # of one array
     shape = list(operands[0].type.shape)
-    rows = [reshape(x, [1, *shape]) for x in operands]
+    rows = [hlo.reshape(x, [1, *shape]) for x in operands]
     sent = stablehlo.concatenate(rows, 0)
     received = stablehlo.all_to_all(
         [sent], 0, 0, len(rows), op.attributes["replica_groups"], channel_handle=_channel(op)
     )
     steps, whole = [1] * (len(shape) + 1), [*shape]
     pieces = [stablehlo.slice(received, [i, *[0] * len(shape)], [i + 1, *whole], steps) for i in range(len(rows))]
-    return [reshape(piece, shape) for piece in pieces]
+    return [hlo.reshape(piece, shape) for piece in pieces]
 
 
 def _channel(op: Any) -> Any:
@@ -76,16 +77,16 @@ def scan(op: Any) -> Sequence[Any]:
 def exp2(op: Any) -> Sequence[Any]:
     """Rewrite to a power with base 2."""
     (x,) = op.operands
-    return [stablehlo.power(_splat(2.0, x.type), x)]
+    return [stablehlo.power(hlo.constant(x.type, 2.0), x)]
 
 
 @rewrites("mhlo.log2")
 def log2(op: Any) -> Sequence[Any]:
     """Rewrite log2; below f64 it is rounded once, and exact for powers of 2."""
     (x,) = op.operands
-    logarithm = stablehlo.log(convert(x, ir.F64Type.get()))
-    quotient = stablehlo.divide(logarithm, _splat(float(np.log(2.0)), logarithm.type))
-    return [convert(quotient, x.type.element_type)]
+    logarithm = stablehlo.log(hlo.convert(x, ir.F64Type.get()))
+    quotient = stablehlo.divide(logarithm, hlo.constant(logarithm.type, float(np.log(2.0))))
+    return [hlo.convert(quotient, x.type.element_type)]
 
 
 @rewrites("mhlo.stochastic_convert")
@@ -100,23 +101,25 @@ def stochastic_convert(op: Any) -> Sequence[Any] | None:
     if not isinstance(result.element_type, ir.IntegerType):
         return None  # XLA gives floats no meaning
     if x.type.element_type.width < 32:
-        x = convert(x, ir.F32Type.get())  # which holds the limits of all integers, and is exact
+        x = hlo.convert(x, ir.F32Type.get())  # which holds the limits of all integers, and is exact
     magnitude = stablehlo.abs(x)
     whole = stablehlo.floor(magnitude)
-    scale = _splat(2.0**random.type.element_type.width, x.type)
+    scale = hlo.constant(x.type, 2.0**random.type.element_type.width)
     fraction = stablehlo.multiply(stablehlo.subtract(magnitude, whole), scale)
-    up = _compare(random, convert(fraction, random.type.element_type), "LT")
-    integer = convert(whole, result.element_type)
-    rounded = stablehlo.select(up, stablehlo.add(integer, _splat(1, result)), integer)
-    signed = stablehlo.select(_compare(x, _splat(0.0, x.type), "LT"), stablehlo.negate(rounded), rounded)
+    up = hlo.compare(random, hlo.convert(fraction, random.type.element_type), "LT", kind=None)
+    integer = hlo.convert(whole, result.element_type)
+    rounded = hlo.select(up, stablehlo.add(integer, hlo.constant(result, 1)), integer)
+    is_negative = hlo.compare(x, hlo.constant(x.type, 0.0), "LT", kind=None)
+    signed = hlo.select(is_negative, stablehlo.negate(rounded), rounded)
     return [_clamped(signed, x, result)]
 
 
 def _clamped(value: Any, x: Any, type_: Any) -> Any:
     """Saturate the value where x is outside the range of the integer type."""
     for limit, direction in zip(_limits(type_.element_type), ("LE", "GE"), strict=True):
-        value = stablehlo.select(_compare(x, _splat(float(limit), x.type), direction), _splat(limit, type_), value)
-    return stablehlo.select(_compare(x, x, "EQ"), value, _splat(0, type_))
+        beyond = hlo.compare(x, hlo.constant(x.type, float(limit)), direction, kind=None)
+        value = hlo.select(beyond, hlo.constant(type_, limit), value)
+    return hlo.select(hlo.compare(x, x, "EQ", kind=None), value, hlo.constant(type_, 0))
 
 
 def _limits(element: Any) -> tuple[int, int]:
@@ -125,19 +128,10 @@ def _limits(element: Any) -> tuple[int, int]:
     return -(2 ** (element.width - 1)), 2 ** (element.width - 1) - 1
 
 
-def _compare(a: Any, b: Any, direction: str) -> Any:
-    return stablehlo.compare(a, b, stablehlo.ComparisonDirectionAttr.get(direction))
-
-
-def _splat(value: float, type_: Any) -> Any:
-    """Create a splat of that type."""
-    return stablehlo.constant(ir.Attribute.parse(f"dense<{value}> : {type_}"))
-
-
 @rewrites("mhlo.xla.rng_get_and_update_state")
 def random_state(op: Any) -> Sequence[Any]:
     """Create an arbitrary state: XLA's expansion of Rng keeps one for all calls of a program, and seeds it itself."""
     type_ = op.results[0].type
-    limits = (_splat(value, array([], type_.element_type)) for value in (0, 2**64 - 1))
+    limits = (hlo.constant(hlo.tensor(type_, []), value) for value in (0, 2**64 - 1))
     extents = stablehlo.constant(ir.DenseElementsAttr.get(np.array(type_.shape, np.int64)))
     return [stablehlo.rng(*limits, extents, stablehlo.RngDistributionAttr.get("UNIFORM"))]

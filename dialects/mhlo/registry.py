@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jaxlib.mlir.ir as ir
-from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.erasing import erase
 
@@ -43,20 +42,3 @@ def rewrite_mhlo(module: ir.Module) -> None:
             for result, value in zip(op.results, values, strict=True):
                 result.replace_all_uses_with(value)
             erase(op)
-
-
-def array(shape: Sequence[int], element: Any) -> Any:
-    """Return the type of a tensor."""
-    return ir.RankedTensorType.get(list(shape), element)
-
-
-def reshape(value: Any, shape: Sequence[int]) -> Any:
-    """Reshape a value, unless it has that shape."""
-    if list(value.type.shape) == list(shape):
-        return value
-    return stablehlo.reshape(array(shape, value.type.element_type), value)
-
-
-def convert(value: Any, element: Any) -> Any:
-    """Convert a value to another element type."""
-    return stablehlo.convert(array(value.type.shape, element), value)

@@ -17,7 +17,8 @@ import stablexla.dialects.dynamic_rules  # noqa: F401  (fills the registry of si
 from stablexla.dialects.dynamic_sizes import Extents, Refusal, Size, Sizes, Use, extents_of, result_sizes
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.lowering.bounded.values import Scalar, emit, size_type, tensor
+from stablexla.dialects.hlo import emit, tensor
+from stablexla.lowering.bounded.values import Scalar, size_type
 from stablexla.lowering.support.context import place_of
 
 Rule = Callable[["Site"], None]

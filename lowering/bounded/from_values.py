@@ -10,8 +10,9 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.attributes.attributes import integers
 from stablexla.dialects.dynamic_sizes import Extents, Size, Use, result_sizes
+from stablexla.dialects.hlo import broadcast, emit, tensor
 from stablexla.lowering.bounded.bounded import Site, expands
-from stablexla.lowering.bounded.values import Scalar, broadcast, emit, resized, tensor
+from stablexla.lowering.bounded.values import Scalar, resized
 
 
 def _asked(site: Site, operand: int) -> dict[int, Size]:

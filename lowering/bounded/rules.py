@@ -8,6 +8,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects import hlo
 from stablexla.dialects.attributes.attributes import (
     Convolution,
     DotDimensionNumbers,
@@ -20,20 +21,7 @@ from stablexla.dialects.dynamic_rules import is_dropped
 from stablexla.dialects.dynamic_sizes import Size, agree
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.bounded.bounded import Site, expands
-from stablexla.lowering.bounded.values import (
-    Scalar,
-    as_type_of,
-    broadcast,
-    compare,
-    constant,
-    emit,
-    masked,
-    number,
-    resized,
-    tensor,
-    wide_enough,
-    within,
-)
+from stablexla.lowering.bounded.values import Scalar, as_type_of, masked, resized, wide_enough, within
 
 
 @expands("stablehlo.set_dimension_size")
@@ -69,7 +57,7 @@ def reshape(site: Site) -> None:
     """Reshape; a dropped dimension of bound 1 reads as zero where it was empty."""
     x, before, after = site.op.operands[0], site.use.operands[0], site.declared[0].extents
     dropped = {place: size for place, size in site.sizes(0).items() if is_dropped(before, after, place)}
-    site.set_operand(0, masked(x, dropped, number(x.type, "0")) if dropped else x)
+    site.set_operand(0, masked(x, dropped, hlo.number(x.type, "0")) if dropped else x)
     site.keep()
 
 
@@ -83,7 +71,7 @@ def dot_general(site: Site) -> None:
     for side in range(2) if sizes else ():
         x = site.op.operands[side]
         own = {pairs[at][side]: size for at, size in sizes.items()}
-        site.set_operand(side, masked(x, own, number(x.type, "0")))
+        site.set_operand(side, masked(x, own, hlo.number(x.type, "0")))
     site.keep()
 
 
@@ -93,7 +81,7 @@ def convolution(site: Site) -> None:
     x = site.op.operands[0]
     places = {spatial.input for spatial in Convolution.read(site.op.attributes).spatial}
     own = {place: size for place, size in site.sizes(0).items() if place in places}
-    site.set_operand(0, masked(x, own, number(x.type, "0")) if own else x)
+    site.set_operand(0, masked(x, own, hlo.number(x.type, "0")) if own else x)
     site.keep()
 
 
@@ -110,7 +98,7 @@ def reduce(site: Site) -> None:
     for at in range(count) if own else ():
         x, init = site.op.operands[at], site.op.operands[count + at]
         spelled = NEUTRAL.get(_combiner(site.op.regions[0].blocks[0], at, count))
-        site.set_operand(at, masked(x, own, number(x.type, _signed(x, spelled)) if spelled else _of_type(init, x)))
+        site.set_operand(at, masked(x, own, hlo.number(x.type, _signed(x, spelled)) if spelled else _of_type(init, x)))
     site.keep()
 
 
@@ -121,8 +109,8 @@ def _signed(x: Any, spelled: str) -> str:
 
 def _of_type(init: Any, x: Any) -> Any:
     """Convert the initial value to an array's element type; the two may differ in width."""
-    wanted = tensor(x.type, [])
-    return init if init.type == wanted else emit("stablehlo.convert", [init], [wanted])
+    wanted = hlo.tensor(x.type, [])
+    return init if init.type == wanted else hlo.emit("stablehlo.convert", [init], [wanted])
 
 
 def _combiner(block: Any, at: int, count: int) -> str:
@@ -171,7 +159,7 @@ def concatenate(site: Site) -> None:
     whole, start = site.again(parts), Scalar.of(0)
     for before, part in pairwise(parts):
         start = start + site.expansion.size(before, along)
-        whole = emit("stablehlo.dynamic_update_slice", [whole, part, *_starts(whole, {along: start})], [whole.type])
+        whole = hlo.dynamic_update(whole, part, _starts(whole, {along: start}))
     return site.replace([whole])
 
 
@@ -187,17 +175,12 @@ def reverse(site: Site) -> None:
     for place in integers(site.op.attributes["dimensions"]):
         if place in site.sizes(0):
             extents = list(turned.type.shape)
-            twice = tensor(turned.type, [2 * n if i == place else n for i, n in enumerate(extents)])
-            along = {"dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), place)}
-            doubled = emit("stablehlo.concatenate", [turned, turned], [twice], along)
+            twice = hlo.tensor(turned.type, [2 * n if i == place else n for i, n in enumerate(extents)])
+            along = {"dimension": hlo.i64(place)}
+            doubled = hlo.emit("stablehlo.concatenate", [turned, turned], [twice], along)
             start = {place: Scalar.of(extents[place]) - site.sizes(0)[place]}
-            turned = _dynamic_slice(doubled, _starts(doubled, start), extents)
+            turned = hlo.dynamic_slice(doubled, _starts(doubled, start), extents)
     site.replace([turned])
-
-
-def _dynamic_slice(x: Any, starts: Sequence[Any], extents: Sequence[int]) -> Any:
-    sizes = {"slice_sizes": ir.DenseI64ArrayAttr.get(list(extents))}
-    return emit("stablehlo.dynamic_slice", [x, *starts], [tensor(x.type, extents)], sizes)
 
 
 @expands("stablehlo.dynamic_slice")
@@ -207,7 +190,7 @@ def dynamic_slice(site: Site) -> None:
     partial = {p: size for p, size in site.sizes(0).items() if extents[p] != site.use.operands[0][p]}
     room = {place: (size - extents[place]).most(0) for place, size in partial.items()}
     made = site.again([x, *_held(list(site.op.operands)[1:], room)])
-    site.replace([masked(made, partial, number(made.type, "0")) if partial else made])
+    site.replace([masked(made, partial, hlo.number(made.type, "0")) if partial else made])
 
 
 def _held(starts: Sequence[Any], room: Mapping[int, Size]) -> list[Any]:
@@ -216,7 +199,7 @@ def _held(starts: Sequence[Any], room: Mapping[int, Size]) -> list[Any]:
         return list(starts)
     wide = [wide_enough(start) for start in starts]
     return [
-        emit("stablehlo.minimum", [start, as_type_of(start, room[place])], [start.type]) if place in room else start
+        hlo.elementwise("minimum", start, as_type_of(start, room[place])) if place in room else start
         for place, start in enumerate(wide)
     ]
 
@@ -234,8 +217,8 @@ def dynamic_update_slice(site: Site) -> None:
     # The whole update is written, with the old elements beyond its size; padding keeps the starts from being clamped.
     extents, bounds = list(x.type.shape), list(update.type.shape)
     wider = resized(x, [n + bounds[i] if i in own else n for i, n in enumerate(extents)])
-    mixed = masked(update, own, _dynamic_slice(wider, starts, bounds))
-    made = emit("stablehlo.dynamic_update_slice", [wider, mixed, *starts], [wider.type])
+    mixed = masked(update, own, hlo.dynamic_slice(wider, starts, bounds))
+    made = hlo.dynamic_update(wider, mixed, starts)
     return site.replace([resized(made, extents)])
 
 
@@ -258,12 +241,12 @@ def sort(site: Site) -> None:
 
 def _put_last(block: Any, seen: Any) -> None:
     """Extend a comparator by a mask: elements within the size come first, in their order."""
-    scalar = tensor(seen.type, [])
+    scalar = hlo.tensor(seen.type, [])
     end = list(block.operations)[-1].operation
     left, right = (block.add_argument(scalar, end.location) for _ in range(2))
     with end.location, ir.InsertionPoint(end):
-        ordered = emit("stablehlo.select", [right, end.operands[0], left], [scalar])
-        first = emit("stablehlo.and", [left, ordered], [scalar])
+        ordered = hlo.select(right, end.operands[0], left)
+        first = hlo.elementwise("and", left, ordered)
         ir.Operation.create(end.name, operands=[first])
     erase(end)
 
@@ -283,13 +266,13 @@ def gather(site: Site) -> None:
     ]
     made = site.again([x, _at_most(wide_enough(indices), room, numbers.index_vector_dim)])
     left = [d for d in range(len(slices)) if d not in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)]
-    zero = number(made.type, "0")
+    zero = hlo.number(made.type, "0")
     inside = {numbers.offset_dims[left.index(p)]: size for p, size in partial.items() if p in left}
-    made = masked(made, inside, broadcast(zero, made.type.shape))
+    made = masked(made, inside, hlo.broadcast(zero, made.type.shape))
     for place, size in partial.items():
         if place not in left:
-            some = compare(Scalar.of(0).value, Scalar.of(size).value)
-            made = emit("stablehlo.select", [some, made, broadcast(zero, made.type.shape)], [made.type])
+            some = hlo.compare(Scalar.of(0).value, Scalar.of(size).value)
+            made = hlo.select(some, made, hlo.broadcast(zero, made.type.shape))
     return site.replace([made])
 
 
@@ -297,11 +280,11 @@ def _at_most(indices: Any, room: Sequence[Size | int], vector: int) -> Any:
     """Clamp the entries of index vectors to the given room."""
     limits = [as_type_of(indices, Scalar.of(size)) for size in room]
     if vector == indices.type.rank:
-        return emit("stablehlo.minimum", [indices, broadcast(limits[0], indices.type.shape)], [indices.type])
-    rows = [broadcast(limit, [1]) for limit in limits]
-    along = {"dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)}
-    row = emit("stablehlo.concatenate", rows, [tensor(indices.type, [len(rows)])], along)
-    return emit("stablehlo.minimum", [indices, broadcast(row, indices.type.shape, [vector])], [indices.type])
+        return hlo.elementwise("minimum", indices, hlo.broadcast(limits[0], indices.type.shape))
+    rows = [hlo.broadcast(limit, [1]) for limit in limits]
+    along = {"dimension": hlo.i64(0)}
+    row = hlo.emit("stablehlo.concatenate", rows, [hlo.tensor(indices.type, [len(rows)])], along)
+    return hlo.elementwise("minimum", indices, hlo.broadcast(row, indices.type.shape, [vector]))
 
 
 @expands("stablehlo.scatter")
@@ -321,5 +304,5 @@ def scatter(site: Site) -> None:
         wide = wide_enough(indices)
         unsigned = wide.type.element_type.is_unsigned
         nowhere = str(2**wide.type.element_type.width - 1) if unsigned else "-1"
-        site.set_operand(count, masked(wide, sizes, constant(tensor(wide.type, []), nowhere)))
+        site.set_operand(count, masked(wide, sizes, hlo.constant(hlo.tensor(wide.type, []), nowhere)))
     site.keep()

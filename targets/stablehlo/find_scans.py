@@ -11,6 +11,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 from jaxlib.mlir.dialects import func as hlo_func
 
+from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.rules.associative_scan import NAME
 from stablexla.targets.pipeline.passes import module_pass
@@ -68,25 +69,20 @@ class _Rewrite:
         copied = _in_order(results, set(operands), self.operations)
         if copied is None:
             return
-        index = hlo_ir.IntegerType.get_signless(64)
         attributes = {
-            "arrays": hlo_ir.IntegerAttr.get(index, len(self.inputs)),
+            "arrays": hlo.i64(len(self.inputs)),
             "backwards": hlo_ir.BoolAttr.get(self.backwards),
             "combination": hlo_ir.FlatSymbolRefAttr.get(self._combination()),
-            "dimension": hlo_ir.IntegerAttr.get(index, self.tree.dimension),
-            "returned": hlo_ir.DenseI64ArrayAttr.get(numbers),
+            "dimension": hlo.i64(self.tree.dimension),
+            "returned": hlo.i64s(numbers),
         }
         with last.location, hlo_ir.InsertionPoint(last):
-            made = hlo_ir.Operation.create(
-                "stablehlo.composite",
-                results=[value.type for value in results],
-                operands=operands,
-                attributes={
-                    "name": hlo_ir.StringAttr.get(NAME),
-                    "composite_attributes": hlo_ir.DictAttr.get(attributes),
-                    "decomposition": hlo_ir.FlatSymbolRefAttr.get(self._decomposition(operands, results, copied)),
-                },
-            )
+            named = {
+                "name": hlo_ir.StringAttr.get(NAME),
+                "composite_attributes": hlo_ir.DictAttr.get(attributes),
+                "decomposition": hlo_ir.FlatSymbolRefAttr.get(self._decomposition(operands, results, copied)),
+            }
+            made = hlo.operation("stablehlo.composite", operands, [value.type for value in results], named)
         for number, value in self.replaced:
             value.replace_all_uses_with(made.results[numbers.index(number)])
         self._erase(makers)
@@ -120,10 +116,10 @@ class _Rewrite:
                     return arguments[2 * count + self.uniforms.index(node.value)]
                 number = hlo_ir.DenseElementsAttr(node.value.owner.attributes["value"]).get_splat_value()
                 value = hlo_ir.DenseElementsAttr.get_splat(_scalar(node.value), number)
-                return _create("stablehlo.constant", [_scalar(node.value)], [], {"value": value})
+                return hlo.emit("stablehlo.constant", [], [_scalar(node.value)], {"value": value})
             op = node.operation
             operands = [made[operand] for operand in node.operands]
-            return _create(op.name, [_scalar(op.results[0])], operands, dict(op.attributes.items()))
+            return hlo.emit(op.name, operands, [_scalar(op.results[0])], dict(op.attributes.items()))
 
         with hlo_ir.InsertionPoint(function.entry_block):
             for number, node in enumerate(nodes):  # operands come before their users
@@ -157,13 +153,9 @@ class _Rewrite:
             waiting += before
 
 
-def _create(name: str, results: Sequence[Any], operands: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    return hlo_ir.Operation.create(name, results=results, operands=operands, attributes=attributes).results[0]
-
-
 def _scalar(value: Any) -> Any:
     """Return the scalar type of one element."""
-    return hlo_ir.RankedTensorType.get([], value.type.element_type)
+    return hlo.tensor(value.type, [])
 
 
 def _reverses(owner: Any, dimension: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 from jaxlib.mlir.passmanager import PassManager
 
+from stablexla.dialects import hlo
 from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.erasing import erase
 from stablexla.targets.pipeline.passes import module_pass
@@ -48,11 +49,6 @@ def _compute_in_f32(op: Any) -> None:
         return
     with op.context, op.location, hlo_ir.InsertionPoint(op):
         wide = hlo_ir.RankedTensorType.get(narrow.shape, hlo_ir.F32Type.get(), narrow.encoding)
-        widened = _unary("stablehlo.convert", op.operands[0], wide)
-        computed = _unary(op.name, widened, wide)
-        op.results[0].replace_all_uses_with(_unary("stablehlo.convert", computed, narrow))
+        computed = hlo.emit(op.name, [hlo.convert(op.operands[0], wide.element_type)], [wide])
+        op.results[0].replace_all_uses_with(hlo.convert(computed, narrow.element_type))
     erase(op)
-
-
-def _unary(name: str, x: Any, type_: hlo_ir.Type) -> Any:
-    return hlo_ir.Operation.create(name, results=[type_], operands=[x]).results[0]

@@ -10,6 +10,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
+from stablexla.dialects import hlo
 from stablexla.dialects.attributes.device_groups import (
     BrokenRule,
     Grid,
@@ -20,7 +21,6 @@ from stablexla.dialects.attributes.device_groups import (
     resolve_groups,
 )
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.bounded.values import emit, tensor
 from stablexla.lowering.rules.devices.attributes import channel_of, table_of
 from stablexla.lowering.rules.devices.roots import complete
 from stablexla.targets.stablehlo.computations.element_loops import (
@@ -30,13 +30,11 @@ from stablexla.targets.stablehlo.computations.element_loops import (
     arithmetic,
     below,
     blank,
-    converted,
     element,
     index,
     line,
     loop,
     replaced,
-    reshape,
     where,
 )
 from stablexla.targets.stablehlo.computations.registry import expands
@@ -78,13 +76,13 @@ def collective_reduce(op: Any) -> Values | None:
         "use_global_device_ids": hlo_ir.UnitAttr.get(),
     }
     types, arrays = [r.type for r in op.results], [*op.operands][: len(op.results)]
-    reduced = hlo_ir.Operation.create("stablehlo.all_reduce", types, arrays, attributes, regions=1)
+    reduced = hlo.operation("stablehlo.all_reduce", arrays, types, attributes, regions=1)
     op.regions[0].blocks[0].append_to(reduced.regions[0])
     whole = all_reduce(reduced)
     assert whole is not None, "there is a group of several"
     erase(reduced)
-    made = hlo_ir.Operation.create(op.name, types, [*whole, *kept], dict(op.attributes.items()), regions=1)
-    _add_first(made, types[0])
+    made = hlo.operation(op.name, [*whole, *kept], types, dict(op.attributes.items()), regions=1)
+    hlo.combiner(made, types[0], lambda first, second: first)
     return list(made.results)
 
 
@@ -97,29 +95,19 @@ def reduce_scatter(op: Any) -> Values | None:
     (operand,), (result,) = op.operands, op.results
     whole = _gathered_and_folded(op, operand, result, members)
     attributes = {name: op.attributes[name] for name in op.attributes}
-    made = hlo_ir.Operation.create(
-        "stablehlo.reduce_scatter", results=[result.type], operands=[whole], attributes=attributes, regions=1
-    )
-    _add_first(made, result.type)
+    made = hlo.operation("stablehlo.reduce_scatter", [whole], [result.type], attributes, regions=1)
+    hlo.combiner(made, result.type, lambda first, second: first)
     return list(made.results)
-
-
-def _add_first(made: Any, type_: Any) -> None:
-    """Add to an operation the combiner that returns the first of two elements."""
-    scalar = tensor(type_, [])
-    block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[made.location] * 2)
-    with hlo_ir.InsertionPoint(block):
-        hlo_ir.Operation.create("stablehlo.return", operands=[block.arguments[0]])
 
 
 def _gathered_and_folded(op: Any, operand: Any, result: Any, members: _Members) -> Any:
     """Gather an operand from all members, and reduce it by the combiner of `op`."""
-    x = converted(operand, result.type.element_type)
+    x = hlo.convert(operand, result.type.element_type)
     shape, size = list(x.type.shape), prod(x.type.shape)
-    rows = emit(
+    rows = hlo.emit(
         "stablehlo.all_gather",
-        [reshape(x, [1, *shape])],
-        [tensor(x.type, [members.gathered, *shape])],
+        [hlo.reshape(x, [1, *shape])],
+        [hlo.tensor(x.type, [members.gathered, *shape])],
         members.attributes(op),
     )
     elements, find = line(rows), members.rows()
@@ -139,7 +127,7 @@ def _gathered_and_folded(op: Any, operand: Any, result: Any, members: _Members) 
         return [replaced(made[0], number, total)]
 
     (made,) = loop(size, [blank(x.type)], turn)
-    return reshape(made, shape)
+    return hlo.reshape(made, shape)
 
 
 @dataclass(frozen=True)
@@ -187,8 +175,9 @@ class _Members:
             return lambda member: (member, None)
         places = {d: [self._place(m) for m in group] for group in self.groups for d in group}
         padded = [(places[d] + [0] * self.most)[: self.most] for d in range(self.grid.size)]
-        table, sizes = (_constant(n) for n in (np.ravel(padded), [len(places[d]) for d in range(self.grid.size)]))
-        replica, partition = (converted(_number(name), table.type.element_type) for name in ("replica", "partition"))
+        counts = [len(places[d]) for d in range(self.grid.size)]
+        table, sizes = (hlo.array(np.asarray(n, np.int64)) for n in (np.ravel(padded), counts))
+        replica, partition = (hlo.convert(_number(name), table.type.element_type) for name in ("replica", "partition"))
         device = add(arithmetic("multiply", replica, self.grid.partitions), partition)
         size = element(sizes, device)
 
@@ -203,12 +192,7 @@ class _Members:
 
 def _number(what: str) -> Any:
     type_ = hlo_ir.RankedTensorType.get([], hlo_ir.IntegerType.get_unsigned(32))
-    return emit(f"stablehlo.{what}_id", [], [type_])
-
-
-def _constant(numbers: Any) -> Any:
-    value = hlo_ir.DenseElementsAttr.get(np.asarray(numbers, np.int64))
-    return emit("stablehlo.constant", [], [value.type], {"value": value})
+    return hlo.emit(f"stablehlo.{what}_id", [], [type_])
 
 
 def _grid(op: Any) -> Grid:

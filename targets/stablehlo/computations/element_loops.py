@@ -6,14 +6,13 @@ at the insertion point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
-from stablexla.lowering.bounded.values import broadcast, compare, constant, emit, tensor
+from stablexla.dialects import hlo
 from stablexla.lowering.kernels.scan.lines import Axis, merged
 
 Values = list[Any]
@@ -25,13 +24,13 @@ Turn = Callable[[Any, Values], Sequence[Any]]
 
 def index(value: int) -> Any:
     """Create a constant of the type of places."""
-    return constant(hlo_ir.RankedTensorType.get([], hlo_ir.IntegerType.get_signless(64)), str(value))
+    return hlo.constant(hlo.integer_tensor(64), str(value))
 
 
 def arithmetic(name: str, lhs: Any, rhs: Any) -> Any:
     """Create a binary operation of StableHLO; a number stands for a constant of the type of places."""
     lhs, rhs = (index(v) if isinstance(v, int) else v for v in (lhs, rhs))
-    return emit(f"stablehlo.{name}", [lhs, rhs], [lhs.type])
+    return hlo.elementwise(name, lhs, rhs)
 
 
 def add(lhs: Any, rhs: Any) -> Any:
@@ -41,13 +40,13 @@ def add(lhs: Any, rhs: Any) -> Any:
 def below(lhs: Any, rhs: Any) -> Any:
     """Compare two places: lhs < rhs."""
     lhs, rhs = (index(v) if isinstance(v, int) else v for v in (lhs, rhs))
-    return compare(lhs, rhs)
+    return hlo.compare(lhs, rhs)
 
 
 def select(condition: Any, this: Any, that: Any) -> Any:
     """Select `this` where a scalar condition holds, else `that`."""
     this, that = (index(v) if isinstance(v, int) else v for v in (this, that))
-    return emit("stablehlo.select", [condition, this, that], [this.type])
+    return hlo.select(condition, this, that)
 
 
 def place(count: Any, axes: Iterable[tuple[int, int]]) -> Any:
@@ -73,44 +72,28 @@ def place(count: Any, axes: Iterable[tuple[int, int]]) -> Any:
 # --- lines of elements ------------------------------------------------------------------------------------------------
 
 
-def reshape(value: Any, extents: Sequence[int]) -> Any:
-    """Reshape a value, elements in row-major order."""
-    type_ = tensor(value.type, extents)
-    return value if value.type == type_ else emit("stablehlo.reshape", [value], [type_])
-
-
 def line(value: Any) -> Any:
     """Flatten an array to rank 1."""
-    return reshape(value, [prod(value.type.shape)])
+    return hlo.reshape(value, [prod(value.type.shape)])
 
 
 def blank(type_: Any) -> Any:
     """Create an uninitialized line for the elements of a type."""
     one = index(1)  # not every type has a zero
-    return broadcast(converted(one, type_.element_type), [prod(type_.shape)])
+    return hlo.broadcast(hlo.convert(one, type_.element_type), [prod(type_.shape)])
 
 
 def element(from_line: Any, at: Any) -> Any:
     """Load the scalar at a place."""
-    sizes = {"slice_sizes": hlo_ir.DenseI64ArrayAttr.get([1])}
-    one = tensor(from_line.type, [1])
-    if from_line.type != one:
-        from_line = emit("stablehlo.dynamic_slice", [from_line, at], [one], sizes)
-    return reshape(from_line, [])
+    if list(from_line.type.shape) != [1]:
+        from_line = hlo.dynamic_slice(from_line, [at], [1])
+    return hlo.reshape(from_line, [])
 
 
 def replaced(in_line: Any, at: Any, scalar: Any) -> Any:
     """Return the line with another scalar stored at a place."""
-    one = reshape(scalar, [1])
-    if in_line.type == one.type:
-        return one
-    return emit("stablehlo.dynamic_update_slice", [in_line, one, at], [in_line.type])
-
-
-def converted(value: Any, element_type: Any) -> Any:
-    """Convert an array or scalar to another element type."""
-    type_ = hlo_ir.RankedTensorType.get(value.type.shape, element_type)
-    return value if value.type == type_ else emit("stablehlo.convert", [value], [type_])
+    one = hlo.reshape(scalar, [1])
+    return one if in_line.type == one.type else hlo.dynamic_update(in_line, one, [at])
 
 
 # --- control flow -----------------------------------------------------------------------------------------------------
@@ -122,23 +105,23 @@ def loop(turns: int, carried: Sequence[Any], turn: Turn) -> Values:
         return list(turn(index(0), list(carried))) if turns else list(carried)
     state = [index(0), *carried]
     types = [value.type for value in state]
-    made = hlo_ir.Operation.create("stablehlo.while", results=types, operands=state, regions=2)
-    with _block(made.regions[0], types) as arguments:
-        _return([below(arguments[0], turns)])
-    with _block(made.regions[1], types) as (count, *values):
+    made = hlo.operation("stablehlo.while", state, types, regions=2)
+    with hlo.block(made.regions[0], types) as arguments:
+        hlo.return_([below(arguments[0], turns)])
+    with hlo.block(made.regions[1], types) as (count, *values):
         after = list(turn(count, values))
-        _return([add(count, 1), *after])
+        hlo.return_([add(count, 1), *after])
     return list(made.results)[1:]
 
 
 def where(condition: Any, this: Callable[[], Sequence[Any]], that: Sequence[Any]) -> Values:
     """Create a conditional: the results of `this`, run only where the condition holds, else the values `that`."""
     types = [value.type for value in that]
-    made = hlo_ir.Operation.create("stablehlo.if", results=types, operands=[condition], regions=2)
-    with _block(made.regions[0], []):
-        _return(this())
-    with _block(made.regions[1], []):
-        _return(that)
+    made = hlo.operation("stablehlo.if", [condition], types, regions=2)
+    with hlo.block(made.regions[0]):
+        hlo.return_(this())
+    with hlo.block(made.regions[1]):
+        hlo.return_(that)
     return list(made.results)
 
 
@@ -150,7 +133,7 @@ def apply(region: Any, values: Sequence[Any]) -> Values:
     (block,) = region.blocks
     point = hlo_ir.InsertionPoint.current
     for argument, value in zip(list(block.arguments), values, strict=True):
-        argument.replace_all_uses_with(converted(value, argument.type.element_type))
+        argument.replace_all_uses_with(hlo.convert(value, argument.type.element_type))
     *operations, terminator = (view.operation for view in block.operations)
     for op in operations:
         if point.ref_operation is None:
@@ -158,15 +141,3 @@ def apply(region: Any, values: Sequence[Any]) -> Values:
         else:
             op.move_before(point.ref_operation)
     return list(terminator.operands)
-
-
-@contextmanager
-def _block(region: Any, types: Sequence[Any]) -> Iterator[Values]:
-    """Create a region's only block, insert at its end, and yield its arguments."""
-    block = region.blocks.append(*types, arg_locs=[hlo_ir.Location.current] * len(types))
-    with hlo_ir.InsertionPoint(block):
-        yield list(block.arguments)
-
-
-def _return(values: Sequence[Any]) -> None:
-    hlo_ir.Operation.create("stablehlo.return", operands=list(values))

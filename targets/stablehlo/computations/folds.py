@@ -6,24 +6,20 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import jaxlib.mlir.ir as hlo_ir
-
+from stablexla.dialects import hlo
 from stablexla.dialects.attributes.attributes import integers
 from stablexla.dialects.attributes.windows import Window
 from stablexla.dialects.tensor_types import row_major
-from stablexla.lowering.bounded.values import emit, tensor
 from stablexla.targets.stablehlo.computations.element_loops import (
     Values,
     add,
     apply,
     blank,
-    converted,
     element,
     line,
     loop,
     place,
     replaced,
-    reshape,
 )
 from stablexla.targets.stablehlo.computations.registry import expands
 
@@ -40,7 +36,7 @@ def map_(op: Any) -> Values:
         return [replaced(made[0], at, value)]
 
     (made,) = loop(prod(result.type.shape), [blank(result.type)], turn)
-    return [reshape(made, result.type.shape)]
+    return [hlo.reshape(made, result.type.shape)]
 
 
 @expands("stablehlo.reduce")
@@ -57,7 +53,7 @@ def reduce(op: Any) -> Values:
 def reduce_window(op: Any) -> Values:
     """Expand to a loop nest that combines the elements of each window in row-major order, with the padding's."""
     count = len(op.results)
-    operands = [converted(v, r.type.element_type) for v, r in zip(op.operands, [*op.results] * 2, strict=True)]
+    operands = [hlo.convert(v, r.type.element_type) for v, r in zip(op.operands, [*op.results] * 2, strict=True)]
     starts = operands[count:]
     rank = len(op.results[0].type.shape)
     window = Window.read(op.attributes, rank)
@@ -76,8 +72,8 @@ def padded(x: Any, start: Any, window: Window) -> Any:
     }
     if not any(n for row in rows.values() for n in row):
         return x
-    attributes = {name: hlo_ir.DenseI64ArrayAttr.get(list(row)) for name, row in rows.items()}
-    return emit("stablehlo.pad", [x, start], [tensor(x.type, window.padded(x.type.shape))], attributes)
+    attributes = {name: hlo.i64s(row) for name, row in rows.items()}
+    return hlo.emit("stablehlo.pad", [x, start], [hlo.tensor(x.type, window.padded(x.type.shape))], attributes)
 
 
 def window_axes(window: Window, shape: Sequence[int], positions: Sequence[int]) -> tuple[Axes, Axes]:
@@ -91,7 +87,7 @@ def window_axes(window: Window, shape: Sequence[int], positions: Sequence[int]) 
 def _folded(op: Any, arrays: Sequence[Any], starts: Sequence[Any], outer: Axes, inner: Axes) -> Values:
     """Reduce, for each place of `outer`, the elements at the places of `inner` relative to it."""
     types = [result.type for result in op.results]
-    first = [converted(start, type_.element_type) for start, type_ in zip(starts, types, strict=True)]
+    first = [hlo.convert(start, type_.element_type) for start, type_ in zip(starts, types, strict=True)]
     lines = [line(x) for x in arrays]
 
     def total(number: Any, made: Values) -> Values:
@@ -105,4 +101,4 @@ def _folded(op: Any, arrays: Sequence[Any], starts: Sequence[Any], outer: Axes, 
         return [replaced(each, number, value) for each, value in zip(made, totals, strict=True)]
 
     made = loop(prod(extent for extent, _ in outer), [blank(type_) for type_ in types], total)
-    return [reshape(each, type_.shape) for each, type_ in zip(made, types, strict=True)]
+    return [hlo.reshape(each, type_.shape) for each, type_ in zip(made, types, strict=True)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from stablexla.dialects.attributes.attributes import PaddingConfig, integers
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.bounded.values import emit, tensor
+from stablexla.dialects.hlo import emit, tensor
 from stablexla.lowering.support.registry import RULES
 from stablexla.targets.stablehlo.computations.element_loops import index
 

@@ -8,24 +8,22 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects import hlo
 from stablexla.dialects.attributes.index_numbers import ScatterDimensionNumbers
 from stablexla.dialects.attributes.windows import Window
 from stablexla.dialects.tensor_types import row_major
-from stablexla.lowering.bounded.values import broadcast, emit
 from stablexla.targets.stablehlo.computations.element_loops import (
     Values,
     add,
     apply,
     arithmetic,
     below,
-    converted,
     element,
     index,
     line,
     loop,
     place,
     replaced,
-    reshape,
     select,
     where,
 )
@@ -37,7 +35,7 @@ from stablexla.targets.stablehlo.computations.registry import expands
 def scatter(op: Any) -> Values:
     """Expand to a loop over index vectors in row-major order and their windows; out-of-bounds windows are skipped."""
     count = len(op.results)
-    lines = [line(converted(x, r.type.element_type)) for x, r in zip(op.operands, op.results, strict=False)]
+    lines = [line(hlo.convert(x, r.type.element_type)) for x, r in zip(op.operands, op.results, strict=False)]
     updates = [line(x) for x in op.operands[count + 1 :]]
     walk = _Walk(op)
 
@@ -54,7 +52,7 @@ def scatter(op: Any) -> Values:
 
     turns = walk.turns if prod(op.results[0].type.shape) else 0
     made = loop(turns, lines, turn)
-    return [reshape(each, r.type.shape) for each, r in zip(made, op.results, strict=True)]
+    return [hlo.reshape(each, r.type.shape) for each, r in zip(made, op.results, strict=True)]
 
 
 class _Walk:
@@ -69,7 +67,7 @@ class _Walk:
         self._numbers = ScatterDimensionNumbers.read(op.attributes["scatter_dimension_numbers"])
         self._shape = list(op.results[0].type.shape)
         self._updates = list(op.operands[count + 1].type.shape)
-        indices = converted(op.operands[count], hlo_ir.IntegerType.get_signless(64))
+        indices = hlo.convert(op.operands[count], hlo_ir.IntegerType.get_signless(64))
         self._indices, self._of_indices = line(indices), [*row_major(indices.type.shape), 0]
         in_window = self._numbers.update_window_dims
         self._over = [d for d in range(len(self._updates)) if d not in in_window]
@@ -86,8 +84,8 @@ class _Walk:
         for step, extent, coordinate, moves in self._coordinates(number):
             at = add(at, arithmetic("multiply", coordinate, step))
             if moves:
-                fits = emit("stablehlo.and", [_from_zero(coordinate), low := below(coordinate, extent)], [low.type])
-                inside = fits if inside is None else emit("stablehlo.and", [inside, fits], [fits.type])
+                fits = hlo.elementwise("and", _from_zero(coordinate), below(coordinate, extent))
+                inside = fits if inside is None else hlo.elementwise("and", inside, fits)
         return (at if inside is None else select(inside, at, 0)), inside
 
     def _coordinates(self, number: Any) -> list[tuple[int, int, Any, bool]]:
@@ -126,7 +124,7 @@ def select_and_scatter(op: Any) -> Values:
     """Expand to a loop over windows in row-major order; elements of the padding are never selected."""
     x, source, start = op.operands
     type_ = op.results[0].type
-    start = converted(start, type_.element_type)
+    start = hlo.convert(start, type_.element_type)
     window, (select_, combine) = Window.read(op.attributes, len(type_.shape)), op.regions
     places = _places_of(x.type.shape)
     from_where = padded(places, index(-1), window)
@@ -151,13 +149,10 @@ def select_and_scatter(op: Any) -> Values:
         return [replaced(carried[0], at, new[0])]
 
     turns = prod(source.type.shape) if prod(type_.shape) else 0
-    (made,) = loop(turns, [broadcast(start, [prod(type_.shape)])], turn)
-    return [reshape(made, type_.shape)]
+    (made,) = loop(turns, [hlo.broadcast(start, [prod(type_.shape)])], turn)
+    return [hlo.reshape(made, type_.shape)]
 
 
 def _places_of(shape: Any) -> Any:
     """Create an array of the places of its own elements."""
-    integer = hlo_ir.IntegerType.get_signless(64)
-    type_ = hlo_ir.RankedTensorType.get([prod(shape)], integer)
-    counted = emit("stablehlo.iota", [], [type_], {"iota_dimension": hlo_ir.IntegerAttr.get(integer, 0)})
-    return reshape(counted, shape)
+    return hlo.reshape(hlo.iota(hlo.integer_tensor(64, [prod(shape)]), 0), shape)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from stablexla.dialects import hlo
 from stablexla.dialects.tensor_types import row_major
-from stablexla.lowering.bounded.values import emit
 from stablexla.targets.stablehlo.computations.element_loops import (
     Values,
     add,
@@ -20,7 +20,6 @@ from stablexla.targets.stablehlo.computations.element_loops import (
     loop,
     place,
     replaced,
-    reshape,
     select,
 )
 from stablexla.targets.stablehlo.computations.registry import expands
@@ -43,7 +42,7 @@ def sort(op: Any) -> Sequence[Any]:
         return [add(width, width), *made]
 
     _, *made = loop((length - 1).bit_length(), [index(1), *arrays], level)
-    return [reshape(each, shape) for each in made]
+    return [hlo.reshape(each, shape) for each in made]
 
 
 class _Rows:
@@ -88,8 +87,8 @@ class _Rows:
 
 
 def _both(this: Any, that: Any) -> Any:
-    return emit("stablehlo.and", [this, that], [this.type])
+    return hlo.elementwise("and", this, that)
 
 
 def _either(this: Any, that: Any) -> Any:
-    return emit("stablehlo.or", [this, that], [this.type])
+    return hlo.elementwise("or", this, that)

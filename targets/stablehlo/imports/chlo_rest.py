@@ -6,7 +6,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.lowering.bounded.values import broadcast, emit
+from stablexla.dialects.hlo import broadcast, emit
 from stablexla.targets.stablehlo.imports.replacements import is_static, replaces
 
 

@@ -10,7 +10,19 @@ import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.errors import VerificationError
-from stablexla.lowering.bounded.values import broadcast, compare, emit, number, tensor
+from stablexla.dialects.hlo import (
+    broadcast,
+    compare,
+    convert,
+    emit,
+    integer_tensor,
+    iota,
+    number,
+    reduce,
+    reshape,
+    select,
+    tensor,
+)
 from stablexla.lowering.support.context import place_of
 from stablexla.targets.stablehlo.imports.replacements import is_static, replaces
 
@@ -64,7 +76,7 @@ def einsum(op: Any) -> list[Any] | None:
             _own_sums(lhs, (*rhs.labels, *wanted)), _own_sums(rhs, (*lhs.labels, *wanted)), wanted, result.type
         )
     value = made.value if made.labels == wanted else stablehlo.transpose(made.value, made.places(wanted))
-    return [value if value.type == result.type else emit("stablehlo.convert", [value], [result.type])]
+    return [convert(value, result.type.element_type)]
 
 
 def _labeled(op: Any) -> tuple[list[Labeled], tuple[str, ...]]:
@@ -115,9 +127,7 @@ def _without_stretched(lhs: Labeled, rhs: Labeled) -> tuple[Labeled, Labeled]:
                 x.extents[label] != 1]  # fmt: skip
         if len(kept) == len(x.labels):
             return x
-        return Labeled(
-            emit("stablehlo.reshape", [x.value], [tensor(x.value.type, [x.extents[k] for k in kept])]), (*kept,)
-        )
+        return Labeled(reshape(x.value, [x.extents[k] for k in kept]), (*kept,))
 
     return squeezed(lhs, rhs), squeezed(rhs, lhs)
 
@@ -130,9 +140,9 @@ def _own_sums(x: Labeled, needed: Sequence[str]) -> Labeled:
     value = x.value
     for place, label in enumerate(x.labels):
         if (first := x.labels.index(label)) != place:
-            value = emit("stablehlo.select", [_equal(value, first, place), value, _zeros(value)], [value.type])
+            value = select(_equal(value, first, place), value, _zeros(value))
     places = [p for p, label in enumerate(x.labels) if label not in needed or label in x.labels[:p]]
-    return Labeled(_summed(value, places), kept)
+    return Labeled(reduce(value, number(value.type, "0"), places, "add"), kept)
 
 
 def _zeros(x: Any) -> Any:
@@ -141,29 +151,8 @@ def _zeros(x: Any) -> Any:
 
 def _equal(x: Any, first: int, second: int) -> Any:
     """Create the mask of the diagonal: equal indices along two dimensions."""
-    counting = ir.RankedTensorType.get(list(x.type.shape), ir.IntegerType.get_signless(32))
-    i64 = ir.IntegerType.get_signless(64)
-    one, other = (
-        emit("stablehlo.iota", [], [counting], {"iota_dimension": ir.IntegerAttr.get(i64, d)}) for d in (first, second)
-    )
-    return compare(one, other, "EQ")
-
-
-def _summed(x: Any, places: Sequence[int]) -> Any:
-    extents = [n for d, n in enumerate(x.type.shape) if d not in places]
-    scalar = tensor(x.type, [])
-    made = ir.Operation.create(
-        "stablehlo.reduce",
-        results=[tensor(x.type, extents)],
-        operands=[x, number(x.type, "0")],
-        attributes={"dimensions": ir.DenseI64ArrayAttr.get(list(places))},
-        regions=1,
-    )
-    block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[ir.Location.current] * 2)
-    with ir.InsertionPoint(block):
-        total = emit("stablehlo.add", list(block.arguments), [scalar])
-        ir.Operation.create("stablehlo.return", operands=[total])
-    return made.results[0]
+    counting = integer_tensor(32, x.type.shape)
+    return compare(iota(counting, first), iota(counting, second), "EQ")
 
 
 def _contracted(lhs: Labeled, rhs: Labeled, wanted: Sequence[str], result: Any) -> Labeled:

@@ -12,7 +12,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.lowering.bounded.values import broadcast, tensor
+from stablexla.dialects.hlo import broadcast, tensor
 from stablexla.targets.stablehlo.imports.replacements import is_static, replaces
 
 _NUMBERS = re.compile(r"(\w+) = \[([\d, ]*)\]")

@@ -14,11 +14,11 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.dialects import hlo
 from stablexla.dialects.attributes.device_groups import Grid, grid_of
 from stablexla.dialects.custom_calls import registered
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError, VerificationError
-from stablexla.lowering.bounded.values import broadcast, compare, constant, emit, tensor
 from stablexla.lowering.support.context import place_of
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.imports.shapes.calls import replace_value
@@ -96,23 +96,23 @@ class _Exchange:
         """Exchange vectors by one all-to-all: the parts for this device from each of the group, in order, as s64."""
         i64 = ir.IntegerType.get_signless(64)
         shapes = [ir.RankedTensorType.get([self.pieces, n], i64) for n in (1, len(vectors))]
-        wide = [emit("stablehlo.convert", [v], [ir.RankedTensorType.get([self.pieces], i64)]) for v in vectors]
-        columns = [emit("stablehlo.reshape", [v], shapes[:1]) for v in wide]
-        sent = emit("stablehlo.concatenate", columns, shapes[1:], {"dimension": _i64(1)})
-        attributes = {"split_dimension": _i64(0), "concat_dimension": _i64(0), "split_count": _i64(self.size)}
-        attributes |= {"replica_groups": _table(self.table), **self._channel()}
-        table = emit("stablehlo.all_to_all", [sent], shapes[1:], attributes)
-        cut = [stablehlo.slice(table, [0, i], [self.pieces, i + 1], [1, 1]) for i in range(len(vectors))]
-        return [emit("stablehlo.reshape", [column], [wide[0].type]) for column in cut]
+        wide = [hlo.emit("stablehlo.convert", [v], [ir.RankedTensorType.get([self.pieces], i64)]) for v in vectors]
+        columns = [hlo.emit("stablehlo.reshape", [v], shapes[:1]) for v in wide]
+        sent = hlo.emit("stablehlo.concatenate", columns, shapes[1:], {"dimension": hlo.i64(1)})
+        attributes = {"split_dimension": hlo.i64(0), "concat_dimension": hlo.i64(0), "split_count": hlo.i64(self.size)}
+        attributes |= {"replica_groups": hlo.table(self.table), **self._channel()}
+        received = hlo.emit("stablehlo.all_to_all", [sent], shapes[1:], attributes)
+        cut = [stablehlo.slice(received, [0, i], [self.pieces, i + 1], [1, 1]) for i in range(len(vectors))]
+        return [hlo.emit("stablehlo.reshape", [column], [wide[0].type]) for column in cut]
 
     def gathered(self, x: Any) -> Any:
         """Gather the inputs of all devices of the group, concatenated."""
-        type_ = tensor(x.type, [self.size * x.type.shape[0], *x.type.shape[1:]])
-        attributes = {"all_gather_dim": _i64(0), "replica_groups": _table(self.table), **self._channel()}
+        type_ = hlo.tensor(x.type, [self.size * x.type.shape[0], *x.type.shape[1:]])
+        attributes = {"all_gather_dim": hlo.i64(0), "replica_groups": hlo.table(self.table), **self._channel()}
         if self.channel > 0:  # with a channel all_gather numbers all devices, all_to_all only partitions
             rows = [[self.grid.device(r, p) for p in row] for row in self.table for r in range(self.grid.replicas)]
-            attributes |= {"replica_groups": _table(rows), "use_global_device_ids": ir.UnitAttr.get()}
-        return emit("stablehlo.all_gather", [x], [type_], attributes)
+            attributes |= {"replica_groups": hlo.table(rows), "use_global_device_ids": ir.UnitAttr.get()}
+        return hlo.emit("stablehlo.all_gather", [x], [type_], attributes)
 
     def _channel(self) -> dict[str, ir.Attribute]:
         if self.channel <= 0:
@@ -127,47 +127,32 @@ def _expanded(exchange: _Exchange) -> Any:
     if not rows or 0 in extents:
         return out
     taken = _rows_taken(exchange, begins, sizes, places, extents[0], rows)
-    nobody = constant(tensor(taken.type, extents[:1]), "-1")
-    came = compare(taken, nobody, "GT")
+    nobody = hlo.constant(hlo.tensor(taken.type, extents[:1]), "-1")
+    came = hlo.compare(taken, nobody, "GT")
     found = _gather_rows(exchange.gathered(x), taken, out.type)
-    return emit("stablehlo.select", [broadcast(came, extents, [0]), found, out], [out.type])
+    return hlo.select(hlo.broadcast(came, extents, [0]), found, out)
 
 
 def _rows_taken(exchange: _Exchange, begins: Any, sizes: Any, places: Any, length: int, rows: int) -> Any:
     """Compute for each row of the output its source row among all inputs; -1 where it stays."""
     shape = [exchange.pieces, length]
-    begin, size, place = (broadcast(v, shape, [0]) for v in exchange.received([begins, sizes, places]))
+    begin, size, place = (hlo.broadcast(v, shape, [0]) for v in exchange.received([begins, sizes, places]))
     counting = begin.type
     each = exchange.pieces // exchange.size
     first = np.repeat(np.arange(exchange.size, dtype=np.int64) * rows, each)
-    sender = broadcast(_constant(first), shape, [0])
-    row = emit("stablehlo.iota", [], [counting], {"iota_dimension": _i64(1)})
-    within = emit("stablehlo.subtract", [row, place], [counting])
-    covered = emit(
-        "stablehlo.and",
-        [compare(within, size, "LT"), compare(within, constant(counting, "0"), "GE")],
-        [ir.RankedTensorType.get(shape, ir.IntegerType.get_signless(1))],
-    )
-    source = emit("stablehlo.add", [emit("stablehlo.add", [sender, begin], [counting]), within], [counting])
-    chosen = emit("stablehlo.select", [covered, source, constant(counting, "-1")], [counting])
-    return _largest(chosen, length)
+    sender = hlo.broadcast(hlo.array(first), shape, [0])
+    row = hlo.iota(counting, 1)
+    within = hlo.elementwise("subtract", row, place)
+    is_below, is_above = hlo.compare(within, size, "LT"), hlo.compare(within, hlo.constant(counting, "0"), "GE")
+    covered = hlo.elementwise("and", is_below, is_above)
+    source = hlo.elementwise("add", hlo.elementwise("add", sender, begin), within)
+    chosen = hlo.select(covered, source, hlo.constant(counting, "-1"))
+    return _largest(chosen)
 
 
-def _largest(table: Any, length: int) -> Any:
+def _largest(rows: Any) -> Any:
     """Reduce each column by maximum."""
-    scalar = tensor(table.type, [])
-    made = ir.Operation.create(
-        "stablehlo.reduce",
-        results=[tensor(table.type, [length])],
-        operands=[table, constant(scalar, "-1")],
-        attributes={"dimensions": ir.DenseI64ArrayAttr.get([0])},
-        regions=1,
-    )
-    block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[ir.Location.current] * 2)
-    with ir.InsertionPoint(block):
-        larger = emit("stablehlo.maximum", list(block.arguments), [scalar])
-        ir.Operation.create("stablehlo.return", operands=[larger])
-    return made.results[0]
+    return hlo.reduce(rows, hlo.constant(hlo.tensor(rows.type, []), "-1"), [0], "maximum")
 
 
 def _gather_rows(x: Any, rows: Any, type_: Any) -> Any:
@@ -179,20 +164,7 @@ def _gather_rows(x: Any, rows: Any, type_: Any) -> Any:
     )  # fmt: skip
     attributes = {
         "dimension_numbers": numbers,
-        "slice_sizes": ir.DenseI64ArrayAttr.get([1, *x.type.shape[1:]]),
+        "slice_sizes": hlo.i64s([1, *x.type.shape[1:]]),
         "indices_are_sorted": ir.BoolAttr.get(False),
     }
-    return emit("stablehlo.gather", [x, rows], [type_], attributes)
-
-
-def _i64(value: int) -> ir.Attribute:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-
-
-def _table(rows: Sequence[Sequence[int]]) -> ir.Attribute:
-    return ir.DenseIntElementsAttr.get(np.array(rows, np.int64))
-
-
-def _constant(values: Any) -> Any:
-    attribute = ir.DenseIntElementsAttr.get(values)
-    return emit("stablehlo.constant", [], [attribute.type], {"value": attribute})
+    return hlo.emit("stablehlo.gather", [x, rows], [type_], attributes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.lowering.bounded.values import emit
+from stablexla.dialects.hlo import emit
 from stablexla.targets.stablehlo.imports.replacements import replaces
 
 _NUMBERS = (2, 3)

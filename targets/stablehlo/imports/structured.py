@@ -6,15 +6,15 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects import hlo
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.lowering.bounded.values import broadcast, compare, constant, emit, number
 from stablexla.lowering.support.context import place_of
 from stablexla.targets.stablehlo.imports.shapes.dialects import RULES, array_of
 
 
 def _if(op: Any, operands: list[Any]) -> list[Any]:
     regions = [op.regions[0], op.regions[1]]
-    made = ir.Operation.create("stablehlo.if", results=_results(op), operands=operands, regions=2)
+    made = hlo.operation("stablehlo.if", operands, _results(op), regions=2)
     for old, new in zip(regions, made.regions, strict=True):
         _move(old, new)
     return list(made.results)
@@ -24,12 +24,12 @@ def _index_switch(op: Any, operands: list[Any]) -> list[Any]:
     """Convert to stablehlo.case; the default region, first in scf, becomes the last."""
     (index,) = operands
     cases = list(ir.DenseI64ArrayAttr(op.attributes["cases"]))
-    i32 = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
-    which = constant(i32, str(len(cases)))
+    i32 = hlo.integer_tensor(32)
+    which = hlo.constant(i32, str(len(cases)))
     for place, case in enumerate(cases):
-        here = compare(index, constant(index.type, str(case)), "EQ")
-        which = emit("stablehlo.select", [here, constant(i32, str(place)), which], [i32])
-    made = ir.Operation.create("stablehlo.case", results=_results(op), operands=[which], regions=len(cases) + 1)
+        here = hlo.compare(index, hlo.constant(index.type, str(case)), "EQ")
+        which = hlo.select(here, hlo.constant(i32, str(place)), which)
+    made = hlo.operation("stablehlo.case", [which], _results(op), regions=len(cases) + 1)
     default, *others = op.regions
     for old, new in zip([*others, default], made.regions, strict=True):
         _move(old, new)
@@ -46,14 +46,12 @@ def _while(op: Any, operands: list[Any]) -> list[Any]:
     (end,) = list(after.operations)[-1:]
     if len(after.operations) > 1 or list(end.operands) != list(after.arguments):
         raise UnsupportedError(f"a loop with work after its condition{place_of(op.location)}", operation=op.name)
-    flag = ir.RankedTensorType.get([], ir.IntegerType.get_signless(1))
+    flag = hlo.integer_tensor(1)
     types = [*_results(op), flag]
-    state = [*operands, constant(flag, "true")]
-    made = ir.Operation.create("stablehlo.while", results=types, operands=state, regions=2)
-    locations = [ir.Location.current] * len(types)
-    condition = made.regions[0].blocks.append(*types, arg_locs=locations)
-    with ir.InsertionPoint(condition):
-        ir.Operation.create("stablehlo.return", operands=[condition.arguments[len(types) - 1]])
+    state = [*operands, hlo.constant(flag, "true")]
+    made = hlo.operation("stablehlo.while", state, types, regions=2)
+    with hlo.block(made.regions[0], types) as (*_, goes_on):
+        hlo.return_([goes_on])
     before.append_to(made.regions[1])
     for argument in before.arguments:
         argument.set_type(array_of(argument.type))
@@ -63,21 +61,21 @@ def _while(op: Any, operands: list[Any]) -> list[Any]:
 
 def _condition(op: Any, operands: list[Any]) -> list[Any]:
     goes_on, *values = operands
-    ir.Operation.create("stablehlo.return", operands=[*values, goes_on])
+    hlo.return_([*values, goes_on])
     return []
 
 
 def _yield(op: Any, operands: list[Any]) -> list[Any]:
     """Convert the terminator of a moved region; that of a loop's second region is dropped with it."""
     if op.parent.name != "scf.while":
-        ir.Operation.create("stablehlo.return", operands=operands)
+        hlo.return_(operands)
     return []
 
 
 def _poison(op: Any, operands: list[Any]) -> list[Any]:
     """Replace an undefined (poison) value, which is never read, by an arbitrary one."""
     type_ = array_of(op.results[0].type)
-    return [broadcast(number(type_, "0"), type_.shape)]
+    return [hlo.broadcast(hlo.number(type_, "0"), type_.shape)]
 
 
 def _results(op: Any) -> list[Any]:
@@ -90,8 +88,8 @@ def _move(old: Any, new: Any) -> None:
     if blocks:
         blocks[0].append_to(new)
         return
-    with ir.InsertionPoint(new.blocks.append()):
-        ir.Operation.create("stablehlo.return", operands=[])
+    with hlo.block(new):
+        hlo.return_([])
 
 
 RULES.update(

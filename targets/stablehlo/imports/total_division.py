@@ -10,7 +10,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.bounded.values import constant, emit
+from stablexla.dialects.hlo import compare, constant, emit, select
 from stablexla.targets.stablehlo.imports.shapes.values import constant_of
 from stablexla.targets.stablehlo.inlining import operations_of
 
@@ -37,18 +37,16 @@ def _make_total(op: Any) -> None:
     """Replace divisor 0 by 1, and select the defined result there."""
     lhs, rhs = op.operands
     type_ = rhs.type
-    mask = ir.RankedTensorType.get(type_.shape, ir.IntegerType.get_signless(1))
     with op.location, ir.InsertionPoint(op):
         zero, one = constant(type_, "0"), constant(type_, "1")
-        equal = {"comparison_direction": ir.Attribute.parse("#stablehlo<comparison_direction EQ>")}
-        is_zero = emit("stablehlo.compare", [rhs, zero], [mask], equal)
-        divisor = emit("stablehlo.select", [is_zero, one, rhs], [type_])
+        is_zero = compare(rhs, zero, "EQ", kind=None)
+        divisor = select(is_zero, one, rhs)
         done = {_DONE: ir.UnitAttr.get()}
         quotient = emit(op.name, [lhs, divisor], [op.results[0].type], done)
         instead = lhs
         if op.name == "stablehlo.divide":
             ones = "-1" if not type_.element_type.is_unsigned else str(2**type_.element_type.width - 1)
             instead = constant(type_, ones)
-        total = emit("stablehlo.select", [is_zero, instead, quotient], [op.results[0].type])
+        total = select(is_zero, instead, quotient)
     op.results[0].replace_all_uses_with(total)
     erase(op)

@@ -8,8 +8,9 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
+from stablexla.dialects import hlo
 from stablexla.targets.stablehlo.partition.axes import Axes, Axis, Sharding, axes_of, count, whole
-from stablexla.targets.stablehlo.partition.emit import Emitter, array, create, like
+from stablexla.targets.stablehlo.partition.emit import Emitter
 from stablexla.targets.stablehlo.partition.factors import Factors, Shape, ints, value_text
 
 SIZES = "slice_sizes"
@@ -63,13 +64,13 @@ def adapt(op: Any, shapes: Sequence[Shape], parts: Sequence[Shape]) -> None:
     names = {"stablehlo.slice": "limit_indices", "stablehlo.dynamic_slice": SIZES, "stablehlo.gather": SIZES}
     if (name := names.get(op.name)) is not None:
         rows = zip(ints(op, name), shapes[0], parts[0], strict=True)
-        op.attributes[name] = array([part if value == size else value for value, size, part in rows])
+        op.attributes[name] = hlo.i64s([part if value == size else value for value, size, part in rows])
 
 
 def constant_of(op: Any, shape: Shape) -> Any:
     """Create a splat constant of another shape at the insertion point; None where `op` is no splat."""
     is_whole = list(op.results[0].type.shape) == list(shape)
-    type_ = like(op.results[0].type, shape)
+    type_ = hlo.tensor(op.results[0].type, shape)
     if isinstance(type_.element_type, hlo_ir.ComplexType):
         text = value_text(op)
         if not is_whole and not text.startswith("dense<("):
@@ -82,7 +83,7 @@ def constant_of(op: Any, shape: Shape) -> Any:
         return None
     if not is_whole:
         value = hlo_ir.DenseElementsAttr.get_splat(type_, value.get_splat_value())
-    return create("stablehlo.constant", [type_], [], value=value)
+    return hlo.emit("stablehlo.constant", [], [type_], {"value": value})
 
 
 def shift_iota(op: Any, sharding: Sharding, emitter: Emitter) -> Any:
@@ -93,11 +94,9 @@ def shift_iota(op: Any, sharding: Sharding, emitter: Emitter) -> Any:
         return result
     start = emitter.start(sharding[dimension], result.type.shape[dimension])
     # Added as integers: the sum of two rounded numbers may differ from the rounded sum.
-    counted = hlo_ir.RankedTensorType.get(list(result.type.shape), start.type.element_type)
-    numbers = create("stablehlo.iota", [counted], [], iota_dimension=op.attributes["iota_dimension"])
-    shifts = create("stablehlo.broadcast_in_dim", [counted], [start], broadcast_dimensions=array([]))
-    shifted = create("stablehlo.add", [counted], [numbers, shifts])
-    return shifted if counted == result.type else create("stablehlo.convert", [result.type], [shifted])
+    extents = list(result.type.shape)
+    numbers = hlo.iota(hlo.tensor(start.type, extents), dimension)
+    return hlo.convert(hlo.elementwise("add", numbers, hlo.broadcast(start, extents)), result.type.element_type)
 
 
 def reshaped(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from stablexla.dialects import hlo
 from stablexla.targets.stablehlo.imports.mesh_groups import GROUPS, groups_of, is_of_mesh
 from stablexla.targets.stablehlo.partition.annotations import Meshes
-from stablexla.targets.stablehlo.partition.emit import Emitter, table
+from stablexla.targets.stablehlo.partition.emit import Emitter
 
 
 def resolve_groups(op: Any, meshes: Meshes, emitter: Emitter) -> None:
@@ -21,4 +22,4 @@ def resolve_groups(op: Any, meshes: Meshes, emitter: Emitter) -> None:
     if sum(map(len, groups)) == 1:  # a mesh of one device: all devices are alike
         groups = tuple((device,) for device in range(meshes.devices))
     is_flat = "use_global_device_ids" in op.attributes
-    op.attributes[GROUPS] = emitter.flattened(groups) if is_flat else table(groups)
+    op.attributes[GROUPS] = emitter.flattened(groups) if is_flat else hlo.table(groups)

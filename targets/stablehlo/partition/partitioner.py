@@ -14,6 +14,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
+from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.support.context import place_of
@@ -22,7 +23,7 @@ from stablexla.targets.stablehlo.partition import factors_windows  # noqa: F401
 from stablexla.targets.stablehlo.partition.annotations import SHARDING, Meshes, shape_of
 from stablexla.targets.stablehlo.partition.axes import Axes, Axis, Sharding, axes_of, local_shape, whole
 from stablexla.targets.stablehlo.partition.effects import has_effect, once
-from stablexla.targets.stablehlo.partition.emit import Emitter, like
+from stablexla.targets.stablehlo.partition.emit import Emitter
 from stablexla.targets.stablehlo.partition.factors import Factors, factors_of
 from stablexla.targets.stablehlo.partition.gspmd import (
     BEFORE,
@@ -117,7 +118,7 @@ class Partitioner:
         """Make an original value of the module the part of the array that it was."""
         shape = shape_of(value.type)
         if shape is not None and any(sharding):
-            value.set_type(like(value.type, local_shape(shape, sharding)))
+            value.set_type(hlo.tensor(value.type, local_shape(shape, sharding)))
         self._parts[value] = Part(value, sharding, shape)
         return self._parts[value]
 

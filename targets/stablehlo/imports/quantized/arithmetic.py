@@ -9,16 +9,16 @@ import jaxlib.mlir.ir as ir
 import ml_dtypes  # noqa: F401  (numpy then knows the names of the small floats)
 import numpy as np
 
+from stablexla.dialects import hlo
 from stablexla.dialects.dynamic_sizes import extents_of
 from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.quantized_types import QuantizedType
-from stablexla.lowering.bounded.values import emit
 
 
 def dequantize(value: Any, quantized: QuantizedType) -> Any:
     """Dequantize: (q - zero point) * scale, in the expressed type. The subtraction is exact."""
     numbers = centered(value, quantized, quantized.expressed)
-    return emit("stablehlo.multiply", [numbers, _spread(quantized.scales, quantized, numbers.type)], [numbers.type])
+    return hlo.emit("stablehlo.multiply", [numbers, _spread(quantized.scales, quantized, numbers.type)], [numbers.type])
 
 
 def centered(value: Any, quantized: QuantizedType, element: str) -> Any:
@@ -26,28 +26,27 @@ def centered(value: Any, quantized: QuantizedType, element: str) -> Any:
     if any(quantized.zero_points):
         value = convert(value, "i32" if quantized.bits <= 16 else "i64")
         zeros = _spread(quantized.zero_points, quantized, value.type)
-        value = emit("stablehlo.subtract", [value, zeros], [value.type])
+        value = hlo.emit("stablehlo.subtract", [value, zeros], [value.type])
     return convert(value, element)
 
 
 def quantize(value: Any, quantized: QuantizedType, storage: Any) -> Any:
     """Quantize: number / scale + zero point, rounded to nearest even and clamped to the bounds of the type."""
     type_ = value.type
-    value = emit("stablehlo.divide", [value, _spread(quantized.scales, quantized, type_)], [type_])
+    value = hlo.elementwise("divide", value, _spread(quantized.scales, quantized, type_))
     if any(quantized.zero_points):
-        value = emit("stablehlo.add", [value, _spread(quantized.zero_points, quantized, type_)], [type_])
+        value = hlo.elementwise("add", value, _spread(quantized.zero_points, quantized, type_))
     value = _clamp(value, quantized.low, quantized.high)
-    value = emit("stablehlo.round_nearest_even", [value], [type_])
+    value = hlo.elementwise("round_nearest_even", value)
     if not _is_exact(quantized.high, type_) or not _is_exact(quantized.low, type_):
         # Converted to float, the bound exceeds the largest integer.
         value = _clamp(convert(value, "i64"), quantized.low, quantized.high)
-    return emit("stablehlo.convert", [value], [storage])
+    return hlo.emit("stablehlo.convert", [value], [storage])
 
 
 def convert(value: Any, element: str) -> Any:
     """Convert a value to another element type."""
-    type_ = _with_element(value.type, ir.Type.parse(element))
-    return value if type_ == value.type else emit("stablehlo.convert", [value], [type_])
+    return hlo.convert(value, ir.Type.parse(element))
 
 
 def splat(number: float, type_: Any, shape: Sequence[int]) -> Any:
@@ -61,9 +60,7 @@ def spread(numbers: Sequence[float], place: int | None, type_: Any) -> Any:
     if len(set(numbers)) == 1 or place is None:
         return splat(numbers[0], type_, extents)
     row = _constant(np.array(numbers), ir.RankedTensorType.get([len(numbers)], type_.element_type))
-    dimensions = {"broadcast_dimensions": ir.DenseI64ArrayAttr.get([place])}
-    full = ir.RankedTensorType.get(list(extents), type_.element_type)
-    return emit("stablehlo.broadcast_in_dim", [row], [full], dimensions)
+    return hlo.broadcast(row, extents, [place])
 
 
 def _spread(numbers: Sequence[float], quantized: QuantizedType, type_: Any) -> Any:
@@ -72,7 +69,7 @@ def _spread(numbers: Sequence[float], quantized: QuantizedType, type_: Any) -> A
 
 def _clamp(value: Any, low: int, high: int) -> Any:
     bounds = [splat(bound, value.type, ()) for bound in (low, high)]
-    return emit("stablehlo.clamp", [bounds[0], value, bounds[1]], [value.type])
+    return hlo.emit("stablehlo.clamp", [bounds[0], value, bounds[1]], [value.type])
 
 
 def _is_exact(number: int, type_: Any) -> bool:
@@ -92,7 +89,7 @@ def _constant(numbers: Any, type_: Any) -> Any:
     if element.is_integer:
         texts = [str(int(v)) for v in values.reshape(-1)]
     text = texts[0] if not values.ndim else f"[{', '.join(texts)}]"
-    return emit("stablehlo.constant", [], [type_], {"value": ir.Attribute.parse(f"dense<{text}> : {type_}")})
+    return hlo.emit("stablehlo.constant", [], [type_], {"value": ir.Attribute.parse(f"dense<{text}> : {type_}")})
 
 
 def _with_element(type_: Any, element: Any) -> Any:

@@ -17,8 +17,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.attributes.attributes import DotDimensionNumbers
 from stablexla.dialects.dynamic_sizes import extents_of
+from stablexla.dialects.hlo import broadcast, emit, reduce
 from stablexla.dialects.quantized_types import QuantizedType, is_quantized, quantized_type
-from stablexla.lowering.bounded.values import emit
 from stablexla.targets.stablehlo.imports.quantized.arithmetic import centered, convert, splat, spread
 
 EXACT = ("stablehlo.dot_general", "stablehlo.convolution")
@@ -156,18 +156,9 @@ def _product_of_bytes(op: Any, left: _Factor, right: _Factor, result: Any) -> An
 
 def _along(value: Any, places: Sequence[int], type_: Any) -> Any:
     """Broadcast a value along some dimensions of a type to the others."""
-    dimensions = {"broadcast_dimensions": ir.DenseI64ArrayAttr.get(list(places))}
-    return emit("stablehlo.broadcast_in_dim", [value], [type_], dimensions)
+    return broadcast(value, type_.shape, places)
 
 
 def _sums(value: Any, dimensions: Sequence[int]) -> Any:
     """Reduce integers by addition over some dimensions."""
-    element = value.type.element_type
-    kept = [n for i, n in enumerate(value.type.shape) if i not in dimensions]
-    zero = splat(0, value.type, ())
-    made = stablehlo.ReduceOp([ir.RankedTensorType.get(kept, element)], [value], [zero], list(dimensions))
-    scalar = ir.RankedTensorType.get([], element)
-    block = made.body.blocks.append(scalar, scalar)
-    with ir.InsertionPoint(block):
-        stablehlo.return_([emit("stablehlo.add", list(block.arguments), [scalar])])
-    return made.results[0]
+    return reduce(value, splat(0, value.type, ()), dimensions, "add")

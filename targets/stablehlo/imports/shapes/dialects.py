@@ -13,9 +13,9 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.lowering.bounded.values import emit
 from stablexla.lowering.rules.calls.jax_calls import SHAPE_ASSERTION
 from stablexla.lowering.support.context import place_of
 from stablexla.targets.stablehlo.imports.shapes.calls import replace_value
@@ -87,17 +87,16 @@ def array_of(type_: Any) -> Any:
 
 def _numbers(values: Sequence[int]) -> Any:
     """Create a constant array of s64."""
-    dense = ir.DenseElementsAttr.get(np.array(values, np.int64))
-    return emit("stablehlo.constant", [], [dense.type], {"value": dense})
+    return hlo.array(np.array(values, np.int64))
 
 
 def _constant(op: Any, operands: list[Any]) -> list[Any]:
     value, type_ = op.attributes["value"], op.results[0].type
     if isinstance(type_, ir.RankedTensorType) and str(type_.element_type) != "index":
-        return [emit("stablehlo.constant", [], [type_], {"value": value})]
+        return [hlo.emit("stablehlo.constant", [], [type_], {"value": value})]
     array = array_of(type_)
     text = str(value).rsplit(":", 1)[0].strip().removeprefix("dense<").removesuffix(">")
-    return [emit("stablehlo.constant", [], [array], {"value": ir.Attribute.parse(f"dense<{text}> : {array}")})]
+    return [hlo.constant(array, text)]
 
 
 def _const_shape(op: Any, operands: list[Any]) -> list[Any]:
@@ -105,25 +104,22 @@ def _const_shape(op: Any, operands: list[Any]) -> list[Any]:
 
 
 def _cast(op: Any, operands: list[Any]) -> list[Any]:
-    to = array_of(op.results[0].type)
-    same = operands[0].type == to
-    return operands if same else [emit("stablehlo.convert", operands, [to])]
+    return [hlo.convert(operands[0], array_of(op.results[0].type).element_type)]
 
 
 def _compute(op: Any, operands: list[Any]) -> list[Any]:
     name = _ARITHMETIC[op.name.removeprefix("arith.")]
-    return [emit(f"stablehlo.{name}", operands, [operands[0].type])]
+    return [hlo.elementwise(name, *operands)]
 
 
 def _compare(op: Any, operands: list[Any]) -> list[Any]:
     direction = _DIRECTIONS[int(ir.IntegerAttr(op.attributes["predicate"]).value)]
-    attribute = ir.Attribute.parse(f"#stablehlo<comparison_direction {direction}>")
-    type_ = ir.RankedTensorType.get(list(operands[0].type.shape), ir.IntegerType.get_signless(1))
-    return [emit("stablehlo.compare", operands, [type_], {"comparison_direction": attribute})]
+    lhs, rhs = operands
+    return [hlo.compare(lhs, rhs, direction, kind=None)]
 
 
 def _select(op: Any, operands: list[Any]) -> list[Any]:
-    return [emit("stablehlo.select", operands, [operands[1].type])]
+    return [hlo.select(*operands)]
 
 
 def _require(op: Any, operands: list[Any]) -> list[Any]:
@@ -144,7 +140,7 @@ def _assert(op: Any, operands: list[Any]) -> list[Any]:
 
 def _size(x: Any, place: int) -> Any:
     size = stablehlo.get_dimension_size(x, place)
-    return emit("stablehlo.convert", [size], [ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))])
+    return hlo.convert(size, ir.IntegerType.get_signless(64))
 
 
 def _dim(op: Any, operands: list[Any]) -> list[Any]:
@@ -167,20 +163,17 @@ def _row(scalars: Sequence[Any]) -> Any:
     """Concatenate scalars to an array of rank 1."""
     if not scalars:
         return _numbers([])
-    element = scalars[0].type.element_type
-    one = ir.RankedTensorType.get([1], element)
-    parts = [emit("stablehlo.reshape", [s], [one]) for s in scalars]
+    parts = [hlo.reshape(s, [1]) for s in scalars]
     return stablehlo.concatenate(parts, 0) if len(parts) > 1 else parts[0]
 
 
 def _from_elements(op: Any, operands: list[Any]) -> list[Any]:
-    row, type_ = _row(operands), array_of(op.results[0].type)
-    return [row if row.type == type_ else emit("stablehlo.reshape", [row], [type_])]
+    return [hlo.reshape(_row(operands), array_of(op.results[0].type).shape)]
 
 
 def _element(x: Any, place: int) -> Any:
     one = stablehlo.slice(x, [place], [place + 1], [1])
-    return emit("stablehlo.reshape", [one], [ir.RankedTensorType.get([], x.type.element_type)])
+    return hlo.reshape(one, [])
 
 
 def _extract(op: Any, operands: list[Any]) -> list[Any]:
@@ -193,8 +186,8 @@ def _extract(op: Any, operands: list[Any]) -> list[Any]:
 def _num_elements(op: Any, operands: list[Any]) -> list[Any]:
     (shape,) = operands
     extents = [_element(shape, i) for i in range(shape.type.shape[0])]
-    one = emit("stablehlo.reshape", [_numbers([1])], [ir.RankedTensorType.get([], shape.type.element_type)])
-    return [reduce(lambda x, y: emit("stablehlo.multiply", [x, y], [x.type]), extents, one)]
+    one = hlo.reshape(_numbers([1]), [])
+    return [reduce(lambda x, y: hlo.elementwise("multiply", x, y), extents, one)]
 
 
 def _broadcast(op: Any, operands: list[Any]) -> list[Any]:
@@ -205,12 +198,9 @@ def _broadcast(op: Any, operands: list[Any]) -> list[Any]:
         missing = rank - shape.type.shape[0]
         aligned.append(stablehlo.concatenate([_numbers([1] * missing), shape], 0) if missing else shape)
     ones = _numbers([1] * rank)
-    mask = ir.RankedTensorType.get([rank], ir.IntegerType.get_signless(1))
-    equal = {"comparison_direction": ir.Attribute.parse("#stablehlo<comparison_direction EQ>")}
 
     def both(x: Any, y: Any) -> Any:
-        is_one = emit("stablehlo.compare", [x, ones], [mask], equal)
-        return emit("stablehlo.select", [is_one, y, x], [x.type])
+        return hlo.select(hlo.compare(x, ones, "EQ", kind=None), y, x)
 
     return [reduce(both, aligned)]
 

@@ -8,7 +8,19 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.lowering.bounded.values import broadcast, compare, constant, emit, number, tensor
+from stablexla.dialects.hlo import (
+    broadcast,
+    compare,
+    constant,
+    convert,
+    elementwise,
+    emit,
+    integer_tensor,
+    iota,
+    number,
+    reshape,
+    tensor,
+)
 from stablexla.targets.stablehlo.imports.replacements import is_static, replaces
 from stablexla.targets.stablehlo.imports.shapes.values import constant_of
 
@@ -121,18 +133,16 @@ def _padded(x: Any, value: Any, low: dict[int, Any], steps: dict[int, Any], exte
         return broadcast(value, extents)
     for d, first in low.items():
         extent, row = extents[d], _row(extents[d])
-        place = emit("stablehlo.subtract", [_count(extent), _spread(first, extent)], [row])
+        place = elementwise("subtract", _count(extent), _spread(first, extent))
         step, zero = _spread(steps[d], extent), constant(row, "0")
-        which = emit("stablehlo.divide", [place, step], [row])
-        rest = emit("stablehlo.remainder", [place, step], [row])
+        which = elementwise("divide", place, step)
+        rest = elementwise("remainder", place, step)
         checks = [
             compare(place, zero, "GE"),
             compare(rest, zero, "EQ"),
             compare(which, constant(row, str(x.type.shape[d]))),
         ]
-        inside = emit(
-            "stablehlo.and", [emit("stablehlo.and", checks[:2], [checks[0].type]), checks[2]], [checks[0].type]
-        )
+        inside = elementwise("and", elementwise("and", *checks[:2]), checks[2])
         taken = _taken(x, which, d)
         shape = taken.type.shape
         x = emit("stablehlo.select", [broadcast(inside, shape, [d]), taken, broadcast(value, shape)], [taken.type])
@@ -158,11 +168,11 @@ def _taken(x: Any, places: Any, dimension: int) -> Any:
 
 
 def _index() -> Any:
-    return ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))
+    return integer_tensor(64)
 
 
 def _row(extent: int) -> Any:
-    return ir.RankedTensorType.get([extent], ir.IntegerType.get_signless(64))
+    return integer_tensor(64, [extent])
 
 
 def _one() -> Any:
@@ -170,15 +180,13 @@ def _one() -> Any:
 
 
 def _scalar(x: Any, *places: int) -> Any:
-    """Extract the element at an index of an array of integers, as s64."""
+    """Extract the element at an index of an array of integer_tensor, as s64."""
     one = stablehlo.slice(x, list(places), [p + 1 for p in places], [1] * len(places))
-    scalar = emit("stablehlo.reshape", [one], [tensor(x.type, [])])
-    return scalar if scalar.type == _index() else emit("stablehlo.convert", [scalar], [_index()])
+    return convert(reshape(one, []), ir.IntegerType.get_signless(64))
 
 
 def _count(extent: int) -> Any:
-    place = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
-    return emit("stablehlo.iota", [], [_row(extent)], {"iota_dimension": place})
+    return iota(_row(extent), 0)
 
 
 def _spread(scalar: Any, extent: int) -> Any:
