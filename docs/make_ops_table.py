@@ -20,12 +20,12 @@ from jaxlib.mlir.dialects import _stablehlo_ops_gen
 import stablexla as sx
 import stablexla.api
 import stablexla.lowering.bounded.rules
-import stablexla.lowering.rules
 from stablexla.dialects.composites import COMPOSITES
 from stablexla.lowering.bounded.bounded import EXPANSIONS
-from stablexla.lowering.support.registry import RULES
+from stablexla.lowering.support.registry import RULES, load_rules
 from stablexla.ops.support.registry import REGISTRY, Operation
 
+load_rules()
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/ops.md"
 

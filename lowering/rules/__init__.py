@@ -1,5 +1,1 @@
-"""Lowering rules, one module per family of operations; importing this package registers them all."""
-
-from stablexla.dialects.discovery import import_all
-
-import_all(__name__)
+"""Lowering rules, one module per family of operations; `load_rules` of the registry imports them all."""

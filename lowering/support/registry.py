@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import mlir.ir as ir
 
+from stablexla.dialects.discovery import import_all
 from stablexla.dialects.rules import rule_for
 from stablexla.lowering.support.user_rules import apply_rule
 
@@ -27,6 +29,12 @@ class Registration:
 
 
 RULES: dict[str, Registration] = {}
+
+
+@functools.cache
+def load_rules() -> None:
+    """Import all modules of `lowering/rules`, which fills `RULES`."""
+    import_all("stablexla.lowering.rules")
 
 
 def lowers(*names: str) -> Callable[[Rule], Rule]:

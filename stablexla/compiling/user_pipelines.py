@@ -126,10 +126,10 @@ def _check_name(name: str) -> None:
     base, colon, _ = name.partition(":")
     if not base.startswith("stablehlo.") or base == CUSTOM_CALL:
         return
-    import stablexla.lowering.rules  # noqa: F401
     from stablexla.dialects.contexts import stablehlo_context
-    from stablexla.lowering.support.registry import RULES
+    from stablexla.lowering.support.registry import RULES, load_rules
 
+    load_rules()
     if colon or not stablehlo_context().is_registered_operation(base):
         near = difflib.get_close_matches(base, RULES, n=3)
         raise CompileError(f"StableHLO has no operation {name!r}", hint=" or ".join(near))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
-import stablexla.lowering.rules  # noqa: F401  (fills the registry of lowering rules)
 from stablexla.lowering.math import expand_math
 from stablexla.lowering.math.small_floats import ToBf16, expand_small_floats
 from stablexla.lowering.support.choices import Choices
 from stablexla.lowering.support.context import lower_to_tensor
+from stablexla.lowering.support.registry import load_rules
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.pipelines import LOWER
+
+load_rules()
 
 
 @module_pass(LOWER, "lowers StableHLO to linalg, tensor, scf, arith and math on tensors", side="stablehlo")
