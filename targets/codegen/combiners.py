@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.lowering.support.identities import identity_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 
@@ -31,15 +31,9 @@ def combine_values(name: str, a: Value, b: Value, *, unsigned: bool) -> Value:
 
 def identity(name: str, element: ir.Type, *, unsigned: bool) -> float | None:
     """Return the identity of a combiner; None for element types that are computed in another way."""
-    if isinstance(element, ir.F32Type | ir.F64Type):
-        return {"add": -0.0, "multiply": 1.0, "maximum": -inf, "minimum": inf}.get(name)
-    if not isinstance(element, ir.IntegerType):
+    if not isinstance(element, ir.F32Type | ir.F64Type | ir.IntegerType):
         return None
-    width = int(element.width)
-    low = 0 if unsigned else -(1 << (width - 1))
-    high = low + (1 << width) - 1
-    known = {"multiply": 1, "and": -1, "maximum": low, "minimum": high, "add": 0, "or": 0, "xor": 0}
-    return known.get(name)
+    return identity_of(name, element.width, floating=cg.is_float(element), unsigned=unsigned)
 
 
 def compare(direction: str, a: Value, b: Value, *, unsigned: bool) -> Value:

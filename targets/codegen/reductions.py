@@ -6,13 +6,14 @@ body keeps its order: it runs as it stands, first index first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.lowering.support.identities import identity_of
 from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -62,22 +63,23 @@ def accumulators_of(fold: Reduction) -> list[ir.Value]:
 
 # --- one combiner -------------------------------------------------------------------------------------------------
 
-# Combiner -> its identity, for floats or for integers of that width.
-_IDENTITIES: dict[str, Callable[[int], float]] = {
-    "arith.addf": lambda bits: -0.0,
-    "arith.mulf": lambda bits: 1.0,
-    "arith.maximumf": lambda bits: float("-inf"),
-    "arith.minimumf": lambda bits: float("inf"),
-    "arith.addi": lambda bits: 0,
-    "arith.muli": lambda bits: 1,
-    "arith.andi": lambda bits: -1,
-    "arith.ori": lambda bits: 0,
-    "arith.xori": lambda bits: 0,
-    "arith.maxsi": lambda bits: -(1 << (bits - 1)),
-    "arith.maxui": lambda bits: 0,
-    "arith.minsi": lambda bits: (1 << (bits - 1)) - 1,
-    "arith.minui": lambda bits: -1,
+# Operations of arith that combine, by StableHLO's names; those on integers without sign.
+_COMBINERS = {
+    "arith.addf": "add",
+    "arith.mulf": "multiply",
+    "arith.maximumf": "maximum",
+    "arith.minimumf": "minimum",
+    "arith.addi": "add",
+    "arith.muli": "multiply",
+    "arith.andi": "and",
+    "arith.ori": "or",
+    "arith.xori": "xor",
+    "arith.maxsi": "maximum",
+    "arith.maxui": "maximum",
+    "arith.minsi": "minimum",
+    "arith.minui": "minimum",
 }
+_UNSIGNED = ("arith.maxui", "arith.minui")
 # Operations that may stand between the accumulator in memory and the combiner.
 _UNWRAPPING = ("arith.extf", "arith.cmpi", "arith.trunci", "arith.shli", "arith.shrsi", "arith.andi")
 _WRAPPING = ("arith.truncf", "arith.extui", "arith.shli", "arith.shrsi", "arith.andi")
@@ -106,7 +108,12 @@ class _One:
         """Return the identity of the combiner."""
         if self.is_pred:
             return 1 if self.operation == "arith.andi" else 0
-        return _IDENTITIES[self.operation](cg.bits_of(self.added.type))
+        type_, unsigned = self.added.type, self.operation in _UNSIGNED
+        found = identity_of(
+            _COMBINERS[self.operation], cg.bits_of(type_), floating=cg.is_float(type_), unsigned=unsigned
+        )
+        assert found is not None
+        return found
 
     def starts(self, lanes: int) -> Accumulators:
         """Return accumulators that hold the identity."""
@@ -289,7 +296,7 @@ def _match_one(fold: Reduction, number: int) -> _One | None:
     total, result = accumulators_of(fold)[number], terminator_of(fold.block).operands[number]
     touched = _touched(fold, [total])
     operation = defining(_unwrapped(result, _WRAPPING, touched))
-    if operation is None or operation.name not in _IDENTITIES or len(operation.operands) != 2:
+    if operation is None or operation.name not in _COMBINERS or len(operation.operands) != 2:
         return None
     for added, rest in (operation.operands, reversed(list(operation.operands))):
         inner = _unwrapped(rest, _UNWRAPPING, touched)

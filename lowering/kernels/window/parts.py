@@ -21,6 +21,7 @@ from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.rules.shape import constant_value
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, empty, generic, projection
+from stablexla.lowering.support.identities import identity_of
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType
 
@@ -80,13 +81,11 @@ class Folding:
     def neutral(self) -> Any:
         """The identity of a known combiner, exact to the sign of zero."""
         element = self.elements[0]
-        if self.known in ("maximum", "minimum"):
+        if self.known in ("maximum", "minimum") and element.is_float:
             return _extreme(element, lowest=self.known == "maximum")
-        if self.known == "and":
-            return True if element.is_pred else -1 if element.is_signed else (1 << element.bits) - 1
-        if self.known == "add" and not element.is_integer:
-            return -0.0
-        return int(self.known == "multiply")
+        floating, unsigned = not element.is_integer and not element.is_pred, not element.is_signed
+        found = identity_of(self.known, element.bits, floating=floating, unsigned=unsigned)
+        return bool(found) if element.is_pred else 0 if found is None else found
 
     @property
     def start_is_neutral(self) -> bool:
@@ -134,16 +133,11 @@ def _weight(op: Any) -> int:
 
 
 def _extreme(element: ElementType, *, lowest: bool) -> Any:
-    """Return the smallest or largest value of an element type."""
-    if element.is_pred:
-        return not lowest
-    if element.is_float:
-        info = ml_dtypes.finfo(element.dtype)  # type: ignore[no-untyped-call]
-        with np.errstate(all="ignore"):
-            infinite = np.asarray(-np.inf if lowest else np.inf).astype(element.dtype)
-        return float(infinite if np.isinf(infinite) else info.min if lowest else info.max)
-    low = -(1 << (element.bits - 1)) if element.is_signed else 0
-    return low if lowest else low + (1 << element.bits) - 1
+    """Return the smallest or largest value of a floating-point type, some of which have no infinity."""
+    info = ml_dtypes.finfo(element.dtype)  # type: ignore[no-untyped-call]
+    with np.errstate(all="ignore"):
+        infinite = np.asarray(-np.inf if lowest else np.inf).astype(element.dtype)
+    return float(infinite if np.isinf(infinite) else info.min if lowest else info.max)
 
 
 def positions(window: Window, shape: Sequence[int]) -> tuple[int, ...]:
