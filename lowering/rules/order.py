@@ -38,7 +38,8 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
         return list(operands)
     dimensions = [*(d for d in range(source.rank) if d != dimension), dimension]
     flat = [_rows(x, t, dimensions) for x, t in zip(operands, ctx.operand_types, strict=True)]
-    rows = Rows(tuple(t.with_shape((t.size,)) for t in ctx.operand_types), source.size // length, length)
+    types = tuple(t.with_shape((t.size,)) for t in ctx.operand_types)
+    rows = Rows(types, source.size // length, length, ctx.choices.merge_block)
     orders = orders_of(ctx.op.regions[0].blocks[0])
     if ctx.choices.whole_sorts and length <= LONGEST:
         less = _comparator(ctx) if orders is None else by_keys(orders)
@@ -118,7 +119,7 @@ def best(
     flat = reshaped(x, source, source.with_shape((source.size,)))
     line, rows = source.with_shape((source.size,)), source.size // length
     if ctx.choices.whole_sorts and length <= LONGEST:
-        both, given = _with_places(flat, rows, line)
+        both, given = _with_places(ctx, flat, rows, line)
         found = sort_whole(ctx, given, both, by_keys((order,)), k, by_keys=True)
     else:
         is_large = k * ctx.choices.selected_part > length and k > ctx.choices.ranked_row
@@ -131,12 +132,12 @@ def sort_first(
     ctx: LoweringContext, array: ir.Value, rows: int, type_: TensorType, order: Order, k: int
 ) -> list[ir.Value]:
     """Select the first k elements of each row by sorting whole rows: `select_first` for large k."""
-    both, given = _with_places(array, rows, type_)
+    both, given = _with_places(ctx, array, rows, type_)
     found = sort_by_keys(ctx, given, both, (order,))
     return [_first(v, t, rows, k) for v, t in zip(found, both.types, strict=True)]
 
 
-def _with_places(array: ir.Value, rows: int, type_: TensorType) -> tuple[Rows, list[ir.Value]]:
+def _with_places(ctx: LoweringContext, array: ir.Value, rows: int, type_: TensorType) -> tuple[Rows, list[ir.Value]]:
     """Return rows of the elements and of their indices."""
     length = type_.size // rows
     counted = TensorType(BY_NAME["s32"], (rows, length))
@@ -145,7 +146,7 @@ def _with_places(array: ir.Value, rows: int, type_: TensorType) -> tuple[Rows, l
         [], [Output(counted)], [identity(2)], [PARALLEL] * 2, lambda _: [arith.index_cast(i32, loop_index(1))]
     )
     flat = counted.with_shape((type_.size,))
-    return Rows((type_, flat), rows, length), [array, reshaped(places, counted, flat)]
+    return Rows((type_, flat), rows, length, ctx.choices.merge_block), [array, reshaped(places, counted, flat)]
 
 
 def _first(array: ir.Value, type_: TensorType, rows: int, k: int) -> ir.Value:

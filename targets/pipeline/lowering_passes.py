@@ -28,6 +28,15 @@ def to_tensor(
     window_operations: int = 192,
     pooled_window: int = 25,
     short_window: int = 8,
+    long_digits: int = 1 << 14,
+    parallel_row: int = 1 << 15,
+    row_parts: int = 4,
+    part_length: int = 1 << 15,
+    few_rows: int = 4,
+    stack_bytes: int = 1 << 16,
+    merge_block: int = 4096,
+    long_scan: int = 32,
+    scan_panel: int = 1024,
 ) -> ir.Module:
     """Lower StableHLO to a new module of linalg on tensors, in upstream's context.
 
@@ -46,6 +55,15 @@ def to_tensor(
         window_operations,
         pooled_window,
         short_window,
+        long_digits,
+        parallel_row,
+        row_parts,
+        part_length,
+        few_rows,
+        stack_bytes,
+        merge_block,
+        long_scan,
+        scan_panel,
     )
     lowered: ir.Module = lower_to_tensor(module, choices)
     return lowered

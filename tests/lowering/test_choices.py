@@ -37,6 +37,35 @@ def best(x: sx.XlaOp) -> sx.XlaOp:
     return sx.top_k(sx.reshape(x, (4, 400)), 100)[0]
 
 
+def places(x: sx.XlaOp) -> sx.XlaOp:
+    keys = sx.reshape(x, (1600,))
+    return sx.sort([keys, x.builder.iota(sx.s32[1600], 0)], lambda a, b, i, j: sx.lt(a, b), dimension=0)[1]
+
+
+def places_in_rows(x: sx.XlaOp) -> sx.XlaOp:
+    keys = sx.reshape(x, (4, 400))
+    return sx.sort([keys, sx.neg(keys)], lambda a, b, i, j: sx.lt(a, b), dimension=1)[1]
+
+
+def few_best(x: sx.XlaOp) -> sx.XlaOp:
+    return sx.top_k(sx.reshape(x, (4, 400)), 3)[0]
+
+
+def by_squares(x: sx.XlaOp) -> sx.XlaOp:
+    return sx.sort(sx.reshape(x, (4, 400)), lambda a, b: sx.lt(a * a, b * b), dimension=1)
+
+
+def running(x: sx.XlaOp) -> sx.XlaOp:
+    low = x.builder.constant(float("-inf"), "f32")
+    return sx.reduce_window(x, low, sx.max, (40, 1), (1, 1), ((39, 0), (0, 0)))
+
+
+def running_by_selection(x: sx.XlaOp) -> sx.XlaOp:
+    low = x.builder.constant(float("-inf"), "f32")
+    larger = lambda a, b: sx.select(sx.lt(a, b), b, a)  # noqa: E731
+    return sx.reduce_window(x, low, larger, (40, 1), (1, 1), ((39, 0), (0, 0)))
+
+
 PROGRAMS: dict[str, tuple[Callable[[sx.XlaOp], sx.XlaOp], Callable[[], np.ndarray]]] = {
     "written-window=1": (sums, lambda: np.lib.stride_tricks.sliding_window_view(X, 12, 1).sum(-1)),
     "window-operations=3": (sums, lambda: np.lib.stride_tricks.sliding_window_view(X, 12, 1).sum(-1)),
@@ -44,6 +73,14 @@ PROGRAMS: dict[str, tuple[Callable[[sx.XlaOp], sx.XlaOp], Callable[[], np.ndarra
     "pooled-window=4": (pools, lambda: pooled(X.reshape(1, 20, 20, 4))),
     "ranked-row=8": (few_ordered, lambda: np.sort(X[:8], 1)),
     "rows-side-by-side=100": (ordered, lambda: np.sort(X, 1)),
+    "long-digits=100": (places, lambda: np.argsort(X.ravel(), kind="stable")),
+    "parallel-row=1000": (places, lambda: np.argsort(X.ravel(), kind="stable")),
+    "parallel-row=1000 row-parts=3": (places, lambda: np.argsort(X.ravel(), kind="stable")),
+    "stack-bytes=64": (places_in_rows, lambda: -np.sort(X.reshape(4, 400), 1)),
+    "part-length=64 few-rows=8 row-parts=2": (few_best, lambda: -np.sort(-X.reshape(4, 400), 1)[:, :3]),
+    "merge-block=64": (by_squares, lambda: np.sort(X.reshape(4, 400), 1)),
+    "long-scan=64": (running_by_selection, lambda: np.maximum.accumulate(X, 0)),
+    "scan-panel=16": (running, lambda: np.maximum.accumulate(X, 0)),
     "selected-part=1": (best, lambda: -np.sort(-X.reshape(4, 400), 1)[:, :100]),
 }
 

@@ -33,7 +33,6 @@ from stablexla.lowering.support.loops import (
 )
 from stablexla.lowering.support.types import TensorType
 
-BLOCK = 4096
 GROUP = 4
 
 Values = Sequence[ir.Value]
@@ -43,16 +42,17 @@ Less = Callable[[Values, Values], ir.Value]
 
 @dataclass(frozen=True)
 class Rows:
-    """Flattened arrays of rows of equal length."""
+    """Flattened arrays of rows of equal length, and the length of the blocks that a merge sort begins with."""
 
     types: tuple[TensorType, ...]
     rows: int
     length: int
+    block: int
 
     @property
     def pieces(self) -> int:
-        """The number of blocks in a row."""
-        return -(-self.length // BLOCK)
+        """The number of blocks in a row, each sorted by itself."""
+        return -(-self.length // self.block)
 
 
 def merge_sort(ctx: LoweringContext, arrays: Values, rows: Rows, less: Less) -> list[ir.Value]:
@@ -61,7 +61,7 @@ def merge_sort(ctx: LoweringContext, arrays: Values, rows: Rows, less: Less) -> 
     sorted_ = kernel(
         ctx, "sort", arrays, lambda *xs: _sort_blocks(xs, rows, less), result_types=types, independent=True
     )
-    width = BLOCK
+    width = rows.block
     while width < rows.length:
         sorted_ = _merge_level(ctx, sorted_, rows, less, width)
         width *= 2
@@ -73,7 +73,7 @@ def merge_sort(ctx: LoweringContext, arrays: Values, rows: Rows, less: Less) -> 
 
 def _sort_blocks(sources: Values, rows: Rows, less: Less) -> list[ir.Value]:
     """Sort each block by itself, ping-pong between its part of the result and a buffer of a block's size."""
-    longest = min(BLOCK, rows.length)
+    longest = min(rows.block, rows.length)
     results = loops.empty_like(sources, rows.rows * rows.length)
 
     def block(piece: ir.Value, *arrays: ir.Value) -> list[ir.Value]:
@@ -126,8 +126,8 @@ def _piece(piece: ir.Value, rows: Rows) -> tuple[ir.Value, ir.Value]:
         return low, add(low, rows.length)
     row, part = loops.quotient(piece, rows.pieces), loops.remainder(piece, rows.pieces)
     start = mul(row, rows.length)
-    low = add(start, mul(part, BLOCK))
-    return low, smaller(add(low, BLOCK), add(start, rows.length))
+    low = add(start, mul(part, rows.block))
+    return low, smaller(add(low, rows.block), add(start, rows.length))
 
 
 def _sort_block(
@@ -283,7 +283,7 @@ def _cut(arrays: Values, rows: Rows, less: Less, width: ir.Value, total: int) ->
         first = loops.is_equal(pair.low, pair.start)
         # Never before the previous cut, in either run: blocks then share no element.
         least = loops.larger(before, sub(pair.low, sub(pair.end, pair.middle)))
-        most = smaller(add(before, BLOCK), pair.middle)
+        most = smaller(add(before, rows.block), pair.middle)
         least, most = pick(first, [pair.start, pair.start], [least, most])
         cut, _ = _search(arrays, pair, least, most, less)
         return [cut, *put([arith.index_cast(i64, cut)], [cuts], piece)]

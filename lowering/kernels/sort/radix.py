@@ -22,14 +22,8 @@ from stablexla.lowering.support.loops import add, as_index, count, get, mul, num
 from stablexla.lowering.support.storage import constant
 from stablexla.lowering.support.types import TensorType
 
-# Rows of this length are worth the larger tables of longer digits.
-LONG = 1 << 14
-# A single row of this length is partitioned between threads.
-CUT, PARTS = 1 << 15, 4
 # Elements of these widths may be sorted by vectorized comparisons.
 WIDE = (32, 64)
-# Buffers of a row up to this size are on the stack of the thread that sorts it.
-STACK_BYTES = 1 << 16
 
 Values = Sequence[ir.Value]
 
@@ -85,9 +79,9 @@ class SortKeysConfig:
 
 def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[Order, ...]) -> list[ir.Value]:
     """Emit a stable radix sort of the arrays' rows by the keys of one or more of them."""
-    long = rows.length >= LONG and max(order.bits for order in orders) > 16
+    long = rows.length >= ctx.choices.long_digits and max(order.bits for order in orders) > 16
     digits = _Digits(orders, 11 if long else 8)
-    in_parts = rows.rows == 1 and rows.length >= CUT
+    in_parts = rows.rows == 1 and rows.length >= ctx.choices.parallel_row
     # Three passes over 32-bit integers are as fast as merging them, and less code; 64-bit integers mostly are small,
     # and a digit that all elements share is skipped.
     by_digits = in_parts and not orders[0].element.is_float
@@ -127,7 +121,7 @@ def _sort_keys(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits
 def _sort_each(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
     bytes_of_row = rows.length * sum(t.element.bytes for t in rows.types)
     # Results without users are workspace, of which each row has its own part.
-    shared = bytes_of_row > STACK_BYTES and len(digits.passes) > 1
+    shared = bytes_of_row > ctx.choices.stack_bytes and len(digits.passes) > 1
     types = list(rows.types) * (2 if shared else 1)
     made = kernel(
         ctx, "sort", arrays, lambda *xs: _rows(xs, rows, digits, shared), result_types=types, independent=True
@@ -227,7 +221,8 @@ def _move(
 
 def _sort_in_parts(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
     """Sort one row in parallel parts: for each digit histograms, their prefix sum, and a scatter to the offsets."""
-    tables = TensorType(BY_NAME["s32"], (PARTS * digits.size,))
+    count_of_parts = ctx.choices.row_parts
+    tables = TensorType(BY_NAME["s32"], (count_of_parts * digits.size,))
     sorted_: list[ir.Value] = list(arrays)
     made: dict[Order, list[ir.Value]] = {}
     for order, amount in digits.passes:
@@ -237,7 +232,7 @@ def _sort_in_parts(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Di
             tables_ = _again(places, _again(counts, [*sorted_, shift]))
             sorted_ = _again(moved, [*sorted_, *tables_, shift])
             continue
-        parts = _Parts(rows, digits, order)
+        parts = _Parts(rows, digits, order, count_of_parts)
         counts_ = kernel(ctx, "radix_count", [*sorted_, shift], parts.count, result_types=[tables], independent=True)
         places_ = kernel(ctx, "radix_places", counts_, parts.places, result_types=[tables])
         operands, types = [*sorted_, *places_, shift], list(rows.types)
@@ -260,9 +255,10 @@ class _Parts:
     rows: Rows
     digits: _Digits
     order: Order
+    parts: int
 
     def _bounds(self, part: ir.Value) -> tuple[ir.Value, ir.Value]:
-        size = -(-self.rows.length // PARTS)
+        size = -(-self.rows.length // self.parts)
         low = mul(part, size)
         return low, smaller(add(low, size), self.rows.length)
 
@@ -271,7 +267,7 @@ class _Parts:
         *arrays, shift = given
         size = self.digits.size
         i32 = ir.IntegerType.get_signless(32)
-        empty = ir.RankedTensorType.get([PARTS * size], i32)
+        empty = ir.RankedTensorType.get([self.parts * size], i32)
         tables = ir.Operation.create("tensor.empty", results=[empty], operands=[]).result
 
         def part(number_: ir.Value, tables: ir.Value) -> list[ir.Value]:
@@ -285,7 +281,7 @@ class _Parts:
 
             return count(*self._bounds(number_), [tables], note)
 
-        return count(0, PARTS, [tables], part)
+        return count(0, self.parts, [tables], part)
 
     def places(self, tables: ir.Value) -> list[ir.Value]:
         """Emit the exclusive prefix sum of the histograms: offsets by digit, then by part."""
@@ -299,7 +295,7 @@ class _Parts:
                 (found,) = get([tables], at)
                 return [arith.addi(total, found), *put([total], [made], at)]
 
-            return count(0, PARTS, [total, made], part)
+            return count(0, self.parts, [total, made], part)
 
         return [count(0, size, [constant(i32, 0), made], digit)[1]]
 
@@ -317,4 +313,4 @@ class _Parts:
             whole = (arrays, zero), (to, zero)
             return _move(*whole, self._bounds(number_), (own[0], 0), self.digits, self.order, shift)[1:]
 
-        return count(0, PARTS, results, part)
+        return count(0, self.parts, results, part)

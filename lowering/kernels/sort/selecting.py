@@ -20,8 +20,6 @@ from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.loops import add, as_index, count, get, is_less, mul, number, pick, put, smaller, sub
 from stablexla.lowering.support.types import TensorType
 
-# Fewer rows than this are partitioned into parts of at least PART elements, whose best are selected from again.
-FEW_ROWS, PART, MOST_PARTS = 4, 1 << 15, 4
 # This many elements are rejected at once when even the best of them is no better than the heap's root.
 TOGETHER = 8
 
@@ -36,7 +34,9 @@ def select_first(
     Equal elements keep their order.
     """
     length = type_.size // rows
-    parts = min(MOST_PARTS, length // max(PART, 16 * k)) if rows < FEW_ROWS else 1
+    choices = ctx.choices
+    # Parts of few long rows, whose best elements are selected from again.
+    parts = min(choices.row_parts, length // max(choices.part_length, 16 * k)) if rows < choices.few_rows else 1
     if parts < 2:
         return _Selection(rows, length, 1, order, k).run(ctx, [array])
     some = _Selection(rows, length, parts, order, k).run(ctx, [array])

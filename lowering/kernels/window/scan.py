@@ -29,11 +29,7 @@ from stablexla.lowering.support.loops import mul as times
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import tensor_storage
 
-# Lines adjacent in memory are scanned together, at most this many at a time.
-PANEL = 1024
 C64 = BY_NAME["c64"]
-# Shorter scans of an unknown combiner stay window reductions.
-LONG = 32
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ def scan(
         return _scan(folding, arrays, shape, axis, start=True)
     if folding.known:
         return _with_copies(folding, arrays, shape, axis)
-    if shape[axis.dimension] < LONG:
+    if shape[axis.dimension] < folding.context.choices.long_scan:
         return windows()
     types = [tensor_storage(folding.type(e, shape)) for e in folding.elements]
     return choose(_keeps_start(folding), types, lambda: _scan(folding, arrays, shape, axis, start=True), windows)
@@ -257,7 +253,7 @@ class _Writer:
         """Scan row by row: each is combined with the stored row before it, in panels whose last row stays in cache."""
 
         def panel(first: ir.Value, *out: ir.Value) -> Sequence[ir.Value]:
-            stop = smaller(plus(first, PANEL), self.inner)
+            stop = smaller(plus(first, self.folding.context.choices.scan_panel), self.inner)
 
             def begin(column: ir.Value, *out: ir.Value) -> Sequence[ir.Value]:
                 at = self._place(outer, number(0), column)
@@ -274,4 +270,4 @@ class _Writer:
 
             return count(1, self.extent, count(first, stop, out, begin), row)
 
-        return count(0, self.inner, out, panel, step=PANEL)
+        return count(0, self.inner, out, panel, step=self.folding.context.choices.scan_panel)
