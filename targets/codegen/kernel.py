@@ -6,7 +6,7 @@ memrefs, that computes the work items [lo, hi) of a fixed number of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -56,11 +56,18 @@ class Kernel:
 
     Attributes:
         constants: inputs for which every call passes a constant that the program holds itself.
+        shared_symbols: names of the functions that kernels of the module share, by what they are made from.
     """
 
-    def __init__(self, function: func.FuncOp, constants: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        function: func.FuncOp,
+        constants: frozenset[int] = frozenset(),
+        shared_symbols: dict[Hashable, str] | None = None,
+    ) -> None:
         self.func = function
         self.constants = constants
+        self.shared_symbols = {} if shared_symbols is None else shared_symbols
         self.name: str = function.name.value
         self.kind: str = ir.StringAttr(function.attributes[KIND]).value
         block = function.regions[0].blocks[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import mlir.ir as ir
 
 from stablexla.targets.codegen.emit import emit_all, general_kernels, kernels_of
@@ -34,7 +36,8 @@ def emit_kernels(
     if vector_bits:
         target = target.with_vectors(vector_bits, tuple(filter(None, features.split("+"))))
     constants = constant_inputs(module)
-    kernels = [Kernel(view, constants.get(view.name.value, frozenset())) for view in kernels_of(module)]
+    shared: dict[Hashable, str] = {}
+    kernels = [Kernel(view, constants.get(view.name.value, frozenset()), shared) for view in kernels_of(module)]
     left_general = general_kernels(general, kernels)
 
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:

@@ -1,12 +1,15 @@
 """Functions shared by kernels: sizes are arguments, so that one copy in a module serves all shapes.
 
-Buffers are passed as memrefs of a nominal extent; with the bare-pointer calling convention only an address is left.
+A function is looked up by the value that it is made from, a `SharedFunction`. Buffers are passed as memrefs of a
+nominal extent; with the bare-pointer calling convention only an address is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import mlir.ir as ir
 from mlir.dialects import func, memref
@@ -20,6 +23,31 @@ from stablexla.targets.codegen.machine import CpuTarget
 EXTENT = 1 << 40
 
 
+@dataclass(frozen=True)
+class SharedFunction(ABC):
+    """All that a shared function depends on but for its buffers' element types and the target, and its body.
+
+    A frozen dataclass at the top of a module, whose fields are numbers, words, types, attributes, or tuples and
+    dataclasses of such. So the body sees nothing of a kernel: equal values have one function.
+    """
+
+    rolled: ClassVar[bool] = False
+    """Whether LLVM leaves its loops as they are, see `targets/llvm/no_unroll.py`."""
+
+    def __init_subclass__(cls) -> None:
+        if "<locals>" in cls.__qualname__:
+            raise TypeError(f"{cls.__qualname__} could read the variables around it: a shared function stands alone")
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The beginning of its symbol's name, for readers: different functions may have one."""
+
+    @abstractmethod
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        """Emit the body; `functions` are for calls of others."""
+
+
 class SharedFunctions:
     """Emit shared functions into a kernel's module, and calls of them."""
 
@@ -27,42 +55,43 @@ class SharedFunctions:
         self._kernel, self._target = kernel, target
         self._open: dict[ir.Value, ir.Value] = {}
 
-    def call(
-        self,
-        name: str,
-        buffers: Sequence[Value],
-        numbers: Sequence[Index],
-        write: Callable[[list[Value], list[Value]], None],
-        *,
-        rolled: bool = False,
-    ) -> None:
-        """Call the function `name`; `write(buffers, numbers)` emits its body if the module has none of that name.
+    def call(self, spec: SharedFunction, buffers: Sequence[Value], numbers: Sequence[Index]) -> None:
+        """Call the function that `spec` makes; it is emitted if the module has none yet.
 
-        The body may depend on `name` and on the element types of `buffers` alone. Loops of a `rolled` function are not
-        unrolled.
+        Raises:
+            TypeError: a field of `spec` is no value.
         """
-        name = "_".join([name, *(str(b.element) for b in buffers)])
-        types = [_open(b.element) for b in buffers] + [ir.IndexType.get()] * len(numbers)
-        function = self._find(name)
-        if function is None:
-            with ir.InsertionPoint(self._kernel.func), ir.Location.unknown():
-                made = func.FuncOp(name, ir.FunctionType.get(types, []), visibility="private")
-            made.attributes["no_inline"] = ir.UnitAttr.get()
-            if rolled:
-                made.attributes[ROLLED] = ir.UnitAttr.get(made.context)
-            arguments = [Value(argument) for argument in made.add_entry_block().arguments]
-            with cg.emitting(made, self._target):
-                write(arguments[: len(buffers)], arguments[len(buffers) :])
-        func.CallOp([], name, [*(self._opened(b) for b in buffers), *(cg.index(n).ssa for n in numbers)])
+        elements = tuple(b.element for b in buffers)
+        key, symbols = (spec, elements, self._target), self._kernel.shared_symbols
+        if key not in symbols:
+            check_value(spec, type(spec).__name__)
+            symbols[key] = self._new_symbol(spec, elements)
+            self._emit(spec, symbols[key], elements, len(numbers))
+        func.CallOp([], symbols[key], [*(self._opened(b) for b in buffers), *(cg.index(n).ssa for n in numbers)])
 
-    def _find(self, name: str) -> Any:
-        """Return the function of a name in the module, or None."""
-        module = self._kernel.func.operation.parent
-        for view in module.regions[0].blocks[0].operations:
-            op = view.operation
-            if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == name:
-                return op
-        return None
+    def _new_symbol(self, spec: SharedFunction, elements: Sequence[ir.Type]) -> str:
+        name = "_".join([spec.name, *(str(element) for element in elements)])
+        block = self._kernel.func.operation.parent.regions[0].blocks[0]
+        taken = {
+            ir.StringAttr(op.operation.attributes["sym_name"]).value
+            for op in block.operations
+            if "sym_name" in op.operation.attributes
+        }
+        number, symbol = 0, name
+        while symbol in taken:
+            number, symbol = number + 1, f"{name}_{number + 1}"
+        return symbol
+
+    def _emit(self, spec: SharedFunction, symbol: str, elements: Sequence[ir.Type], count: int) -> None:
+        types = [_open(element) for element in elements] + [ir.IndexType.get()] * count
+        with ir.InsertionPoint(self._kernel.func), ir.Location.unknown():
+            made = func.FuncOp(symbol, ir.FunctionType.get(types, []), visibility="private")
+        made.attributes["no_inline"] = ir.UnitAttr.get()
+        if spec.rolled:
+            made.attributes[ROLLED] = ir.UnitAttr.get(made.context)
+        arguments = [Value(argument) for argument in made.add_entry_block().arguments]
+        with cg.emitting(made, self._target):
+            spec.emit(self, arguments[: len(elements)], arguments[len(elements) :])
 
     def _opened(self, buffer: Value) -> ir.Value:
         """Cast a buffer to the nominal extent; emitted once, next to the buffer's def."""
@@ -73,6 +102,25 @@ class SharedFunctions:
             with begin or ir.InsertionPoint.after(owner):
                 found = self._open[buffer.ssa] = _reinterpreted(buffer)
         return found
+
+
+def check_value(value: Any, where: str) -> None:
+    """Check that a field is a value: equal to every other that makes the same code, and no way into a kernel.
+
+    Raises:
+        TypeError: it is not; `where` is the path to it.
+    """
+    if value is None or isinstance(value, bool | int | float | str | ir.Type | ir.Attribute):
+        return
+    if isinstance(value, tuple):
+        for number, item in enumerate(value):
+            check_value(item, f"{where}[{number}]")
+        return
+    parameters = vars(type(value)).get("__dataclass_params__")
+    if parameters is None or not parameters.frozen:
+        raise TypeError(f"{where} is a {type(value).__name__}, by which no two functions can be compared")
+    for field in fields(value):
+        check_value(getattr(value, field.name), f"{where}.{field.name}")
 
 
 def _open(element: ir.Type) -> ir.Type:

@@ -16,6 +16,7 @@ from mlir.dialects import func
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.conversion import steps_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.attention_rows import RowFunction, analyse_row_function, is_defined_by
 from stablexla.targets.codegen.match.contraction import (
@@ -243,7 +244,7 @@ class _Loops:
         value = product.operands[number]
         if value not in self._kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
             raise _NoAttention
-        operand = ContractionOperand(self._kernel.inputs.index(value), value.type.element_type, conversion)
+        operand = ContractionOperand(self._kernel.inputs.index(value), value.type.element_type, steps_of(conversion))
         moves, inner, extent = self._split(strides, strides.operands[number], along)
         return AttentionOperand(operand, moves, inner), extent
 

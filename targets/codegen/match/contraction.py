@@ -15,6 +15,7 @@ from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.math import EXPANSIONS
 from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.conversion import Conversion, steps_of
 from stablexla.targets.codegen.kernel import Kernel
 
 # Operations that an elementary function expands to, roughly.
@@ -45,7 +46,7 @@ class ContractionOperand:
 
     number: int
     element: ir.Type
-    conversion: tuple[ir.Operation, ...] = ()
+    conversion: Conversion = ()
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, 
     for value, conversion in zip(dot.operands[:2], (to_first, to_second), strict=True):
         if value not in kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
             return None
-        found.append(ContractionOperand(kernel.inputs.index(value), value.type.element_type, conversion))
+        found.append(ContractionOperand(kernel.inputs.index(value), value.type.element_type, steps_of(conversion)))
     return found[0], found[1]
 
 

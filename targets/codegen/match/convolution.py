@@ -15,6 +15,7 @@ from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.rules.convolution import CONVOLUTION, ConvolutionConfig
 from stablexla.lowering.support.configs import read_config
 from stablexla.lowering.support.operations import defining
+from stablexla.targets.codegen.conversion import steps_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.contraction import (
     Contraction,
@@ -165,7 +166,7 @@ def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, C
     if x is None or w is None or w[0] != weight or lhs not in kernel.inputs or rhs not in kernel.inputs:
         return None
     return tuple(
-        ContractionOperand(kernel.inputs.index(value), value.type.element_type, chain)
+        ContractionOperand(kernel.inputs.index(value), value.type.element_type, steps_of(chain))
         for value, chain in ((lhs, x[1]), (rhs, w[1]))
     )  # type: ignore[return-value]  # two of them
 

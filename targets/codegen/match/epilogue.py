@@ -13,6 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.conversion import load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, ContractionOperand, EpilogueInput
@@ -62,23 +63,6 @@ def accumulator_type(contraction: Contraction) -> ir.Type:
     sum_type = contraction.sum_type
     narrow = isinstance(sum_type, ir.IntegerType) and cg.bits_of(sum_type) < 32
     return ir.IntegerType.get_signless(32) if narrow else sum_type
-
-
-def load_converted(
-    buffer: Value,
-    conversion: Sequence[ir.Operation],
-    compute: ir.Type,
-    at: Index,
-    lanes: int = 0,
-    count: Index | None = None,
-) -> Value:
-    """Load elements of an operand as accumulator type; with a `count`, so many of `lanes`, the others are 0."""
-    value = cg.load(buffer, at, lanes) if count is None else cg.load_lanes(buffer, at, lanes, count)
-    for operation in conversion:
-        (value,) = cg.replay(operation, [value], lanes)
-    if value.element != compute:
-        value = Value(arith.extsi(cg.vector_of(lanes, compute), value.ssa))
-    return value
 
 
 class ContractionScene:

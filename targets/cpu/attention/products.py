@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.conversion import load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
@@ -103,10 +104,7 @@ class _Product:
         buffer = self.arguments.inputs[factor.operand.number]
 
         def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
-            value = cg.load(buffer, at, lanes) if count is None else cg.load_lanes(buffer, at, lanes, count)
-            for operation in factor.operand.conversion:
-                (value,) = cg.replay(operation, [value], lanes)
-            return value
+            return load_converted(buffer, factor.operand.conversion, None, at, lanes, count)
 
         return read
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.conversion import convert
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
@@ -23,23 +25,18 @@ LANE_BITS = 32
 
 
 @dataclass(frozen=True)
-class MultiplyAdd:
+class DotInstruction:
     """A multiply-add instruction on units.
 
     Attributes:
         name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "floats" for ordinary ones.
         unit: MLIR's spelling of the type in packed panels.
-        a, b: convert the operands' elements to units.
         emulated: whether vector arithmetic stands for the instruction.
-        offset: added to every unit of lhs; the sums have so many times rhs's column sums too much.
     """
 
     name: str
     unit: str
-    a: Widen
-    b: Widen
-    emulated: bool = False
-    offset: int = 0
+    emulated: bool
 
     @property
     def group(self) -> int:
@@ -56,13 +53,32 @@ class MultiplyAdd:
         """The type of a unit."""
         return ir.Type.parse(self.unit)
 
-    def swapped(self) -> MultiplyAdd:
-        """Return the same product with the two operands exchanged."""
-        return replace(self, a=self.b, b=self.a)
-
     def multiply_add(self, a: Value, b: Value, sums: Value) -> Value:
         """Accumulate: return sums + the products of units, `group` of them in each lane of the sums."""
         return _MULTIPLY_ADD[self.name](a, b, sums, self.emulated)
+
+
+@dataclass(frozen=True)
+class MultiplyAdd(DotInstruction):
+    """An instruction for the operands of a contraction.
+
+    Attributes:
+        a, b: convert the operands' elements to units.
+        offset: added to every unit of lhs; the sums have so many times rhs's column sums too much.
+    """
+
+    a: Widen
+    b: Widen
+    offset: int = 0
+
+    @property
+    def instruction(self) -> DotInstruction:
+        """The instruction alone."""
+        return DotInstruction(self.name, self.unit, self.emulated)
+
+    def swapped(self) -> MultiplyAdd:
+        """Return the same product with the two operands exchanged."""
+        return replace(self, a=self.b, b=self.a)
 
 
 def choose_multiply_add(c: Contraction, target: CpuTarget) -> MultiplyAdd | None:
@@ -86,7 +102,7 @@ def vector_multiply_add(product: MultiplyAdd, c: Contraction, target: CpuTarget)
     return product
 
 
-def load_group(product: MultiplyAdd, buffer: Value, at: Index) -> Value:
+def load_group(product: DotInstruction, buffer: Value, at: Index) -> Value:
     """Load a lane's units; a scalar where a lane holds one."""
     return cg.load(buffer, at, product.group if product.group > 1 else 0)
 
@@ -102,9 +118,9 @@ def _choose_floats(element: str, target: CpuTarget) -> MultiplyAdd | None:
     features = target.features
     tiles = {"bf16": "amx_bf16", "f16": "amx_fp16"}.get(element)
     if tiles in features and "amx_tile" in features:
-        return MultiplyAdd(f"tiles_{element}", "i16", _bits, _bits, target.emulated)
+        return MultiplyAdd(f"tiles_{element}", "i16", target.emulated, _bits, _bits)
     if element == "bf16" and "avx512_bf16" in features and target.vector_bits == 512:
-        return MultiplyAdd("bf16", "i16", _bits, _bits, target.emulated)
+        return MultiplyAdd("bf16", "i16", target.emulated, _bits, _bits)
     return None
 
 
@@ -113,16 +129,9 @@ def f32_multiply_add(c: Contraction) -> MultiplyAdd | None:
     narrow = all(cg.is_float(x.element) and cg.bits_of(x.element) < LANE_BITS for x in (c.a, c.b))
     if not narrow or str(c.sum_type) != "f32":
         return None
-    return MultiplyAdd("floats", "f32", _replaying(c.a), _replaying(c.b))
-
-
-def _replaying(operand: ContractionOperand) -> Widen:
-    def widen(value: Value) -> Value:
-        for operation in operand.conversion:
-            (value,) = cg.replay(operation, [value], value.lanes)
-        return value
-
-    return widen
+    return MultiplyAdd(
+        "floats", "f32", False, partial(convert, conversion=c.a.conversion), partial(convert, conversion=c.b.conversion)
+    )
 
 
 def _bits(value: Value) -> Value:
@@ -151,7 +160,7 @@ def _range_of(operand: ContractionOperand, total: ir.Type) -> _Range | None:
     bits, signed = cg.bits_of(operand.element), True
     for number, op in enumerate(operand.conversion):
         if op.name == "arith.trunci":
-            bits = min(bits, cg.bits_of(op.results[0].type))
+            bits = min(bits, cg.bits_of(op.type))
         elif op.name in ("arith.extsi", "arith.extui") and number == len(operand.conversion) - 1:
             signed = op.name == "arith.extsi"
         else:
@@ -164,25 +173,34 @@ def _choose_pairs(a: _Range, b: _Range, target: CpuTarget) -> MultiplyAdd | None
     fits = all(r.bits + (not r.signed) <= 16 for r in (a, b))
     if not fits or "sse2" not in target.features:
         return None
-    return MultiplyAdd("pairs", "i16", _to_pairs(a), _to_pairs(b), target.emulated)
+    return MultiplyAdd("pairs", "i16", target.emulated, ToPairs(a), ToPairs(b))
 
 
-def _to_pairs(r: _Range) -> Widen:
-    """Return a conversion to 16 bits by sign or zero extension, of fewer than the stored bits too."""
+@dataclass(frozen=True)
+class ToPairs:
+    """Conversion to 16 bits by sign or zero extension, of fewer than the stored bits too."""
 
-    def widen(value: Value) -> Value:
+    range: _Range
+
+    def __call__(self, value: Value) -> Value:
+        """Emit the conversion of a scalar or a vector."""
+        bits, signed = self.range.bits, self.range.signed
         i16 = ir.IntegerType.get_signless(16)
         stored = cg.bits_of(value.type)
-        if r.bits in (8, 16) and stored == r.bits:
-            if r.bits == 16:
+        if bits in (8, 16) and stored == bits:
+            if bits == 16:
                 return value
-            return Value((arith.extsi if r.signed else arith.extui)(cg.vector_of(value.lanes, i16), value.ssa))
+            return Value((arith.extsi if signed else arith.extui)(cg.vector_of(value.lanes, i16), value.ssa))
         wide = value if stored == 16 else Value(arith.extui(cg.vector_of(value.lanes, i16), value.ssa))
-        if not r.signed:
-            return wide & ((1 << r.bits) - 1)
-        return (wide << (16 - r.bits)) >> (16 - r.bits)
+        if not signed:
+            return wide & ((1 << bits) - 1)
+        return (wide << (16 - bits)) >> (16 - bits)
 
-    return widen
+
+def pairs_of(operand: ContractionOperand, total: ir.Type) -> ToPairs | None:
+    """Return the conversion of an operand's elements to 16 bits; None if they are no integers."""
+    found = _range_of(operand, total)
+    return None if found is None else ToPairs(found)
 
 
 def _choose_bytes(a: _Range, b: _Range, target: CpuTarget) -> MultiplyAdd | None:
@@ -191,13 +209,13 @@ def _choose_bytes(a: _Range, b: _Range, target: CpuTarget) -> MultiplyAdd | None
     if (a.bits, b.bits) != (8, 8):
         return None
     if {"amx_tile", "amx_int8"} <= set(features):
-        return MultiplyAdd(f"tiles_{'us'[a.signed]}{'us'[b.signed]}", "i8", _as_it_is, _as_it_is, target.emulated)
+        return MultiplyAdd(f"tiles_{'us'[a.signed]}{'us'[b.signed]}", "i8", target.emulated, _as_it_is, _as_it_is)
     wide = "avx512_vnni" if target.vector_bits == 512 else "avx_vnni"
     if not {wide, "avx512_vnni"} & set(features) or target.vector_bits < 256 or not b.signed:
         return None
     if a.signed:
-        return MultiplyAdd("bytes", "i8", lambda v: v ^ -128, _as_it_is, target.emulated, offset=128)
-    return MultiplyAdd("bytes", "i8", _as_it_is, _as_it_is, target.emulated)
+        return MultiplyAdd("bytes", "i8", target.emulated, lambda v: v ^ -128, _as_it_is, offset=128)
+    return MultiplyAdd("bytes", "i8", target.emulated, _as_it_is, _as_it_is)
 
 
 # --- instructions -------------------------------------------------------------------------------------------

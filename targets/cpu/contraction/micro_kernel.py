@@ -5,18 +5,16 @@ Sizes and addresses are arguments: a module with products of many shapes holds t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import mlir.ir as ir
-
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.conversion import Conversion, load_converted
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.codegen.match.epilogue import load_converted
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add, spill_tile
-from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,8 @@ class SumsDestination:
 
 
 def call_micro_kernel(
-    shared: SharedFunctions,
+    functions: SharedFunctions,
     tile: RegisterTile,
-    lanes: int,
     lhs: PackedOperand,
     rhs: PackedOperand,
     steps: Index,
@@ -63,10 +60,24 @@ def call_micro_kernel(
     Args:
         size: rows and columns to store, at least one of each; more than the tile has means the whole tile.
     """
+    all_of_it = (tile.rows, tile.vectors * cg.lanes_of(to.buffer.element))
+    numbers = [lhs.at, rhs.at, *rhs.ahead, steps, *(size or all_of_it), to.at, to.stride, to.add]
+    functions.call(_MicroKernel(tile), [lhs.buffer, rhs.buffer, to.buffer], numbers)
 
-    def write(buffers: list[Value], numbers: list[Value]) -> None:
+
+@dataclass(frozen=True)
+class _MicroKernel(SharedFunction):
+    rolled = True
+    tile: RegisterTile
+
+    @property
+    def name(self) -> str:
+        return f"stablexla_sum_tile_{self.tile.rows}x{self.tile.vectors}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         a, b, out = buffers
         a_at, b_at, ahead_at, ahead, count, rows, columns, at, stride, add = numbers
+        tile, lanes = self.tile, cg.lanes_of(a.element)
         places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         starts = [at + stride * r for r in range(tile.rows)]
         for start in starts:  # in flight while the sums accumulate
@@ -95,37 +106,39 @@ def call_micro_kernel(
                 value, place = cg.load(spill, i.iv * width + j.iv), i.iv * stride + at + j.iv
                 cg.store(cg.select(more, value + cg.load(out, place), value), out, place)
 
-    name = f"stablexla_sum_tile_{tile.rows}x{tile.vectors}"
-    all_of_it = (tile.rows, tile.vectors * lanes)
-    numbers = [lhs.at, rhs.at, *rhs.ahead, steps, *(size or all_of_it), to.at, to.stride, to.add]
-    shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
-
 
 def call_macro_kernel(
-    shared: SharedFunctions,
+    functions: SharedFunctions,
     tile: RegisterTile,
-    lanes: int,
     lhs: PackedOperand,
     rhs: PackedOperand,
     size: tuple[Index, Index, Index],
     to: SumsDestination,
 ) -> None:
     """Call the macro-kernel: the sums of a block of (rows, columns, steps of k), stored row by row."""
+    numbers = [lhs.at, lhs.stride, rhs.at, rhs.stride, *size, to.at, to.stride, to.add]
+    functions.call(_MacroKernel(tile), [lhs.buffer, rhs.buffer, to.buffer], numbers)
 
-    def write(buffers: list[Value], numbers: list[Value]) -> None:
+
+@dataclass(frozen=True)
+class _MacroKernel(SharedFunction):
+    rolled = True
+    tile: RegisterTile
+
+    @property
+    def name(self) -> str:
+        return f"stablexla_sum_block_{self.tile.rows}x{self.tile.vectors}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         a, b, out = buffers
         a_at, a_stride, b_at, b_stride, rows, columns, steps, at, stride, add = numbers
         left, right = PackedOperand(a, a_at, a_stride), PackedOperand(b, b_at, b_stride)
 
         def one(left: PackedOperand, right: PackedOperand, row: Value, column: Value) -> None:
             target = SumsDestination(out, at + row * stride + column, stride, add)
-            call_micro_kernel(shared, tile, lanes, left, right, steps, target, (rows - row, columns - column))
+            call_micro_kernel(functions, self.tile, left, right, steps, target, (rows - row, columns - column))
 
-        macro_kernel_loops(tile, lanes, left, right, (rows, columns, steps), one)
-
-    name = f"stablexla_sum_block_{tile.rows}x{tile.vectors}"
-    numbers = [lhs.at, lhs.stride, rhs.at, rhs.stride, *size, to.at, to.stride, to.add]
-    shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
+        macro_kernel_loops(self.tile, cg.lanes_of(a.element), left, right, (rows, columns, steps), one)
 
 
 def macro_kernel_loops(
@@ -157,35 +170,44 @@ def macro_kernel_loops(
 
 
 def pack_operand(
-    shared: SharedFunctions,
+    functions: SharedFunctions,
     panels: PackedPanels,
     source: PackingSource,
-    conversion: Sequence[ir.Operation],
+    conversion: Conversion,
     to: PackedOperand,
 ) -> None:
     """Call the packing of a matrix into panels, converted by `conversion`; see `pack_panels`."""
     along = [source.along_width, source.along_depth]
-    unit = "".join("1" if step == 1 else "n" for step in along)
-    steps = "_".join([f"{op.name}_{op.results[0].type}" for op in conversion]).replace(".", "_")
-    flags = ("_ahead" if source.ahead else "") + ("_deep" if source.deep else "")
-    name = f"stablexla_pack_{panels.width}{flags}_{unit}_{steps}"
+    contiguous = (along[0] == 1, along[1] == 1)
+    spec = _PackPanels(panels.width, contiguous, conversion, source.ahead, source.deep)
+    numbers = [source.at, *along, source.width, source.depth, to.at, panels.depth]
+    functions.call(spec, [source.buffer, to.buffer], numbers)
 
-    def write(buffers: list[Value], numbers: list[Value]) -> None:
+
+@dataclass(frozen=True)
+class _PackPanels(SharedFunction):
+    """Packing of a matrix, perhaps contiguous along the width or along k; the other fields are `PackingSource`'s."""
+
+    rolled = True
+    width: int
+    contiguous: tuple[bool, bool]
+    conversion: Conversion
+    ahead: bool
+    deep: bool
+
+    @property
+    def name(self) -> str:
+        steps = "_".join(f"{step.name}_{step.type}" for step in self.conversion).replace(".", "_")
+        flags = "_ahead" * self.ahead + "_deep" * self.deep
+        return f"stablexla_pack_{self.width}{flags}_{''.join('n1'[one] for one in self.contiguous)}_{steps}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         matrix, packed = buffers
-        at, along_width, along_depth, width, depth, base, depth_of_panels = numbers
+        at, *along, width, depth, base, depth_of_panels = numbers
 
         def element(place: Index, lanes: int = 0, count: Index | None = None) -> Value:
-            return load_converted(matrix, conversion, packed.element, place, lanes, count)
+            return load_converted(matrix, self.conversion, packed.element, place, lanes, count)
 
-        inner = PackingSource(
-            *(element, matrix, at),
-            1 if unit[0] == "1" else along_width,
-            1 if unit[1] == "1" else along_depth,
-            *(width, depth),
-            ahead=source.ahead,
-            deep=source.deep,
-        )
-        pack_panels(PackedPanels(panels.width, depth_of_panels, panels.lanes), inner, packed, base)
-
-    numbers = [source.at, *along, source.width, source.depth, to.at, panels.depth]
-    shared.call(name, [source.buffer, to.buffer], numbers, write, rolled=True)
+        across, down = (1 if one else stride for one, stride in zip(self.contiguous, along, strict=True))
+        source = PackingSource(element, matrix, at, across, down, width, depth, ahead=self.ahead, deep=self.deep)
+        pack_panels(PackedPanels(self.width, depth_of_panels, cg.lanes_of(packed.element)), source, packed, base)

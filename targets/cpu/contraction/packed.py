@@ -132,7 +132,7 @@ class _Item(GemmItem):
         add = cg.index(0) if sums.first is None else cg.select(sums.first, cg.index(0), cg.index(1))
         begin = at[0] * c.m.c + frame.c + at[1] + sums.offset
         to = SumsDestination(scene.sums_buffer(), begin, c.m.c, add)
-        call_macro_kernel(self.functions, b.tile, scene.lanes, self._lhs, rhs, size, to)
+        call_macro_kernel(self.functions, b.tile, self._lhs, rhs, size, to)
 
     def _through_epilogue(
         self, frame: BatchFrame, at: tuple[Value, Value], size: Size, sums: SumState, rhs: PackedOperand
@@ -146,7 +146,7 @@ class _Item(GemmItem):
             # Emitted even where tiles divide the rows: a loop of constant trip count would be unrolled.
             rows = cg.minimum(size[0] - row, tile.rows)
             prefetch_tile(scene, tile, frame, place, rows)
-            call_micro_kernel(self.functions, tile, scene.lanes, left, right, size[2], spill)
+            call_micro_kernel(self.functions, tile, left, right, size[2], spill)
             self.write_spilled(frame, place, rows, size[1] - column, sums)
 
         macro_kernel_loops(tile, scene.lanes, self._lhs, rhs, size, one)

@@ -17,6 +17,7 @@ from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition, PackedLhs, Taps
 from stablexla.targets.cpu.convolution.micro_kernel import (
     OffsetTables,
+    PixelMicroKernel,
     PixelSums,
     call_pixel_micro_kernel,
     fill_pixel_offsets,
@@ -250,9 +251,8 @@ class ImplicitGemmItem:
         pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
         units, products = self.sizes.units, self.convolved.taps * self.plan.features
         in_blocks = products > LONGEST_RUNNING_SUM and cg.is_float(units.sums) and units.product is None
-        call_pixel_micro_kernel(
-            self.shared, self.plan.tile, units, replace(sums, pixels=pixels), more=more, in_blocks=in_blocks
-        )
+        kernel = PixelMicroKernel(self.plan.tile, units, more, in_blocks)
+        call_pixel_micro_kernel(self.shared, kernel, replace(sums, pixels=pixels))
 
     # Results.
 

@@ -18,7 +18,7 @@ from stablexla.targets.codegen.sums.compensated import BLOCK
 from stablexla.targets.codegen.sums.stored import CompensatedSums
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
-from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 # Cost model of register tiles by their vectors: (rows that then fit, relative time), by loads and FMAs a step, with
 # 0.5 cycles for an FMA that hides its latency, and measured on 256-bit vectors for tiles of one vector.
@@ -52,7 +52,16 @@ def fill_pixel_offsets(
 ) -> None:
     """Fill the table of pixels from three loops (images, rows, places in a row), and append `more` zeros."""
 
-    def write(buffers: list[Value], numbers: list[Value]) -> None:
+    shared.call(_FillPixels(), [table], [*extents, *strides, more])
+
+
+@dataclass(frozen=True)
+class _FillPixels(SharedFunction):
+    @property
+    def name(self) -> str:
+        return "stablexla_fill_pixels"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         (to,) = buffers
         (images, rows, places), (a, b, c), (tail,) = numbers[:3], numbers[3:6], numbers[6:]
         i32 = to.element
@@ -64,15 +73,22 @@ def fill_pixel_offsets(
         with cg.loop(count, count + tail) as p:
             cg.store(cg.constant(0, i32), to, p.iv)
 
-    shared.call("stablexla_fill_pixels", [table], [*extents, *strides, more], write)
-
 
 def fill_tap_offsets(
     shared: SharedFunctions, table: Value, first: Index, extents: Sequence[Index], steps: Sequence[tuple[Index, Index]]
 ) -> None:
     """Fill the table of taps from three loops, from entry `first` on; steps are pairs, the last one the origin."""
 
-    def write(buffers: list[Value], numbers: list[Value]) -> None:
+    shared.call(_FillTaps(), [table], [first, *extents, *(n for step in steps for n in step)])
+
+
+@dataclass(frozen=True)
+class _FillTaps(SharedFunction):
+    @property
+    def name(self) -> str:
+        return "stablexla_fill_taps"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         (to,) = buffers
         first, (x, y, z), flat = numbers[0], numbers[1:4], numbers[4:]
         i32 = to.element
@@ -81,8 +97,6 @@ def fill_tap_offsets(
             for side in (0, 1):
                 offset = i.iv * flat[side] + j.iv * flat[2 + side] + k.iv * flat[4 + side] + flat[6 + side]
                 cg.store(cg.cast_index(offset, i32), to, at + side)
-
-    shared.call("stablexla_fill_taps", [table], [first, *extents, *(n for step in steps for n in step)], write)
 
 
 @dataclass(frozen=True)
@@ -114,78 +128,84 @@ class PixelSums:
     out_stride: Index
 
 
-def call_pixel_micro_kernel(
-    shared: SharedFunctions,
-    tile: RegisterTile,
-    units: ConvolutionUnits,
-    sums: PixelSums,
-    *,
-    more: bool = False,
-    in_blocks: bool = False,
-) -> None:
+def call_pixel_micro_kernel(shared: SharedFunctions, kernel: PixelMicroKernel, sums: PixelSums) -> None:
     """Call the micro-kernel: sums of pixels over the window, by one panel of output features.
 
     The last tile overlaps the one before; with fewer pixels than one tile, sums of pixels behind the last are stored
     too.
-
-    Args:
-        more: accumulates into `out`; the number of pixels is a multiple of the tile's rows.
-        in_blocks: whether the sums are too long for one running sum, and are compensated.
     """
     s = sums
-    name = f"stablexla_{'add' if more else 'sum'}_pixels_{tile.rows}x{tile.vectors}{'_in_blocks' * in_blocks}"
-    if units.product is not None:
-        name += f"_{units.name}"
     buffers = [s.lhs, s.weights, s.out, s.tables.pixels, s.tables.taps]
     numbers = [
         *(s.lhs_at, s.weights_at, s.pixel, s.pixels, s.tap, s.taps, s.run),
         *(s.out_at, s.out_stride),
     ]
-    shared.call(name, buffers, numbers, lambda given, n: _write_tiles(tile, units, given, n, more, in_blocks))
+    shared.call(kernel, buffers, numbers)
 
 
-def _write_tiles(
-    tile: RegisterTile, units: ConvolutionUnits, buffers: list[Value], numbers: list[Value], more: bool, in_blocks: bool
-) -> None:
-    lhs, weights, out, pixels, taps = buffers
-    lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride = numbers
-    lanes = cg.lanes_of(units.sums)
-    zero = cg.constant(0, cg.vector_of(lanes, units.sums))
-    width, vector = tile.vectors * lanes, units.lanes()
-    places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
-    blocks = _Blocks(len(places), zero) if in_blocks else None
-    with cg.loop(0, count, tile.rows) as turn:
-        at = turn.iv if more else cg.maximum(cg.minimum(turn.iv, count - tile.rows), 0)
-        starts = [_offset(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
+@dataclass(frozen=True)
+class PixelMicroKernel(SharedFunction):
+    """The micro-kernel of a register tile.
 
-        def place(r: int, v: int, at: Value = at) -> Value:
-            return (at + r) * out_stride + out_at + v * lanes
+    Attributes:
+        more: accumulates into `out`; the number of pixels is a multiple of the tile's rows.
+        in_blocks: whether the sums are too long for one running sum, and are compensated.
+    """
 
-        inits = [cg.load(out, place(r, v), lanes) if more else zero for r, v in places]
-        if blocks is not None:
-            blocks.clear()
-            inits.append(cg.index(0))
-        with cg.loop(tap, tap + tap_count, 1, inits, most=0) as window:
-            a, b = (_offset(taps, window.iv * 2 + side) for side in (0, 1))
-            rows, line = [start + a for start in starts], b + weights_at
+    tile: RegisterTile
+    units: ConvolutionUnits
+    more: bool = False
+    in_blocks: bool = False
 
-            def add(
-                first: Index, last: Value, inits: Sequence[Value], rows: list[Value] = rows, line: Value = line
-            ) -> list[Value]:
-                with cg.loop(first, last, units.group, inits, most=0) as k:
-                    vectors = [cg.load(weights, k.iv * width + line + v * vector, vector) for v in range(tile.vectors)]
-                    sums = []
-                    for r, row in enumerate(rows):
-                        factor = units.factor(lhs, row + k.iv, lanes)
-                        of_row = enumerate(vectors)
-                        sums += [units.multiply_add(factor, w, k.args[r * tile.vectors + v]) for v, w in of_row]
-                    k.yields(*sums)
-                return k.results
+    @property
+    def name(self) -> str:
+        tile = f"{self.tile.rows}x{self.tile.vectors}{'_in_blocks' * self.in_blocks}"
+        units = "" if self.units.product is None else f"_{self.units.name}"
+        return f"stablexla_{'add' if self.more else 'sum'}_pixels_{tile}{units}"
 
-            window.yields(*(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add)))
-        results = window.results if blocks is None else blocks.results(window.results)
-        for (r, v), value in zip(places, results, strict=True):
-            cg.store(value, out, place(r, v))
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        lhs, weights, out, pixels, taps = buffers
+        lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride = numbers
+        tile, units, more = self.tile, self.units, self.more
+        lanes = cg.lanes_of(units.sums)
+        zero = cg.constant(0, cg.vector_of(lanes, units.sums))
+        width, vector = tile.vectors * lanes, units.lanes()
+        places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+        blocks = _Blocks(len(places), zero) if self.in_blocks else None
+        with cg.loop(0, count, tile.rows) as turn:
+            at = turn.iv if more else cg.maximum(cg.minimum(turn.iv, count - tile.rows), 0)
+            starts = [_offset(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
+
+            def place(r: int, v: int, at: Value = at) -> Value:
+                return (at + r) * out_stride + out_at + v * lanes
+
+            inits = [cg.load(out, place(r, v), lanes) if more else zero for r, v in places]
+            if blocks is not None:
+                blocks.clear()
+                inits.append(cg.index(0))
+            with cg.loop(tap, tap + tap_count, 1, inits, most=0) as window:
+                a, b = (_offset(taps, window.iv * 2 + side) for side in (0, 1))
+                rows, line = [start + a for start in starts], b + weights_at
+
+                def add(
+                    first: Index, last: Value, inits: Sequence[Value], rows: list[Value] = rows, line: Value = line
+                ) -> list[Value]:
+                    with cg.loop(first, last, units.group, inits, most=0) as k:
+                        vectors = [
+                            cg.load(weights, k.iv * width + line + v * vector, vector) for v in range(tile.vectors)
+                        ]
+                        sums = []
+                        for r, row in enumerate(rows):
+                            factor = units.factor(lhs, row + k.iv, lanes)
+                            of_row = enumerate(vectors)
+                            sums += [units.multiply_add(factor, w, k.args[r * tile.vectors + v]) for v, w in of_row]
+                        k.yields(*sums)
+                    return k.results
+
+                window.yields(*(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add)))
+            results = window.results if blocks is None else blocks.results(window.results)
+            for (r, v), value in zip(places, results, strict=True):
+                cg.store(value, out, place(r, v))
 
 
 class _Blocks:

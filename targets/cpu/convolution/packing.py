@@ -10,37 +10,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import arith
 
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.conversion import Conversion, load_converted
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.epilogue import ContractionScene
-from stablexla.targets.cpu.contraction.dot_instructions import Widen
+from stablexla.targets.cpu.contraction.dot_instructions import ToPairs
 from stablexla.targets.cpu.contraction.packing import ElementLoad
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs
 from stablexla.targets.cpu.convolution.plan import ConvolutionSizes
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
-from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 
 @dataclass(frozen=True)
-class ConvolutionOperand:
-    """An operand in memory, and its packed form.
+class UnitConversion:
+    """Conversion of an operand's elements to packed ones: a value that shared functions are made from.
 
-    `widen` converts elements that are multiplied in groups.
+    Attributes:
+        steps: to the accumulator type.
+        units: the packed form.
+        widen: converts elements that are multiplied in groups.
     """
 
-    operand: ContractionOperand
+    steps: Conversion
     units: ConvolutionUnits
-    buffer: Value
-    widen: Widen | None
-
-    @classmethod
-    def of(cls, scene: ContractionScene, units: ConvolutionUnits, *, lhs: bool) -> ConvolutionOperand:
-        """Return lhs or rhs of a contraction."""
-        operand = scene.contraction.a if lhs else scene.contraction.b
-        return cls(operand, units, scene.inputs[operand.number], units.widen(lhs=lhs))
+    widen: ToPairs | None
 
     @property
     def packed(self) -> ir.Type:
@@ -49,24 +44,36 @@ class ConvolutionOperand:
 
     @property
     def name(self) -> str:
-        """The part of shared functions' names that identifies this conversion."""
-        steps = [f"{op.name.split('.')[-1]}_{op.results[0].type}" for op in self.operand.conversion]
-        return "_".join([*steps, self.units.name])
+        """The part of shared functions' names that tells this conversion."""
+        return "_".join([*(f"{step.name.split('.')[-1]}_{step.type}" for step in self.steps), self.units.name])
 
     def loads(self, buffer: Value) -> ElementLoad:
         """Return loads of elements from `buffer`, converted to the packed type."""
 
         def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
-            value = cg.load(buffer, at, lanes) if count is None else cg.load_lanes(buffer, at, lanes, count)
             if self.widen is not None:
-                return self.widen(value)
-            for operation in self.operand.conversion:
-                (value,) = cg.replay(operation, [value], lanes)
-            if value.element != self.packed:
-                value = Value(arith.extsi(cg.vector_of(lanes, self.packed), value.ssa))
-            return value
+                return self.widen(load_converted(buffer, (), None, at, lanes, count))
+            return load_converted(buffer, self.steps, self.packed, at, lanes, count)
 
         return read
+
+
+@dataclass(frozen=True)
+class ConvolutionOperand:
+    """An operand in memory, and its packed form."""
+
+    buffer: Value
+    conversion: UnitConversion
+
+    @classmethod
+    def of(cls, scene: ContractionScene, units: ConvolutionUnits, *, lhs: bool) -> ConvolutionOperand:
+        """Return lhs or rhs of a contraction."""
+        c = scene.contraction
+        operand = c.a if lhs else c.b
+        return cls(
+            scene.inputs[operand.number],
+            UnitConversion(operand.conversion, units, units.widen(operand, c.sum_type)),
+        )
 
 
 @dataclass(frozen=True)
@@ -111,34 +118,45 @@ def inside_range(start: Index, count: Index, step: int, size: int) -> tuple[Valu
     return first, cg.maximum(first, end)
 
 
-def pack_rows(shared: SharedFunctions, factor: ConvolutionOperand, rows: LhsRows, buffer: Value, to: Index) -> None:
+def pack_rows(functions: SharedFunctions, factor: ConvolutionOperand, rows: LhsRows, buffer: Value, to: Index) -> None:
     """Pack rows contiguously to `to` of the buffer, with zero padding for those outside of lhs."""
     features: Index = rows.features
-    elements, step, kind = rows.elements, rows.step, rows.kind(factor.units)
+    elements, step, kind = rows.elements, rows.step, rows.kind(factor.conversion.units)
     if kind == "runs" and step == features:  # without padding
         # Contiguous elements are one run.
         elements, step, features = 1, 0, cg.index(elements) * features
     numbers: list[Index] = [rows.at, rows.stride, rows.count, *rows.inside]
     numbers += [cg.index(n) * rows.width for n in (rows.before, rows.after)]
     numbers += [cg.index(rows.elements) * rows.width, elements, step, features, rows.width, rows.along, to]
+    functions.call(_CopyRows(kind, factor.conversion), [factor.buffer, buffer], numbers)
 
-    def write(buffers: list[Value], given: list[Value]) -> None:
+
+@dataclass(frozen=True)
+class _CopyRows(SharedFunction):
+    kind: str
+    conversion: UnitConversion
+
+    @property
+    def name(self) -> str:
+        return f"stablexla_copy_{self.kind}_{self.conversion.name}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         source, out = buffers
-        at, stride, count, first, end, before, after, size, elements, step, features, width, along, to = given
-        read, lanes = factor.loads(source), cg.lanes_of(factor.packed)
+        at, stride, count, first, end, before, after, size, elements, step, features, width, along, to = numbers
+        read, lanes = self.conversion.loads(source), cg.lanes_of(self.conversion.packed)
         line = before + size + after
 
         def copy(at: Value, to: Value) -> None:
-            if kind.endswith("runs"):
+            if self.kind.endswith("runs"):
                 with cg.loop(0, elements) as i:
                     _copy_run(read, i.iv * step + at, out, i.iv * width + to, features, lanes)
             else:
                 whole = cg.index(0)
-                if kind.endswith("squares"):
+                if self.kind.endswith("squares"):
                     whole = _copy_squares(read, (at, along), out, (to, width), (elements, features), lanes)
                 with cg.loop(whole, features) as f, cg.loop(0, elements) as i:
                     cg.store(read(i.iv * step + f.iv * along + at), out, i.iv * width + to + f.iv)
-            if kind.startswith("padded"):
+            if self.kind.startswith("padded"):
                 with cg.loop(0, elements) as i, cg.loop(features, width) as f:
                     cg.store(cg.constant(0, out.element), out, i.iv * width + to + f.iv)
 
@@ -151,8 +169,6 @@ def pack_rows(shared: SharedFunctions, factor: ConvolutionOperand, rows: LhsRows
                 _fill(out, start + before + size, start + line, lanes)
             with there.otherwise:
                 _fill(out, start, start + line, lanes)
-
-    shared.call(f"stablexla_copy_{kind}_{factor.name}", [factor.buffer, buffer], numbers, write)
 
 
 def _fill(buffer: Value, start: Value, end: Value, lanes: int) -> None:

@@ -16,18 +16,19 @@ from stablexla.targets.codegen.match.contraction import Contraction, Contraction
 from stablexla.targets.codegen.match.epilogue import accumulator_type
 from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
-    MultiplyAdd,
-    Widen,
+    DotInstruction,
+    ToPairs,
     broadcast_group,
     choose_multiply_add,
     load_group,
+    pairs_of,
 )
 from stablexla.targets.cpu.contraction.dot_instructions import vector_multiply_add as without_tiles
 
 
 @dataclass(frozen=True)
 class ConvolutionUnits:
-    """Packed form of operands, and their multiply-add.
+    """Packed form of operands, and their multiply-add: a value that shared functions are made from.
 
     Attributes:
         sums: the accumulator type.
@@ -35,7 +36,7 @@ class ConvolutionUnits:
     """
 
     sums: ir.Type
-    product: MultiplyAdd | None = None
+    product: DotInstruction | None = None
 
     @property
     def type(self) -> ir.Type:
@@ -54,7 +55,7 @@ class ConvolutionUnits:
 
     @property
     def name(self) -> str:
-        """The part of shared functions' names that identifies these units."""
+        """The part of shared functions' names that tells these units."""
         if self.product is None:
             return str(self.sums)
         return f"{'emulated_' * self.product.emulated}{self.product.name}_{self.sums}"
@@ -67,11 +68,9 @@ class ConvolutionUnits:
         """Return the packed elements in a vector."""
         return cg.lanes_of(self.sums) * self.group
 
-    def widen(self, *, lhs: bool) -> Widen | None:
+    def widen(self, operand: ContractionOperand, sum_type: ir.Type) -> ToPairs | None:
         """Return the conversion of an operand's element to a packed one; None without an instruction."""
-        if self.product is None:
-            return None
-        return self.product.a if lhs else self.product.b
+        return None if self.product is None else pairs_of(operand, sum_type)
 
     def stays(self, operand: ContractionOperand) -> bool:
         """Whether elements are stored as they are packed."""
@@ -97,5 +96,6 @@ def units_of(contraction: Contraction, features: int, target: CpuTarget) -> Conv
     product = choose_multiply_add(contraction, target) if features > 1 and cg.bits_of(sums) == LANE_BITS else None
     if product is not None and product.name != "pairs":
         product = without_tiles(product, contraction, target)
-    usable = product is not None and product.name == "pairs"
-    return ConvolutionUnits(sums, product if usable else None)
+    if product is None or product.name != "pairs":
+        return ConvolutionUnits(sums)
+    return ConvolutionUnits(sums, product.instruction)

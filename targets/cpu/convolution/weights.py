@@ -15,9 +15,9 @@ from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.contraction.packing_units import UnitLayout, UnitSource
 from stablexla.targets.cpu.contraction.packing_units import pack_unit_panels as pack_groups
-from stablexla.targets.cpu.convolution.packing import ConvolutionOperand
+from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, UnitConversion
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
-from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,10 @@ def copy_weight_panel(
 ) -> None:
     """Pack a panel to `to` of the buffer."""
     p, nest, features, slots = panel, panel.nest, panel.features, panel.slots
+    units = factor.conversion.units
     lines = features * (nest[0][0] if nest else 1)
     dense = len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // features
-    if dense and p.along_outputs != 1 and lines >= cg.lanes_of(factor.packed) and factor.units.group == 1:
+    if dense and p.along_outputs != 1 and lines >= cg.lanes_of(factor.conversion.packed) and units.group == 1:
         _copy_window_lines(shared, factor, panel, buffer, to)
         return
     if len(nest) == 1 and nest[0][1] == features * p.along_inputs and slots == features:
@@ -136,21 +137,12 @@ def copy_weight_panel(
         nest = []
     inner = nest.pop() if nest else (1, 0)
     kind = "lines" if p.along_outputs == 1 else "squares" if p.along_inputs == 1 else "elements"
-
-    def write(buffers: list[Value], given: list[Value]) -> None:
-        source, out = buffers
-        at, columns, features, slots, taps, stride, along_outputs, along_inputs, to = given
-        along = 1 if kind == "lines" else along_outputs, 1 if kind == "squares" else along_inputs
-        with cg.loop(0, taps) as tap:
-            matrix = _Matrix(source, tap.iv * stride + at, along, (columns, features))
-            _pack_matrix(factor, matrix, p.width, out, tap.iv * slots * p.width + to, slots)
-
-    name = f"stablexla_pack_{kind}_{p.width}_{factor.name}"
+    spec = _PackTaps(kind, p.width, factor.conversion)
 
     def each(dimensions: Sequence[tuple[int, int]], at: Index, to: Index, size: int) -> None:
         if not dimensions:
             numbers = [at, p.columns, features, slots, *inner, p.along_outputs, p.along_inputs, to]
-            shared.call(name, [factor.buffer, buffer], numbers, write)
+            shared.call(spec, [factor.buffer, buffer], numbers)
             return
         (extent, stride), *rest = dimensions
         size //= extent
@@ -164,6 +156,37 @@ def copy_weight_panel(
 
 
 @dataclass(frozen=True)
+class _PackTaps(SharedFunction):
+    """Packing of a matrix of weights for each element of one dimension of the window."""
+
+    kind: str
+    width: int
+    conversion: UnitConversion
+
+    @property
+    def name(self) -> str:
+        return f"stablexla_pack_{self.kind}_{self.width}_{self.conversion.name}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        source, out = buffers
+        at, columns, features, slots, taps, stride, along_outputs, along_inputs, to = numbers
+        along = 1 if self.kind == "lines" else along_outputs, 1 if self.kind == "squares" else along_inputs
+        with cg.loop(0, taps) as tap:
+            matrix = _Matrix(source, tap.iv * stride + at, along, (columns, features))
+            self._pack(matrix, out, tap.iv * slots * self.width + to, slots)
+
+    def _pack(self, m: _Matrix, buffer: Value, to: Index, slots: Value) -> None:
+        units, widen = self.conversion.units, self.conversion.widen
+        lanes, group = cg.lanes_of(units.sums), units.group
+        if widen is None:
+            place = PackingSource(self.conversion.loads(m.buffer), m.buffer, m.at, *m.along, *m.count)
+            pack_panels(PackedPanels(self.width, 0, lanes), place, buffer, to)
+            return
+        matrix = UnitSource(m.buffer, widen, m.at, m.along[1], m.along[0], m.count[1], m.count[0])
+        pack_groups(matrix, UnitLayout(buffer, to, group, self.width, 1), self.width, 0, lanes, slots // group)
+
+
+@dataclass(frozen=True)
 class _Matrix:
     """Weights of one element of the window: offset, and strides and counts of columns and of features."""
 
@@ -173,37 +196,36 @@ class _Matrix:
     count: tuple[Index, Index]
 
 
-def _pack_matrix(factor: ConvolutionOperand, m: _Matrix, width: int, buffer: Value, to: Index, slots: Value) -> None:
-    lanes, group = cg.lanes_of(factor.units.sums), factor.units.group
-    if factor.widen is None:
-        place = PackingSource(factor.loads(m.buffer), m.buffer, m.at, *m.along, *m.count)
-        pack_panels(PackedPanels(width, 0, lanes), place, buffer, to)
-        return
-    matrix = UnitSource(m.buffer, factor.widen, m.at, m.along[1], m.along[0], m.count[1], m.count[0])
-    pack_groups(matrix, UnitLayout(buffer, to, group, width, 1), width, 0, lanes, slots // group)
-
-
 def _copy_window_lines(
     shared: SharedFunctions, factor: ConvolutionOperand, panel: WeightPanel, buffer: Value, to: Index
 ) -> None:
-    """Pack weights contiguous for each output feature, [input features][window], as PyTorch has them.
+    """Pack weights contiguous for each output feature, [input features][window], as PyTorch has them."""
+    nest = panel.nest
+    numbers = [panel.at, panel.columns, panel.features, nest[0][0] if nest else 1, panel.along_outputs, to]
+    shared.call(_PackWindows(panel.width, factor.conversion), [factor.buffer, buffer], numbers)
 
-    Squares are transposed in registers; the last one overlaps the one before. Lines beyond the last output feature
-    repeat it: their sums are not used.
+
+@dataclass(frozen=True)
+class _PackWindows(SharedFunction):
+    """Packing by in-register transposes; the last square overlaps the one before.
+
+    Lines beyond the last output feature repeat it: their sums are not used.
     """
-    width = panel.width
 
-    def write(buffers: list[Value], given: list[Value]) -> None:
+    width: int
+    conversion: UnitConversion
+
+    @property
+    def name(self) -> str:
+        return f"stablexla_pack_window_{self.width}_{self.conversion.name}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         source, out = buffers
-        at, columns, features, window, along, to = given
-        read, lanes, count = factor.loads(source), cg.lanes_of(factor.packed), features * window
-        with cg.loop(0, width, lanes) as first, cg.loop(0, count, lanes) as block:
+        at, columns, features, window, along, to = numbers
+        read, lanes, count = self.conversion.loads(source), cg.lanes_of(self.conversion.packed), features * window
+        with cg.loop(0, self.width, lanes) as first, cg.loop(0, count, lanes) as block:
             starts = [cg.minimum(first.iv + r, columns - 1) * along + at for r in range(lanes)]
             line = cg.minimum(block.iv, count - lanes)
             for r, value in enumerate(cg.transpose_registers([read(start + line, lanes) for start in starts])):
                 feature, tap = (line + r) // window, (line + r) % window
-                cg.store(value, out, (tap * features + feature) * width + to + first.iv)
-
-    nest = panel.nest
-    numbers = [panel.at, panel.columns, panel.features, nest[0][0] if nest else 1, panel.along_outputs, to]
-    shared.call(f"stablexla_pack_window_{width}_{factor.name}", [factor.buffer, buffer], numbers, write)
+                cg.store(value, out, (tap * features + feature) * self.width + to + first.iv)

@@ -81,6 +81,11 @@ class SortKeys:
         return replace(self, native=False)
 
     @property
+    def of_keys(self) -> SortKeys:
+        """The order of the keys themselves, whatever elements they stand for."""
+        return SortKeys(self.type, False, False, False, False, 0, self.native)
+
+    @property
     def has_alike(self) -> bool:
         """Whether different elements may have one key."""
         return self.zeros_alike or self.nans_alike

@@ -13,7 +13,7 @@ from mlir.dialects import arith, math
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 from stablexla.targets.cpu.sort.keys import SortKeys, highest_of, max_keys, min_keys
 
 # Vectors of a run per iteration: an iteration depends on the one before it, and takes hardly longer for two (a million
@@ -36,12 +36,21 @@ class RunMerger:
         self, buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], to: Value, count: Value
     ) -> None:
         """Merge the first `count` keys, whole iterations, of two runs, each [first, end) and the left one not empty."""
+        self.shared.call(_MergeRuns(self.keys.of_keys, self.lanes), [buffer], [*left, *right, to, count])
 
-        def write(buffers: list[Value], numbers: list[Value]) -> None:
-            _Merge(self.keys, self.lanes, buffers[0], *numbers[:4]).write(*numbers[4:])
 
-        numbers = [*left, *right, to, count]
-        self.shared.call(f"sort_merge_{self.lanes}", [buffer], numbers, write, rolled=True)
+@dataclass(frozen=True)
+class _MergeRuns(SharedFunction):
+    rolled = True
+    keys: SortKeys
+    lanes: int
+
+    @property
+    def name(self) -> str:
+        return f"sort_merge_{self.lanes}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        _Merge(self.keys, self.lanes, buffers[0], *numbers[:4]).write(*numbers[4:])
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ where they are and are left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 from stablexla.targets.cpu.sort.keys import max_keys, min_keys
 
 GROUP = 8
@@ -52,11 +53,20 @@ def sort_columns(shared: SharedFunctions, cells: Value, lanes: int, count: int) 
     if count <= FEW:
         _Network(cells, lanes, cg.index(count), cg.index(last)).write()
         return
+    shared.call(_SortColumns(lanes), [cells], [count, last])
 
-    def write(buffers: list[Value], numbers: list[Value]) -> None:
-        _Network(buffers[0], lanes, *numbers).write()
 
-    shared.call(f"sort_columns_{lanes}", [cells], [count, last], write, rolled=True)
+@dataclass(frozen=True)
+class _SortColumns(SharedFunction):
+    rolled = True
+    lanes: int
+
+    @property
+    def name(self) -> str:
+        return f"sort_columns_{self.lanes}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        _Network(buffers[0], self.lanes, *numbers).write()
 
 
 class _Network:

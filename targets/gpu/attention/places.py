@@ -10,10 +10,10 @@ import mlir.ir as ir
 from mlir.dialects import vector
 
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.codegen.match.contraction import ContractionOperand
-from stablexla.targets.codegen.match.epilogue import load_converted
 from stablexla.targets.gpu.threads.grid_stride import coordinates
 
 
@@ -76,9 +76,7 @@ def load_aligned(buffer: Value, operand: ContractionOperand, compute: ir.Type, a
         return load_converted(buffer, operand.conversion, compute, at)
     size = min(16, lanes * max(8, cg.bits_of(operand.element)) // 8)  # alignment of every buffer
     value = Value(vector.load(cg.vector_of(lanes, operand.element), buffer.ssa, [at.ssa], alignment=size))
-    for operation in operand.conversion:
-        (value,) = cg.replay(operation, [value], lanes)
-    return value
+    return convert(value, operand.conversion)
 
 
 def outer_strides(factor: AttentionOperand) -> list[int]:

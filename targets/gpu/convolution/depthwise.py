@@ -8,14 +8,15 @@ from __future__ import annotations
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import arith, vector
+from mlir.dialects import vector
 
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.convolution import match_convolution
-from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, load_converted, stores_vectors
+from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, stores_vectors
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.convolution.implicit_gemm import (
     ImplicitGemm,
@@ -112,13 +113,7 @@ class _Channels:
         size = self.lanes * max(8, cg.bits_of(operand.element)) // 8
         type_ = cg.vector_of(self.lanes, operand.element)
         value = Value(vector.load(type_, buffer.ssa, [at.ssa], alignment=size))
-        for operation in operand.conversion:
-            (value,) = cg.replay(operation, [value], self.lanes)
-        return (
-            value
-            if value.element == scene.compute
-            else Value(arith.extsi(cg.vector_of(self.lanes, scene.compute), value.ssa))
-        )
+        return convert(value, operand.conversion, scene.compute)
 
     def _tap(self, number: int) -> list[Value]:
         """Return the coordinates of a window's element of known number."""
