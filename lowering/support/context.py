@@ -20,6 +20,7 @@ from stablexla.dialects.composites import attributes_of
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.dialects.rules import COMPOSITE, LoweringRule
+from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.choices import Choices
 from stablexla.lowering.support.donation import note_donations
 from stablexla.lowering.support.registry import lower_operation
@@ -192,11 +193,7 @@ class ModuleLowering:
     def __init__(self, module: hlo_ir.Module, choices: Choices) -> None:
         self.source = module
         self.choices = choices
-        self.functions = {
-            hlo_ir.StringAttr(op.attributes["sym_name"]).value: op
-            for op in module.body.operations
-            if op.operation.name == "func.func"
-        }
+        self.functions = {symbol_of(op): op for op in module.body.operations if op.operation.name == "func.func"}
         self.symbols: dict[str, int] = {}
         self.grid = grid_of(module)
         self._entry: ir.Block | None = None
@@ -208,8 +205,7 @@ class ModuleLowering:
         """Lower the module; return an upstream module with one public function `main`."""
         with upstream_context(), ir.Location.unknown():
             module = ir.Module.create()
-            if "sym_name" in self.source.operation.attributes:
-                name = hlo_ir.StringAttr(self.source.operation.attributes["sym_name"]).value
+            if name := symbol_of(self.source):
                 module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
             if self.grid.size > 1:
                 for name, count in ((REPLICAS, self.grid.replicas), (PARTITIONS, self.grid.partitions)):

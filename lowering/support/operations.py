@@ -7,6 +7,7 @@ from typing import Any
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.symbols import symbol_of
 
 
 def body_of(op: ir.Operation) -> list[ir.Operation]:
@@ -21,8 +22,7 @@ def main_of(module: ir.Module) -> ir.Operation:
         CompileError: there is none.
     """
     for view in module.body.operations:
-        attributes = view.operation.attributes
-        if "sym_name" in attributes and ir.StringAttr(attributes["sym_name"]).value == "main":
+        if symbol_of(view) == "main":
             return view.operation
     raise CompileError("the module has no function main")
 

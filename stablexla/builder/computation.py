@@ -11,6 +11,7 @@ from io import BytesIO
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.shapes import Shape
+from stablexla.dialects.symbols import symbol_of
 
 
 class XlaComputation:
@@ -83,7 +84,7 @@ class XlaComputation:
     @property
     def main(self) -> ir.Operation:
         """The function `@main`."""
-        return next(f for f in functions(self._module) if symbol(f) == "main")
+        return next(f for f in functions(self._module) if symbol_of(f) == "main")
 
     def __str__(self) -> str:
         return self.text()
@@ -103,11 +104,6 @@ Computation = XlaComputation | Callable[..., object]
 def functions(module: ir.Module) -> list[ir.Operation]:
     """Return the functions of a module, in their order."""
     return [op.operation for op in module.body.operations if op.operation.name == "func.func"]
-
-
-def symbol(function: ir.Operation) -> str:
-    """Return a function's name, without @."""
-    return str(ir.StringAttr(function.attributes["sym_name"]).value)
 
 
 class FunctionTable:
@@ -134,7 +130,7 @@ class FunctionTable:
         renamed: dict[str, str] = {}
         for function in computation.copies_of_functions(self._module.context):
             rename_calls(function, renamed)
-            name = symbol(function)
+            name = symbol_of(function)
             if name == "main":
                 return function
             renamed[name] = self._take(function, name)

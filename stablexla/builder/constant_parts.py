@@ -7,8 +7,9 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.builder.computation import CALLED, functions, symbol
+from stablexla.builder.computation import CALLED
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.symbols import functions_of
 
 # Operations whose results do not depend on their operands alone.
 STATEFUL = frozenset(
@@ -34,7 +35,7 @@ _CALLEES = ("callee", "decomposition", CALLED)
 
 def is_constant(values: Iterable[ir.Value], module: ir.Module, main: ir.Block) -> bool:
     """Return whether values depend on no block parameter and on no stateful operation."""
-    known = {symbol(function): function for function in functions(module)}
+    known = functions_of(module)
     waiting, seen = list(values), set()
     while waiting:
         owner = waiting.pop().owner

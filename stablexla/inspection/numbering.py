@@ -11,6 +11,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects.symbols import symbol_of
 from stablexla.inspection.places import Place, place_of
 
 TAG = "stablexla#"
@@ -50,7 +51,7 @@ def number_operations(module: hlo_ir.Module) -> list[SourceOperation]:
     for view in module.body.operations:
         function = view.operation
         if function.name == "func.func":
-            name = str(hlo_ir.StringAttr(function.attributes["sym_name"]).value)
+            name = symbol_of(function)
             _number_regions(function, name, 0, found)
     return found
 

@@ -14,6 +14,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.symbols import functions_of
 from stablexla.inspection.places import Place, place_of, within_call
 from stablexla.lowering.support.types import TensorType, is_token, tensor_type
 from stablexla.targets.pipeline.driver import copy_of
@@ -250,11 +251,7 @@ class _ModuleBuilder:
         self.module = ir.Module.create(ir.Location.unknown(source.context))
         for name, value in dict(source.operation.attributes.items()).items():
             self.module.operation.attributes[name] = value
-        self._functions = {
-            str(ir.StringAttr(view.attributes["sym_name"]).value): view.operation
-            for view in source.body.operations
-            if view.operation.name == "func.func"
-        }
+        self._functions = functions_of(source)
 
     def begin(self, types: Sequence[Any], locations: Sequence[Any]) -> None:
         """Create the function with its parameters."""
@@ -365,11 +362,7 @@ def _remember_calls(module: ir.Module) -> None:
 
     The rest, such as recursive calls, is left to the pass on calls.
     """
-    functions = {
-        str(ir.StringAttr(view.attributes["sym_name"]).value): view.operation
-        for view in module.body.operations
-        if view.operation.name == "func.func"
-    }
+    functions = functions_of(module)
     for _ in range(MOST_LEVELS):
         calls = operations_of(main_of(module), "func.call")
         if not calls:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import VerificationError
+from stablexla.dialects.symbols import functions_of, symbol_of
 
 MAIN = "main"
 
@@ -19,7 +20,7 @@ def with_entry(module: ir.Module, entry: str) -> ir.Module:
     """
     if entry == MAIN:
         return module
-    functions = {name_of(op): op for op in module.body.operations if op.operation.name == "func.func"}
+    functions = functions_of(module)
     if entry not in functions:
         found = f"it has {', '.join('@' + name for name in functions)}" if functions else "it has no functions"
         raise VerificationError(f"the module has no function @{entry}; {found}")
@@ -31,15 +32,10 @@ def with_entry(module: ir.Module, entry: str) -> ir.Module:
     return module
 
 
-def name_of(function: ir.OpView) -> str:
-    """Return the name of a function."""
-    return str(ir.StringAttr(function.attributes["sym_name"]).value)
-
-
 def _free_name(names: dict[str, ir.OpView]) -> str:
     return next(name for number in range(len(names) + 1) if (name := f"{MAIN}_{number}") not in names)
 
 
 def _rename(module: ir.Module, function: ir.OpView, name: str) -> None:
-    ir.SymbolTable.replace_all_symbol_uses(name_of(function), name, module.operation)
+    ir.SymbolTable.replace_all_symbol_uses(symbol_of(function), name, module.operation)
     ir.SymbolTable.set_symbol_name(function, name)

@@ -8,6 +8,7 @@ from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.kernels import KIND
 from stablexla.targets.codegen.calls import IMPL, KernelCall
 from stablexla.targets.pipeline.driver import Watcher
@@ -58,9 +59,10 @@ class KernelWatcher(Watcher):
 
 def _summary(function: Any, calls: Counter[str]) -> KernelSummary:
     attributes = function.attributes
-    name = ir.StringAttr(attributes["sym_name"]).value
     path, items = "", 0
     if IMPL in attributes:
         call = KernelCall.of(function)
         path, items = call.path, sum(phase.items for phase in call.phases)
-    return KernelSummary(name, ir.StringAttr(attributes[KIND]).value, path, items, calls[name])
+    return KernelSummary(
+        symbol_of(function), ir.StringAttr(attributes[KIND]).value, path, items, calls[symbol_of(function)]
+    )

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import mlir.ir as ir
 from mlir.dialects import func, memref
 
+from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import ROLLED, Kernel
@@ -72,11 +73,7 @@ class SharedFunctions:
     def _new_symbol(self, spec: SharedFunction, elements: Sequence[ir.Type]) -> str:
         name = "_".join([spec.name, *(str(element) for element in elements)])
         block = self._kernel.func.operation.parent.regions[0].blocks[0]
-        taken = {
-            ir.StringAttr(op.operation.attributes["sym_name"]).value
-            for op in block.operations
-            if "sym_name" in op.operation.attributes
-        }
+        taken = {symbol_of(op) for op in block.operations}
         number, symbol = 0, name
         while symbol in taken:
             number, symbol = number + 1, f"{name}_{number + 1}"

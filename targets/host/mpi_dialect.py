@@ -17,6 +17,7 @@ import mlir.ir as ir
 from stablexla.dialects.attributes.device_groups import grid_of
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.rules.devices.devices import CollectiveConfig
 from stablexla.lowering.support.configs import config_attribute, read_config
 from stablexla.lowering.support.operations import defining, walk
@@ -107,7 +108,7 @@ def _computation(call: ir.Operation) -> str:
 def _make(call: ir.Operation, count: int, fold: str) -> None:
     """Insert a function in front of the one with the call, which remains as the fallback when MPI reports an error."""
     function = call.parent
-    name = ir.StringAttr(function.attributes["sym_name"]).value
+    name = symbol_of(function)
     types = [str(a.type) for a in function.regions[0].blocks[0].arguments]
     values = [f"%a{i}" for i in range(len(types))]
     listed = ", ".join(f"{v}: {t}" for v, t in zip(values, types, strict=True))

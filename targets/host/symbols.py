@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith, func, llvm, memref
 
+from stablexla.dialects.symbols import symbol_of
+
 
 def declare(
     kernel: ir.Operation, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type] = ()
@@ -22,7 +24,7 @@ def declare(
         inputs: types of its parameters: numbers and `!llvm.ptr`.
     """
     module = kernel.operation.parent
-    declared = {ir.StringAttr(v.operation.attributes["sym_name"]).value for v in module.regions[0].blocks[0].operations}
+    declared = {symbol_of(v) for v in module.regions[0].blocks[0].operations}
     if name not in declared:
         with ir.InsertionPoint.at_block_begin(module.regions[0].blocks[0]), ir.Location.unknown():
             func.FuncOp(name, ir.FunctionType.get(list(inputs), list(results)), visibility="private")

@@ -13,6 +13,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError, LoadError
+from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.host.bindings import c_functions, take_collectives, take_host
 from stablexla.targets.llvm.entry import EntryContract, add_packed_entry, take_entry
@@ -130,7 +131,7 @@ def _workers(context: ir.Context, count: int) -> Iterator[ThreadPoolExecutor]:
 def declared_functions(module: ir.Module) -> Sequence[str]:
     """Return the symbols that the module declares but does not define."""
     return [
-        ir.StringAttr(op.operation.attributes["sym_name"]).value
+        symbol_of(op)
         for op in module.body.operations
         if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
     ]

@@ -12,6 +12,7 @@ import mlir.ir as ir
 import numpy as np
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.driver import side_of
 from stablexla.targets.pipeline.passes import module_pass
@@ -67,13 +68,9 @@ def hide_kernels(module: ir.Module) -> None:
         internal = ir.Attribute.parse("#llvm.linkage<internal>")
         for op in module.body.operations:
             function = op.operation
-            if function.name == "llvm.func" and function.regions[0].blocks and _name(function) != "main":
+            if function.name == "llvm.func" and function.regions[0].blocks and symbol_of(function) != "main":
                 function.attributes["linkage"] = internal
                 function.attributes["no_inline"] = ir.UnitAttr.get()
-
-
-def _name(function: Any) -> str:
-    return str(ir.StringAttr(function.attributes["sym_name"]).value)
 
 
 def take_entry(module: ir.Module) -> EntryContract:
@@ -119,7 +116,7 @@ def add_packed_entry(module: ir.Module) -> None:
 
 def _find_main(module: ir.Module) -> Any:
     for op in module.body.operations:
-        if "sym_name" in op.operation.attributes and _name(op.operation) == "main":
+        if symbol_of(op) == "main":
             return op.operation
     return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.operations import walk
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.pipeline.passes import module_pass
@@ -46,7 +47,7 @@ def run_in_parallel(module: ir.Module) -> None:
 
 def _is_main(op: ir.Operation) -> bool:
     """Return whether a function is `main`, the only one with marked calls."""
-    return bool(op.name == "llvm.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main")
+    return bool(op.name == "llvm.func" and symbol_of(op) == "main")
 
 
 def _struct(types: list[ir.Type]) -> str:
@@ -71,7 +72,7 @@ def _add_tasks(module: ir.Module, kernels: dict[str, list[ir.Type]]) -> None:
     parsed = ir.Module.parse("\n".join(texts))
     with ir.InsertionPoint(module.body):
         for view in parsed.body.operations:
-            if ir.StringAttr(view.operation.attributes["sym_name"]).value not in kernels:
+            if symbol_of(view) not in kernels:
                 view.operation.clone()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import mlir.ir as ir
 
+from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.llvm.entry import PACKED_MAIN
 
 # A module costs something by itself, about as much as a tenth of LLVM's work on so many operations (2 to 3 ms, where a
@@ -98,7 +99,7 @@ def _symbols(module: ir.Module) -> dict[str, _Symbol]:
     for view in module.body.operations:
         op = view.operation
         here = _Symbol(op, is_function=op.name == "llvm.func")
-        found[ir.StringAttr(op.attributes["sym_name"]).value] = here
+        found[symbol_of(op)] = here
 
         def note(inner: ir.Operation, here: _Symbol = here) -> ir.WalkResult:
             here.weight += 1

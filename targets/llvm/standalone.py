@@ -14,6 +14,7 @@ from mlir.dialects import llvm
 
 from stablexla.dialects.custom_calls import C_FUNCTION
 from stablexla.dialects.errors import CompileError, UnsupportedError
+from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.host.bindings import RANDOM_KEY, take_host
 from stablexla.targets.host.lapack import PREFIX as LAPACK
 from stablexla.targets.llvm.engine import declared_functions
@@ -91,8 +92,7 @@ def standalone(module: ir.Module, signature: Signature, name: str, flush_denorma
 def _check_name(name: str, module: ir.Module) -> None:
     """Check that no symbol of the program clashes with those of its C entry."""
     ours = {f"{name}{tail}" for tail in ("", "_main", "_use_threads", "_seed")}
-    attributes = [op.operation.attributes for op in module.body.operations]
-    taken = {ir.StringAttr(a["sym_name"]).value for a in attributes if "sym_name" in a} & ours
+    taken = {symbol_of(op) for op in module.body.operations} & ours
     if taken:
         raise CompileError(
             f"the library cannot be called {name!r}: the program itself has or calls {', '.join(sorted(taken))}",
@@ -130,7 +130,7 @@ def _rename(module: ir.Module, names: dict[str, str]) -> None:
     with module.context:
         for view in module.body.operations:
             op = view.operation
-            old = str(ir.StringAttr(op.attributes["sym_name"]).value) if "sym_name" in op.attributes else ""
+            old = symbol_of(op)
             if old in names:
                 op.attributes["sym_name"] = ir.StringAttr.get(names[old])
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.operations import defining, walk
 from stablexla.targets.llvm.parallel_calls import PARALLEL_FOR
 from stablexla.targets.pipeline.passes import module_pass
@@ -38,7 +39,7 @@ def time_calls(module: ir.Module) -> None:
         for view in list(module.body.operations):
             function = view.operation
             if function.name == "llvm.func" and function.regions[0].blocks:
-                name = _symbol(function, "sym_name")
+                name = symbol_of(function)
                 if name == "main" or name.endswith(TASK):
                     _time_calls_in(function, name.endswith(TASK), timed)
         if timed:
@@ -99,7 +100,3 @@ def _mark(number: int) -> None:
             "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
         },
     )
-
-
-def _symbol(op: ir.Operation, attribute: str) -> str:
-    return str(ir.StringAttr(op.attributes[attribute]).value)

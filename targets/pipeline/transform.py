@@ -11,6 +11,7 @@ from mlir.dialects.transform import interpreter
 
 from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.pipeline.messages import line_of, messages_of
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -65,7 +66,7 @@ def _sequence(schedule: ir.Module, script: str, entry: str) -> Any:
     for view in schedule.body.operations:
         op = view.operation
         if op.name == "transform.named_sequence":
-            found[ir.StringAttr(op.attributes["sym_name"]).value] = op
+            found[symbol_of(op)] = op
     if entry not in found:
         names = ", ".join(f"@{name}" for name in found) or "none"
         raise CompileError(f"{script} has no sequence @{entry}; it has {names}", hint=" or ".join(found))

@@ -12,6 +12,7 @@ from stablexla.dialects.dynamic_sizes import extents_of, is_unknown
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.dialects.quantized_types import is_quantized, storage_of
+from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.types import TensorType, is_token, tensor_type
 from stablexla.targets.signature.interface import Signature as Signature  # it is named from here
 
@@ -88,8 +89,7 @@ def argument_name(argument: Any) -> str:
 
 def module_name(module: hlo_ir.Module) -> str:
     """Return the module's name, "main" when it has none."""
-    attributes = module.operation.attributes
-    return str(hlo_ir.StringAttr(attributes["sym_name"]).value) if "sym_name" in attributes else "main"
+    return symbol_of(module) or "main"
 
 
 def main_of(module: hlo_ir.Module) -> Any:
@@ -101,7 +101,7 @@ def main_of(module: hlo_ir.Module) -> Any:
     names = []
     for op in module.body.operations:
         if op.operation.name == "func.func":
-            names.append(str(hlo_ir.StringAttr(op.attributes["sym_name"]).value))
+            names.append(symbol_of(op))
             if names[-1] == "main":
                 return op.operation
     found = f"it has {', '.join('@' + n for n in names)}" if names else "it has no functions"

@@ -12,6 +12,7 @@ import stablexla.lowering.bounded.normalization
 import stablexla.lowering.bounded.rules  # noqa: F401  (they fill the registry of expansions)
 from stablexla.dialects.composites import name_and_version
 from stablexla.dialects.dynamic_sizes import extents_of
+from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.bounded.bounded import expand_main
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import call_decomposition, inline_calls, note_ways, noted_ways, operations_of
@@ -49,7 +50,7 @@ def expand_bounded(module: hlo_ir.Module) -> None:
     note_ways(module, ways)
     inline_calls(module)
     for function in module.body.operations:
-        if function.operation.name == "func.func" and _symbol(function) == "main":
+        if function.operation.name == "func.func" and symbol_of(function) == "main":
             expand_main(function.operation)
 
 
@@ -68,7 +69,3 @@ def _has_bounded(module: hlo_ir.Module) -> bool:
 
     module.operation.walk(look)
     return found
-
-
-def _symbol(function: Any) -> str:
-    return str(hlo_ir.StringAttr(function.attributes["sym_name"]).value)

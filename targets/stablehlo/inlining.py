@@ -13,6 +13,7 @@ import jaxlib.mlir.ir as hlo_ir
 from stablexla.dialects.composites import TARGET, kernel_of, name_and_version
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.symbols import functions_of
 from stablexla.targets.pipeline.passes import module_pass
 
 NOTE = "stablexla.composites"
@@ -91,7 +92,7 @@ def inline_calls(module: hlo_ir.Module) -> None:
     """
     for op in operations_of(module, "stablehlo.async_start"):
         _run_at_start(op)
-    functions = {_symbol(op): op for op in _functions(module)}
+    functions = functions_of(module)
     for name in _callees_first(functions):
         for call in operations_of(functions[name], "func.call"):
             inline_call(call, functions[_callee(call)])
@@ -194,10 +195,6 @@ def _run_at_start(start: Any) -> None:
     erase(start)
 
 
-def _functions(module: hlo_ir.Module) -> list[Any]:
-    return [op.operation for op in module.body.operations if op.operation.name == "func.func"]
-
-
 def all_operations(root: Any) -> list[Any]:
     """Return an operation and all nested ones, inner ones first (post-order)."""
     found: list[Any] = []
@@ -221,10 +218,6 @@ def operations_of(root: Any, name: str) -> list[Any]:
 
     root.operation.walk(note)
     return found
-
-
-def _symbol(function: Any) -> str:
-    return str(hlo_ir.StringAttr(function.attributes["sym_name"]).value)
 
 
 def _callee(op: Any) -> str:

@@ -14,6 +14,7 @@ from jaxlib.mlir.passmanager import PassManager
 from stablexla.dialects import hlo
 from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import operations_of
 
@@ -35,7 +36,7 @@ def legalize_chlo(module: hlo_ir.Module) -> None:
     }
     legalize = PassManager.parse(_LEGALIZE, module.context)
     for function in (op.operation for op in module.body.operations if op.operation.name == "func.func"):
-        if hlo_ir.StringAttr(function.attributes["sym_name"]).value not in kept:
+        if symbol_of(function) not in kept:
             for name in _FROM_16_BITS:
                 for op in operations_of(function, name):
                     _compute_in_f32(op)

@@ -9,12 +9,13 @@ import jaxlib.mlir.ir as hlo_ir
 from jaxlib.mlir.dialects import sdy
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.symbols import symbol_of
 
 
 def meshes_of(module: hlo_ir.Module) -> dict[str, Any]:
     """Return the meshes of a module by name."""
     return {
-        str(hlo_ir.StringAttr(op.attributes["sym_name"]).value): sdy.MeshAttr(op.attributes["mesh"])
+        symbol_of(op): sdy.MeshAttr(op.attributes["mesh"])
         for op in (each.operation for each in module.body.operations)
         if op.name == "sdy.mesh"
     }

@@ -17,6 +17,7 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
 from stablexla.dialects.rules import label_of, place_of_function
+from stablexla.dialects.symbols import symbol_of
 from stablexla.inspection.comparing.findings import Cause, SuspectKernel
 from stablexla.inspection.comparing.ways import Compiled
 from stablexla.inspection.places import place_of
@@ -235,7 +236,7 @@ class _KernelWatcher(Watcher):
         functions = [v.operation for v in module.body.operations if KIND in v.operation.attributes]
         if element.name in EMIT:
             calls = _calls(module)
-            self.kernels = [_part(f, calls.get(_symbol(f), [])) for f in functions]
+            self.kernels = [_part(f, calls.get(symbol_of(f), [])) for f in functions]
 
 
 def kernels_of(way: Compiled, module: hlo_ir.Module) -> list[SuspectKernel]:
@@ -272,12 +273,8 @@ def _part(function: Any, callers: list[Any]) -> SuspectKernel:
         if place_of(location).is_known:
             places[str(place_of(location))] = None
     return SuspectKernel(
-        _symbol(function), ir.StringAttr(function.attributes[KIND]).value, _path(function), tuple(places)
+        symbol_of(function), ir.StringAttr(function.attributes[KIND]).value, _path(function), tuple(places)
     )
-
-
-def _symbol(function: Any) -> str:
-    return str(ir.StringAttr(function.attributes["sym_name"]).value)
 
 
 def _path(function: Any) -> str:

@@ -9,6 +9,7 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
 from stablexla.dialects.composites import kernel_of, name_and_version
+from stablexla.dialects.symbols import symbol_of
 from stablexla.inspection.explaining.explanation import (
     BufferNote,
     CallNote,
@@ -94,7 +95,7 @@ class _Follower(CompositeWatcher):
 
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
         functions = {
-            ir.StringAttr(v.operation.attributes["sym_name"]).value: v.operation
+            symbol_of(v): v.operation
             for v in (module.body.operations if isinstance(module, ir.Module) else ())
             if KIND in v.operation.attributes and IMPL in v.operation.attributes
         }

@@ -9,12 +9,12 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import StablexlaError
+from stablexla.dialects.symbols import symbol_of
 from stablexla.interop.encodings import bytecode
 from stablexla.interop.encodings.bytecode_operations import operations
 from stablexla.interop.encodings.exported import find_exported
 from stablexla.interop.encodings.formats import Format, recognise
 from stablexla.interop.encodings.version_errors import stablehlo_version
-from stablexla.interop.entry import name_of
 from stablexla.interop.load import load_bytes
 
 
@@ -106,7 +106,7 @@ def _add_module(found: Information, module: ir.Module) -> None:
     for op in module.body.operations:
         if op.operation.name == "func.func":
             hidden = "sym_visibility" in op.attributes and str(op.attributes["sym_visibility"]) == '"private"'
-            found.functions.append(Function(name_of(op), str(op.attributes["function_type"].value), not hidden))
+            found.functions.append(Function(symbol_of(op), str(op.attributes["function_type"].value), not hidden))
 
     def count(op: Any) -> Any:
         found.operations[op.name] += 1

@@ -11,6 +11,7 @@ import mlir.ir as ir
 from mlir.dialects import memref
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.kernels import INDEPENDENT
 from stablexla.lowering.support.operations import walk
 from stablexla.targets.codegen.general import (
@@ -58,7 +59,7 @@ def _mapped(
     made = splitter.write(kernel.impl_name)
     names = {name for name, _ in made}
     for view in list(function.parent.regions[0].blocks[0].operations):
-        if view.operation != function and ir.StringAttr(view.operation.attributes["sym_name"]).value in names:
+        if view.operation != function and symbol_of(view) in names:
             move_before(view.operation, kernel.func.operation)
     phases = tuple((name, items, items) for name, items in made)
     return phases, (*scratch, *splitter.spills)

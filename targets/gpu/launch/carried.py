@@ -12,6 +12,7 @@ import mlir.ir as ir
 from mlir.dialects import scf, tensor
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk
 from stablexla.targets.gpu.launch.device_scalars import is_scalar_computation
@@ -46,7 +47,7 @@ class _Flow:
         operations = walk(main)
         self.holders = [op for op in operations if op.name in ("scf.while", "scf.if")]
         self._host_kernels = {
-            ir.StringAttr(view.operation.attributes["sym_name"]).value
+            symbol_of(view)
             for view in module.body.operations
             if KIND in view.operation.attributes
             and ir.StringAttr(view.operation.attributes[KIND]).value in HOST_EMITTERS

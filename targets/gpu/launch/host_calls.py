@@ -11,6 +11,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, func
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.sizes import bytes_of
@@ -30,16 +31,14 @@ def note_access(kernel: Kernel, emitted: Emitted) -> None:
     row = [*inputs, *results, *(READS | WRITES for _ in emitted.scratch), NOTHING, NOTHING]
     names = {name for name, _, _ in emitted.phases} or {kernel.impl_name}
     for view in kernel.func.operation.parent.regions[0].blocks[0].operations:
-        if ir.StringAttr(view.operation.attributes["sym_name"]).value in names:
+        if symbol_of(view) in names:
             view.operation.attributes[ACCESS] = ir.DenseI64ArrayAttr.get(row)
 
 
 def functions_of_host(module: ir.Module | ir.Operation) -> dict[str, list[int]]:
     """Return a module's host functions, each with the accesses of its arguments."""
     return {
-        ir.StringAttr(view.operation.attributes["sym_name"]).value: [
-            int(n) for n in ir.DenseI64ArrayAttr(view.operation.attributes[ACCESS])
-        ]
+        symbol_of(view): [int(n) for n in ir.DenseI64ArrayAttr(view.operation.attributes[ACCESS])]
         for view in module.operation.regions[0].blocks[0].operations
         if ACCESS in view.operation.attributes
     }

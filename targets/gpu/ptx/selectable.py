@@ -10,6 +10,8 @@ import re
 
 import mlir.ir as ir
 
+from stablexla.dialects.symbols import symbol_of
+
 FUNCTIONS = frozenset(
     {
         *(
@@ -84,6 +86,6 @@ def _is_defined(call: ir.Operation) -> bool:
         place = place.parent.operation
     for view in place.regions[0].blocks[0].operations:
         op = view.operation
-        if op.name == "llvm.func" and ir.StringAttr(op.attributes["sym_name"]).value == callee:
+        if op.name == "llvm.func" and symbol_of(op) == callee:
             return len(op.regions[0].blocks) > 0
     return False

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.configs import config_attribute, read_config
 
 LAUNCH = "stablexla.launch"
@@ -40,8 +41,4 @@ class Launch:
 
 def launched_functions(module: ir.Module) -> dict[str, ir.Operation]:
     """Return a module's functions that hold one thread's code, by name."""
-    return {
-        ir.StringAttr(view.operation.attributes["sym_name"]).value: view.operation
-        for view in module.body.operations
-        if LAUNCH in view.operation.attributes
-    }
+    return {symbol_of(view): view.operation for view in module.body.operations if LAUNCH in view.operation.attributes}

@@ -9,6 +9,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.symbols import functions_of
 from stablexla.targets.pipeline.passes import module_pass
 
 
@@ -19,7 +20,7 @@ from stablexla.targets.pipeline.passes import module_pass
 )
 def drop_unreachable(module: ir.Module) -> None:
     """Erase functions not reachable from `main` by symbols in attributes; does nothing without `main`."""
-    functions = {_name(op): op.operation for op in module.body.operations if op.operation.name == "func.func"}
+    functions = functions_of(module)
     reached, waiting = set[str](), [name for name in functions if name == "main"]
     while waiting:
         name = waiting.pop()
@@ -29,10 +30,6 @@ def drop_unreachable(module: ir.Module) -> None:
     for name, function in functions.items():
         if reached and name not in reached:
             erase(function)
-
-
-def _name(function: ir.OpView) -> str:
-    return str(ir.StringAttr(function.attributes["sym_name"]).value)
 
 
 def _named_by(function: Any) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.stablehlo.imports.shapes.values import constant_of
 from stablexla.targets.stablehlo.inlining import operations_of
 
@@ -140,7 +141,7 @@ def _called(module: ir.Module, op: Any) -> Any:
     (symbol,) = op.attributes["called_computations"]
     name = ir.FlatSymbolRefAttr(symbol).value
     for function in module.body.operations:
-        if str(ir.StringAttr(function.attributes["sym_name"]).value) == name:
+        if symbol_of(function) == name:
             return function.operation
     raise AssertionError(f"no function @{name}, which the verifier asks for")
 
