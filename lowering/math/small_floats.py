@@ -16,6 +16,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.math.short_nans import has_short_nans
+from stablexla.lowering.math.values import emit, predicate_of
 
 PASS_NAME = "stablexla-expand-small-floats"
 
@@ -111,46 +112,36 @@ class Lanes:
         attribute: ir.Attribute = ir.IntegerAttr.get(element, signed)
         if isinstance(type_, ir.VectorType):
             attribute = ir.DenseElementsAttr.get_splat(type_, attribute)
-        return _make("arith.constant", type_, [], {"value": attribute})
+        return emit("arith.constant", type_, [], {"value": attribute})
 
     def integers(self, name: str, x: ir.Value, y: ir.Value | int) -> ir.Value:
         """Emit a binary operation on integers; a Python integer becomes a constant."""
-        return _make(f"arith.{name}", x.type, [x, self.constant(x.type, y) if isinstance(y, int) else y])
+        return emit(f"arith.{name}", x.type, [x, self.constant(x.type, y) if isinstance(y, int) else y])
 
     def compare(self, predicate: str, x: ir.Value, y: ir.Value | int) -> ir.Value:
         """Emit a comparison of integers."""
         right = self.constant(x.type, y) if isinstance(y, int) else y
-        return _make("arith.cmpi", self.integer(1), [x, right], _predicate(_CMPI[predicate]))
+        return emit("arith.cmpi", self.integer(1), [x, right], predicate_of(_CMPI[predicate]))
 
     def compare_floats(self, predicate: str, x: ir.Value, y: ir.Value) -> ir.Value:
-        return _make("arith.cmpf", self.integer(1), [x, y], _predicate(_CMPF[predicate]))
+        return emit("arith.cmpf", self.integer(1), [x, y], predicate_of(_CMPF[predicate]))
 
     def select(self, condition: ir.Value, x: ir.Value | int, y: ir.Value) -> ir.Value:
         """Select x where the condition holds, else y."""
         left = self.constant(y.type, x) if isinstance(x, int) else x
-        return _make("arith.select", y.type, [condition, left, y])
+        return emit("arith.select", y.type, [condition, left, y])
 
     def bits(self, x: ir.Value, width: int) -> ir.Value:
         """Bitcast a float to an integer."""
-        return _make("arith.bitcast", self.integer(width), [x])
+        return emit("arith.bitcast", self.integer(width), [x])
 
     def float32(self, x: ir.Value) -> ir.Value:
         """Bitcast an integer to f32."""
-        return _make("arith.bitcast", self.of(ir.F32Type.get()), [x])
+        return emit("arith.bitcast", self.of(ir.F32Type.get()), [x])
 
     def cast(self, name: str, x: ir.Value, element: ir.Type) -> ir.Value:
         """Emit extf, truncf, extui or trunci to another element type."""
-        return _make(f"arith.{name}", self.of(element), [x])
-
-
-def _make(
-    name: str, type_: ir.Type, operands: list[ir.Value], attributes: dict[str, ir.Attribute] | None = None
-) -> ir.Value:
-    return ir.Operation.create(name, results=[type_], operands=operands, attributes=attributes).result
-
-
-def _predicate(number: int) -> dict[str, ir.Attribute]:
-    return {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)}
+        return emit(f"arith.{name}", self.of(element), [x])
 
 
 # ---- from a small format to f32 --------------------------------------------------------------------------------
@@ -165,7 +156,7 @@ def decode(lanes: Lanes, code: ir.Value, format: SmallFloat) -> ir.Value:
     one_up = (BIAS - format.bias + 1) << MANTISSA
     with_one = lanes.integers("addi", shifted, one_up)
     one = lanes.float32(lanes.constant(shifted.type, one_up))
-    denormal = lanes.bits(_make("arith.subf", one.type, [lanes.float32(with_one), one]), 32)
+    denormal = lanes.bits(emit("arith.subf", one.type, [lanes.float32(with_one), one]), 32)
     is_denormal = lanes.compare("ult", magnitude, 1 << format.mantissa)
     bits = _decode_special(lanes, code, shifted, lanes.select(is_denormal, denormal, rebased), format)
     sign = lanes.integers("andi", code, format.sign)
@@ -203,7 +194,7 @@ def encode(lanes: Lanes, bits: ir.Value, format: SmallFloat) -> ir.Value:
     # Adding the power of two whose unit in the last place is the smallest denormal leaves the code in the low bits.
     unit = (BIAS + 1 - format.bias + dropped) << MANTISSA
     power = lanes.float32(lanes.constant(bits.type, unit))
-    sum_ = _make("arith.addf", power.type, [lanes.float32(magnitude), power])
+    sum_ = emit("arith.addf", power.type, [lanes.float32(magnitude), power])
     denormal = lanes.integers("subi", lanes.bits(sum_, 32), unit)
     is_denormal = lanes.compare("ult", magnitude, (BIAS + 1 - format.bias) << MANTISSA)
     sign = lanes.integers("shli", lanes.integers("shrui", bits, 31), format.width - 1)
@@ -260,7 +251,7 @@ def round_to_odd(lanes: Lanes, value: ir.Value) -> ir.Value:
     """
     nearest = lanes.cast("truncf", value, ir.F32Type.get())
     back = lanes.cast("extf", nearest, ir.F64Type.get())
-    size, original = (_make("math.absf", value.type, [v]) for v in (back, value))
+    size, original = (emit("math.absf", value.type, [v]) for v in (back, value))
     beyond = lanes.cast("extui", lanes.compare_floats("ogt", size, original), ir.IntegerType.get_signless(32))
     inexact = lanes.cast("extui", lanes.compare_floats("one", size, original), ir.IntegerType.get_signless(32))
     towards_zero = lanes.integers("subi", lanes.bits(nearest, 32), beyond)
@@ -311,7 +302,7 @@ def _from_f32(lanes: Lanes, value: ir.Value, target: ir.Type, way: ToBf16) -> ir
     else:
         code = encode(lanes, lanes.bits(value, 32), FORMATS[name])
     narrow = lanes.cast("trunci", code, ir.IntegerType.get_signless(target.width))
-    return _make("arith.bitcast", lanes.of(target), [narrow])
+    return emit("arith.bitcast", lanes.of(target), [narrow])
 
 
 def _element(type_: ir.Type) -> ir.Type:
@@ -374,7 +365,7 @@ def _holds_bf16(module: ir.Operation, conversions: list[ir.Operation]) -> bool:
 
 def _from_small(name: str) -> Callable[[ir.Value, ir.Type, ToBf16], ir.Value]:
     def rewrite(value: ir.Value, type_: ir.Type, way: ToBf16) -> ir.Value:
-        return _make(name, type_, [convert_float(value, ir.F32Type.get(), way)])
+        return emit(name, type_, [convert_float(value, ir.F32Type.get(), way)])
 
     return rewrite
 

@@ -155,7 +155,7 @@ def emit(name: str, type_: ir.Type, operands: Sequence[ir.Value], attributes: An
     return ir.Operation.create(name, results=[type_], operands=operands, attributes=attributes).result
 
 
-def _predicate(number: int) -> dict[str, ir.Attribute]:
+def predicate_of(number: int) -> dict[str, ir.Attribute]:
     return {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)}
 
 
@@ -237,7 +237,7 @@ class Integer:
 
     def compare(self, predicate: str, other: Integer | int) -> Mask:
         right = self.format.integer(other) if isinstance(other, int) else other
-        number = _predicate(_INTEGER_PREDICATES[predicate])
+        number = predicate_of(_INTEGER_PREDICATES[predicate])
         return Mask(self.format, emit("arith.cmpi", self.format.mask_type, [self.ssa, right.ssa], number))
 
     def narrowed_to(self, format: Format) -> Integer:
@@ -331,7 +331,7 @@ class Real:
     def compare(self, predicate: str, other: Real | float) -> Mask:
         """Comparison by MLIR's names: the ones with "o" are false for NaN, those with "u" true."""
         operands = [self.ssa, self.lift(other).ssa]
-        number = _predicate(_FLOAT_PREDICATES[predicate])
+        number = predicate_of(_FLOAT_PREDICATES[predicate])
         return Mask(self.format, emit("arith.cmpf", self.format.mask_type, operands, number))
 
     def __lt__(self, other: Real | float) -> Mask:

@@ -12,6 +12,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, complex, tensor
 
 from stablexla.dialects.element_types import ElementType
+from stablexla.lowering.math.complex.arithmetic import create as complex_of
 from stablexla.lowering.math.small_floats import FORMATS, Special
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import PARALLEL, Output, elementwise, generic, identity, loop_index, projection
@@ -41,20 +42,16 @@ def convert_value(x: ir.Value, source: ElementType, target: ElementType) -> ir.V
     if source.is_complex:
         if target.is_complex:
             parts = (complex.re(x), complex.im(x))
-            return _complex(*(convert_value(p, source.part, target.part) for p in parts))
+            return complex_of(*(convert_value(p, source.part, target.part) for p in parts))
         return convert_value(complex.re(x), source.part, target)
     if target.is_complex:
         real = convert_value(x, source, target.part)
-        return _complex(real, constant(real.type, 0.0))
+        return complex_of(real, constant(real.type, 0.0))
     if target.is_pred:
         return _to_pred(x, source)
     if source.is_float:
         return _float_to_float(x, source, target) if target.is_float else _float_to_integer(x, source, target)
     return _integer_to_float(x, source, target) if target.is_float else _integer_to_integer(x, source, target)
-
-
-def _complex(real: ir.Value, imaginary: ir.Value) -> ir.Value:
-    return complex.create_(ir.ComplexType.get(real.type), real, imaginary)
 
 
 def _to_pred(x: ir.Value, source: ElementType) -> ir.Value:
@@ -157,7 +154,7 @@ def value_of_bits(bits: ir.Value, element: ElementType) -> ir.Value:
     if element.is_complex:
         half = element.bits // 2
         high = arith.shrui(bits, constant(bits.type, half))
-        return _complex(*(value_of_bits(_resize(b, half, signed=False), element.part) for b in (bits, high)))
+        return complex_of(*(value_of_bits(_resize(b, half, signed=False), element.part) for b in (bits, high)))
     if element.is_float:
         return arith.bitcast(value_type(element), bits)
     return _resize(bits, value_type(element).width, signed=element.is_signed)
@@ -277,7 +274,7 @@ def reduce_value(x: ir.Value, own: Layout, format: Layout) -> ir.Value:
 @lowers("stablehlo.complex")
 def make_complex(ctx: LoweringContext, real: ir.Value, imaginary: ir.Value) -> list[ir.Value]:
     """The complex number of a real and an imaginary part."""
-    return elementwise([real, imaginary], ctx.operand_types, ctx.result_types, _complex)
+    return elementwise([real, imaginary], ctx.operand_types, ctx.result_types, complex_of)
 
 
 @lowers("stablehlo.real")

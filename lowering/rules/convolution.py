@@ -19,6 +19,7 @@ from stablexla.lowering.rules.shape import constant_value
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, fill, generic, loop_index, projection
+from stablexla.lowering.support.loops import number as index
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType
@@ -120,10 +121,10 @@ def _element(ctx: LoweringContext, conv: Convolution, lhs: ir.Value) -> ir.Value
     batch, output, feature = loop_index(conv.output_batch), loop_index(conv.output_feature), loop_index(2 * rank - 2)
     outputs = weights.shape[conv.kernel_output]
     if conv.feature_groups > 1:
-        group = arith.divui(output, _index(outputs // conv.feature_groups))
+        group = arith.divui(output, index(outputs // conv.feature_groups))
         feature = _plus(_times(group, source.shape[conv.input_feature] // conv.feature_groups), feature)
     if conv.batch_groups > 1:
-        group = arith.divui(output, _index(outputs // conv.batch_groups))
+        group = arith.divui(output, index(outputs // conv.batch_groups))
         batch = _plus(_times(group, source.shape[conv.input_batch] // conv.batch_groups), batch)
     indices = {conv.input_batch: batch, conv.input_feature: feature}
     inside: ir.Value | None = None
@@ -146,26 +147,22 @@ def _position(
     """
     size, count, outputs = sizes
     if d.reversed:
-        window = arith.subi(_index(count - 1), window)
-    place = _plus(_plus(_times(output, d.stride), _times(window, d.rhs_dilation)), _index(-d.low))
+        window = arith.subi(index(count - 1), window)
+    place = _plus(_plus(_times(output, d.stride), _times(window, d.rhs_dilation)), index(-d.low))
     span = (size - 1) * d.lhs_dilation + 1
     inside = None
     if d.low > 0 or (outputs - 1) * d.stride + (count - 1) * d.rhs_dilation - d.low >= span:
-        inside = arith.cmpi(arith.CmpIPredicate.ult, place, _index(span))
+        inside = arith.cmpi(arith.CmpIPredicate.ult, place, index(span))
     if d.lhs_dilation > 1:
-        dilation = _index(d.lhs_dilation)
-        exact = arith.cmpi(arith.CmpIPredicate.eq, arith.remui(place, dilation), _index(0))
+        dilation = index(d.lhs_dilation)
+        exact = arith.cmpi(arith.CmpIPredicate.eq, arith.remui(place, dilation), index(0))
         inside = exact if inside is None else arith.andi(inside, exact)
         place = arith.divui(place, dilation)
-    return (place, None) if inside is None else (arith.select(inside, place, _index(0)), inside)
-
-
-def _index(number: int) -> ir.Value:
-    return arith.constant(ir.IndexType.get(), number)
+    return (place, None) if inside is None else (arith.select(inside, place, index(0)), inside)
 
 
 def _times(value: ir.Value, factor: int) -> ir.Value:
-    return value if factor == 1 else arith.muli(value, _index(factor))
+    return value if factor == 1 else arith.muli(value, index(factor))
 
 
 def _plus(a: ir.Value, b: ir.Value) -> ir.Value:

@@ -7,7 +7,7 @@ function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import isnan
@@ -209,6 +209,19 @@ Index = Value | int
 def constant(number: Number, type_: ir.Type) -> Value:
     """Return the constant `number` of `type_`, a splat for a vector type; emitted once per function, on first use."""
     return Value(None, type_, number)
+
+
+def truth(value: bool) -> Value:
+    """Return the constant of type i1."""
+    return constant(int(value), ir.IntegerType.get_signless(1))
+
+
+def total(terms: Iterable[Index]) -> Value:
+    """Emit the sum of indices."""
+    found = index(0)
+    for term in terms:
+        found = found + term
+    return found
 
 
 def index(number: Index) -> Value:

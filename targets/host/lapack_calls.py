@@ -62,7 +62,9 @@ class _Call:
         self.routine = ROUTINES[self.name]
         self.sizes, self.words = config.sizes, config.words
         self.operands = arrays(self.routine.operands)
-        self.results = tuple(array for array in arrays(self.routine.results) if not self._left_out(array))
+        self.results = tuple(
+            array for array in arrays(self.routine.results) if not self.routine.leaves_out(array.name, self.words)
+        )
         self.element = kernel.inputs[0].type.element_type
         self.is_complex = isinstance(self.element, ir.ComplexType)
         given = [array.name for array in self.operands]
@@ -72,10 +74,6 @@ class _Call:
         self.tokens = [
             token.removesuffix("?") for token in self.routine.call.split() if self.is_complex or token[-1] != "?"
         ]
-
-    def _left_out(self, array: Array) -> bool:
-        name, letter = self.routine.left_out.get(array.name, ("", ""))
-        return name in self.words and self.words[name] == letter
 
     @property
     def part(self) -> ir.Type:

@@ -14,6 +14,7 @@ from stablexla.dialects.attributes.attributes import word
 from stablexla.dialects.constants import dense_values
 from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.support.operations import defining
+from stablexla.lowering.support.scalars import cmpi
 from stablexla.lowering.support.storage import constant, from_storage
 from stablexla.lowering.support.types import tensor_type
 
@@ -61,18 +62,14 @@ class Order:
         sign = constant(type_, 1 << (self.bits - 1))
         if self.zeros_alike:
             zero = constant(type_, 0)
-            bits = arith.select(_compare("eq", arith.shli(bits, constant(type_, 1)), zero), zero, bits)
+            bits = arith.select(cmpi("eq", arith.shli(bits, constant(type_, 1)), zero), zero, bits)
         if self.nans_alike:
             infinity = constant(type_, FLOATS[self.element.name])
             magnitude = arith.andi(bits, constant(type_, (1 << (self.bits - 1)) - 1))
             highest = constant(type_, (1 << (self.bits - 1)) - 1)
-            bits = arith.select(_compare("ugt", magnitude, infinity), highest, bits)
+            bits = arith.select(cmpi("ugt", magnitude, infinity), highest, bits)
         negative = arith.shrsi(bits, constant(type_, self.bits - 1))
         return arith.xori(bits, arith.ori(negative, sign))
-
-
-def _compare(predicate: str, a: ir.Value, b: ir.Value) -> ir.Value:
-    return arith.cmpi(getattr(arith.CmpIPredicate, predicate), a, b)
 
 
 def orders_of(comparator: Any) -> tuple[Order, ...] | None:

@@ -71,7 +71,7 @@ def call_routine(
     if not call.result_types[0].size:
         return call.nothing()
     given = [as_array(side.enter(v), side.held) for v, side in zip(operands, inputs, strict=True)]
-    made = [i for i, array in enumerate(call.results) if not call.leaves_out(array)]
+    made = [i for i, array in enumerate(call.results) if not call.routine.leaves_out(array.name, call.words)]
     held = [outputs[i].held for i in made]
     config = call.config()
 
@@ -193,11 +193,6 @@ class _Call:
         numbers = {name: value for name, value in self.words.items() if isinstance(value, int)}
         letters = {name: value for name, value in self.words.items() if isinstance(value, str)}
         return LapackConfig(self.name, self.batch, {**self.sizes, **numbers}, letters)
-
-    def leaves_out(self, array: Array) -> bool:
-        """Whether a result is not computed."""
-        name, letter = self.routine.left_out.get(array.name, ("", ""))
-        return name in self.words and self.words[name] == letter
 
     def nothing(self) -> list[ir.Value]:
         """Return the results for empty matrices: info is 0, and orthogonal matrices are the identity."""

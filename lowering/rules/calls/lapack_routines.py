@@ -95,6 +95,11 @@ class Routine:
     rwork: Callable[[Sizes], int] = lambda s: 0
     iwork: Callable[[Sizes], int] = lambda s: 0
 
+    def leaves_out(self, result: str, words: Mapping[str, object]) -> bool:
+        """Return whether a result is not computed."""
+        name, letter = self.left_out.get(result, ("", ""))
+        return name in words and words[name] == letter
+
     def name_for(self, letter: str) -> str:
         """Return the routine's name in LAPACK: `ssyevd`, `cheevd`."""
         real, _, of_complex = self.name.partition(" ")

@@ -5,7 +5,7 @@ The accumulation is left to the families `cpu/contraction` and `gpu/contraction`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -86,7 +86,8 @@ class ContractionScene:
         axes = self.contraction.batch
         coordinates: list[Index] = list(cg.split_index(batch, [axis.extent for axis in axes]))
         a, b, c = (
-            _sum(x * getattr(axis, side) for x, axis in zip(coordinates, axes, strict=True)) for side in ("a", "b", "c")
+            cg.total(x * getattr(axis, side) for x, axis in zip(coordinates, axes, strict=True))
+            for side in ("a", "b", "c")
         )
         return BatchFrame(a, b, c, tuple(coordinates))
 
@@ -109,7 +110,7 @@ class ContractionScene:
         inputs: dict[EpilogueInput, Index] = {}
         for i in (i for op in c.epilogue for i in op.inputs if i.kind == "array"):
             along_batch = (_address(axis, i, x) for axis, x in zip(c.batch, frame.coordinates, strict=True))
-            inputs[i] = _sum(along_batch) + _address(c.m, i, number)
+            inputs[i] = cg.total(along_batch) + _address(c.m, i, number)
         return ResultRow(frame, number, cg.index(number) * c.m.c + frame.c, inputs)
 
     def write(self, value: Value, row: ResultRow, column: Index, count: Index) -> None:
@@ -325,11 +326,4 @@ def _address(axis: ContractionAxis, i: EpilogueInput, position: Index) -> Value:
     if stride is not None:
         return cg.index(position) * stride
     places = cg.split_index(position, [extent for _, extent in axis.dims])
-    return _sum(x * i.strides[d] for x, (d, _) in zip(places, axis.dims, strict=True))
-
-
-def _sum(terms: Iterable[Index]) -> Value:
-    total = cg.index(0)
-    for term in terms:
-        total = total + term
-    return total
+    return cg.total(x * i.strides[d] for x, (d, _) in zip(places, axis.dims, strict=True))

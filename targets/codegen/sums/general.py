@@ -15,6 +15,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, memref, scf
 
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.loops import number
 from stablexla.lowering.support.operations import body_of, defining, remap, walk
 from stablexla.targets.codegen.sums.compensated import (
     BLOCK,
@@ -184,24 +185,24 @@ class _Sums:
 
         self._each(kept, {}, begin)
         low, high = self._span(first)
-        blocks = scf.ForOp(low, high, _index(length))
+        blocks = scf.ForOp(low, high, number(length))
         with ir.InsertionPoint(blocks.body):
             start = blocks.induction_variable
-            stop = arith.minui(arith.addi(start, _index(length)), high)
+            stop = arith.minui(arith.addi(start, number(length)), high)
             self._each(kept, {}, lambda at: add(at, start, stop))
             scf.YieldOp([])
         self._each(kept, {}, end)
         compensate_loops(self.loops)
 
     def _span(self, dim: int) -> tuple[ir.Value, ir.Value]:
-        return _index(0), _index(self.extents[dim])
+        return number(0), number(self.extents[dim])
 
     def _each(self, dims: Sequence[int], at: Places, do: Callable[[Places], None]) -> None:
         """Emit the loops `dims` around the body `do`."""
         if not dims:
             do(at)
             return
-        loop = scf.ForOp(*self._span(dims[0]), _index(1))
+        loop = scf.ForOp(*self._span(dims[0]), number(1))
         with ir.InsertionPoint(loop.body):
             self._each(dims[1:], at | {dims[0]: loop.induction_variable}, do)
             scf.YieldOp([])
@@ -216,7 +217,7 @@ class _Sums:
         if not spans:
             return self._step(at, totals)
         dim, low, high = spans[0]
-        loop = scf.ForOp(low, high, _index(1), totals)
+        loop = scf.ForOp(low, high, number(1), totals)
         self.loops.append(loop.operation)
         with ir.InsertionPoint(loop.body):
             here = at | {dim: loop.induction_variable}
@@ -264,15 +265,11 @@ def _again(operation: ir.Operation, operands: Values) -> ir.Value:
     return ir.Operation.create(operation.name, results=[operation.results[0].type], operands=operands).result
 
 
-def _index(number: int) -> ir.Value:
-    return arith.constant(ir.IndexType.get(), number)
-
-
 def _applied(expression: ir.AffineExpr, at: Places) -> ir.Value:
     """Expand an affine index expression as arithmetic on the induction variables."""
     if isinstance(expression, ir.AffineDimExpr):
         return at[expression.position]
     if isinstance(expression, ir.AffineConstantExpr):
-        return _index(expression.value)
+        return number(expression.value)
     a, b = (_applied(e, at) for e in (expression.lhs, expression.rhs))
     return arith.addi(a, b) if isinstance(expression, ir.AffineAddExpr) else arith.muli(a, b)

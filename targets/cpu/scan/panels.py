@@ -87,7 +87,7 @@ class PanelScan:
             later = blocks.iv.gt(start)
             self._merge(here, before, own, exists, later)
             self._blocks(level - 1, blocks.iv, cg.minimum(blocks.iv + size, stop), here, exists | later, child)
-            self._merge(own, own, child, later, _truth())
+            self._merge(own, own, child, later, cg.truth(True))
 
     def _row(self, row: Value, first: Value, before: PanelAccumulators, exists: Value, own: PanelAccumulators) -> None:
         def step(column: Value, count: int) -> None:
@@ -121,10 +121,6 @@ class PanelScan:
 
     def _place(self, totals: PanelAccumulators, column: Value) -> Value:
         return totals.at + (column if self.part is None else column - self.part.start)
-
-
-def _truth() -> Value:
-    return cg.constant(1, ir.IntegerType.get_signless(1))
 
 
 def _either(condition: Value, these: Values, those: Values) -> Values:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import mlir.ir as ir
-
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
@@ -62,10 +60,6 @@ def _panel(plan: ScanPlan, arguments: KernelArguments, line: Value, panels: _Pan
     )
 
 
-def _truth(value: bool) -> Value:
-    return cg.constant(int(value), ir.IntegerType.get_signless(1))
-
-
 def emit_row_scan(plan: ScanPlan) -> Emitted:
     """Emit scans with a panel per work item; or, where there are few and long ones, with blocks of their rows."""
     panels = _Panels.of(plan)
@@ -77,7 +71,7 @@ def emit_row_scan(plan: ScanPlan) -> Emitted:
             at, panel = items.split(item)
             walk = _panel(plan, arguments, at[0], panels, panel)
             own = walk.room()
-            walk.scan(cg.index(0), cg.index(plan.extent), plan.extent, own, _truth(False), own)
+            walk.scan(cg.index(0), cg.index(plan.extent), plan.extent, own, cg.truth(False), own)
         return Emitted(items.count, grain_of(time, items.count), in_place=plan.in_place)
 
     def panel_of(arguments: KernelArguments, line: Value, at: Value) -> tuple[PanelScan, PanelAccumulators]:
@@ -88,7 +82,7 @@ def emit_row_scan(plan: ScanPlan) -> Emitted:
     def total(arguments: KernelArguments, line: Value, block: Value, at: Value) -> None:
         walk, own = panel_of(arguments, line, at)
         walk = replace(walk, write=lambda *_: None)
-        walk.scan(block * rows, block * rows + rows, rows, own, _truth(False), own)
+        walk.scan(block * rows, block * rows + rows, rows, own, cg.truth(False), own)
 
     def scan(arguments: KernelArguments, line: Value, block: Value, last: Value, at: Value) -> None:
         walk, before = panel_of(arguments, line, at)

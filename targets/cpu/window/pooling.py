@@ -5,9 +5,9 @@ A window that reaches over an edge is clipped there, so nothing is padded in mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from math import prod
 
 import mlir.ir as ir
@@ -68,11 +68,11 @@ class _Windows:
 
     def position(self, places: Sequence[Value]) -> Value:
         """Return the index of a window's element in the smaller array."""
-        return _sum(p * axis.position_step for p, axis in zip(places, self.outer, strict=True))
+        return cg.total(p * axis.position_step for p, axis in zip(places, self.outer, strict=True))
 
     def first(self, places: Sequence[Value]) -> Value:
         """Return the index of the first element of a window that is inside the array."""
-        return _sum(r[0] * axis.step for r, axis in zip(self._ranges(places), self.outer, strict=True))
+        return cg.total(r[0] * axis.step for r, axis in zip(self._ranges(places), self.outer, strict=True))
 
     def _ranges(self, places: Sequence[Value]) -> list[tuple[Value, Value]]:
         ranges = []
@@ -108,10 +108,6 @@ class _Windows:
             return
         with cg.loop(0, self.outer[number].positions) as turn:
             self.all_from(number + 1, [*places, turn.iv], body)
-
-
-def _sum(terms: Iterable[Value]) -> Value:
-    return reduce(Value.__add__, terms, cg.index(0))
 
 
 def _windows(axes: tuple[Axis, ...], target: CpuTarget, compute: ir.Type) -> _Windows | None:

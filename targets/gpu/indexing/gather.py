@@ -39,9 +39,9 @@ def emit_gather(kernel: Kernel, chip: GpuName) -> Emitted | None:
         with grid_loop(items) as item:
             at = coordinates(item.iv, extents)
             at = [*at[:-1], at[-1] * lanes] if axes else []
-            vector = _sum([i * axis.index_step for i, axis in zip(at, axes, strict=True)])
-            place = _sum([i * axis.operand_step for i, axis in zip(at, axes, strict=True)])
-            written = _sum([i * axis.result_step for i, axis in zip(at, axes, strict=True)])
+            vector = cg.total([i * axis.index_step for i, axis in zip(at, axes, strict=True)])
+            place = cg.total([i * axis.operand_step for i, axis in zip(at, axes, strict=True)])
+            written = cg.total([i * axis.result_step for i, axis in zip(at, axes, strict=True)])
             for start in config.starts:
                 is_array = isinstance(indices.type, ir.MemRefType)
                 given = from_storage((cg.load(indices, vector + start.offset) if is_array else indices).ssa, type_)
@@ -50,10 +50,6 @@ def emit_gather(kernel: Kernel, chip: GpuName) -> Emitted | None:
                 place = place + Value(as_index(given, type_)) * start.step
             cg.store(cg.load(operand, place, 0 if lanes == 1 else lanes), result, written)
     return Emitted(items, items)
-
-
-def _sum(terms: list[Value]) -> Value:
-    return sum(terms, cg.index(0))
 
 
 def _lanes(axes: Sequence[GatherAxis], starts: Sequence[GatherStart], element: ir.Type) -> int:

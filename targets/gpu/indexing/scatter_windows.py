@@ -112,7 +112,7 @@ class ScatterWindows:
 
     def starts(self, at: Sequence[Value]) -> list[Value]:
         """Load a window's index vector; out-of-bounds components become large or negative."""
-        vector = _sum([i * axis.index_step for i, axis in zip(at, self._plan.outer, strict=True)])
+        vector = cg.total([i * axis.index_step for i, axis in zip(at, self._plan.outer, strict=True)])
         return [self._start(vector + start.offset, start) for start in self._plan.starts]
 
     def _start(self, place: Value, start: ScatterStart) -> Value:
@@ -135,18 +135,18 @@ class ScatterWindows:
     def first(self, at: Sequence[Value], starts: Sequence[Value]) -> Value:
         """Return the offset of the window's first element in the operand."""
         terms = [i * axis.operand_step for i, axis in zip(at, self._plan.outer, strict=True)]
-        return _sum([*terms, *(value * start.step for value, start in zip(starts, self._plan.starts, strict=True))])
+        return cg.total([*terms, *(value * start.step for value, start in zip(starts, self._plan.starts, strict=True))])
 
     def given(self, at: Sequence[Value]) -> Value:
         """Return the offset of its first element in the updates."""
-        return _sum([i * axis.update_step for i, axis in zip(at, self._plan.outer, strict=True)])
+        return cg.total([i * axis.update_step for i, axis in zip(at, self._plan.outer, strict=True)])
 
     def element(self, number: Value) -> tuple[Value, Value, list[Value]]:
         """Return an element's distance from the window's first, in operand and updates, and its coordinates."""
         inner = self._plan.inner
         places = cg.split_index(number, [axis.extent for axis in inner]) if inner else []
-        there = _sum([i * axis.operand_step for i, axis in zip(places, inner, strict=True)])
-        return there, _sum([i * axis.update_step for i, axis in zip(places, inner, strict=True)]), places
+        there = cg.total([i * axis.operand_step for i, axis in zip(places, inner, strict=True)])
+        return there, cg.total([i * axis.update_step for i, axis in zip(places, inner, strict=True)]), places
 
     def element_inside(self, starts: Sequence[Value], places: Sequence[Value]) -> Value:
         """Return the mask of elements in bounds, along the dimensions in which windows may be partly outside."""
@@ -179,7 +179,3 @@ class ScatterWindows:
 def in_bounds(number: Value, limit: Value | int) -> Value:
     """Return 0 <= number < limit."""
     return Value(arith.cmpi(arith.CmpIPredicate.ult, number.ssa, cg.index(limit).ssa))
-
-
-def _sum(terms: Sequence[Value]) -> Value:
-    return sum(terms, cg.index(0))

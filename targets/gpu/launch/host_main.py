@@ -18,6 +18,7 @@ from stablexla.targets.codegen.sizes import bytes_of, element_bytes
 from stablexla.targets.gpu.launch.host_calls import HostCalls, is_host_call
 from stablexla.targets.gpu.launch.launches import LaunchTable, kernel_of, launch_of, parameters_of
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of
+from stablexla.targets.gpu.threads.grid_stride import constant
 from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -60,7 +61,7 @@ class HostMain:
         operations = [op for op in walk(self._main) if op != self._main]
         launches = [op for op in operations if op.name == "gpu.launch_func"]
         with ir.InsertionPoint.at_block_begin(self._main.regions[0].blocks[0]), self._main.location:
-            self._zero = _constant(0)
+            self._zero = constant(0)
             self._make_places(max([1, *(len(parameters_of(op)) for op in launches)]))
         for op in operations:
             with op.location, ir.InsertionPoint(op):
@@ -115,7 +116,7 @@ class HostMain:
 
     def _place(self, type_: ir.Type, number: int) -> ir.Value:
         """Return a slot as a buffer of one element."""
-        return memref.view(ir.MemRefType.get([1], type_), self._places, _constant(number * SLOT_BYTES), [])
+        return memref.view(ir.MemRefType.get([1], type_), self._places, constant(number * SLOT_BYTES), [])
 
     # ---- operations ------------------------------------------------------------------------------------------------
 
@@ -193,15 +194,11 @@ def _address(buffer: ir.Value, indices: list[ir.Value]) -> ir.Value:
     place = memref.extract_aligned_pointer_as_index(buffer)
     for index in indices:
         if constant_of(index) != 0:
-            place = arith.addi(place, arith.muli(index, _constant(element_bytes(type_.element_type))))
+            place = arith.addi(place, arith.muli(index, constant(element_bytes(type_.element_type))))
     i64 = ir.IntegerType.get_signless(64)
     return ir.Operation.create(
         "llvm.inttoptr", results=[pointer_type()], operands=[arith.index_cast(i64, place)]
     ).result
-
-
-def _constant(value: int) -> ir.Value:
-    return arith.ConstantOp(ir.IndexType.get(), value).result
 
 
 def _i64(value: int) -> ir.Value:

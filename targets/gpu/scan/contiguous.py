@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import mlir.ir as ir
 from mlir.dialects import gpu
 
 from stablexla.targets.codegen import emission as cg
@@ -77,7 +76,7 @@ def emit_lines(plan: ScanPlan) -> Emitted:
         line = block_index() if abreast == 1 else block_index() * abreast + thread_index() // WARP
         with cg.when(line.lt(plan.outer)):
             before = lines.writer.starts() if plan.starts else None
-            lines.scan(line, cg.index(0), cg.index(plan.extent), before, _truth(plan.starts), written=True)
+            lines.scan(line, cg.index(0), cg.index(plan.extent), before, cg.truth(plan.starts), written=True)
     return Emitted(1, 1)
 
 
@@ -95,7 +94,7 @@ def _emit_parts(plan: ScanPlan, deal: LineDistribution) -> Emitted:
     ) as arguments:
         line, part = cg.split_index(block_index(), [plan.outer, parts - 1])
         totals = ScanLines(plan, deal, arguments).scan(
-            line, part * size, part * size + size, None, _truth(False), written=False
+            line, part * size, part * size + size, None, cg.truth(False), written=False
         )
         with cg.when(thread_index().eq(0)):
             for value, place in zip(totals, arguments.scratch, strict=True):
@@ -113,7 +112,7 @@ def _emit_parts(plan: ScanPlan, deal: LineDistribution) -> Emitted:
         if plan.starts:
             before = [cg.select(first, s, b) for s, b in zip(lines.writer.starts(), before, strict=True)]
         stop = cg.minimum(part * size + size, plan.extent)
-        exists = _truth(True) if plan.starts else part.gt(0)
+        exists = cg.truth(True) if plan.starts else part.gt(0)
         lines.scan(line, part * size, stop, before, exists, written=True)
     return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
 
@@ -121,10 +120,6 @@ def _emit_parts(plan: ScanPlan, deal: LineDistribution) -> Emitted:
 def _shared(plan: ScanPlan, deal: LineDistribution) -> int:
     """Return shared memory for the warps' totals, double-buffered, so that one barrier a chunk is enough."""
     return 0 if deal.warps == 1 else 8 * 2 * deal.warps * len(plan.elements)
-
-
-def _truth(value: bool) -> Value:
-    return cg.constant(int(value), ir.IntegerType.get_signless(1))
 
 
 class ScanLines:
@@ -180,7 +175,7 @@ class ScanLines:
                     for value, buffer in zip(values, buffers, strict=True):
                         cg.store(value, buffer, first + at + j)
 
-        self._chunks(cg.index(0), cg.index(count), before, _truth(before is not None), read, write)
+        self._chunks(cg.index(0), cg.index(count), before, cg.truth(before is not None), read, write)
 
     def _chunks(
         self, start: Value, stop: Value, before: Values | None, exists: Value, read: _Read, write: _Write
