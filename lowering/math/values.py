@@ -16,7 +16,7 @@ import mlir.ir as ir
 
 # MLIR's numbering of comparison predicates
 _FLOAT_PREDICATES = {"oeq": 1, "ogt": 2, "oge": 3, "olt": 4, "ole": 5, "one": 6, "uge": 10, "une": 13, "uno": 14}
-_INTEGER_PREDICATES = {"eq": 0, "ne": 1, "slt": 2, "sle": 3, "sgt": 4, "sge": 5, "ult": 6}
+_INTEGER_PREDICATES = {"eq": 0, "ne": 1, "slt": 2, "sle": 3, "sgt": 4, "sge": 5, "ult": 6, "ule": 7, "ugt": 8, "uge": 9}
 
 
 class Scope:
@@ -109,12 +109,13 @@ class Format:
         if self.width in LAYOUTS:
             self.layout = LAYOUTS[self.width]
             self.real_element = ir.F32Type.get() if self.width == 32 else ir.F64Type.get()
-            self.real_type = self._shaped(self.real_element)
+            self.real_type = self.shaped(self.real_element)
         self.integer_element = ir.IntegerType.get_signless(self.width)
-        self.integer_type = self._shaped(self.integer_element)
-        self.mask_type = self._shaped(ir.IntegerType.get_signless(1))
+        self.integer_type = self.shaped(self.integer_element)
+        self.mask_type = self.shaped(ir.IntegerType.get_signless(1))
 
-    def _shaped(self, element: ir.Type) -> ir.Type:
+    def shaped(self, element: ir.Type) -> ir.Type:
+        """Return the type of such values with these elements."""
         return element if self.shape is None else ir.VectorType.get(self.shape, element)
 
     def real(self, value: float) -> Real:
@@ -144,7 +145,11 @@ class Format:
 
     def double(self) -> Format:
         """f64 of the same shape."""
-        return self.scope.format(64, self.shape)
+        return self.of_width(64)
+
+    def of_width(self, width: int) -> Format:
+        """Return the format of the same shape and another width."""
+        return self.scope.format(width, self.shape)
 
     def pick(self, single: Any, double: Any) -> Any:
         """Return `single` for f32, `double` for f64: coefficients and thresholds."""
@@ -155,7 +160,7 @@ def emit(name: str, type_: ir.Type, operands: Sequence[ir.Value], attributes: An
     return ir.Operation.create(name, results=[type_], operands=operands, attributes=attributes).result
 
 
-def predicate_of(number: int) -> dict[str, ir.Attribute]:
+def _predicate(number: int) -> dict[str, ir.Attribute]:
     return {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)}
 
 
@@ -181,6 +186,10 @@ class Mask:
 
     def __invert__(self) -> Mask:
         return self ^ self.format.mask(True)
+
+    def as_integer(self, format: Format) -> Integer:
+        """Return 1 where the mask holds, else 0."""
+        return Integer(format, emit("arith.extui", format.integer_type, [self.ssa]))
 
     def any(self) -> ir.Value:
         """Return an i1: whether the mask holds in any lane."""
@@ -235,9 +244,12 @@ class Integer:
     def at_least(self, low: int) -> Integer:
         return self._binary("arith.maxsi", low)
 
+    def unsigned_min(self, other: Integer | int) -> Integer:
+        return self._binary("arith.minui", other)
+
     def compare(self, predicate: str, other: Integer | int) -> Mask:
         right = self.format.integer(other) if isinstance(other, int) else other
-        number = predicate_of(_INTEGER_PREDICATES[predicate])
+        number = _predicate(_INTEGER_PREDICATES[predicate])
         return Mask(self.format, emit("arith.cmpi", self.format.mask_type, [self.ssa, right.ssa], number))
 
     def narrowed_to(self, format: Format) -> Integer:
@@ -245,6 +257,10 @@ class Integer:
         if format is self.format:
             return self
         return Integer(format, emit("arith.trunci", format.integer_type, [self.ssa]))
+
+    def widened_to(self, format: Format) -> Integer:
+        """Zero-extend to an integer of `format`'s width."""
+        return Integer(format, emit("arith.extui", format.integer_type, [self.ssa]))
 
     def as_real(self) -> Real:
         """Bitcast to a real."""
@@ -331,7 +347,7 @@ class Real:
     def compare(self, predicate: str, other: Real | float) -> Mask:
         """Comparison by MLIR's names: the ones with "o" are false for NaN, those with "u" true."""
         operands = [self.ssa, self.lift(other).ssa]
-        number = predicate_of(_FLOAT_PREDICATES[predicate])
+        number = _predicate(_FLOAT_PREDICATES[predicate])
         return Mask(self.format, emit("arith.cmpf", self.format.mask_type, operands, number))
 
     def __lt__(self, other: Real | float) -> Mask:
