@@ -22,9 +22,10 @@ from stablexla.lowering.kernels.window.parts import known_operation
 from stablexla.lowering.kernels.window.scan import Axis
 from stablexla.lowering.rules.shape import reshaped
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.kernels import Combiner, kernel
 from stablexla.lowering.support.loops import Values, add, count, empty_like, get, mul, number, put, sub
 from stablexla.lowering.support.storage import constant, from_storage, narrow, to_storage, widen
+from stablexla.lowering.support.types import storage_type
 
 NAME = "stablexla.associative_scan"
 
@@ -59,6 +60,10 @@ def associative_scan(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value
         flat,
         lambda *inside: _write(scan, uniforms, inside, extents),
         config=config,
+        combiner=Combiner(
+            [storage_type(e) for e in scan.elements * 2],
+            lambda both: scan.combined(both[: scan.arrays], both[scan.arrays :], uniforms),
+        ),
         result_types=[t.with_shape((t.size,)) for t in ctx.result_types],
         independent=extents[0] > 1,
     )

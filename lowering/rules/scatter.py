@@ -36,11 +36,11 @@ from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.index_vectors import IndexVectors, Start
-from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.kernels import Combiner, kernel
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.scalars import cmpi
 from stablexla.lowering.support.storage import constant, from_storage, to_storage
-from stablexla.lowering.support.types import TensorType
+from stablexla.lowering.support.types import TensorType, storage_type
 
 Bounds = tuple[ir.Value, ir.Value]
 # From this many updates on, a scatter with unique indices is shared between threads.
@@ -113,6 +113,7 @@ def scatter(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
         [*lines, indices, *updates],
         lambda *arrays: _Writer(ctx, plan, arrays).write(),
         config=plan.config(),
+        combiner=_combiner(ctx),
         result_types=[line_type(t) for t in ctx.result_types],
         independent=plan.independent,
     )
@@ -216,8 +217,6 @@ class _Writer:
         count = len(ctx.result_types)
         self._lines, self._indices = list(arrays[:count]), arrays[count]
         self._updates = arrays[count + 1 : 2 * count + 1]
-        self._elements = [t.element for t in ctx.result_types]
-        self._given = [t.element for t in ctx.operand_types[count + 1 :]]
 
     def write(self) -> Values:
         """Emit the loop nest; return the flattened operands after all updates."""
@@ -270,16 +269,29 @@ class _Writer:
     def _combine(self, places: Values, carried: Values) -> Values:
         """Combine one element of the operand with its update by the region."""
         _, at, given = places
-        there = [from_storage(tensor.extract(v, [at]), e) for v, e in zip(carried, self._elements, strict=True)]
-        new = [
-            convert_value(from_storage(element_at(v, given), e), e, wanted)
-            for v, e, wanted in zip(self._updates, self._given, self._elements, strict=True)
-        ]
-        made = self._ctx.inline_region(0, [*there, *new])
-        return [
-            tensor.insert(to_storage(v, e), line, [at])
-            for v, e, line in zip(made, self._elements, carried, strict=True)
-        ]
+        there = [tensor.extract(line, [at]) for line in carried]
+        made = _combined(self._ctx, there, [element_at(line, given) for line in self._updates])
+        return [tensor.insert(v, line, [at]) for v, line in zip(made, carried, strict=True)]
+
+
+def _element_types(ctx: LoweringContext) -> tuple[list[ElementType], list[ElementType]]:
+    """Return the element types of the operands, in the region's type, and of the updates."""
+    elements = [t.element for t in ctx.result_types]
+    return elements, [t.element for t in ctx.operand_types[len(elements) + 1 :]]
+
+
+def _combined(ctx: LoweringContext, there: Values, updates: Values) -> Values:
+    """Inline the region on an element of each operand and of each of the updates, all in storage form."""
+    elements, given = _element_types(ctx)
+    new = [convert_value(from_storage(v, e), e, wanted) for v, e, wanted in zip(updates, given, elements, strict=True)]
+    made = ctx.inline_region(0, [*(from_storage(v, e) for v, e in zip(there, elements, strict=True)), *new])
+    return [to_storage(v, e) for v, e in zip(made, elements, strict=True)]
+
+
+def _combiner(ctx: LoweringContext) -> Combiner:
+    elements, given = _element_types(ctx)
+    types = [storage_type(e) for e in (*elements, *given)]
+    return Combiner(types, lambda both: _combined(ctx, both[: len(elements)], both[len(elements) :]))
 
 
 def _where(conditions: Sequence[ir.Value], turn: Turn, otherwise: Turn, places: Values, carried: Values) -> Values:

@@ -7,11 +7,12 @@ other code. Functions that grouping outlines later carry the same attributes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import func, tensor
 
-from stablexla.lowering.support.configs import config_attribute
+from stablexla.lowering.support.configs import config_attribute, read_config
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.operations import captured, remap
 from stablexla.lowering.support.storage import from_storage, to_storage
@@ -19,10 +20,44 @@ from stablexla.lowering.support.types import TensorType, tensor_storage
 
 KIND = "stablexla.kernel"
 CONFIG = "stablexla.config"
+COMBINER = "stablexla.combiner"
+"""Attribute of a kernel: the function of its combiner or comparator, a `CombinerReference`; also of that function."""
 EFFECT = "stablexla.effect"
 INDEPENDENT = "stablexla.independent"
 
 Body = Callable[..., Sequence[ir.Value] | ir.Value]
+
+
+@dataclass(frozen=True)
+class Combiner:
+    """A combiner or comparator that a rule hands on to emitters, as a private function of scalars.
+
+    Attributes:
+        types: types of the arguments, elements in storage form.
+        compute: takes them, and returns the results.
+    """
+
+    types: Sequence[ir.Type]
+    compute: Callable[[list[ir.Value]], Sequence[ir.Value]]
+
+
+@dataclass(frozen=True)
+class CombinerReference:
+    """The function of a combiner, and the kernel's inputs that are its arguments behind the elements."""
+
+    function: ir.Attribute
+    uniforms: tuple[int, ...]
+
+
+def combiner_reference(kernel: func.FuncOp) -> CombinerReference | None:
+    """Return a kernel's reference to its combiner; None if the rule handed on none.
+
+    Raises:
+        CompileError: the attribute is none of those.
+    """
+    if COMBINER not in kernel.attributes:
+        return None
+    return read_config(CombinerReference, kernel.attributes[COMBINER], f"{COMBINER} of @{kernel.name.value}")
 
 
 def kernel(
@@ -32,6 +67,7 @@ def kernel(
     body: Body,
     *,
     config: object | None = None,
+    combiner: Combiner | None = None,
     result_types: Sequence[TensorType] | None = None,
     effect: bool = False,
     independent: bool = False,
@@ -43,6 +79,7 @@ def kernel(
         body: takes the operands inside the function, and returns its results: arrays in storage form, scalars as
             values. Captured values become further operands.
         config: what an emitter needs and cannot read from the body: a dataclass, see `configs.py`.
+        combiner: what the body does with elements. Emitters inline it in loops of their own.
         result_types: types of the results; without them those of the operation.
         effect: it has side effects: it is not dead code, and stays in order with others like it.
         independent: the iterations of the body's one outermost loop are independent.
@@ -63,6 +100,8 @@ def kernel(
     if independent:
         function.attributes[INDEPENDENT] = ir.UnitAttr.get()
     inputs = _fill(function.operation, list(operands), body, types)
+    if combiner is not None:
+        _hand_on(combiner, ctx.new_symbol("combiner"), function, inputs)
     call = func.CallOp([tensor_storage(t) for t in types], name, inputs)
     if effect:
         call.operation.attributes[EFFECT] = ir.UnitAttr.get()
@@ -76,7 +115,7 @@ def _enclosing_function() -> ir.Operation | None:
         if op.name.startswith("linalg."):
             return None
         op = op.parent.operation
-    return None if KIND in op.attributes else op
+    return None if KIND in op.attributes or COMBINER in op.attributes else op
 
 
 def _fill(function: ir.Operation, operands: list[ir.Value], body: Body, types: Sequence[TensorType]) -> list[ir.Value]:
@@ -92,6 +131,25 @@ def _fill(function: ir.Operation, operands: list[ir.Value], body: Body, types: S
     signature = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in stored])
     function.attributes["function_type"] = ir.TypeAttr.get(signature)
     return inputs
+
+
+def _hand_on(combiner: Combiner, name: str, function: func.FuncOp, inputs: list[ir.Value]) -> None:
+    """Emit a kernel's combiner as a function before it; `inputs` are the operands of the kernel's call."""
+    with ir.InsertionPoint(function):
+        made = func.FuncOp(name, ir.FunctionType.get([], []), visibility="private")
+    made.attributes[COMBINER] = ir.UnitAttr.get()
+    types, location = combiner.types, ir.Location.current
+    block = made.operation.regions[0].blocks.append(*types, arg_locs=[location] * len(types))
+    with ir.InsertionPoint(block):
+        results = list(combiner.compute(list(block.arguments)))
+        func.ReturnOp(results)
+    uniforms = _take_captured(made.operation, block)
+    signature = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in results])
+    made.attributes["function_type"] = ir.TypeAttr.get(signature)
+    assert all(value in inputs for value in uniforms), "the body has a combiner, which reads them as well"
+    numbers = tuple(inputs.index(value) for value in uniforms)
+    reference = CombinerReference(ir.FlatSymbolRefAttr.get(name), numbers)
+    function.attributes[COMBINER] = config_attribute(reference)
 
 
 def _take_captured(function: ir.Operation, block: ir.Block) -> list[ir.Value]:

@@ -12,7 +12,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.kernels import EFFECT, KIND
+from stablexla.lowering.support.kernels import COMBINER, EFFECT, KIND
 from stablexla.lowering.support.operations import is_tensor, remap
 from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, PingPong
 from stablexla.targets.buffers.copies import BufferCopies, as_bytes, bytes_type
@@ -42,7 +42,7 @@ def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
         BufferedMain(assignment, num_threads).write()
         erase(assignment.main)
         for view in list(module.body.operations):
-            if KIND in view.operation.attributes:
+            if KIND in view.operation.attributes or COMBINER in view.operation.attributes:
                 erase(view.operation)
 
 

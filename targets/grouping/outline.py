@@ -6,12 +6,15 @@ After it `main` holds calls of kernels, control flow and arithmetic on scalars.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.kernels import KIND
+from stablexla.dialects.symbols import functions_of
+from stablexla.lowering.support.configs import config_attribute
+from stablexla.lowering.support.kernels import COMBINER, KIND, combiner_reference
 from stablexla.lowering.support.operations import captured, defining, is_tensor, main_of, remap, walk, within
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.effects import previous_effects
@@ -35,23 +38,43 @@ def outline(module: ir.Module) -> None:
 
 
 def _share_made(module: ir.Module, main: ir.Operation, kernels: KernelTable) -> None:
-    """Merge equal kernels that lowering rules made, and erase those without calls."""
+    """Merge equal kernels that lowering rules made, and their combiners; erase those without calls."""
     calls: dict[str, list[ir.Operation]] = {}
     for op in walk(main):
         if op.name == "func.call":
             calls.setdefault(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, []).append(op)
+    combiners = {name: op for name, op in functions_of(module).items() if COMBINER in op.attributes}
     for view in list(module.body.operations):
         if KIND not in view.operation.attributes:
             continue
         callers = calls.get(view.name.value, [])
+        combiner = _combiner_of(view, combiners)
         if not callers:
             erase(view.operation)
+            if combiner is not None:
+                erase(combiner)
             continue
-        view.attributes["sym_name"] = ir.StringAttr.get(PROVISIONAL, module.context)
         with module.context:
+            if combiner is not None:
+                _share_combiner(view, combiner, kernels)
+            view.attributes["sym_name"] = ir.StringAttr.get(PROVISIONAL)
             callee = ir.FlatSymbolRefAttr.get(kernels.share(view, ir.StringAttr(view.attributes[KIND]).value))
         for op in callers:
             op.attributes["callee"] = callee
+
+
+def _combiner_of(view: func.FuncOp, combiners: dict[str, ir.Operation]) -> ir.Operation | None:
+    reference = combiner_reference(view)
+    return None if reference is None else combiners[ir.FlatSymbolRefAttr(reference.function).value]
+
+
+def _share_combiner(view: func.FuncOp, combiner: ir.Operation, kernels: KernelTable) -> None:
+    """Give a kernel's combiner its name, or replace it by an equal one: so texts of equal kernels are equal."""
+    reference = combiner_reference(view)
+    assert reference is not None
+    combiner.attributes["sym_name"] = ir.StringAttr.get(PROVISIONAL)
+    name = ir.FlatSymbolRefAttr.get(kernels.share(combiner.opview, "combiner"))
+    view.attributes[COMBINER] = config_attribute(replace(reference, function=name))
 
 
 class KernelTable:

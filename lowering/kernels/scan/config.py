@@ -16,7 +16,7 @@ class ScanConfig:
         whole_bytes: all elements are of 8 bits or more.
         start: there are initial values, inputs behind the arrays.
         associative: parts of a line may be scanned independently.
-        returned: numbers of the arrays whose scans are results, where the body carries accumulators as stored.
+        returned: numbers of the arrays whose scans are results, of scans with any combiner.
         positive_zeros: zeros are added to the results.
     """
 

@@ -39,10 +39,7 @@ class LineScan:
     in_order: bool = False
 
     def run(self, out: Values, before: Values | None = None) -> list[ir.Value]:
-        """Emit the scan; return the arrays with all rows stored, `before` combined with each of them.
-
-        The innermost loop is the last.
-        """
+        """Emit the scan; return the arrays with all rows stored, `before` combined with each of them."""
         level, width = 0, self.extent if self.in_order else BLOCK
         while width < self.extent:
             level, width = level + 1, width * BLOCK

@@ -15,9 +15,10 @@ from stablexla.lowering.kernels.sort.comparators import Order
 from stablexla.lowering.kernels.sort.merging import Less, Rows
 from stablexla.lowering.support import loops
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.kernels import Combiner, kernel
 from stablexla.lowering.support.loops import add, count, get, mul, number, pick, put, sub
 from stablexla.lowering.support.storage import constant
+from stablexla.lowering.support.types import storage_type
 
 SORT_ROWS = "sort_rows"
 """The kind of these kernels."""
@@ -73,6 +74,10 @@ def sort_whole(
         arrays,
         lambda *xs: _sorted(xs, rows, less, first),
         config=config,
+        combiner=Combiner(
+            [storage_type(t.element) for t in rows.types] * 2,
+            lambda both: [less(both[: len(types)], both[len(types) :])],
+        ),
         result_types=types,
         independent=True,
     )

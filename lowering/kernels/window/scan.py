@@ -22,12 +22,12 @@ from stablexla.lowering.math.complex.arithmetic import BINARY
 from stablexla.lowering.rules.conversion import convert_value
 from stablexla.lowering.rules.shape import reshaped, transposed
 from stablexla.lowering.support.generic import elementwise, fill
-from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.kernels import Combiner, kernel
 from stablexla.lowering.support.loops import add as plus
 from stablexla.lowering.support.loops import choose, count, empty_like, get, number, put, smaller, sub
 from stablexla.lowering.support.loops import mul as times
 from stablexla.lowering.support.storage import from_storage, to_storage
-from stablexla.lowering.support.types import tensor_storage
+from stablexla.lowering.support.types import storage_type, tensor_storage
 
 C64 = BY_NAME["c64"]
 
@@ -146,6 +146,7 @@ def _scan(
         [*operands, *starts],
         writer.write,
         config=config,
+        combiner=Combiner([storage_type(e) for e in folding.elements * 2], writer.combined),
         result_types=flat,
         independent=writer.outer > 1,
     )
@@ -204,6 +205,12 @@ class _Writer:
 
     def _stored(self, values: Sequence[ir.Value]) -> list[ir.Value]:
         return [to_storage(v, e) for v, e in zip(values, self.folding.elements, strict=True)]
+
+    def combined(self, both: Sequence[ir.Value]) -> list[ir.Value]:
+        """Combine stored accumulators with the next stored elements; the order is kept, also backwards."""
+        half = len(both) // 2
+        totals, values = self._values(both[:half]), self._values(both[half:])
+        return self._stored(self.folding.apply(*((values, totals) if self.backwards else (totals, values))))
 
     @property
     def associative(self) -> bool:

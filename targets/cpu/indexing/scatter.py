@@ -18,9 +18,9 @@ from mlir.dialects import arith, math, vector
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering.rules.scatter import ScatterConfig, ScatterLoop, ScatterStart, ScatterWindowLoop
 from stablexla.lowering.rules.shape import as_index
-from stablexla.lowering.support.operations import defining, walk
 from stablexla.lowering.support.storage import from_storage
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
@@ -53,8 +53,7 @@ class _Plan:
         lanes: of vectors along the last of them; 0 is scalar.
         lines: how many cache lines of a window's place and of its updates to prefetch.
         ahead: the prefetch distance in windows.
-        stored: the new value of each element, in the function on tensors.
-        updates: that function's updates.
+        combiner: of an element and its update.
     """
 
     count: int
@@ -70,8 +69,7 @@ class _Plan:
     lanes: int
     lines: tuple[int, int]
     ahead: int
-    stored: ir.Value
-    updates: ir.Value
+    combiner: ElementCombiner
 
     @property
     def across(self) -> bool:
@@ -96,8 +94,12 @@ def emit_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     config = kernel.config(ScatterConfig)
-    stored = _stored(kernel)
-    if stored is None or not isinstance(kernel.inputs[1].type, ir.RankedTensorType):
+    combiner = ElementCombiner.of(kernel)
+    if (
+        len(kernel.results) != 1
+        or not combiner.fits_lanes
+        or not isinstance(kernel.inputs[1].type, ir.RankedTensorType)
+    ):
         return None
     operand, window, starts = kernel.inputs[0].type, config.window, config.starts
     windows, *others = config.outer or (ScatterLoop(1, 0, 0, 0),)
@@ -105,7 +107,9 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
         return None
     unit = reduce(gcd, (start.step for start in starts), windows.operand_step)
     last = sum((start.extent - 1) * start.step for start in starts) + (windows.extent - 1) * windows.operand_step
-    lanes = target.vector_bits // _widest(stored)
+    widest = max(cg.bits_of(v.type) for v in combiner.arguments)
+    widest = max([8, widest, *(cg.bits_of(v.type) for op in combiner.operations for v in op.results)])
+    lanes = target.vector_bits // widest
     along = bool(window) and (window[-1].operand_step, window[-1].update_step) == (1, 1)
     row = window[-1].extent * element_bytes(operand.element_type) if along else 0
     lines = min(MOST_LINES, -(-row // LINE))
@@ -123,40 +127,12 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
         lanes=lanes if along and window[-1].extent > 1 else 0,
         lines=(lines * _is_far(operand, target), lines * _is_far(kernel.inputs[2].type, target)),
         ahead=max(LEAST_AHEAD, target.prefetch_bytes // max(1, row)),
-        stored=stored,
-        updates=kernel.inputs[2],
+        combiner=combiner,
     )
 
 
 def _is_far(type_: ir.Type, target: CpuTarget) -> bool:
     return isinstance(type_, ir.RankedTensorType) and bytes_of(type_) > target.l2_bytes
-
-
-def _stored(kernel: Kernel) -> ir.Value | None:
-    """Match the new value of each element of the one result, if it is arithmetic on the old value and the update."""
-    inserts = [op for op in walk(kernel.func.operation) if op.name == "tensor.insert"]
-    if len(kernel.results) != 1 or len(inserts) != 1:
-        return None
-    stored = inserts[0].operands[0]
-    return stored if _is_arithmetic(stored) else None
-
-
-def _is_arithmetic(value: ir.Value) -> bool:
-    maker = defining(value)
-    if isinstance(value.type, ir.ComplexType):
-        return False
-    if maker is None:
-        return bool(value.owner.owner.operation.name == "func.func")
-    if maker.name == "tensor.extract":
-        return True
-    return maker.name.split(".")[0] in ("arith", "math") and all(_is_arithmetic(v) for v in maker.operands)
-
-
-def _widest(value: ir.Value) -> int:
-    """Return the width in bits of the widest element computed with."""
-    maker = defining(value)
-    inner = [] if maker is None or maker.name == "tensor.extract" else [_widest(v) for v in maker.operands]
-    return max([8, cg.bits_of(value.type), *inner])
 
 
 # --- listing --------------------------------------------------------------------------------------------------------
@@ -353,26 +329,11 @@ class _Writer:
 
     def _combine(self, at: Value, given: Value, lanes: int) -> None:
         """Combine the updates into `lanes` elements."""
-        made: dict[ir.Value, Value] = {}
-        cg.store(self._value(self._plan.stored, at, given, lanes, made), self._result, at)
-
-    def _value(self, value: ir.Value, at: Value, given: Value, lanes: int, made: dict[ir.Value, Value]) -> Value:
-        """Evaluate a value of the function on tensors for these elements, once."""
-        if value not in made:
-            made[value] = cg.splat(self._make(value, at, given, lanes, made), lanes)
-        return made[value]
-
-    def _make(self, value: ir.Value, at: Value, given: Value, lanes: int, made: dict[ir.Value, Value]) -> Value:
-        maker = defining(value)
-        if maker is None:
-            return self._arguments.inputs[int(ir.BlockArgument(value).arg_number)]
-        if maker.name == "arith.constant":
-            return cg.outside_constant(value)
-        if maker.name == "tensor.extract":
-            source = maker.operands[0]
-            is_given = self._given and source == self._plan.updates
-            return cg.load(self._updates, given, lanes) if is_given else cg.load(self._result, at, lanes)
-        return cg.replay(maker, [self._value(v, at, given, lanes, made) for v in maker.operands], lanes)[0]
+        combiner, inputs = self._plan.combiner, self._arguments.inputs
+        new = cg.load(self._updates, given, lanes) if self._given else cg.splat(self._updates, lanes)
+        old = cg.load(self._result, at, lanes) if 0 in combiner.elements_read() else None
+        (value,) = combiner.inline([old, new], inputs)
+        cg.store(cg.splat(value, lanes), self._result, at)
 
 
 def _below(number: Value, limit: Value) -> Value:

@@ -12,7 +12,7 @@ from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.codegen.vector_loops import estimate_ns, grain_of
-from stablexla.targets.cpu.scan.combiner import ScanPlan, ScanWriter, Values, emit_three_phase_scan
+from stablexla.targets.cpu.scan.plan import ScanPlan, ScanWriter, Values, emit_three_phase_scan
 from stablexla.targets.cpu.scan.prefix_scan import BLOCK, MANY
 
 # (start of a group, accumulators before it) -> accumulators of the group.

@@ -8,8 +8,8 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.vector_loops import LoopPart, WorkItems, estimate_ns, grain_of
-from stablexla.targets.cpu.scan.combiner import ScanPlan, ScanWriter, emit_three_phase_scan
 from stablexla.targets.cpu.scan.panels import PanelAccumulators, PanelScan
+from stablexla.targets.cpu.scan.plan import ScanPlan, ScanWriter, emit_three_phase_scan
 from stablexla.targets.cpu.scan.prefix_scan import BLOCK, MANY
 
 # L1 budget for the accumulators of a panel, of all arrays together.

@@ -24,7 +24,6 @@ from stablexla.targets.gpu.indexing.scatter_windows import ScatterPlan, ScatterW
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import THREADS, Launch
-from stablexla.targets.gpu.threads.scalar_clones import element_loads
 from stablexla.targets.gpu.threads.warp_reductions import thread_index
 
 ATOMIC = {
@@ -63,15 +62,14 @@ def emit_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 def _atomic(kernel: Kernel, plan: ScatterPlan) -> tuple[arith.AtomicRMWKind, ir.Value] | None:
     """Match the atomic instruction of a combiner, and its operand besides the element in memory."""
-    if len(plan.stored) != 1 or str(kernel.results[0].type.element_type) not in ("i32", "i64"):
+    combiner = plan.combiner
+    if len(kernel.results) != 1 or str(kernel.results[0].type.element_type) not in ("i32", "i64"):
         return None
-    (stored,) = plan.stored
-    maker = defining(stored)
+    maker = defining(combiner.results[0])
     if maker is None or maker.name.removeprefix("arith.") not in ATOMIC:
         return None
-    there = {value for value, _ in plan.there}
     for one, other in (maker.operands, reversed(list(maker.operands))):
-        if one in there and there.isdisjoint(op.results[0] for op in element_loads([other]) or ()):
+        if one == combiner.arguments[0] and 0 not in combiner.elements_read([other]):
             return getattr(arith.AtomicRMWKind, ATOMIC[maker.name.removeprefix("arith.")]), other
     return None
 

@@ -12,12 +12,11 @@ from mlir.dialects import arith
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering.rules.scatter import ScatterConfig, ScatterLoop, ScatterStart, ScatterWindowLoop
 from stablexla.lowering.rules.shape import as_index, held_within
-from stablexla.lowering.support.operations import walk
 from stablexla.lowering.support.storage import from_storage
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
-from stablexla.targets.gpu.threads.scalar_clones import ScalarClones, element_loads
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,7 @@ class ScatterPlan:
 
     Attributes:
         distinct: windows are disjoint.
-        stored: the combined elements of each result, in the function on tensors.
-        there, given: loads of operands' and updates' elements in it, with the number of the array.
+        combiner: of elements of the operands and of the updates.
     """
 
     outer: tuple[ScatterLoop, ...]
@@ -35,18 +33,16 @@ class ScatterPlan:
     starts: tuple[ScatterStart, ...]
     index_type: ElementType
     distinct: bool
-    stored: tuple[ir.Value, ...]
-    there: tuple[tuple[ir.Value, int], ...]
-    given: tuple[tuple[ir.Value, int], ...]
+    combiner: ElementCombiner
 
     @staticmethod
     def of(kernel: Kernel) -> ScatterPlan | None:
-        """Match the plan of a kernel; None if its combiner is more than arithmetic."""
-        config, read = kernel.config(ScatterConfig), _computation(kernel)
-        if read is None:
+        """Return the plan of a kernel; None if its combiner is more than arithmetic."""
+        config, combiner = kernel.config(ScatterConfig), ElementCombiner.of(kernel)
+        if not combiner.is_scalar:
             return None
         return ScatterPlan(
-            config.outer, config.window, config.starts, BY_NAME[config.index_type], config.distinct, *read
+            config.outer, config.window, config.starts, BY_NAME[config.index_type], config.distinct, combiner
         )
 
     @property
@@ -65,35 +61,6 @@ class ScatterPlan:
         return any(axis.moved is not None for axis in self.inner)
 
 
-_Reads = tuple[tuple[ir.Value, int], ...]
-
-
-def _computation(kernel: Kernel) -> tuple[tuple[ir.Value, ...], _Reads, _Reads] | None:
-    count = len(kernel.results)
-    inserts = [op for op in walk(kernel.func.operation) if op.name == "tensor.insert"][:count]
-    stored = tuple(op.operands[0] for op in inserts)
-    leaves = element_loads(stored)
-    if leaves is None or len(inserts) != count:
-        return None
-    there: list[tuple[ir.Value, int]] = []
-    given: list[tuple[ir.Value, int]] = []
-    for read in leaves:
-        number = _array_of(kernel, read.operands[0])
-        if number is None:
-            return None
-        (there if number < count else given).append((read.results[0], number if number < count else number - count - 1))
-    return stored, tuple(there), tuple(given)
-
-
-def _array_of(kernel: Kernel, source: ir.Value) -> int | None:
-    """Return the number of an array among the kernel's inputs; loop-carried ones have that of their initial value."""
-    if source in kernel.inputs:
-        return kernel.inputs.index(source)
-    if isinstance(source.owner, ir.Block) and source.owner.owner.operation.name == "scf.for":
-        return int(ir.BlockArgument(source).arg_number) - 1
-    return None
-
-
 class ScatterWindows:
     """Windows' offsets and combined elements, inside one function."""
 
@@ -103,8 +70,7 @@ class ScatterWindows:
         self.results = arguments.results
         self._indices = arguments.inputs[count]
         self._updates = arguments.inputs[count + 1 : 2 * count + 1]
-        pairs = zip(kernel.inputs, arguments.inputs, strict=True)
-        self._scalars = {v: made.ssa for v, made in pairs if not isinstance(v.type, ir.RankedTensorType)}
+        self._inputs = arguments.inputs
 
     def split(self, window: Value) -> list[Value]:
         """Delinearize a window's number over the loops over windows."""
@@ -156,24 +122,22 @@ class ScatterWindows:
                 inside = inside & in_bounds(starts[axis.moved] + place, self._plan.starts[axis.moved].extent)
         return inside
 
-    def values(self, at: Value | None, given: Value) -> list[ir.Value]:
-        """Return the combined elements; without an offset, those that do not depend on the operand."""
-        known = dict(self._scalars)
-        if at is not None:
-            known.update({value: cg.load(self.results[number], at).ssa for value, number in self._plan.there})
-        known.update({value: cg.load(self._updates[number], given).ssa for value, number in self._plan.given})
-        copies = ScalarClones(known)
-        return [copies.of(value) for value in self._plan.stored]
-
     def update(self, value: ir.Value, given: Value) -> ir.Value:
         """Return a part of the combiner that depends on the updates alone."""
-        known = {v: cg.load(self._updates[number], given).ssa for v, number in self._plan.given}
-        return ScalarClones({**self._scalars, **known}).of(value)
+        elements = [*[None] * len(self.results), *self._load_updates(given)]
+        return self._plan.combiner.parts([value], elements, self._inputs)[0].ssa
 
     def combine(self, at: Value, given: Value) -> None:
         """Combine one element of the updates into one of the operands."""
-        for value, result in zip(self.values(at, given), self.results, strict=True):
-            cg.store(Value(value), result, at)
+        combiner = self._plan.combiner
+        read = combiner.elements_read()
+        there = [cg.load(result, at) if number in read else None for number, result in enumerate(self.results)]
+        values = combiner.inline([*there, *self._load_updates(given)], self._inputs)
+        for value, result in zip(values, self.results, strict=True):
+            cg.store(value, result, at)
+
+    def _load_updates(self, given: Value) -> list[Value]:
+        return [cg.load(v, given) if isinstance(v.type, ir.MemRefType) else v for v in self._updates]
 
 
 def in_bounds(number: Value, limit: Value | int) -> Value:

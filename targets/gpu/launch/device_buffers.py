@@ -8,7 +8,7 @@ import mlir.ir as ir
 from mlir.dialects import memref
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.kernels import KIND
+from stablexla.lowering.support.kernels import COMBINER, KIND
 from stablexla.targets.buffers.assign import BufferedMain
 from stablexla.targets.buffers.assignment import BufferAssignment
 from stablexla.targets.gpu.launch.device_scalars import users_of
@@ -62,5 +62,5 @@ def assign_device_buffers(module: ir.Module, *, num_threads: int = 1) -> None:
         DeviceMain(assignment, num_threads, functions_of_host(module)).write()
         erase(assignment.main)
         for view in list(module.body.operations):
-            if KIND in view.operation.attributes:
+            if KIND in view.operation.attributes or COMBINER in view.operation.attributes:
                 erase(view.operation)

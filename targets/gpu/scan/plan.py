@@ -1,4 +1,4 @@
-"""Scans on a GPU: the combiner, matched in the kernel's function, and elements in memory."""
+"""Scans on a GPU: the plan, elements in memory, and the combiner on them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.scan.config import ScanConfig
-from stablexla.lowering.support.operations import walk
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
-from stablexla.targets.gpu.threads.scalar_clones import ScalarClones, element_loads
 
 Values = list[Value]
 
@@ -28,8 +27,7 @@ class ScanPlan:
         positive_zeros: zeros are added to the results.
         elements: storage types of the elements.
         totals: types of the carried accumulators: f32 for sums of narrower numbers.
-        before, values: the combiner's arguments: accumulators, and elements.
-        made: the combiner's results.
+        combiner: of accumulators and elements, where they are of one type.
     """
 
     kernel: Kernel
@@ -43,23 +41,18 @@ class ScanPlan:
     positive_zeros: bool
     elements: tuple[ir.Type, ...]
     totals: tuple[ir.Type, ...]
-    before: tuple[ir.Value, ...]
-    values: tuple[tuple[ir.Value, int], ...]
-    made: tuple[ir.Value, ...]
+    combiner: ElementCombiner
 
     @staticmethod
     def of(kernel: Kernel) -> ScanPlan | None:
-        """Match the plan of a kernel; None if its combiner is not found or is more than arithmetic."""
+        """Return the plan of a kernel; None if its combiner is more than arithmetic."""
         config = kernel.config(ScanConfig)
         arrays = [v for v in kernel.inputs if isinstance(v.type, ir.RankedTensorType)]
         if arrays != kernel.inputs[: len(arrays)]:
             return None
         elements = tuple(v.type.element_type for v in arrays)
-        found = _computation(kernel, arrays)
-        if found is None or not all(_is_plain(e) for e in elements):
-            return None
-        carried = {v.type for v in found[0]}
-        if not config.whole_bytes and carried != {ir.IntegerType.get_signless(1)}:
+        combiner = ElementCombiner.of(kernel)
+        if not combiner.is_scalar or not all(_is_plain(e) for e in elements):
             return None
         returned = tuple(range(len(arrays))) if config.returned is None else config.returned
         adds = config.computation == "add"
@@ -76,41 +69,13 @@ class ScanPlan:
             config.positive_zeros,
             elements,
             totals,
-            *found,
+            combiner,
         )
 
     @property
     def widest(self) -> int:
         """Bits of the widest element."""
         return max(map(cg.bits_of, self.elements))
-
-
-_Found = tuple[tuple[ir.Value, ...], tuple[tuple[ir.Value, int], ...], tuple[ir.Value, ...]]
-
-
-def _computation(kernel: Kernel, arrays: list[ir.Value]) -> _Found | None:
-    """Match the innermost loop, which carries the accumulators, or loads them from the results."""
-    loops = [op for op in walk(kernel.func.operation) if op.name == "scf.for"]
-    if not loops:
-        return None
-    block = loops[-1].regions[0].blocks[0]
-    carried, count = list(block.arguments)[1:], len(arrays)
-    operations = [view.operation for view in block.operations]
-    if len(carried) == count + len(kernel.results):
-        before, made = carried[:count], list(operations[-1].operands)[:count]
-    elif len(carried) == count == len(kernel.results):
-        reads = {op.operands[0]: op.results[0] for op in operations if op.name == "tensor.extract"}
-        made = [op.operands[0] for op in operations if op.name == "tensor.insert"]
-        before = [reads[array] for array in carried if array in reads]
-    else:
-        return None
-    leaves = element_loads(made, before)
-    if leaves is None or len(made) != count or len(before) != count:
-        return None
-    if any(op.operands[0] not in arrays for op in leaves):
-        return None
-    values = tuple((op.results[0], arrays.index(op.operands[0])) for op in leaves)
-    return tuple(before), values, tuple(made)
 
 
 def _is_plain(type_: ir.Type) -> bool:
@@ -129,9 +94,8 @@ class ScanElements:
         count = len(plan.elements)
         self.arrays = arguments.inputs[:count]
         self.results = arguments.results
-        pairs = [(v, made.ssa) for v, made in zip(plan.kernel.inputs, arguments.inputs, strict=True)][count:]
-        self._uniforms = dict(pairs)
-        self._starts = [v for _, v in pairs][:count]
+        self._inputs = arguments.inputs
+        self._starts = [v.ssa for v in arguments.inputs[count:]][:count]
 
     def starts(self) -> Values:
         """Return the initial values, as accumulators."""
@@ -142,11 +106,7 @@ class ScanElements:
         plan = self.plan
         if plan.totals != plan.elements:
             return [b + v for b, v in zip(before, values, strict=True)]
-        known = dict(self._uniforms)
-        known.update({v: _carried(b.ssa, v.type) for v, b in zip(plan.before, before, strict=True)})
-        known.update({v: values[number].ssa for v, number in plan.values})
-        copies = ScalarClones(known)
-        return [_stored(copies.of(v), e) for v, e in zip(plan.made, plan.totals, strict=True)]
+        return plan.combiner.inline([*before, *values], self._inputs)
 
     def read(self, at: Value) -> Values:
         """Load the elements at an offset, as accumulators."""
@@ -170,13 +130,6 @@ class ScanElements:
         """Store accumulators that are results."""
         for value, result in zip(self.finished(totals), self.results, strict=True):
             cg.store(value, result, at)
-
-
-def _carried(stored: ir.Value, type_: ir.Type) -> ir.Value:
-    """Return the accumulator type of a stored element; `pred` is bytes in memory."""
-    if stored.type == type_:
-        return stored
-    return arith.cmpi(arith.CmpIPredicate.ne, stored, cg.constant(0, stored.type).ssa)
 
 
 def _stored(value: ir.Value, element: ir.Type) -> Value:

@@ -79,3 +79,55 @@ func.func public @main(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
   %3 = call @made_second(%0) : (tensor<8xf32>) -> tensor<8xf32>
   return %2, %3 : tensor<8xf32>, tensor<8xf32>
 }
+
+// -----
+
+// Combiners that lowering rules hand on are shared like kernels, and dropped with the kernel that nobody calls.
+// CHECK-LABEL: // -----
+// CHECK: func.func private @combiner_0(%{{.*}}: f32, %{{.*}}: f32) -> f32 attributes {stablexla.combiner}
+// CHECK-NEXT: arith.addf
+// CHECK: func.func private @scan_0(
+// CHECK-SAME: stablexla.combiner = {function = @combiner_0, uniforms = []}
+// CHECK: func.func private @combiner_1(
+// CHECK-NEXT: arith.mulf
+// CHECK: func.func private @scan_1(
+// CHECK-SAME: stablexla.combiner = {function = @combiner_1, uniforms = []}
+// CHECK-NOT: func.func private
+// CHECK: func.func public @main
+// CHECK-NEXT: call @scan_0
+// CHECK-NEXT: call @scan_1
+// CHECK-NEXT: call @scan_0
+func.func private @a(%x: f32, %y: f32) -> f32 attributes {stablexla.combiner} {
+  %0 = arith.addf %x, %y : f32
+  return %0 : f32
+}
+func.func private @first(%x: tensor<8xf32>) -> tensor<8xf32> attributes {stablexla.kernel = "scan", stablexla.combiner = {function = @a, uniforms = []}} {
+  return %x : tensor<8xf32>
+}
+func.func private @b(%x: f32, %y: f32) -> f32 attributes {stablexla.combiner} {
+  %0 = arith.mulf %x, %y : f32
+  return %0 : f32
+}
+func.func private @second(%x: tensor<8xf32>) -> tensor<8xf32> attributes {stablexla.kernel = "scan", stablexla.combiner = {function = @b, uniforms = []}} {
+  return %x : tensor<8xf32>
+}
+func.func private @c(%x: f32, %y: f32) -> f32 attributes {stablexla.combiner} {
+  %0 = arith.addf %x, %y : f32
+  return %0 : f32
+}
+func.func private @third(%x: tensor<8xf32>) -> tensor<8xf32> attributes {stablexla.kernel = "scan", stablexla.combiner = {function = @c, uniforms = []}} {
+  return %x : tensor<8xf32>
+}
+func.func private @d(%x: f32, %y: f32) -> f32 attributes {stablexla.combiner} {
+  %0 = arith.subf %x, %y : f32
+  return %0 : f32
+}
+func.func private @unused(%x: tensor<8xf32>) -> tensor<8xf32> attributes {stablexla.kernel = "scan", stablexla.combiner = {function = @d, uniforms = []}} {
+  return %x : tensor<8xf32>
+}
+func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = call @first(%x) : (tensor<8xf32>) -> tensor<8xf32>
+  %1 = call @second(%0) : (tensor<8xf32>) -> tensor<8xf32>
+  %2 = call @third(%1) : (tensor<8xf32>) -> tensor<8xf32>
+  return %2 : tensor<8xf32>
+}

@@ -18,6 +18,8 @@ import numpy as np
 from mlir.execution_engine import ExecutionEngine
 
 from stablexla.dialects.contexts import upstream_context
+from stablexla.dialects.symbols import symbol_of
+from stablexla.lowering.support.kernels import COMBINER
 from stablexla.targets.codegen.kernel import KIND, Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.emitters import EMITTERS, Emitter
@@ -56,14 +58,15 @@ def emit(text: str, target: CpuTarget, *emitters: Emitter) -> tuple[ir.Module, K
     with upstream_context(), ir.Location.unknown():
         module = ir.Module.parse(text)
         function = next(op for op in module.body.operations if KIND in op.operation.attributes)
-        kernel = Kernel(function)
+        kernel, names = Kernel(function), [symbol_of(op) for op in module.body.operations]
         for ask in emitters or EMITTERS.get(kernel.kind, []):
             emitted = ask(kernel, target)
             if emitted is not None:
                 module.operation.verify()
                 return module, kernel, emitted
-        names = [op.operation.name for op in module.body.operations]
-        assert names == ["func.func"], "an emitter that declines must leave the module as it was"
+        assert names == [symbol_of(op) for op in module.body.operations], (
+            "an emitter that declines must leave the module as it was"
+        )
     raise LookupError(f"no emitter takes this kernel of kind {kernel.kind}")
 
 
@@ -71,7 +74,7 @@ def lower(module: ir.Module) -> None:
     """Drops the functions on tensors and lowers the others to LLVM's dialect."""
     with module.context, ir.Location.unknown():
         for op in list(module.body.operations):
-            if KIND in op.operation.attributes:
+            if KIND in op.operation.attributes or COMBINER in op.operation.attributes:
                 op.operation.erase()
             elif op.operation.regions[0].blocks:  # the engine only finds public functions
                 op.operation.attributes["sym_visibility"] = ir.StringAttr.get("public")

@@ -10,8 +10,9 @@ import mlir.ir as ir
 import numpy as np
 
 import stablexla as sx
+from stablexla.dialects.symbols import functions_of
 from stablexla.interop.load import load
-from stablexla.lowering.support.kernels import KIND
+from stablexla.lowering.support.kernels import KIND, combiner_reference
 from stablexla.lowering.support.operations import defining, main_of, walk
 from stablexla.targets.cpu.pipeline import cpu_pipeline
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
@@ -26,7 +27,7 @@ class OneKernel:
     """A kernel that a program has once.
 
     Attributes:
-        text: its function on tensors.
+        text: its function on tensors, behind that of its combiner.
         arguments: gives what main calls it with, for arguments of the program.
     """
 
@@ -59,7 +60,10 @@ def kernel_of(program: sx.XlaComputation | str, kind: str, *, is_prepared: bool 
     function = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
 
     readers = [_reader(v) for v in call.operands]
-    return OneKernel(function.get_asm(use_local_scope=True), lambda arrays: [read(arrays) for read in readers])
+    reference = combiner_reference(function.opview)
+    parts = [function] if reference is None else [functions_of(module)[reference.function.value], function]
+    text = "\n".join(part.get_asm(use_local_scope=True) for part in parts)
+    return OneKernel(text, lambda arrays: [read(arrays) for read in readers])
 
 
 def _reader(value: ir.Value) -> Reader:

@@ -15,6 +15,7 @@ from stablexla.targets.cpu.indexing.scatter import BLOCK, emit_scatter
 from tests.ops.samples import sample
 from tests.programs import general_only
 from tests.targets.cpu.harness import CompiledKernel, compile_kernel, emit
+from tests.targets.cpu.one_kernel import kernel_of
 
 Scatter = sx.ScatterDimensionNumbers
 ROWS, ELEMENTS, COLUMNS = Scatter((1,), (0,), (0,), 1), Scatter((), (0,), (0,), 1), Scatter((0,), (1,), (1,), 1)
@@ -26,9 +27,7 @@ def kernel_text(shapes: Shapes, numbers: Scatter, region: Callable[..., Any] = s
     b = sx.XlaBuilder("test")
     x, indices, updates = (b.parameter(i, shape) for i, shape in enumerate(shapes))
     root = sx.scatter(x, indices, updates, region, dimension_numbers=numbers, **more)
-    text = sx.compile(b.build(root), options=general_only()).ir("kernels")
-    (kernel,) = (part for part in text.split("\n  func.func ") if part.startswith("private @scatter"))
-    return f"func.func {kernel}"
+    return kernel_of(b.build(root), "scatter").text
 
 
 def compiled(shapes: Shapes, numbers: Scatter, target: CpuTarget | None = None, **more: Any) -> CompiledKernel:

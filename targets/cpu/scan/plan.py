@@ -1,16 +1,16 @@
-"""The common parts of scans with any combiner: the combiner, loads and stores, and blocks of long lines."""
+"""The common parts of scans with any combiner: schedule, loads and stores, and blocks of long lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.kernels.scan.config import ScanConfig
-from stablexla.lowering.support.operations import walk
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
@@ -18,68 +18,6 @@ from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.codegen.vector_loops import grain_of
 
 Values = list[Value]
-
-
-@dataclass(frozen=True)
-class ScanCombiner:
-    """The combiner of two elements, taken from the body of the innermost loop.
-
-    Attributes:
-        before, values: the SSA values that stand there for the elements of each array.
-        results: their combination.
-        operations: the operations that compute it.
-    """
-
-    before: list[ir.Value]
-    values: list[ir.Value]
-    results: list[ir.Value]
-    operations: list[ir.Operation]
-
-
-def match_combiner(kernel: Kernel) -> ScanCombiner | None:
-    """Match the loop that carries the accumulators; None if anything in it is unexpected."""
-    loops = [op for op in walk(kernel.func.operation) if op.name == "scf.for"]
-    body = loops[-1].regions[0].blocks[0] if loops else None
-    count = len([v for v in kernel.inputs if isinstance(v.type, ir.RankedTensorType)])
-    if body is None or len(body.arguments) != 1 + count + len(kernel.results):
-        return None
-    before = list(body.arguments)[1 : 1 + count]
-    read = {op.operands[0]: op.results[0] for op in walk(loops[-1]) if op.name == "tensor.extract"}
-    arrays = [read.get(array) for array in kernel.inputs[:count]]
-    results = list(body.operations[len(body.operations) - 1].operands)[:count]
-    operations = _makers(results, {*before, *(v for v in arrays if v is not None), *kernel.inputs})
-    if operations is None:
-        return None
-    # An array whose own elements have no use in the combiner is not loaded either: any value stands for it.
-    return ScanCombiner(
-        before, [v if v is not None else b for v, b in zip(arrays, before, strict=True)], results, operations
-    )
-
-
-def _makers(results: Sequence[ir.Value], given: set[ir.Value]) -> list[ir.Operation] | None:
-    """Return the operations that compute `results` from `given`, in order; None if one of them cannot be vectorized."""
-    found: dict[ir.Value, ir.Operation] = {}
-    waiting = [(value, False) for value in results]
-    while waiting:
-        value, ready = waiting.pop()
-        if value in given or value in found:
-            continue
-        if isinstance(value.owner, ir.Block):
-            return None
-        op = value.owner.operation
-        if op.name.split(".")[0] not in ("arith", "math") or len(op.results) != 1:
-            return None
-        if any(not _fits_lanes(v.type) for v in (value, *op.operands)):
-            return None
-        if ready:
-            found[value] = op
-        else:
-            waiting += [(value, True), *((operand, False) for operand in op.operands)]
-    return list(found.values())
-
-
-def _fits_lanes(type_: ir.Type) -> bool:
-    return isinstance(type_, ir.IntegerType | ir.FloatType)
 
 
 @dataclass(frozen=True)
@@ -92,7 +30,7 @@ class ScanPlan:
     """
 
     kernel: Kernel
-    combination: ScanCombiner
+    combiner: ElementCombiner
     target: CpuTarget
     outer: int
     extent: int
@@ -105,17 +43,17 @@ class ScanPlan:
 
     @staticmethod
     def of(
-        kernel: Kernel, config: ScanConfig, returned: tuple[int, ...], combination: ScanCombiner, target: CpuTarget
+        kernel: Kernel, config: ScanConfig, returned: tuple[int, ...], combiner: ElementCombiner, target: CpuTarget
     ) -> ScanPlan:
         """Return the schedule of a kernel."""
         outer, extent, inner = config.outer, config.extent, config.inner
-        elements = tuple(v.type for v in combination.before)
+        elements = tuple(v.type for v in combiner.results)
         lanes = max(2, target.vector_bits // max(32, *(cg.bits_of(e) for e in elements)))
         width = extent if inner == 1 else inner
         while lanes > 2 and lanes // 2 >= width:
             lanes //= 2
         sizes, zeros = (outer, extent, inner), config.positive_zeros
-        return ScanPlan(kernel, combination, target, *sizes, config.backwards, returned, zeros, elements, lanes)
+        return ScanPlan(kernel, combiner, target, *sizes, config.backwards, returned, zeros, elements, lanes)
 
     @property
     def bytes(self) -> int:
@@ -126,7 +64,7 @@ class ScanPlan:
     @property
     def cost(self) -> int:
         """Instructions of one combination, for the cost model."""
-        return 1 + len(self.combination.operations)
+        return 1 + len(self.combiner.operations)
 
     @property
     def widths(self) -> set[int]:
@@ -146,25 +84,11 @@ class ScanWriter:
         self.plan = plan
         self.arrays = arguments.inputs[: len(plan.elements)]
         self.results = arguments.results
-        self._uniforms = dict(zip(plan.kernel.inputs, arguments.inputs, strict=True))
+        self._inputs = arguments.inputs
 
     def combine(self, before: Values, values: Values) -> Values:
         """Inline the combiner on elements, or vectors of them, and the prefix before them."""
-        combination, lanes = self.plan.combination, values[0].lanes
-        made: dict[ir.Value, Value] = dict(zip(combination.values, values, strict=True))
-        made.update(zip(combination.before, before, strict=True))
-
-        def look_up(operand: ir.Value) -> Value:
-            if operand not in made:
-                made[operand] = cg.splat(self._uniforms[operand], lanes)
-            return made[operand]
-
-        for op in combination.operations:
-            if op.name == "arith.constant":
-                made[op.results[0]] = cg.splat(cg.outside_constant(op.results[0]), lanes)
-            else:
-                (made[op.results[0]],) = cg.replay(op, [look_up(v) for v in op.operands], lanes)
-        return [look_up(v) for v in combination.results]
+        return self.plan.combiner.inline([*before, *values], self._inputs)
 
     def read(self, at: Value, count: int) -> Values:
         """Load the elements at a place."""
