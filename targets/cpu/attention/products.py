@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.conversion import load_converted
+from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
@@ -113,13 +114,13 @@ class _Product:
     ) -> None:
         """Pack an operand of one batch into panels; `across` and `along` the panels are (stride, extent)."""
         source = PackingSource(
-            self.reader(factor),
             self.arguments.inputs[factor.operand.number],
             place.of_batch(factor.strides),
             across[0],
             along[0],
             cg.index(across[1]),
             cg.index(along[1]),
+            partial(convert, conversion=factor.operand.conversion),
         )
         pack_panels(PackedPanels(self.space.width, along[1], self.lanes), source, place.buffer, place.base + to)
 

@@ -265,10 +265,8 @@ class _Short:
     def _pack(self, frame: BatchFrame, first: Index, columns: Index) -> None:
         c, scene = self.c, self.scene
         with OuterReduction(self._packed_axes("b"), 0, cg.index(first) * c.n.b + frame.b) as nest:
-            source = PackingSource(
-                *(scene.load_b, scene.inputs[c.b.number], nest.at_b, c.n.b, c.k.b, columns, c.k.extent),
-                whole=c.n.extent % self.width == 0,
-            )
+            b, whole = scene.inputs[c.b.number], c.n.extent % self.width == 0
+            source = PackingSource(b, nest.at_b, c.n.b, c.k.b, columns, c.k.extent, scene.convert_b, whole=whole)
             pack_panels(self.panels, source, self.packed, nest.at_a * self.width)
 
     def _packed_axes(self, side: str) -> tuple[ContractionAxis, ...]:

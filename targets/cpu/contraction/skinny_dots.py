@@ -72,9 +72,8 @@ class _Dots:
         first = cg.index(block) * self.plan.columns
         columns = block_size(c.n.extent, self.plan.columns, first)
         if self.copied:
-            source = PackingSource(
-                self.scene.load_a, self.scene.inputs[c.a.number], frame.a, c.m.a, c.k.a, c.m.extent, c.k.extent
-            )
+            a, convert = self.scene.inputs[c.a.number], self.scene.convert_a
+            source = PackingSource(a, frame.a, c.m.a, c.k.a, c.m.extent, c.k.extent, convert)
             pack_panels(self.lines, source, self.lhs)
         # Lines read concurrently are far apart: each stream continues with the next line in memory.
         apart = (columns + (width - 1)) // width

@@ -29,7 +29,7 @@ from stablexla.targets.cpu.contraction.dot_instructions import (
     interleave_lanes,
     load_group,
 )
-from stablexla.targets.cpu.contraction.packing_units import UnitLayout, UnitSource, pack_unit_lines
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_lines
 from stablexla.targets.cpu.contraction.register_tile import contraction_grain
 from stablexla.targets.cpu.contraction.skinny_dots import for_groups, row_groups
 
@@ -119,9 +119,10 @@ class _Item(ABC):
         with cg.loop(0, c.k.extent, plan.depth * group) as k:
             steps = cg.minimum(cg.index(c.k.extent) - k.iv, plan.depth * group)
             a = self.scene.inputs[c.a.number]
-            source = UnitSource(a, self.product.a, k.iv * c.k.a + frame.a, c.k.a, c.m.a, steps, c.m.extent)
-            place = UnitLayout(self.lhs, 0, group, 1, self.stride)
-            pack_unit_lines(source, place, self.lanes, self.padded((steps + (group - 1)) // group))
+            at = k.iv * c.k.a + frame.a
+            source = PackingSource(a, at, c.m.a, c.k.a, c.m.extent, steps, self.product.a)
+            padded = self.padded((steps + (group - 1)) // group) * group
+            pack_lines(PackedPanels(1, self.stride * group, self.lanes, group), source, self.lhs, padded)
             self.block(first * c.n.b + frame.b + k.iv * c.k.b, columns, steps)
             if self.blocks is not None:
                 self.blocks.take(self.sums, self.size, self.lanes)
