@@ -29,7 +29,7 @@ class DotInstruction:
     """A multiply-add instruction on units.
 
     Attributes:
-        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "floats" for ordinary ones.
+        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "plain" for one product a lane.
         unit: MLIR's spelling of the type in packed panels.
         emulated: whether vector arithmetic stands for the instruction.
     """
@@ -41,7 +41,12 @@ class DotInstruction:
     @property
     def group(self) -> int:
         """Units in a lane."""
-        return LANE_BITS // cg.bits_of(self.unit_type)
+        return 1 if self.is_plain else LANE_BITS // cg.bits_of(self.unit_type)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the multiply-add of one element type."""
+        return self.name == "plain"
 
     @property
     def is_tiles(self) -> bool:
@@ -130,7 +135,7 @@ def f32_multiply_add(c: Contraction) -> MultiplyAdd | None:
     if not narrow or str(c.sum_type) != "f32":
         return None
     return MultiplyAdd(
-        "floats", "f32", False, partial(convert, conversion=c.a.conversion), partial(convert, conversion=c.b.conversion)
+        "plain", "f32", False, partial(convert, conversion=c.a.conversion), partial(convert, conversion=c.b.conversion)
     )
 
 
@@ -318,7 +323,7 @@ def _tile_of_f16(a: Value, b: Value, sums: Value, _: bool) -> Value:
 
 
 _MULTIPLY_ADD: dict[str, Callable[[Value, Value, Value, bool], Value]] = {
-    "floats": lambda a, b, sums, _: cg.fma(a, b, sums),
+    "plain": lambda a, b, sums, _: cg.fma(a, b, sums),
     "pairs": _pairs,
     "bytes": _bytes,
     "bf16": _bf16,

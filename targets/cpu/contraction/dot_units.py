@@ -20,13 +20,12 @@ from stablexla.targets.cpu.contraction.amx import BLOCK, LANES, MatrixTiles, Til
 from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
     MultiplyAdd,
-    broadcast_group,
     load_group,
 )
 from stablexla.targets.cpu.contraction.driver import Blocking, GemmItem, PanelPlace, Size
 from stablexla.targets.cpu.contraction.micro_kernel import PackedOperand, macro_kernel_loops
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_lines, pack_panels
-from stablexla.targets.cpu.contraction.register_tile import RegisterTile, prefetch_tile, spill_tile
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add, prefetch_tile, spill_tile
 
 # With tile registers (AMX), on processors with an L2 of 2 MiB: bytes of lhs, groups of k in a block.
 TILES_LHS_BYTES = 256 << 10
@@ -203,11 +202,10 @@ class _Item(GemmItem):
                 g = k.iv + u
                 starts = [(g * b.width + v * lanes) * group + right.at for v in range(tile.vectors)]
                 columns = [cg.load(right.buffer, start, lanes * group) for start in starts]
-                for r in range(tile.rows):
-                    lhs = load_group(product, left.buffer, (g + r * b.line) * group + left.at)
-                    factor = broadcast_group(lhs, lanes)
-                    for v in range(tile.vectors):
-                        place = r * tile.vectors + v
-                        values[place] = product.multiply_add(factor, columns[v], values[place])
+
+                def row(r: int, g: Value = g) -> Value:
+                    return load_group(product, left.buffer, (g + r * b.line) * group + left.at)
+
+                values = multiply_add(tile, row, columns.__getitem__, values, product.multiply_add)
             k.yields(*values)
         return k.results

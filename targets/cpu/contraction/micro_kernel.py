@@ -92,7 +92,7 @@ class _MicroKernel(SharedFunction):
             cg.prefetch(b, k.iv * ahead + ahead_at, locality=2)
             factors = [cg.load(a, left + r) for r in range(tile.rows)]
             vectors = [cg.load(b, right + v * lanes, lanes) for v in range(tile.vectors)]
-            k.yields(*multiply_add(lanes, tile, factors.__getitem__, vectors.__getitem__, k.args))
+            k.yields(*multiply_add(tile, factors.__getitem__, vectors.__getitem__, k.args))
         more = add.ne(0)
         whole = cg.branch(rows.ge(tile.rows) & columns.ge(width))
         with whole.then:

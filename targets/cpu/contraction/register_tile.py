@@ -18,6 +18,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, BatchFrame, ContractionScene, ResultSpan, SumState
+from stablexla.targets.cpu.contraction.dot_instructions import broadcast_group
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 
 # Loads of an operand at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
@@ -91,21 +92,26 @@ def accumulate(
             values = k.args
             for step in range(unroll):
                 at = k.iv + step
-                values = multiply_add(scene.lanes, tile, a(at, nest.at_a), b(at, nest.at_b), values)
+                values = multiply_add(tile, a(at, nest.at_a), b(at, nest.at_b), values)
             k.yields(*values)
         nest.yields(*k.results)
     return nest.results
 
 
 def multiply_add(
-    lanes: int, tile: RegisterTile, a: Callable[[int], Value], b: Callable[[int], Value], sums: Sequence[Value]
+    tile: RegisterTile,
+    a: Callable[[int], Value],
+    b: Callable[[int], Value],
+    sums: Sequence[Value],
+    fma: Callable[[Value, Value, Value], Value] = cg.fma,
 ) -> list[Value]:
-    """Accumulate one step of k, an outer product of rows a(0), a(1) ... and vectors b(0), b(1) ..."""
+    """Accumulate one group of k, an outer product of groups a(0), a(1) ... of rows and vectors b(0), b(1) ..."""
     vectors = [b(v) for v in range(tile.vectors)]
     out = []
     for r in range(tile.rows):
-        factor = cg.splat(a(r), lanes)
-        out += [cg.fma(factor, vectors[v], sums[r * tile.vectors + v]) for v in range(tile.vectors)]
+        of_row = sums[r * tile.vectors : (r + 1) * tile.vectors]
+        factor = broadcast_group(a(r), sums[0].lanes)
+        out += [fma(factor, vector, s) for vector, s in zip(vectors, of_row, strict=True)]
     return out
 
 
