@@ -18,6 +18,7 @@ from stablexla.targets.codegen.conversion import convert
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
+from stablexla.targets.codegen.match.epilogue import accumulator_type
 
 # Converts a value of the operand's type to units, vector or scalar.
 Widen = Callable[[Value], Value]
@@ -132,11 +133,14 @@ def _choose_floats(element: str, target: CpuTarget) -> MultiplyAdd | None:
 def f32_multiply_add(c: Contraction) -> MultiplyAdd | None:
     """Return a product on f32 to which narrower floats are converted once, when packed; None for other contractions."""
     narrow = all(cg.is_float(x.element) and cg.bits_of(x.element) < LANE_BITS for x in (c.a, c.b))
-    if not narrow or str(c.sum_type) != "f32":
-        return None
-    return MultiplyAdd(
-        "plain", "f32", False, partial(convert, conversion=c.a.conversion), partial(convert, conversion=c.b.conversion)
-    )
+    return plain_multiply_add(c) if narrow and str(c.sum_type) == "f32" else None
+
+
+def plain_multiply_add(c: Contraction) -> MultiplyAdd:
+    """Return a product on the accumulator type, to which operands are converted."""
+    compute = accumulator_type(c)
+    a, b = (partial(convert, conversion=x.conversion, compute=compute) for x in (c.a, c.b))
+    return MultiplyAdd("plain", str(compute), False, a, b)
 
 
 def _bits(value: Value) -> Value:
