@@ -77,7 +77,7 @@ class OuterReduction:
 
 
 def accumulate(
-    scene: ContractionScene,
+    zero: Value,
     tile: RegisterTile,
     extent: Index,
     unroll: int,
@@ -85,9 +85,8 @@ def accumulate(
     b: OperandLoads,
     outer: Sequence[ContractionAxis] = (),
 ) -> list[Value]:
-    """Emit a tile's accumulation over `extent` steps of k (a multiple of `unroll`) and the outer axes of k."""
-    zeros = [scene.zero] * (tile.rows * tile.vectors)
-    with OuterReduction(outer, 0, 0, zeros) as nest:
+    """Emit a tile's accumulation from `zero` over `extent` steps of k (a multiple of `unroll`) and the outer axes."""
+    with OuterReduction(outer, 0, 0, [zero] * (tile.rows * tile.vectors)) as nest:
         with cg.loop(0, extent, unroll, nest.sums) as k:
             values = k.args
             for step in range(unroll):
@@ -322,7 +321,8 @@ class _Short:
             return lambda v: cg.load(self.packed, at + v * lanes, lanes)
 
         outer = self._packed_axes("a") if self.plan.pack else c.k_outer
-        values = accumulate(scene, tile, c.k.extent, self.unroll, a, b_packed if self.plan.pack else b_in_place, outer)
+        b = b_packed if self.plan.pack else b_in_place
+        values = accumulate(scene.zero, tile, c.k.extent, self.unroll, a, b, outer)
         store_tile(scene, tile, values, frame, (row, column), columns, self.spill)
 
 
