@@ -13,7 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.conversion import load_converted
+from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, ContractionOperand, EpilogueInput
@@ -98,6 +98,14 @@ class ContractionScene:
     def load_b(self, at: Index, lanes: int = 0, count: Index | None = None) -> Value:
         """Load elements of rhs as accumulator type; `count` of `lanes` are loaded, the others are 0."""
         return self._load(self.contraction.b, at, lanes, count)
+
+    def convert_a(self, value: Value) -> Value:
+        """Convert elements of lhs to accumulator type."""
+        return convert(value, self.contraction.a.conversion, self.compute)
+
+    def convert_b(self, value: Value) -> Value:
+        """Convert elements of rhs to accumulator type."""
+        return convert(value, self.contraction.b.conversion, self.compute)
 
     def _load(self, operand: ContractionOperand, at: Index, lanes: int, count: Index | None) -> Value:
         return load_converted(self.inputs[operand.number], operand.conversion, self.compute, at, lanes, count)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.conversion import load_converted
+from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
-from stablexla.targets.cpu.contraction.register_tile import RegisterTile, unroll_factor
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, accumulate, unroll_factor
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,13 @@ class _Product:
     ) -> None:
         """Pack an operand of one batch into panels; `across` and `along` the panels are (stride, extent)."""
         source = PackingSource(
-            self.reader(factor),
             self.arguments.inputs[factor.operand.number],
             place.of_batch(factor.strides),
             across[0],
             along[0],
             cg.index(across[1]),
             cg.index(along[1]),
+            partial(convert, conversion=factor.operand.conversion),
         )
         pack_panels(PackedPanels(self.space.width, along[1], self.lanes), source, place.buffer, place.base + to)
 
@@ -127,16 +128,9 @@ class _Product:
         self, depth: int, rows: int, vectors: int, a: Callable[[Value, int], Value], b: Callable[[Value, int], Value]
     ) -> list[Value]:
         """Emit the micro-kernel: accumulate a(k, row) * b(k, vector) over `depth` steps, by outer products."""
-        unroll = unroll_factor(depth)
-        with cg.loop(0, depth, unroll, [self.zero] * (rows * vectors)) as k:
-            sums = k.args
-            for step in range(unroll):
-                at = k.iv + step
-                right = [b(at, v) for v in range(vectors)]
-                left = [cg.splat(a(at, r), self.lanes) for r in range(rows)]
-                sums = [cg.fma(left[r], right[v], sums[r * vectors + v]) for r in range(rows) for v in range(vectors)]
-            k.yields(*sums)
-        return k.results
+        tile = RegisterTile(rows, vectors)
+        left, right = (lambda k, _, load=load: partial(load, k) for load in (a, b))
+        return accumulate(self.zero, tile, depth, unroll_factor(depth), left, right)
 
 
 class ScoreProduct(_Product):

@@ -18,6 +18,7 @@ from stablexla.targets.codegen.conversion import convert
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
+from stablexla.targets.codegen.match.epilogue import accumulator_type
 
 # Converts a value of the operand's type to units, vector or scalar.
 Widen = Callable[[Value], Value]
@@ -29,7 +30,7 @@ class DotInstruction:
     """A multiply-add instruction on units.
 
     Attributes:
-        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "floats" for ordinary ones.
+        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "plain" for one product a lane.
         unit: MLIR's spelling of the type in packed panels.
         emulated: whether vector arithmetic stands for the instruction.
     """
@@ -41,7 +42,12 @@ class DotInstruction:
     @property
     def group(self) -> int:
         """Units in a lane."""
-        return LANE_BITS // cg.bits_of(self.unit_type)
+        return 1 if self.is_plain else LANE_BITS // cg.bits_of(self.unit_type)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the multiply-add of one element type."""
+        return self.name == "plain"
 
     @property
     def is_tiles(self) -> bool:
@@ -127,11 +133,14 @@ def _choose_floats(element: str, target: CpuTarget) -> MultiplyAdd | None:
 def f32_multiply_add(c: Contraction) -> MultiplyAdd | None:
     """Return a product on f32 to which narrower floats are converted once, when packed; None for other contractions."""
     narrow = all(cg.is_float(x.element) and cg.bits_of(x.element) < LANE_BITS for x in (c.a, c.b))
-    if not narrow or str(c.sum_type) != "f32":
-        return None
-    return MultiplyAdd(
-        "floats", "f32", False, partial(convert, conversion=c.a.conversion), partial(convert, conversion=c.b.conversion)
-    )
+    return plain_multiply_add(c) if narrow and str(c.sum_type) == "f32" else None
+
+
+def plain_multiply_add(c: Contraction) -> MultiplyAdd:
+    """Return a product on the accumulator type, to which operands are converted."""
+    compute = accumulator_type(c)
+    a, b = (partial(convert, conversion=x.conversion, compute=compute) for x in (c.a, c.b))
+    return MultiplyAdd("plain", str(compute), False, a, b)
 
 
 def _bits(value: Value) -> Value:
@@ -318,7 +327,7 @@ def _tile_of_f16(a: Value, b: Value, sums: Value, _: bool) -> Value:
 
 
 _MULTIPLY_ADD: dict[str, Callable[[Value, Value, Value, bool], Value]] = {
-    "floats": lambda a, b, sums, _: cg.fma(a, b, sums),
+    "plain": lambda a, b, sums, _: cg.fma(a, b, sums),
     "pairs": _pairs,
     "bytes": _bytes,
     "bf16": _bf16,

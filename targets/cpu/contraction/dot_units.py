@@ -20,13 +20,12 @@ from stablexla.targets.cpu.contraction.amx import BLOCK, LANES, MatrixTiles, Til
 from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
     MultiplyAdd,
-    broadcast_group,
     load_group,
 )
 from stablexla.targets.cpu.contraction.driver import Blocking, GemmItem, PanelPlace, Size
 from stablexla.targets.cpu.contraction.micro_kernel import PackedOperand, macro_kernel_loops
-from stablexla.targets.cpu.contraction.packing_units import UnitLayout, UnitSource, pack_unit_lines, pack_unit_panels
-from stablexla.targets.cpu.contraction.register_tile import RegisterTile, prefetch_tile, spill_tile
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_lines, pack_panels
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add, prefetch_tile, spill_tile
 
 # With tile registers (AMX), on processors with an L2 of 2 MiB: bytes of lhs, groups of k in a block.
 TILES_LHS_BYTES = 256 << 10
@@ -117,10 +116,10 @@ class _Blocking(Blocking):
         self, scene: ContractionScene, buffers: list[Value], place: PanelPlace, at: Index, columns: Value, steps: Value
     ) -> None:
         c, product, start = self.contraction, self.product, place.at(self.panel_size)
-        source = UnitSource(scene.inputs[c.b.number], product.b, at, c.k.b, c.n.b, steps, columns)
-        to = UnitLayout(buffers[0], start, product.group, self.width, 1)
+        source = PackingSource(scene.inputs[c.b.number], at, c.n.b, c.k.b, columns, steps, product.b, ahead=True)
         groups = self.groups(steps)
-        pack_unit_panels(source, to, self.width, self.panel_size, self.lanes, groups)
+        panels = PackedPanels(self.width, self.depth, self.lanes, product.group)
+        pack_panels(panels, source, buffers[0], start, groups * product.group)
         if product.offset:
             first = place.at(self.width)
             with cg.loop(0, (columns + (self.width - 1)) // self.width) as p:
@@ -156,10 +155,9 @@ class _Item(GemmItem):
         self.allocate_rhs()
 
     def pack_lhs(self, at: Index, rows: Value, steps: Value) -> None:
-        c, b = self.c, self.blocking
-        source = UnitSource(self.scene.inputs[c.a.number], self.product.a, at, c.k.a, c.m.a, steps, rows)
-        to = UnitLayout(self.lhs, 0, self.product.group, 1, b.line)
-        pack_unit_lines(source, to, b.lanes, b.groups(steps))
+        c, b, group = self.c, self.blocking, self.product.group
+        source = PackingSource(self.scene.inputs[c.a.number], at, c.m.a, c.k.a, rows, steps, self.product.a)
+        pack_lines(PackedPanels(1, b.line * group, b.lanes, group), source, self.lhs, b.groups(steps) * group)
 
     def tiles(self, frame: BatchFrame, at: tuple[Value, Value], size: Size, sums: SumState, place: PanelPlace) -> None:
         """Emit the register tiles; through the spill buffer, one piece of code for whole and remainder tiles."""
@@ -204,11 +202,10 @@ class _Item(GemmItem):
                 g = k.iv + u
                 starts = [(g * b.width + v * lanes) * group + right.at for v in range(tile.vectors)]
                 columns = [cg.load(right.buffer, start, lanes * group) for start in starts]
-                for r in range(tile.rows):
-                    lhs = load_group(product, left.buffer, (g + r * b.line) * group + left.at)
-                    factor = broadcast_group(lhs, lanes)
-                    for v in range(tile.vectors):
-                        place = r * tile.vectors + v
-                        values[place] = product.multiply_add(factor, columns[v], values[place])
+
+                def row(r: int, g: Value = g) -> Value:
+                    return load_group(product, left.buffer, (g + r * b.line) * group + left.at)
+
+                values = multiply_add(tile, row, columns.__getitem__, values, product.multiply_add)
             k.yields(*values)
         return k.results

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.conversion import Conversion, load_converted
+from stablexla.targets.codegen.conversion import Conversion, convert
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
@@ -91,7 +92,7 @@ class _MicroKernel(SharedFunction):
             cg.prefetch(b, k.iv * ahead + ahead_at, locality=2)
             factors = [cg.load(a, left + r) for r in range(tile.rows)]
             vectors = [cg.load(b, right + v * lanes, lanes) for v in range(tile.vectors)]
-            k.yields(*multiply_add(lanes, tile, factors.__getitem__, vectors.__getitem__, k.args))
+            k.yields(*multiply_add(tile, factors.__getitem__, vectors.__getitem__, k.args))
         more = add.ne(0)
         whole = cg.branch(rows.ge(tile.rows) & columns.ge(width))
         with whole.then:
@@ -204,10 +205,7 @@ class _PackPanels(SharedFunction):
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         matrix, packed = buffers
         at, *along, width, depth, base, depth_of_panels = numbers
-
-        def element(place: Index, lanes: int = 0, count: Index | None = None) -> Value:
-            return load_converted(matrix, self.conversion, packed.element, place, lanes, count)
-
+        element = partial(convert, conversion=self.conversion, compute=packed.element)
         across, down = (1 if one else stride for one, stride in zip(self.contiguous, along, strict=True))
-        source = PackingSource(element, matrix, at, across, down, width, depth, ahead=self.ahead, deep=self.deep)
+        source = PackingSource(matrix, at, across, down, width, depth, element, ahead=self.ahead, deep=self.deep)
         pack_panels(PackedPanels(self.width, depth_of_panels, cg.lanes_of(packed.element)), source, packed, base)

@@ -79,7 +79,7 @@ class _Blocking(Blocking):
     ) -> None:
         c, to = self.contraction, PackedOperand(buffers[0], place.at(self.panel_size))
         matrix, deep = scene.inputs[c.b.number], self.is_deep
-        source = PackingSource(scene.load_b, matrix, at, c.n.b, c.k.b, columns, steps, ahead=True, deep=deep)
+        source = PackingSource(matrix, at, c.n.b, c.k.b, columns, steps, ahead=True, deep=deep)
         pack_operand(self.functions, self.rhs_panels, source, c.b.conversion, to)
 
     def item(self, scene: ContractionScene, packed: list[Value] | None) -> GemmItem:
@@ -104,7 +104,7 @@ class _Item(GemmItem):
     def pack_lhs(self, at: Index, rows: Value, steps: Value) -> None:
         c, b = self.c, self.blocking
         a = self.scene.inputs[c.a.number]
-        source = PackingSource(self.scene.load_a, a, at, c.m.a, c.k.a, rows, steps, deep=b.is_deep)
+        source = PackingSource(a, at, c.m.a, c.k.a, rows, steps, deep=b.is_deep)
         pack_operand(self.functions, b.lhs_panels, source, c.a.conversion, PackedOperand(self.lhs, 0))
 
     def tiles(self, frame: BatchFrame, at: tuple[Value, Value], size: Size, sums: SumState, place: PanelPlace) -> None:

@@ -18,6 +18,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, BatchFrame, ContractionScene, ResultSpan, SumState
+from stablexla.targets.cpu.contraction.dot_instructions import broadcast_group
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 
 # Loads of an operand at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
@@ -76,7 +77,7 @@ class OuterReduction:
 
 
 def accumulate(
-    scene: ContractionScene,
+    zero: Value,
     tile: RegisterTile,
     extent: Index,
     unroll: int,
@@ -84,28 +85,32 @@ def accumulate(
     b: OperandLoads,
     outer: Sequence[ContractionAxis] = (),
 ) -> list[Value]:
-    """Emit a tile's accumulation over `extent` steps of k (a multiple of `unroll`) and the outer axes of k."""
-    zeros = [scene.zero] * (tile.rows * tile.vectors)
-    with OuterReduction(outer, 0, 0, zeros) as nest:
+    """Emit a tile's accumulation from `zero` over `extent` steps of k (a multiple of `unroll`) and the outer axes."""
+    with OuterReduction(outer, 0, 0, [zero] * (tile.rows * tile.vectors)) as nest:
         with cg.loop(0, extent, unroll, nest.sums) as k:
             values = k.args
             for step in range(unroll):
                 at = k.iv + step
-                values = multiply_add(scene.lanes, tile, a(at, nest.at_a), b(at, nest.at_b), values)
+                values = multiply_add(tile, a(at, nest.at_a), b(at, nest.at_b), values)
             k.yields(*values)
         nest.yields(*k.results)
     return nest.results
 
 
 def multiply_add(
-    lanes: int, tile: RegisterTile, a: Callable[[int], Value], b: Callable[[int], Value], sums: Sequence[Value]
+    tile: RegisterTile,
+    a: Callable[[int], Value],
+    b: Callable[[int], Value],
+    sums: Sequence[Value],
+    fma: Callable[[Value, Value, Value], Value] = cg.fma,
 ) -> list[Value]:
-    """Accumulate one step of k, an outer product of rows a(0), a(1) ... and vectors b(0), b(1) ..."""
+    """Accumulate one group of k, an outer product of groups a(0), a(1) ... of rows and vectors b(0), b(1) ..."""
     vectors = [b(v) for v in range(tile.vectors)]
     out = []
     for r in range(tile.rows):
-        factor = cg.splat(a(r), lanes)
-        out += [cg.fma(factor, vectors[v], sums[r * tile.vectors + v]) for v in range(tile.vectors)]
+        of_row = sums[r * tile.vectors : (r + 1) * tile.vectors]
+        factor = broadcast_group(a(r), sums[0].lanes)
+        out += [fma(factor, vector, s) for vector, s in zip(vectors, of_row, strict=True)]
     return out
 
 
@@ -265,10 +270,8 @@ class _Short:
     def _pack(self, frame: BatchFrame, first: Index, columns: Index) -> None:
         c, scene = self.c, self.scene
         with OuterReduction(self._packed_axes("b"), 0, cg.index(first) * c.n.b + frame.b) as nest:
-            source = PackingSource(
-                *(scene.load_b, scene.inputs[c.b.number], nest.at_b, c.n.b, c.k.b, columns, c.k.extent),
-                whole=c.n.extent % self.width == 0,
-            )
+            b, whole = scene.inputs[c.b.number], c.n.extent % self.width == 0
+            source = PackingSource(b, nest.at_b, c.n.b, c.k.b, columns, c.k.extent, scene.convert_b, whole=whole)
             pack_panels(self.panels, source, self.packed, nest.at_a * self.width)
 
     def _packed_axes(self, side: str) -> tuple[ContractionAxis, ...]:
@@ -318,7 +321,8 @@ class _Short:
             return lambda v: cg.load(self.packed, at + v * lanes, lanes)
 
         outer = self._packed_axes("a") if self.plan.pack else c.k_outer
-        values = accumulate(scene, tile, c.k.extent, self.unroll, a, b_packed if self.plan.pack else b_in_place, outer)
+        b = b_packed if self.plan.pack else b_in_place
+        values = accumulate(scene.zero, tile, c.k.extent, self.unroll, a, b, outer)
         store_tile(scene, tile, values, frame, (row, column), columns, self.spill)
 
 

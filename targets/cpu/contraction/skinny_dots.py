@@ -1,6 +1,7 @@
 """Skinny products with rhs contiguous along k: dot products of its lines with those of lhs.
 
-They are bandwidth-bound by rhs; products are accumulated in the lanes.
+They are bandwidth-bound by rhs; products are accumulated in the lanes, by plain multiply-adds or by an instruction on
+groups of narrow elements.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
-from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
+from stablexla.targets.codegen.sums.stored import CompensatedSums
+from stablexla.targets.cpu.contraction.dot_instructions import MultiplyAdd
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_lines
 from stablexla.targets.cpu.contraction.register_tile import OuterReduction, contraction_grain
 
 # Bytes that a core reads from memory in 20 microseconds, on the machine where this was measured.
@@ -29,21 +32,27 @@ class SkinnyDotsPlan:
     Attributes:
         columns: columns of an item.
         width: lines of rhs in the register tile.
-        rows: the most rows of lhs in it.
+        pack: whether an item packs lhs, as contiguous lines along k that are converted once.
+        depth: steps of k in a block; 0 for all of them, with the outer axes of k.
+        rows: the most rows of lhs in the register tile.
     """
 
     columns: int
     width: int
+    pack: bool
+    depth: int = 0
     rows: int = 4
 
 
-def emit_skinny_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyDotsPlan) -> Emitted:
+def emit_skinny_dots(
+    kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyDotsPlan, product: MultiplyAdd
+) -> Emitted:
     """Emit dot products of lines of lhs and rhs, both contiguous along k (lhs is packed if it is not)."""
     c = contraction
     blocks = math.ceil(c.n.extent / plan.columns)
     with kernel.phase(target) as arguments:
         scene = ContractionScene(c, arguments)
-        dots = _Dots(scene, plan)
+        dots = _Dots(scene, plan, product)
         with arguments.split_items([c.batches, blocks]) as place:
             dots.item(*place)
     items = c.batches * blocks
@@ -53,61 +62,94 @@ def emit_skinny_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget
 class _Dots:
     """Code of one work item of `emit_skinny_dots`: all rows of lhs with a block of rhs's lines."""
 
-    def __init__(self, scene: ContractionScene, plan: SkinnyDotsPlan) -> None:
-        self.scene, self.plan, self.c = scene, plan, scene.contraction
-        c = self.c
+    def __init__(self, scene: ContractionScene, plan: SkinnyDotsPlan, product: MultiplyAdd) -> None:
+        self.scene, self.plan, self.product, self.c = scene, plan, product, scene.contraction
+        c, self.vector = self.c, scene.lanes * product.group
+        self.depth = plan.depth or c.k.extent
+        self.in_blocks = self.depth < c.k.extent
         self.stride = math.ceil(min(plan.columns, c.n.extent) / plan.width) * plan.width
-        self.sums = cg.alloca(c.m.extent * self.stride, scene.compute)
+        self.size = math.ceil(c.m.extent * self.stride / scene.lanes) * scene.lanes
+        self.sums = cg.alloca(self.size, scene.compute)
+        compensated = self.in_blocks and cg.is_float(scene.compute)
+        self.blocks = CompensatedSums.make(self.size, scene.compute) if compensated else None
         self.groups = row_groups(c.m.extent, plan.rows)
         # Independent accumulators hide the FMA latency.
         self.unroll = max(1, 8 // (self.groups[0] * plan.width))
-        self.copied = c.k.a != 1
-        if self.copied:
-            self.lines = PackedPanels(1, c.k.extent, 1)
-            self.lhs = cg.alloca(self.lines.size(c.m.extent), scene.compute)
+        if plan.pack:
+            depth = math.ceil(self.depth / self.vector) * self.vector
+            self.lines = PackedPanels(1, depth, scene.lanes, product.group)
+            self.lhs = cg.alloca(self.lines.size(c.m.extent), product.unit_type)
 
     def item(self, batch: Index, block: Index) -> None:
-        c, width = self.c, self.plan.width
+        c = self.c
         frame = self.scene.frame(batch)
         first = cg.index(block) * self.plan.columns
         columns = block_size(c.n.extent, self.plan.columns, first)
-        if self.copied:
-            source = PackingSource(
-                self.scene.load_a, self.scene.inputs[c.a.number], frame.a, c.m.a, c.k.a, c.m.extent, c.k.extent
-            )
-            pack_panels(self.lines, source, self.lhs)
+        at = (cg.index(frame.a), first * c.n.b + frame.b)
+        if self.in_blocks:
+            self._sum_blocks(at, columns)
+        else:
+            self._sum_block(at, columns, cg.index(c.k.extent))
+        self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
+
+    def _sum_blocks(self, at: tuple[Value, Value], columns: Value) -> None:
+        """Accumulate all blocks of k."""
+        c, lanes = self.c, self.scene.lanes
+        with cg.loop(0, self.size, lanes) as i:
+            cg.store(self.scene.zero, self.sums, i.iv)
+        if self.blocks is not None:
+            self.blocks.clear_all(self.size, lanes)
+        with cg.loop(0, c.k.extent, self.depth) as k:
+            steps = cg.minimum(cg.index(c.k.extent) - k.iv, self.depth)
+            self._sum_block((k.iv * c.k.a + at[0], k.iv + at[1]), columns, steps)
+            if self.blocks is not None:
+                self.blocks.take(self.sums, self.size, lanes)
+        if self.blocks is not None:
+            self.blocks.give(self.sums, self.size, lanes)
+
+    def _sum_block(self, at: tuple[Value, Value], columns: Value, steps: Value) -> None:
+        """Store, or with several blocks of k accumulate, the dot products of a block from `at` in lhs and rhs on."""
+        c, width, vector = self.c, self.plan.width, self.vector
+        if self.plan.pack:
+            a = self.scene.inputs[c.a.number]
+            source = PackingSource(a, at[0], c.m.a, c.k.a, c.m.extent, steps, self.product.a)
+            pack_lines(self.lines, source, self.lhs, (steps + (vector - 1)) // vector * vector)
         # Lines read concurrently are far apart: each stream continues with the next line in memory.
         apart = (columns + (width - 1)) // width
         with cg.loop(0, apart) as group:
             places = [group.iv + apart * r for r in range(width)]
-            lines = [(cg.minimum(place, columns - 1) + first) * c.n.b + frame.b for place in places]
+            lines = [cg.minimum(place, columns - 1) * c.n.b + at[1] for place in places]
             for_groups(
                 self.groups,
-                lambda row, rows: self._keep(self._sum(cg.index(frame.a), row, rows, lines), row, places),
+                lambda row, rows: self._keep(self._sum(at[0], row, rows, lines, steps), row, places),
             )
-        self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
 
-    def _sum(self, at_a: Value, row: Value, rows: int, lines: Sequence[Value]) -> list[Value]:
+    def _sum(self, at_a: Value, row: Value, rows: int, lines: Sequence[Value], steps: Value) -> list[Value]:
         """Emit vector accumulators of the dot products of `rows` rows of lhs with every line."""
-        c, lanes = self.c, self.scene.lanes
+        c, vector = self.c, self.vector
         count = rows * len(lines)
-        if self.copied:
+        if self.plan.pack:
             starts = [(row + m) * self.lines.stride for m in range(rows)]
         else:
             starts = [(row + m) * c.m.a + at_a for m in range(rows)]
         with OuterReduction(c.k_outer, 0, 0, [self.scene.zero] * (count * self.unroll)) as nest:
-            step = lanes * self.unroll
-            whole = c.k.extent // step * step
-            with cg.loop(0, whole, step, nest.sums) as k:
-                sums = list(k.args)
-                for u in range(self.unroll):
-                    mine = slice(u * count, (u + 1) * count)
-                    sums[mine] = self._step(k.iv + u * lanes, lanes, nest, starts, lines, sums[mine])
-                k.yields(*sums)
-            sums = k.results
-            for at in range(whole, c.k.extent, lanes):
-                valid = min(lanes, c.k.extent - at)
-                sums[:count] = self._step(cg.index(at), valid, nest, starts, lines, sums[:count])
+            turn = vector * self.unroll
+            whole, vectors = steps // turn * turn, steps // vector * vector
+
+            def sweep(first: Index, last: Value, unroll: int, inits: Sequence[Value], valid: int) -> list[Value]:
+                with cg.loop(first, last, vector * unroll, inits) as k:
+                    sums = list(k.args)
+                    for u in range(unroll):
+                        mine = slice(u * count, (u + 1) * count)
+                        sums[mine] = self._step(k.iv + u * vector, valid, nest, starts, lines, sums[mine])
+                    k.yields(*sums)
+                return k.results
+
+            sums = sweep(0, whole, self.unroll, nest.sums, vector)
+            if c.k.extent % turn >= vector:
+                sums[:count] = sweep(whole, vectors, 1, sums[:count], vector)
+            if c.k.extent % vector:
+                sums[:count] = sweep(vectors, steps, 1, sums[:count], c.k.extent % vector)
             nest.yields(*sums)
         sums = nest.results
         while len(sums) > count:
@@ -123,14 +165,15 @@ class _Dots:
         lines: Sequence[Value],
         sums: Sequence[Value],
     ) -> list[Value]:
-        scene, lanes = self.scene, self.scene.lanes
-        if self.copied:
-            rows = [cg.load_lanes(self.lhs, start + k, lanes, valid) for start in starts]
+        product, vector = self.product, self.vector
+        a, b = (self.scene.inputs[x.number] for x in (self.c.a, self.c.b))
+        if self.plan.pack:
+            rows = [cg.load(self.lhs, start + k, vector) for start in starts]
         else:
-            rows = [scene.load_a(nest.at_a + k + start, lanes, valid) for start in starts]
-        factors = [scene.load_b(line + k + nest.at_b, lanes, valid) for line in lines]
+            rows = [product.a(cg.load_lanes(a, nest.at_a + k + start, vector, valid)) for start in starts]
+        factors = [product.b(cg.load_lanes(b, line + k + nest.at_b, vector, valid)) for line in lines]
         pairs = [(row, factor) for row in rows for factor in factors]
-        return [cg.fma(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]
+        return [product.multiply_add(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]
 
     def _keep(self, sums: list[Value], row: Value, columns: Sequence[Value]) -> None:
         """Reduce lanes horizontally, and store the sums of some rows in these columns, one for each line."""
@@ -145,7 +188,8 @@ class _Dots:
             else:
                 totals = [cg.reduce_add(value) for value in line]
             for total, column in zip(totals, columns, strict=True):
-                cg.store(total, self.sums, (row + m) * self.stride + column)
+                place = (row + m) * self.stride + column
+                cg.store(cg.load(self.sums, place) + total if self.in_blocks else total, self.sums, place)
 
 
 def reading_grain(contraction: Contraction, items: int) -> int:

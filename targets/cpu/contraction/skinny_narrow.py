@@ -1,15 +1,13 @@
 """Skinny products (GEMV, few rows) of narrow elements, bandwidth-bound by the large matrix.
 
-Like `skinny_rows` and `skinny_dots`, for elements that are widened before they are multiplied: lhs is widened once an
-item, an element of rhs once for some rows.
+Like `skinny_rows`, for elements that are widened before they are multiplied: lhs is widened once an item, an element of
+rhs once for all rows. With rhs contiguous along k they go to `skinny_dots`.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from mlir.dialects import vector
@@ -29,9 +27,9 @@ from stablexla.targets.cpu.contraction.dot_instructions import (
     interleave_lanes,
     load_group,
 )
-from stablexla.targets.cpu.contraction.packing_units import UnitLayout, UnitSource, pack_unit_lines
+from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_lines
 from stablexla.targets.cpu.contraction.register_tile import contraction_grain
-from stablexla.targets.cpu.contraction.skinny_dots import for_groups, row_groups
+from stablexla.targets.cpu.contraction.skinny_dots import SkinnyDotsPlan, emit_skinny_dots, row_groups
 
 # The most rows of a product that is bandwidth-bound by the other matrix.
 MOST_ROWS = 12
@@ -62,21 +60,41 @@ def emit_skinny_narrow(kernel: Kernel, c: Contraction, product: MultiplyAdd, tar
             continue
         own = product if view is c else product.swapped()
         if view.k.b == 1:
-            return _emit(kernel, view, own, target, _Dots)
+            return emit_skinny_dots(kernel, view, target, _plan_dots(view, own, target), own)
         if view.n.b == 1 and view.n.c == 1:
-            return _emit(kernel, view, own, target, _Rows)
+            return _emit_rows(kernel, view, own, target)
     return None
 
 
-def _emit(kernel: Kernel, c: Contraction, product: MultiplyAdd, target: CpuTarget, kind: type[_Item]) -> Emitted:
-    plan = kind.plan_for(c, product, target)
+def _emit_rows(kernel: Kernel, c: Contraction, product: MultiplyAdd, target: CpuTarget) -> Emitted:
+    plan = _plan_rows(c, product, target)
     blocks = math.ceil(c.n.extent / plan.columns)
     with kernel.phase(target) as arguments:
-        item = kind(ContractionScene(c, arguments), product, plan)
+        rows = _Rows(ContractionScene(c, arguments), product, plan)
         with arguments.split_items([c.batches, blocks]) as place:
-            item.item(*place)
+            rows.item(*place)
     items = c.batches * blocks
     return Emitted(items, contraction_grain(c, items), in_place=c.in_place)
+
+
+def _plan_dots(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> SkinnyDotsPlan:
+    """Plan lines of rhs to be read from end to end, if lhs is not too large."""
+    lanes = target.vector_bits // LANE_BITS
+    depth = DOTS_LHS_BYTES // (c.m.extent * LANE_BITS // 8) // (8 * lanes) * 8 * lanes * product.group
+    columns = min(1024, math.ceil(c.n.extent * c.batches / _items(c, target)), c.n.extent)
+    return SkinnyDotsPlan(_rounded(columns, lanes), min(12 // row_groups(c.m.extent, 4)[0], 4), pack=True, depth=depth)
+
+
+def _plan_rows(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> SkinnyNarrowPlan:
+    """Plan long pieces of a few rows of rhs, which suit the hardware prefetcher."""
+    lanes = target.vector_bits // LANE_BITS
+    size = c.m.extent * LANE_BITS // 8
+    threads = target.num_threads if _items(c, target) > 1 else 1
+    blocks = threads * math.ceil(c.n.extent / (threads * max(16 * lanes, SUMS_BYTES // size)))
+    blocks = max(1, blocks // min(blocks, c.batches))
+    depth = max(8, ROWS_LHS_BYTES // size // 8 * 8)
+    columns = _rounded(max(c.n.extent / blocks, min(c.n.extent, 32 * lanes)), 2 * lanes)
+    return SkinnyNarrowPlan(min(depth, math.ceil(c.k.extent / product.group)), columns, c.m.extent > 2)
 
 
 def _items(c: Contraction, target: CpuTarget) -> int:
@@ -88,8 +106,8 @@ def _rounded(number: float, multiple: int) -> int:
     return max(1, math.ceil(number / multiple)) * multiple
 
 
-class _Item(ABC):
-    """Common code of both kinds of items: sums of all rows for a block of columns, k block by block."""
+class _Rows:
+    """Code of one work item: some rows of rhs, times elements of lhs, are added to accumulators in L1."""
 
     def __init__(self, scene: ContractionScene, product: MultiplyAdd, plan: SkinnyNarrowPlan) -> None:
         self.scene, self.product, self.plan, self.c = scene, product, plan, scene.contraction
@@ -101,11 +119,6 @@ class _Item(ABC):
         self.sums = cg.alloca(self.size, scene.compute)
         long = self.c.k.extent > max(LONGEST_RUNNING_SUM, plan.depth * product.group) and cg.is_float(scene.compute)
         self.blocks = CompensatedSums.make(self.size, scene.compute) if long else None
-
-    @staticmethod
-    @abstractmethod
-    def plan_for(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> SkinnyNarrowPlan:
-        """Plan the blocking."""
 
     def item(self, batch: Index, block: Index) -> None:
         c, plan, group = self.c, self.plan, self.product.group
@@ -119,9 +132,10 @@ class _Item(ABC):
         with cg.loop(0, c.k.extent, plan.depth * group) as k:
             steps = cg.minimum(cg.index(c.k.extent) - k.iv, plan.depth * group)
             a = self.scene.inputs[c.a.number]
-            source = UnitSource(a, self.product.a, k.iv * c.k.a + frame.a, c.k.a, c.m.a, steps, c.m.extent)
-            place = UnitLayout(self.lhs, 0, group, 1, self.stride)
-            pack_unit_lines(source, place, self.lanes, self.padded((steps + (group - 1)) // group))
+            at = k.iv * c.k.a + frame.a
+            source = PackingSource(a, at, c.m.a, c.k.a, c.m.extent, steps, self.product.a)
+            padded = (steps + (group - 1)) // group * group
+            pack_lines(PackedPanels(1, self.stride * group, self.lanes, group), source, self.lhs, padded)
             self.block(first * c.n.b + frame.b + k.iv * c.k.b, columns, steps)
             if self.blocks is not None:
                 self.blocks.take(self.sums, self.size, self.lanes)
@@ -129,34 +143,10 @@ class _Item(ABC):
             self.blocks.give(self.sums, self.size, self.lanes)
         self.scene.write_block(self.sums, plan.columns, frame, (c.m.extent, columns), (0, first))
 
-    def padded(self, groups: Value) -> Value:
-        """Return the groups of lhs after zero padding."""
-        return groups
-
-    @abstractmethod
-    def block(self, at: Value, columns: Value, steps: Value) -> None:
-        """Accumulate the products of a block of k; `at` is its offset in rhs."""
-
     def load_b(self, lines: Sequence[Value], lanes: int, count: int) -> Value:
         """Load elements of rhs, interleaved and widened; the first `count` of each line."""
         buffer = self.scene.inputs[self.c.b.number]
         return self.product.b(interleave_lanes([cg.load_lanes(buffer, line, lanes, count) for line in lines]))
-
-
-class _Rows(_Item):
-    """rhs contiguous along n: some of its rows, times elements of lhs, are added to accumulators in L1."""
-
-    @staticmethod
-    def plan_for(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> SkinnyNarrowPlan:
-        """Plan long pieces of a few rows of rhs, which suit the hardware prefetcher."""
-        lanes = target.vector_bits // LANE_BITS
-        size = c.m.extent * LANE_BITS // 8
-        threads = target.num_threads if _items(c, target) > 1 else 1
-        blocks = threads * math.ceil(c.n.extent / (threads * max(16 * lanes, SUMS_BYTES // size)))
-        blocks = max(1, blocks // min(blocks, c.batches))
-        depth = max(8, ROWS_LHS_BYTES // size // 8 * 8)
-        columns = _rounded(max(c.n.extent / blocks, min(c.n.extent, 32 * lanes)), 2 * lanes)
-        return SkinnyNarrowPlan(min(depth, math.ceil(c.k.extent / product.group)), columns, c.m.extent > 2)
 
     def block(self, at: Value, columns: Value, steps: Value) -> None:
         group, lanes, rest = self.product.group, self.lanes, self.c.n.extent % self.lanes
@@ -223,74 +213,3 @@ class _Rows(_Item):
             sums = [self.product.multiply_add(a, b, s) for b, s in zip(parts, sums, strict=True)]
         for value, place in zip(sums, places, strict=True):
             cg.store(value, self.sums, place)
-
-
-class _Dots(_Item):
-    """rhs contiguous along k: dot products of its lines with those of lhs, accumulated in the lanes."""
-
-    @staticmethod
-    def plan_for(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> SkinnyNarrowPlan:
-        """Plan lines of rhs to be read from end to end, if lhs is not too large."""
-        lanes = target.vector_bits // LANE_BITS
-        groups = math.ceil(c.k.extent / product.group)
-        depth = DOTS_LHS_BYTES // (c.m.extent * LANE_BITS // 8) // (8 * lanes) * 8 * lanes
-        columns = min(1024, math.ceil(c.n.extent * c.batches / _items(c, target)), c.n.extent)
-        return SkinnyNarrowPlan(min(depth, groups), _rounded(columns, lanes))
-
-    def padded(self, groups: Value) -> Value:
-        return (groups + (self.lanes - 1)) // self.lanes * self.lanes
-
-    def block(self, at: Value, columns: Value, steps: Value) -> None:
-        c = self.c
-        groups = row_groups(c.m.extent, 4)
-        width = min(12 // groups[0], 4)
-        # Independent accumulators hide the FMA latency.
-        unroll = max(1, 8 // (groups[0] * width))
-        with cg.loop(0, columns, width) as group:
-            # Lines beyond the edge are clamped to the last one: their sums are not used.
-            lines = [cg.minimum(group.iv + w, columns - 1) * c.n.b + at for w in range(width)]
-
-            def add(row: Value, rows: int) -> None:
-                for number, value in enumerate(self._sum(row, rows, lines, steps, unroll)):
-                    r, w = divmod(number, width)
-                    place = (row + r) * self.plan.columns + group.iv + w
-                    with cg.when((group.iv + w).lt(columns)) if w else nullcontext():
-                        cg.store(cg.load(self.sums, place) + cg.reduce_add(value), self.sums, place)
-
-            for_groups(groups, add)
-
-    def _sum(self, row: Value, rows: int, lines: Sequence[Value], steps: Value, unroll: int) -> list[Value]:
-        """Emit dot products of some rows of lhs with every line, as vector accumulators before horizontal reduction."""
-        c, size = self.c, self.lanes * self.product.group
-        count = rows * len(lines)
-        turn = size * unroll
-        whole = steps // turn * turn
-        with cg.loop(0, whole, turn, [self.scene.zero] * (count * unroll)) as k:
-            sums = list(k.args)
-            for u in range(unroll):
-                mine = slice(u * count, (u + 1) * count)
-                sums[mine] = self._step(row, rows, k.iv + u * size, size, lines, sums[mine])
-            k.yields(*sums)
-        sums = list(k.results)
-        while len(sums) > count:
-            sums = [*(a + b for a, b in zip(sums[:count], sums[-count:], strict=True)), *sums[count:-count]]
-        vectors = steps // size * size
-        if unroll > 1 and c.k.extent % turn >= size:
-            with cg.loop(whole, vectors, size, sums) as k:
-                k.yields(*self._step(row, rows, k.iv, size, lines, k.args))
-            sums = list(k.results)
-        if c.k.extent % size:
-            with cg.loop(vectors, steps, size, sums) as k:  # remainder of the last block: at most one iteration
-                k.yields(*self._step(row, rows, k.iv, c.k.extent % size, lines, k.args))
-            sums = list(k.results)
-        return sums
-
-    def _step(
-        self, row: Value, rows: int, k: Value, valid: int, lines: Sequence[Value], sums: Sequence[Value]
-    ) -> list[Value]:
-        group = self.product.group
-        size = self.lanes * group
-        factors = [self.load_b([line + k], size, valid) for line in lines]
-        left = [cg.load(self.lhs, (row + r) * (self.stride * group) + k, size) for r in range(rows)]
-        pairs = [(a, factor) for a in left for factor in factors]
-        return [self.product.multiply_add(a, b, s) for (a, b), s in zip(pairs, sums, strict=True)]

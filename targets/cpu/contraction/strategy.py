@@ -17,6 +17,7 @@ from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.contraction.dot_instructions import (
     choose_multiply_add,
     f32_multiply_add,
+    plain_multiply_add,
     vector_multiply_add,
 )
 from stablexla.targets.cpu.contraction.dot_units import emit_dot_units
@@ -102,7 +103,8 @@ def _skinny_dots(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
     skinny = _oriented_for_lines(sizes)
     if skinny is None:
         return None
-    return emit_skinny_dots(kernel, skinny.contraction, skinny.target, _plan_dots(skinny))
+    c = skinny.contraction
+    return emit_skinny_dots(kernel, c, skinny.target, _plan_dots(skinny), plain_multiply_add(c))
 
 
 def _skinny_rows(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
@@ -152,7 +154,7 @@ def _plan_dots(sizes: _Sizes) -> SkinnyDotsPlan:
     blocks = math.ceil(sizes.items / sizes.contraction.batches)
     # Results are stored in whole vectors, so blocks begin at multiples of them.
     columns = balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), sizes.lanes)
-    return SkinnyDotsPlan(columns, width)
+    return SkinnyDotsPlan(columns, width, pack=sizes.contraction.k.a != 1)
 
 
 def _is_rows(sizes: _Sizes) -> bool:

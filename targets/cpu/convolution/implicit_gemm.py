@@ -250,7 +250,7 @@ class ImplicitGemmItem:
         more = self.weights.parts > 1
         pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
         units, products = self.sizes.units, self.convolved.taps * self.plan.features
-        in_blocks = products > LONGEST_RUNNING_SUM and cg.is_float(units.sums) and units.product is None
+        in_blocks = products > LONGEST_RUNNING_SUM and cg.is_float(units.sums) and units.product.is_plain
         kernel = PixelMicroKernel(self.plan.tile, units, more, in_blocks)
         call_pixel_micro_kernel(self.shared, kernel, replace(sums, pixels=pixels))
 

@@ -16,7 +16,8 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.sums.compensated import BLOCK
 from stablexla.targets.codegen.sums.stored import CompensatedSums
-from stablexla.targets.cpu.contraction.register_tile import RegisterTile
+from stablexla.targets.cpu.contraction.dot_instructions import load_group
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 
@@ -160,7 +161,7 @@ class PixelMicroKernel(SharedFunction):
     @property
     def name(self) -> str:
         tile = f"{self.tile.rows}x{self.tile.vectors}{'_in_blocks' * self.in_blocks}"
-        units = "" if self.units.product is None else f"_{self.units.name}"
+        units = "" if self.units.product.is_plain else f"_{self.units.name}"
         return f"stablexla_{'add' if self.more else 'sum'}_pixels_{tile}{units}"
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
@@ -191,14 +192,13 @@ class PixelMicroKernel(SharedFunction):
                     first: Index, last: Value, inits: Sequence[Value], rows: list[Value] = rows, line: Value = line
                 ) -> list[Value]:
                     with cg.loop(first, last, units.group, inits, most=0) as k:
-                        vectors = [
-                            cg.load(weights, k.iv * width + line + v * vector, vector) for v in range(tile.vectors)
-                        ]
-                        sums = []
-                        for r, row in enumerate(rows):
-                            factor = units.factor(lhs, row + k.iv, lanes)
-                            of_row = enumerate(vectors)
-                            sums += [units.multiply_add(factor, w, k.args[r * tile.vectors + v]) for v, w in of_row]
+                        sums = multiply_add(
+                            tile,
+                            lambda r: load_group(units.product, lhs, rows[r] + k.iv),
+                            lambda v: cg.load(weights, k.iv * width + line + v * vector, vector),
+                            k.args,
+                            units.product.multiply_add,
+                        )
                         k.yields(*sums)
                     return k.results
 

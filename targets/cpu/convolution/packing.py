@@ -7,20 +7,23 @@ end of a buffer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlir.ir as ir
 
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.conversion import Conversion, load_converted
+from stablexla.targets.codegen.conversion import Conversion, convert
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.dot_instructions import ToPairs
-from stablexla.targets.cpu.contraction.packing import ElementLoad
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs
 from stablexla.targets.cpu.convolution.plan import ConvolutionSizes
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
+
+# (address, lanes) -> the elements there.
+ElementLoad = Callable[..., Value]
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,13 @@ class UnitConversion:
         """The part of shared functions' names that tells this conversion."""
         return "_".join([*(f"{step.name.split('.')[-1]}_{step.type}" for step in self.steps), self.units.name])
 
+    def convert(self, value: Value) -> Value:
+        """Convert elements to the packed type."""
+        return convert(value, self.steps, self.packed) if self.widen is None else self.widen(value)
+
     def loads(self, buffer: Value) -> ElementLoad:
         """Return loads of elements from `buffer`, converted to the packed type."""
-
-        def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
-            if self.widen is not None:
-                return self.widen(load_converted(buffer, (), None, at, lanes, count))
-            return load_converted(buffer, self.steps, self.packed, at, lanes, count)
-
-        return read
+        return lambda at, lanes=0: self.convert(cg.load(buffer, at, lanes))
 
 
 @dataclass(frozen=True)

@@ -130,10 +130,10 @@ def plan_convolution(
     convolved: MatchedConvolution, target: CpuTarget
 ) -> tuple[ConvolutionSizes, ConvolutionPlan] | None:
     """Plan a convolution, with the sizes planned from; None where an item would need too much memory."""
-    units = units_of(convolved.contraction, convolved.inputs.extent, target)
-    sizes = ConvolutionSizes(convolved, target, replace(units, product=None))
+    sizes = ConvolutionSizes(convolved, target, units_of(convolved.contraction, 1, target))
     plan = _plan_of_channels(sizes) if convolved.outputs == 1 else None
     if plan is None:
+        units = units_of(convolved.contraction, convolved.inputs.extent, target)
         sizes = ConvolutionSizes(convolved, target, units)
         plan = _plan_of_features(sizes)
     return None if plan is None else (sizes, plan)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand
 from stablexla.targets.codegen.match.epilogue import accumulator_type
@@ -18,9 +17,7 @@ from stablexla.targets.cpu.contraction.dot_instructions import (
     LANE_BITS,
     DotInstruction,
     ToPairs,
-    broadcast_group,
     choose_multiply_add,
-    load_group,
     pairs_of,
 )
 from stablexla.targets.cpu.contraction.dot_instructions import vector_multiply_add as without_tiles
@@ -32,21 +29,21 @@ class ConvolutionUnits:
 
     Attributes:
         sums: the accumulator type.
-        product: the instruction; None for one product at a time in the accumulator type.
+        product: the instruction.
     """
 
     sums: ir.Type
-    product: DotInstruction | None = None
+    product: DotInstruction
 
     @property
     def type(self) -> ir.Type:
         """The type of a packed element."""
-        return self.product.unit_type if self.product else self.sums
+        return self.product.unit_type
 
     @property
     def group(self) -> int:
         """Adjacent features that are multiplied together."""
-        return self.product.group if self.product else 1
+        return self.product.group
 
     @property
     def bytes(self) -> int:
@@ -56,7 +53,7 @@ class ConvolutionUnits:
     @property
     def name(self) -> str:
         """The part of shared functions' names that tells these units."""
-        if self.product is None:
+        if self.product.is_plain:
             return str(self.sums)
         return f"{'emulated_' * self.product.emulated}{self.product.name}_{self.sums}"
 
@@ -69,25 +66,15 @@ class ConvolutionUnits:
         return cg.lanes_of(self.sums) * self.group
 
     def widen(self, operand: ContractionOperand, sum_type: ir.Type) -> ToPairs | None:
-        """Return the conversion of an operand's element to a packed one; None without an instruction."""
-        return None if self.product is None else pairs_of(operand, sum_type)
+        """Return the conversion of an operand's element to a packed one; None to the accumulator type."""
+        return None if self.product.is_plain else pairs_of(operand, sum_type)
 
     def stays(self, operand: ContractionOperand) -> bool:
         """Whether elements are stored as they are packed."""
-        if self.product is None:
+        if self.product.is_plain:
             return not operand.conversion and operand.element == self.sums
         widened = [op.name for op in operand.conversion] in (["arith.extsi"], [])
         return widened and operand.element == self.type
-
-    def factor(self, lhs: Value, at: Index, lanes: int) -> Value:
-        """Load a group of lhs and broadcast it."""
-        if self.product is None:
-            return cg.splat(cg.load(lhs, at), lanes)
-        return broadcast_group(load_group(self.product, lhs, at), lanes)
-
-    def multiply_add(self, a: Value, b: Value, sums: Value) -> Value:
-        """Emit sums + a * b, for whole groups."""
-        return cg.fma(a, b, sums) if self.product is None else self.product.multiply_add(a, b, sums)
 
 
 def units_of(contraction: Contraction, features: int, target: CpuTarget) -> ConvolutionUnits:
@@ -97,5 +84,5 @@ def units_of(contraction: Contraction, features: int, target: CpuTarget) -> Conv
     if product is not None and product.name != "pairs":
         product = without_tiles(product, contraction, target)
     if product is None or product.name != "pairs":
-        return ConvolutionUnits(sums)
+        return ConvolutionUnits(sums, DotInstruction("plain", str(sums), False))
     return ConvolutionUnits(sums, product.instruction)

@@ -13,8 +13,6 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
-from stablexla.targets.cpu.contraction.packing_units import UnitLayout, UnitSource
-from stablexla.targets.cpu.contraction.packing_units import pack_unit_panels as pack_groups
 from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, UnitConversion
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
@@ -171,29 +169,12 @@ class _PackTaps(SharedFunction):
         source, out = buffers
         at, columns, features, slots, taps, stride, along_outputs, along_inputs, to = numbers
         along = 1 if self.kind == "lines" else along_outputs, 1 if self.kind == "squares" else along_inputs
+        units = self.conversion.units
+        panels = PackedPanels(self.width, 0, cg.lanes_of(units.sums), units.group)
         with cg.loop(0, taps) as tap:
-            matrix = _Matrix(source, tap.iv * stride + at, along, (columns, features))
-            self._pack(matrix, out, tap.iv * slots * self.width + to, slots)
-
-    def _pack(self, m: _Matrix, buffer: Value, to: Index, slots: Value) -> None:
-        units, widen = self.conversion.units, self.conversion.widen
-        lanes, group = cg.lanes_of(units.sums), units.group
-        if widen is None:
-            place = PackingSource(self.conversion.loads(m.buffer), m.buffer, m.at, *m.along, *m.count)
-            pack_panels(PackedPanels(self.width, 0, lanes), place, buffer, to)
-            return
-        matrix = UnitSource(m.buffer, widen, m.at, m.along[1], m.along[0], m.count[1], m.count[0])
-        pack_groups(matrix, UnitLayout(buffer, to, group, self.width, 1), self.width, 0, lanes, slots // group)
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """Weights of one element of the window: offset, and strides and counts of columns and of features."""
-
-    buffer: Value
-    at: Index
-    along: tuple[Index, Index]
-    count: tuple[Index, Index]
+            convert = self.conversion.convert
+            matrix = PackingSource(source, tap.iv * stride + at, *along, columns, features, convert)
+            pack_panels(panels, matrix, out, tap.iv * slots * self.width + to, slots if units.group > 1 else None)
 
 
 def _copy_window_lines(
