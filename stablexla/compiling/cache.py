@@ -40,6 +40,7 @@ from stablexla.executable.executable import Executable
 from stablexla.executable.saved import contents, executable_of
 from stablexla.interop.load import Program, load
 from stablexla.lowering.rules.calls.composites import call_of_host
+from stablexla.lowering.support.registry import RULES
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
@@ -227,7 +228,7 @@ def _is_known_by_its_bytes(pipeline: Pipeline, data: bytes) -> bool:
         return False
     if any("stablexla-transform{" in step.passes for step in pipeline):  # a file's contents may change
         return False
-    if any(not emitter.__module__.startswith("stablexla.") for emitter in _emitters()):
+    if not all(_is_ours(function) for function in _rules_and_emitters()):
         return False
     if custom_calls.OF_THIS_PROCESS.encode() in data:
         return False
@@ -235,11 +236,19 @@ def _is_known_by_its_bytes(pipeline: Pipeline, data: bytes) -> bool:
     return all(_is_called(kernel) or not mentions(key[0], data) for key, kernel in kernels.items())
 
 
-def _emitters() -> Iterator[Any]:
-    """Return all emitters that are registered, of targets that were used."""
+def _rules_and_emitters() -> Iterator[Any]:
+    """Return all lowering rules and emitters that are registered, as far as their modules are imported."""
+    yield from (registration.rule for registration in RULES.values())
     for name in ("stablexla.targets.cpu.emitters", "stablexla.targets.gpu.emitters"):
         for registered in sys.modules[name].EMITTERS.values() if name in sys.modules else ():
             yield from registered
+
+
+def _is_ours(function: Any) -> bool:
+    """Return whether a function is of this package, whose files are part of the key."""
+    while isinstance(function, partial):
+        function = function.func
+    return str(function.__module__).startswith("stablexla.")
 
 
 def _is_called(kernel: composites.CompositeKernel) -> bool:

@@ -27,6 +27,7 @@ ONES = np.ones(3, np.float32)
 
 @pytest.fixture(autouse=True)
 def counts(monkeypatch: pytest.MonkeyPatch) -> cache.Counts:
+    monkeypatch.setenv("STABLEXLA_KERNEL_CACHE", "off")
     monkeypatch.setattr(cache, "counts", fresh := cache.Counts())
     return fresh
 
