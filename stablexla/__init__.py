@@ -24,7 +24,7 @@ else:
 
     use_private_libraries()  # before any module imports mlir
 
-    _MODULES = ("distributed", "gpu", "interop")
+    _MODULES = ("distributed", "gpu", "interop", "kernel_cache")
     _ERRORS = ("CollectiveError", "ExecutionError", "LoadError", "StablexlaError")
     _WITHOUT_MLIR = {
         **dict.fromkeys(_ERRORS, "stablexla.dialects.errors"),

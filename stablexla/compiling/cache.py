@@ -1,7 +1,9 @@
-"""On-disk cache of compiled programs, keyed by everything that their code depends on (`CompileOptions.cache`).
+"""On-disk cache of compiled programs, keyed by everything that their code depends on.
 
 An entry is a saved program (`saved.py`). Any number of processes may use one folder at once: entries are written
-atomically, and a damaged or incompatible one is compiled again and replaced.
+atomically, and a damaged or incompatible one is compiled again and replaced. A folder that the user names
+(`CompileOptions.cache`) must work, and may belong to several users. The one by default must be the user's own, and
+where it cannot be used it is simply not there.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ import functools
 import hashlib
 import json
 import os
+import stat
+import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
@@ -36,9 +40,10 @@ from stablexla.executable.executable import Executable
 from stablexla.executable.saved import contents, executable_of
 from stablexla.interop.load import Program, load
 from stablexla.lowering.rules.calls.composites import call_of_host
+from stablexla.lowering.support.registry import RULES
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.pipeline.driver import copy_of
-from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import find_target, pipeline_of
@@ -69,9 +74,76 @@ class Counts:
 counts = Counts()
 
 
+@dataclass(frozen=True)
+class Folder:
+    """A folder of entries.
+
+    Attributes:
+        path: the folder.
+        is_private: nobody named it for this program: it and its files are the user's own alone, and errors are silent.
+    """
+
+    path: Path
+    is_private: bool = False
+
+    @staticmethod
+    def by_default() -> Folder | None:
+        """Return the folder that is used when none is named; None where there is none that can be trusted."""
+        chosen, base = knobs.kernel_cache, user_cache_folder()
+        if chosen == "off" or (chosen is None and base is None):
+            return None
+        path = base / "stablexla" if chosen is None and base is not None else Path(str(chosen)).expanduser()
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return Folder(path, is_private=True) if _is_own(os.stat(path), stat.S_IFDIR) else None
+        except OSError:
+            return None
+
+    def read(self, path: Path) -> container.Container:
+        """Read and validate an entry.
+
+        Raises:
+            LoadError: there is none, it is damaged, or it might be somebody else's.
+        """
+        if not self.is_private:
+            return container.read(path)
+        try:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
+                if not _is_own(os.fstat(file.fileno()), stat.S_IFREG):
+                    raise LoadError(f"{path}: it belongs to another user, or others may write it")
+                return container.parse(file.read(), str(path))
+        except OSError as error:
+            raise LoadError(f"{path}: cannot be read: {error.strerror}") from None
+
+    def write(self, path: Path, description: dict[str, Any], sections: Mapping[str, container.Part]) -> None:
+        """Write an entry, and evict others when the folder becomes too large.
+
+        Raises:
+            StablexlaError: a folder that was named cannot be created.
+        """
+        try:
+            self.path.mkdir(mode=0o700 if self.is_private else 0o777, parents=True, exist_ok=True)
+        except OSError as error:
+            if self.is_private:
+                return
+            raise StablexlaError(f"nothing can be cached in {self.path}: {error.strerror}") from None
+        try:
+            container.write(path, description, sections, 0o600 if self.is_private else 0o666)
+            limit(self.path, knobs.cache_limit)
+        except OSError as error:
+            if not self.is_private:
+                text = f"{self.path}: the compiled program is not cached: {error.strerror}"
+                warnings.warn(text, RuntimeWarning, stacklevel=5)
+
+
+def _is_own(found: os.stat_result, kind: int) -> bool:
+    """Return whether a file or folder is this user's, and nobody else may write it."""
+    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
 def compile_cached(
     compile_now: Callable[[], Executable],
-    folder: Path,
+    folder: Folder,
     program: Program,
     entry: str,
     target: str,
@@ -98,8 +170,8 @@ def compile_cached(
     if isinstance(program, (XlaComputation, ir.Module)):
         data = _without_locations(program)
     how = [entry, target, num_replicas, num_partitions, str(pipeline), _option_texts(options)]
-    path = folder / f"{_digest([kind, _functions(data), how, *_surroundings()], data)}{SUFFIX}"
-    found = _read(path, places)
+    path = folder.path / f"{_digest([kind, _functions(data), how, *_surroundings()], data)}{SUFFIX}"
+    found = _read(folder, path, places)
     if found is not None:
         counts.hits += 1
         if isinstance(program, (XlaComputation, ir.Module)):
@@ -109,15 +181,15 @@ def compile_cached(
     else:
         counts.misses += 1
         found = compile_now()
-        _store(found, path, places)
+        _store(folder, found, path, places)
     found._compile_options = options
     return found
 
 
-def _read(path: Path, places: str) -> Executable | None:
+def _read(folder: Folder, path: Path, places: str) -> Executable | None:
     """Return the entry, or None when there is no valid one."""
     try:
-        file = container.read(path)
+        file = folder.read(path)
         # Errors of host calls and of collectives name lines of the user's program, which the code then holds.
         function = file.description["function"]
         if (function["host_calls"] is not None or function["collectives"]) and file.description["places"] != places:
@@ -132,21 +204,11 @@ def _read(path: Path, places: str) -> Executable | None:
     return found
 
 
-def _store(executable: Executable, path: Path, places: str) -> None:
+def _store(folder: Folder, executable: Executable, path: Path, places: str) -> None:
     if "_function" not in vars(executable):  # it waits for the shapes of arguments; each compilation is an entry
         return
     description, sections = contents(executable)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StablexlaError(f"nothing can be cached in {path.parent}: {error.strerror}") from None
-    try:
-        container.write(path, {**description, "places": places}, sections)
-        limit(path.parent, knobs.cache_limit)
-    except OSError as error:
-        warnings.warn(
-            f"{path.parent}: the compiled program is not cached: {error.strerror}", RuntimeWarning, stacklevel=4
-        )
+    folder.write(path, {**description, "places": places}, sections)
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -166,10 +228,27 @@ def _is_known_by_its_bytes(pipeline: Pipeline, data: bytes) -> bool:
         return False
     if any("stablexla-transform{" in step.passes for step in pipeline):  # a file's contents may change
         return False
+    if not all(_is_ours(function) for function in _rules_and_emitters()):
+        return False
     if custom_calls.OF_THIS_PROCESS.encode() in data:
         return False
     kernels = composites.REGISTERED.copy()
     return all(_is_called(kernel) or not mentions(key[0], data) for key, kernel in kernels.items())
+
+
+def _rules_and_emitters() -> Iterator[Any]:
+    """Return all lowering rules and emitters that are registered, as far as their modules are imported."""
+    yield from (registration.rule for registration in RULES.values())
+    for name in ("stablexla.targets.cpu.emitters", "stablexla.targets.gpu.emitters"):
+        for registered in sys.modules[name].EMITTERS.values() if name in sys.modules else ():
+            yield from registered
+
+
+def _is_ours(function: Any) -> bool:
+    """Return whether a function is of this package, whose files are part of the key."""
+    while isinstance(function, partial):
+        function = function.func
+    return str(function.__module__).startswith("stablexla.")
 
 
 def _is_called(kernel: composites.CompositeKernel) -> bool:
@@ -218,17 +297,18 @@ def _surroundings() -> tuple[Any, ...]:
 
 
 def _digest_of_the_package() -> str:
-    """Return a digest of all files of this package: it may be under development."""
+    """Return a digest of the names, sizes and times of this package's files: it may be under development."""
     import stablexla.dialects
     import stablexla.lowering
     import stablexla.targets
 
-    digest = hashlib.sha256(Path(library_path()).read_bytes())
+    library = os.stat(library_path())
+    digest = hashlib.sha256(f"{library.st_size} {library.st_mtime_ns}".encode())
     for package in (stablexla, stablexla.dialects, stablexla.lowering, stablexla.targets):
-        root = Path(str(package.__file__)).parent
-        for path in sorted(root.rglob("*.py")):
-            digest.update(f"{path.relative_to(root)}\0".encode())
-            digest.update(path.read_bytes())
+        root = str(Path(str(package.__file__)).parent)
+        files = (file for folder, _, _ in os.walk(root) for file in os.scandir(folder) if file.name.endswith(".py"))
+        for path, found in sorted((os.path.relpath(file.path, root), file.stat()) for file in files):
+            digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\0".encode())
     return digest.hexdigest()
 
 
@@ -256,12 +336,12 @@ def remove_unfinished(folder: Path) -> None:
 def limit(folder: Path, size: int) -> int:
     """Evict the least recently used entries until at most `size` bytes remain; return the number evicted."""
     found = entries(folder)
-    total, removed = sum(stat.st_size for _, stat in found), 0
-    for path, stat in found:
+    total, removed = sum(each.st_size for _, each in found), 0
+    for path, each in found:
         if total <= size:
             break
         with contextlib.suppress(OSError):
             path.unlink()
             removed += 1
-        total -= stat.st_size
+        total -= each.st_size
     return removed

@@ -80,13 +80,16 @@ def compile(
     options = CompileOptions() if options is None else options
     if not isinstance(options, CompileOptions):
         raise CompileError(f"options must be CompileOptions, not {told(options)}")
-    folder = options.cache or knobs.cache
-    if not folder:
-        return _compile_now(program, entry, target, num_replicas, num_partitions, options)
-    from stablexla.compiling.cache import compile_cached
-
     given = (program, entry, target, num_replicas, num_partitions, options)
-    return compile_cached(lambda: _compile_now(*given), Path(folder), *given)
+    folder = options.cache or knobs.cache
+    if not folder and (knobs.kernel_cache == "off" or is_big(program)):
+        return _compile_now(*given)
+    from stablexla.compiling.cache import Folder, compile_cached
+
+    chosen = Folder(Path(folder)) if folder else Folder.by_default()
+    if chosen is None:
+        return _compile_now(*given)
+    return compile_cached(lambda: _compile_now(*given), chosen, *given)
 
 
 def _compile_now(

@@ -14,9 +14,10 @@ from stablexla.targets.runtime import container
 from stablexla.tools.common import USAGE, run_tool
 
 EXAMPLES = """examples:
-  STABLEXLA_CACHE=~/.cache/stablexla python model.py         # compiled once, found from then on
-  STABLEXLA_CACHE=~/.cache/stablexla python -m stablexla.tools.cache
-  python -m stablexla.tools.cache --folder ~/.cache/stablexla --clear
+  python -m stablexla.tools.cache                       # what the cache that is on by default holds
+  python -m stablexla.tools.cache --clear
+  STABLEXLA_CACHE=/scratch/models python model.py       # another folder: compiled once, found from then on
+  python -m stablexla.tools.cache --folder /scratch/models
 """
 
 
@@ -28,19 +29,28 @@ def main(arguments: list[str] | None = None) -> int:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--folder", type=Path, help="the folder (default: what STABLEXLA_CACHE says)")
+    parser.add_argument(
+        "--folder", type=Path, help="the folder (default: what STABLEXLA_CACHE or STABLEXLA_KERNEL_CACHE says)"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--info", action="store_true", help="list the entries (default)")
     what.add_argument("--clear", action="store_true", help="remove all entries")
     given = parser.parse_args(arguments)
-    return run_tool(lambda: _run(given.folder or knobs.cache, given.clear))
+    return run_tool(lambda: _run(given.folder or knobs.cache or _by_default(), given.clear))
+
+
+def _by_default() -> Path | None:
+    from stablexla.compiling.cache import Folder
+
+    found = Folder.by_default()
+    return None if found is None else found.path
 
 
 def _run(folder: Path | None, clear: bool) -> int:
     from stablexla.compiling.cache import entries, limit, remove_unfinished
 
     if folder is None:
-        print("error: no folder: give --folder, or set STABLEXLA_CACHE", file=sys.stderr)
+        print("error: the cache is off: give --folder, or set STABLEXLA_CACHE", file=sys.stderr)
         return USAGE
     folder = folder.expanduser()
     found = entries(folder)

@@ -86,6 +86,21 @@ def _threads(text: str) -> int:
     return int(text)
 
 
+def user_cache_folder() -> Path | None:
+    """The folder for caches of this user, by the XDG base directory specification; None if there is no home."""
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if chosen.is_absolute():
+        return chosen
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:
+        return None
+
+
+def _folder_or_off(text: str) -> Path | Literal["off"]:
+    return "off" if text.lower() in ("off", "0") else Path(text)
+
+
 def _bytes(text: str) -> int:
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     number = text[:-1] if text[-1:].upper() in units else text
@@ -131,11 +146,17 @@ class Knobs:
     cache: Knob[Path | None] = Knob(
         "STABLEXLA_CACHE", None, Path, "A folder in which compiled programs are kept, and looked for before compiling."
     )
+    kernel_cache: Knob[Path | Literal["off"] | None] = Knob(
+        "STABLEXLA_KERNEL_CACHE",
+        None,
+        _folder_or_off,
+        "off, or the folder of the cache that is on by default; without it one in the user's cache folder.",
+    )
     cache_limit: Knob[int] = Knob(
         "STABLEXLA_CACHE_LIMIT",
         2 << 30,
         _bytes,
-        "How big that folder may become, as 500M or 2G; what was not used for longest goes first.",
+        "How big such a folder may become, as 500M or 2G; what was not used for longest goes first.",
     )
 
     def table(self) -> dict[str, Knob[Any]]:

@@ -35,8 +35,8 @@ class CompileOptions:
             cut up by sizes that are fixed when a kernel is compiled.
         isolated: compiles in another process, so that a crash inside of MLIR is a `CompileError` with the step, what
             LLVM said and a file that shows it again. It takes longer: the first time about a second.
-        cache: a folder in which compiled programs are kept, and looked for before compiling; the knob STABLEXLA_CACHE,
-            when it is None.
+        cache: a folder in which compiled programs are kept, and looked for before compiling. When it is None, that of
+            the knob STABLEXLA_CACHE, or else the one that is on by default (`sx.kernel_cache`).
         time_limit: seconds that an isolated compilation may take; None is for ever.
 
     Raises:

@@ -43,15 +43,18 @@ class Container:
     sections: Mapping[str, memoryview]
 
 
-def write(path: Path, description: Mapping[str, Any], sections: Mapping[str, Part]) -> None:
+def write(path: Path, description: Mapping[str, Any], sections: Mapping[str, Part], mode: int = 0o666) -> None:
     """Write a file atomically: concurrent readers get the old one or the new one.
+
+    Args:
+        mode: its permissions, before the process's umask.
 
     Raises:
         OSError: it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             for piece in pieces(description, sections):
                 file.write(piece)
         os.replace(temporary, path)

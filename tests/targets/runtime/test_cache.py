@@ -16,7 +16,7 @@ import pytest
 import stablexla as sx
 from stablexla.compiling import cache
 from stablexla.dialects.custom_calls import CustomCallTarget
-from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
 from stablexla.targets.runtime import container
 from stablexla.tools.cache import main
 from tests.threads import in_threads
@@ -27,6 +27,7 @@ ONES = np.ones(3, np.float32)
 
 @pytest.fixture(autouse=True)
 def counts(monkeypatch: pytest.MonkeyPatch) -> cache.Counts:
+    monkeypatch.setenv("STABLEXLA_KERNEL_CACHE", "off")
     monkeypatch.setattr(cache, "counts", fresh := cache.Counts())
     return fresh
 
@@ -327,3 +328,148 @@ def test_together_with_another_process(folder: Path, counts: cache.Counts) -> No
     for isolated in (True, False):
         assert sx.compile(scaled(), options=sx.CompileOptions(isolated=isolated))(ONES).tolist() == [2, 2, 2]
     assert (counts.misses, counts.hits) == (1, 1)
+
+
+# --- the cache that is on by default ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache folder, with the cache on."""
+    monkeypatch.delenv("STABLEXLA_KERNEL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_it_is_on_by_default(home: Path) -> None:
+    first, second = sx.compile(scaled()), sx.compile(scaled())
+    assert second(ONES).tolist() == first(ONES).tolist() == [2, 2, 2]
+    found = sx.kernel_cache.stats()
+    assert (found.folder, found.hits, found.misses, found.entries) == (home / "stablexla", 1, 1, 1)
+    assert found.bytes == entry(home / "stablexla").stat().st_size
+    assert sx.kernel_cache.clear() == 1
+    assert sx.kernel_cache.stats().entries == 0
+    assert first(ONES).tolist() == [2, 2, 2]
+
+
+def test_folder_and_files_are_the_users_own(home: Path) -> None:
+    before = os.umask(0)
+    try:
+        sx.compile(scaled())
+    finally:
+        os.umask(before)
+    assert (home / "stablexla").stat().st_mode & 0o777 == 0o700
+    assert entry(home / "stablexla").stat().st_mode & 0o777 == 0o600
+
+
+def test_turned_off_or_elsewhere(home: Path, monkeypatch: pytest.MonkeyPatch, counts: cache.Counts) -> None:
+    monkeypatch.setenv("STABLEXLA_KERNEL_CACHE", "off")
+    sx.compile(scaled())
+    assert counts == cache.Counts()
+    assert list(home.iterdir()) == []
+    assert sx.kernel_cache.stats().folder is None
+    assert sx.kernel_cache.clear() == 0
+    monkeypatch.setenv("STABLEXLA_KERNEL_CACHE", str(home / "other"))
+    sx.compile(scaled())
+    assert entry(home / "other")
+    with knobs.scoped(cache=home / "named"):
+        sx.compile(scaled(3))
+    assert entry(home / "named")
+    assert entry(home / "other")
+
+
+def test_relative_folders_and_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert user_cache_folder() == tmp_path / ".cache"
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert user_cache_folder() is None
+    monkeypatch.delenv("STABLEXLA_KERNEL_CACHE")
+    assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
+
+
+def _is_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write_text("in the way")
+
+
+def _others_may_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir()
+    folder.chmod(0o775)
+
+
+def _belongs_to_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+
+
+@pytest.mark.parametrize("make", [_is_a_file, _others_may_write, _belongs_to_another])
+@pytest.mark.filterwarnings("error")
+def test_a_folder_that_cannot_be_trusted_is_not_there(
+    make: Callable[[Path, pytest.MonkeyPatch], None], home: Path, monkeypatch: pytest.MonkeyPatch, counts: cache.Counts
+) -> None:
+    make(home / "stablexla", monkeypatch)
+    assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
+    assert counts == cache.Counts()
+    assert sx.kernel_cache.stats().folder is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_disk_that_is_full(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(container, "write", full)
+    assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("how", ["others may write", "a link", "damaged", "cut short"])
+def test_an_entry_that_cannot_be_trusted_is_replaced(how: str, home: Path, counts: cache.Counts) -> None:
+    sx.compile(scaled())
+    path = entry(home / "stablexla")
+    if how == "others may write":
+        path.chmod(0o666)
+    elif how == "a link":
+        path.replace(home / "elsewhere")
+        path.symlink_to(home / "elsewhere")
+    else:
+        data = path.read_bytes()
+        path.write_bytes(data[:-100] if how == "cut short" else data[:-200] + b"x" + data[-199:])
+    assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
+    assert (counts.misses, counts.hits) == (2, 0)
+    assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
+    assert counts.hits == 1
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.is_symlink()
+
+
+def test_big_constants_are_not_copied_to_the_disk(home: Path, counts: cache.Counts) -> None:
+    b = sx.XlaBuilder("big")
+    x = b.parameter(0, sx.f32[3 << 20])
+    sx.compile(b.build(x + b.constant(np.arange(3 << 20, dtype=np.float32))))
+    assert counts == cache.Counts()
+
+
+def test_an_emitter_of_this_process(home: Path, counts: cache.Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stablexla.targets.cpu.emitters import EMITTERS
+
+    sx.compile(scaled())
+    monkeypatch.setitem(EMITTERS, "of this test", [lambda kernel, target: None])
+    sx.compile(scaled())
+    assert (counts.misses, counts.hits, counts.bypassed) == (1, 0, 1)
+
+
+def test_it_stays_small(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for factor in range(2, 6):
+        sx.compile(scaled(factor))
+    size = sx.kernel_cache.stats().bytes // 4
+    monkeypatch.setenv("STABLEXLA_CACHE_LIMIT", str(3 * size))
+    sx.compile(scaled(6))
+    assert sx.kernel_cache.stats().bytes <= 3 * size
+
+
+def test_a_new_process_finds_it(home: Path) -> None:
+    command, environment = [sys.executable, "-c", PROCESS], dict(os.environ)
+    assert [
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+        for _ in range(2)
+    ] == ["0\n", "3\n"]
