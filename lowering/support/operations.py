@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mlir.ir as ir
@@ -72,6 +73,26 @@ def remap(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
         for i, operand in enumerate(inner.operands):
             if operand in mapping:
                 inner.operands[i] = mapping[operand]
+
+
+def clone_with(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> ir.Operation:
+    """Clone an operation at the insertion point, its operands by a mapping that its results are added to."""
+    copy = op.clone().operation
+    remap(copy, mapping)
+    mapping.update(zip(op.results, copy.results, strict=True))
+    return copy
+
+
+def inline_body(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+    """Clone the body of a linalg.generic at the insertion point, on `arguments`; return the values that it yields.
+
+    Arguments without a use, such as an output's old elements, may be left out at the end.
+    """
+    mapping = dict(zip(op.regions[0].blocks[0].arguments, arguments, strict=False))
+    *operations, end = body_of(op)
+    for inner in operations:
+        clone_with(inner, mapping)
+    return [mapping.get(v, v) for v in end.operands]
 
 
 def captured(op: ir.Operation) -> list[ir.Value]:

@@ -13,7 +13,7 @@ from mlir.dialects import arith, func, memref, scf
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import COMBINER, EFFECT, KIND
-from stablexla.lowering.support.operations import is_tensor, remap
+from stablexla.lowering.support.operations import clone_with, is_tensor
 from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, PingPong
 from stablexla.targets.buffers.copies import BufferCopies, as_bytes, bytes_type
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN, packed_inputs
@@ -161,9 +161,7 @@ class BufferedMain:
         elif op.name in PLACES or (op.name == "arith.constant" and is_tensor(op.results[0])):
             return
         else:
-            copy = op.clone().operation
-            remap(copy, self._values)
-            self._values.update(zip(op.results, copy.results, strict=True))
+            clone_with(op, self._values)
 
     def _linear_index(self, op: ir.Operation) -> ir.Value:
         index = self._zero

@@ -14,7 +14,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
-from stablexla.lowering.support.operations import defining, is_tensor, main_of
+from stablexla.lowering.support.operations import defining, inline_body, is_tensor, main_of
 from stablexla.targets.grouping.classify import is_generic, num_inputs
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -277,7 +277,7 @@ class _Block:
         with ir.InsertionPoint(body):
             values = {value: body.arguments[number] for value, number in numbers.items()}
             for op in self._region:
-                values[op.results[0]] = _inlined(op, [values[v] for v in list(op.operands)[: num_inputs(op)]])
+                (values[op.results[0]],) = inline_body(op, [values[v] for v in list(op.operands)[: num_inputs(op)]])
             linalg.YieldOp([values[self._region[-1].results[0]]])
         return made.result
 
@@ -300,19 +300,3 @@ class _Block:
         if type_ == array.type:
             return array
         return tensor.extract_slice(type_, array, [], [], [], list(starts), self._sizes, [1] * len(starts))
-
-
-def _inlined(op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
-    """Inline the body of an element-wise operation at the insertion point; return the value that it yields."""
-    block = op.regions[0].blocks[0]
-    values = dict(zip(block.arguments, operands, strict=False))
-    for view in block.operations:
-        inner = view.operation
-        if inner.name == "linalg.yield":
-            break
-        copy = inner.clone().operation
-        for number, operand in enumerate(inner.operands):
-            if operand in values:
-                copy.operands[number] = values[operand]
-        values.update(zip(inner.results, copy.results, strict=True))
-    return values.get(inner.operands[0], inner.operands[0])

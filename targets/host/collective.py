@@ -12,7 +12,7 @@ from mlir.dialects import arith, func, memref
 
 from stablexla.lowering.rules.devices.devices import COLLECTIVE, DEVICE, DeviceConfig
 from stablexla.lowering.support.kernels import CONFIG, copied_constant
-from stablexla.lowering.support.operations import captured, remap
+from stablexla.lowering.support.operations import captured, clone_with
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -132,9 +132,7 @@ def _folded(block: ir.Block, next_: Value, so_far: Value) -> Value:
     *operations, last = [view.operation for view in block.operations]
     for operation in operations:
         _take_constants(operation, mapping)
-        copy = operation.clone().operation
-        remap(copy, mapping)
-        mapping.update(zip(operation.results, copy.results, strict=True))
+        clone_with(operation, mapping)
     _take_constants(last, mapping)
     return Value(mapping[last.operands[0]])
 

@@ -16,7 +16,7 @@ from mlir.dialects import arith, memref, scf
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.loops import number
-from stablexla.lowering.support.operations import body_of, defining, remap, walk
+from stablexla.lowering.support.operations import body_of, clone_with, defining, walk
 from stablexla.targets.codegen.sums.compensated import (
     BLOCK,
     LONGEST_RUNNING_SUM,
@@ -242,9 +242,7 @@ class _Sums:
             if op.name == "linalg.index":
                 mapping[op.results[0]] = at[ir.IntegerAttr(op.attributes["dim"]).value]
             elif op not in skipped:
-                copy = op.clone().operation
-                remap(copy, mapping)
-                mapping.update(zip(op.results, copy.results, strict=True))
+                clone_with(op, mapping)
         return [mapping[after] for _, after in parts]
 
     def _places(self, at: Places) -> list[Values]:
