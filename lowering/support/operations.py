@@ -1,4 +1,4 @@
-"""Queries on operations and values: defining operation, nested operations, captured values."""
+"""Operations and values: defining operation, nested operations, captured values, clones with a mapping."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def defining(value: Any) -> Any:
 def constant_of(value: ir.Value) -> int | None:
     """Return the number of an integer `arith.constant`; None for other values."""
     maker = defining(value)
-    if maker is None or maker.name != "arith.constant":
+    if maker is None or maker.name != "arith.constant" or not isinstance(value.type, ir.IntegerType | ir.IndexType):
         return None
     return int(ir.IntegerAttr(maker.attributes["value"]).value)
 

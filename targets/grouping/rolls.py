@@ -14,8 +14,8 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
-from stablexla.lowering.support.operations import defining, inline_body, is_tensor, main_of
-from stablexla.targets.grouping.classify import is_generic, num_inputs
+from stablexla.lowering.support.operations import body_of, constant_of, defining, inline_body, is_tensor, main_of
+from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs, reads_outputs
 from stablexla.targets.pipeline.passes import module_pass
 
 # Rolls along two dimensions, both ways, make nine blocks; the code grows with them and with what is computed.
@@ -94,15 +94,10 @@ def _is_elementwise(op: ir.Operation) -> bool:
     """Match an element-wise operation: one result, computed from elements at the same index and scalars."""
     if not is_generic(op) or len(op.results) != 1 or prod(op.results[0].type.shape) < LEAST_ELEMENTS:
         return False
-    rank = op.results[0].type.rank
-    maps = [ir.AffineMapAttr(m).value for m in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    identity = ir.AffineMap.get_identity(rank, op.context)
-    if maps[-1] != identity or any(m != identity and m.n_symbols + len(m.results) for m in maps):
+    loops = loops_of(op)
+    if not loops.in_order or any(m != loops.identity and len(m.results) for m in loops.maps):
         return False
-    block = op.regions[0].blocks[0]
-    names = [view.operation.name.split(".") for view in block.operations]
-    plain = all(name[0] in ("arith", "math") for name in names[:-1])
-    return plain and next(iter(block.arguments[len(block.arguments) - 1].uses), None) is None
+    return all(o.name.split(".")[0] in ("arith", "math") for o in body_of(op)[:-1]) and not reads_outputs(op)
 
 
 def _region(root: ir.Operation) -> list[ir.Operation]:
@@ -176,27 +171,23 @@ def _origin(piece: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
         if all(step == 1 for step in steps) and sizes == list(piece.type.shape):  # a slice may drop dimensions
             starts = tuple(ir.DenseI64ArrayAttr(maker.attributes["static_offsets"]))
     elif maker is not None and is_generic(maker) and _is_copy(maker):
-        read = ir.AffineMapAttr(ir.ArrayAttr(maker.attributes["indexing_maps"])[0]).value
-        starts = _starts(read, piece.type.shape)
+        starts = _starts(loops_of(maker).maps[0], piece.type.shape)
     if maker is None or starts is None or len(starts) != piece.type.rank:
         return piece, (0,) * piece.type.rank
     return maker.operands[0], starts
 
 
 def _constants(values: Sequence[ir.Value]) -> tuple[int, ...] | None:
-    makers = [defining(value) for value in values]
-    known = [maker.attributes["value"] for maker in makers if maker is not None and maker.name == "arith.constant"]
-    return tuple(ir.IntegerAttr(each).value for each in known) if len(known) == len(values) else None
+    known = [number for value in values if (number := constant_of(value)) is not None]
+    return tuple(known) if len(known) == len(values) else None
 
 
 def _is_copy(op: ir.Operation) -> bool:
     """Match a copy of one array's elements, stored in the order of the loops."""
     if len(op.operands) != 2 or not is_tensor(op.operands[0]):
         return False
-    block = op.regions[0].blocks[0]
-    written = ir.AffineMapAttr(ir.ArrayAttr(op.attributes["indexing_maps"])[1]).value
-    is_plain = written == ir.AffineMap.get_identity(written.n_dims, op.context)
-    return is_plain and block.operations[0].operation.operands[0] == block.arguments[0] and len(block.operations) == 1
+    first, *others = body_of(op)
+    return loops_of(op).in_order and not others and first.operands[0] == op.regions[0].blocks[0].arguments[0]
 
 
 def _starts(map_: ir.AffineMap, piece: Sequence[int]) -> tuple[int, ...] | None:
@@ -230,7 +221,7 @@ def _rewrite(root: ir.Operation, region: Sequence[ir.Operation]) -> None:
             cuts = more
             chosen[value] = pieces
     boxes = list(product(*(list(pairwise(sorted(each))) for each in cuts)))
-    operations = sum(len(op.regions[0].blocks[0].operations) for op in region)
+    operations = sum(len(body_of(op)) for op in region)
     if not chosen or operations * len(boxes) > MOST_OPERATIONS:
         return
     with root.context, root.location, ir.InsertionPoint(root):

@@ -23,10 +23,10 @@ from stablexla.targets.codegen.match.contraction import (
     ContractionOperand,
     accumulates_from_zero,
     conversion_of,
-    map_strides,
     other_operand,
 )
-from stablexla.targets.grouping.classify import Kind, classify, is_generic
+from stablexla.targets.grouping.classify import Kind, classify
+from stablexla.targets.grouping.loops import is_generic, loops_of, strides_of
 
 SUM_TYPES = (ir.F32Type, ir.F64Type)
 
@@ -294,20 +294,11 @@ class _Strides:
     """The loops of a linalg.generic: extents, and the strides of each operand."""
 
     extents: tuple[int, ...]
-    operands: tuple[tuple[int, ...], ...]
+    operands: list[tuple[int, ...]]
 
 
 def _strides(op: ir.Operation) -> _Strides:
-    maps = [m.value for m in op.attributes["indexing_maps"]]
-    extents = [1] * maps[0].n_dims
-    found = []
-    for value, map_ in zip(op.operands, maps, strict=True):
-        shape = list(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else []
-        strides = map_strides(map_, shape, len(extents))
-        if strides is None:
-            raise _NoAttention
-        found.append(strides)
-        for expression, extent in zip(map_.results, shape, strict=True):
-            if isinstance(expression, ir.AffineDimExpr):
-                extents[expression.position] = extent
-    return _Strides(tuple(extents), tuple(found))
+    found = strides_of(op)
+    if found is None:
+        raise _NoAttention
+    return _Strides(loops_of(op).extents, found)

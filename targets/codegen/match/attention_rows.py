@@ -13,7 +13,7 @@ from stablexla.targets.codegen.kernel import KIND, Kernel
 from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
 from stablexla.targets.codegen.match.contraction import conversion_of
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
-from stablexla.targets.grouping.classify import is_generic
+from stablexla.targets.grouping.loops import is_generic, loops_of
 from stablexla.targets.grouping.outline import function_of
 
 
@@ -134,7 +134,7 @@ def _division(
     if list(body_of(op)[0].operands) != list(block.arguments)[:2]:
         return None
     powers, total = op.operands[:2]
-    maps = [m.value for m in op.attributes["indexing_maps"]]
+    maps = loops_of(op).maps
     if maps[0] != maps[2] or len(maps[1].results) >= len(maps[0].results):
         return None
     if not is_defined_by(powers, middle) or not is_defined_by(total, middle) or not _at_most_one(powers, middle):
@@ -145,8 +145,8 @@ def _division(
 def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
     """Return the operations of a generic that only converts its one operand elementwise."""
     block = op.regions[0].blocks[0]
-    maps = [m.value for m in op.attributes["indexing_maps"]]
-    if len(maps) != 2 or maps[0] != maps[1] or "reduction" in str(op.attributes["iterator_types"]):
+    loops = loops_of(op)
+    if len(loops.maps) != 2 or loops.maps[0] != loops.maps[1] or any(loops.reduced):
         return None
     last = body_of(op)[-1]
     chain = conversion_of(last.operands[0])
@@ -199,7 +199,7 @@ def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
     """Whether a value comes from a maximum reduction, through row operations alone."""
     op = defining(value)
     while op is not None and op in middle:
-        if "reduction" in str(op.attributes["iterator_types"]):
+        if any(loops_of(op).reduced):
             return [o.name for o in body_of(op)] == ["arith.maximumf", "linalg.yield"]
         op = next((m for m in (defining(v) for v in op.operands) if m is not None and m in middle), None)
     return False

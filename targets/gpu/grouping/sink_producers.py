@@ -12,8 +12,9 @@ import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import body_of, defining, inline_body, is_tensor, main_of, walk
-from stablexla.targets.grouping.classify import Kind, classify, is_generic, loops_of, num_inputs
+from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
+from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs
 from stablexla.targets.pipeline.passes import module_pass
 
 CHEAP = frozenset(
@@ -66,14 +67,10 @@ def _with_producer(op: ir.Operation) -> ir.Operation | None:
 
 def _is_cheap(op: ir.Operation) -> bool:
     """Return whether an operation is elementwise, of a few cheap operations."""
-    if classify(op) is not Kind.MAP or len(op.results) != 1 or loops_of(op).maps[-1] != _identity(op):
+    if classify(op) is not Kind.MAP or len(op.results) != 1 or not loops_of(op).in_order:
         return False
     *body, _ = body_of(op)
     return len(body) <= MOST_OPERATIONS and all(o.name in CHEAP or o.name == "arith.constant" for o in body)
-
-
-def _identity(op: ir.Operation) -> ir.AffineMap:
-    return ir.AffineMap.get_identity(len(loops_of(op).extents))
 
 
 def _fused(op: ir.Operation, place: int, maker: ir.Operation) -> ir.Operation | None:
