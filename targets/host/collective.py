@@ -17,7 +17,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.scope import body_cost
+from stablexla.targets.codegen.scope import VectorBody, body_cost
 from stablexla.targets.codegen.vector_loops import unroll_factor
 from stablexla.targets.host.calls import address_table
 from stablexla.targets.host.emitters import host_emitter
@@ -106,7 +106,7 @@ def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
                     places = [turn.iv + u * lanes for u in range(step // lanes)]
                     pairs = [(cg.load(b, p, lanes), cg.load(a, p, lanes)) for p in places]
                     for place, pair in zip(places, pairs, strict=True):
-                        (value,) = cg.clone_body(block, pair, lanes)
+                        (value,) = VectorBody(block, lanes).on(pair)
                         cg.store(value, out, place)
                 at = end
         with cg.loop(at, hi) as turn:

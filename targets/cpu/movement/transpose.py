@@ -17,6 +17,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.scope import VectorBody
 from stablexla.targets.codegen.views import as_words
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs
@@ -146,8 +147,7 @@ class _Mover:
             return value
         operands = list(self._move.operation.operands)[:-1]
         given = [value if isinstance(v.type, ir.RankedTensorType) else self._scalar(v) for v in operands]
-        given.append(cg.constant(0, self.result.element))  # the result's old element, never used
-        return cg.clone_body(self._move.body, given, value.lanes)[0]
+        return VectorBody(self._move.body, value.lanes).on(given)[0]
 
     def _scalar(self, value: ir.Value) -> Value:
         return self._inputs[value] if value in self._inputs else cg.outside_constant(value)
