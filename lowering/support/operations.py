@@ -37,12 +37,24 @@ def defining(value: Any) -> Any:
     return getattr(value.owner, "operation", None)
 
 
+def constant_attribute(value: ir.Value) -> ir.Attribute | None:
+    """Return the attribute of an `arith.constant`; None for other values."""
+    maker = defining(value)
+    return maker.attributes["value"] if maker is not None and maker.name == "arith.constant" else None
+
+
 def constant_of(value: ir.Value) -> int | None:
     """Return the number of an integer `arith.constant`; None for other values."""
-    maker = defining(value)
-    if maker is None or maker.name != "arith.constant" or not isinstance(value.type, ir.IntegerType | ir.IndexType):
+    attribute = constant_attribute(value)
+    if attribute is None or not isinstance(value.type, ir.IntegerType | ir.IndexType):
         return None
-    return int(ir.IntegerAttr(maker.attributes["value"]).value)
+    return int(ir.IntegerAttr(attribute).value)
+
+
+def terminator_of(block: ir.Block) -> ir.Operation:
+    """Return the last operation of a block."""
+    operation: ir.Operation = block.operations[len(block.operations) - 1].operation
+    return operation
 
 
 def walk(op: ir.Operation) -> list[ir.Operation]:

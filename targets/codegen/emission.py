@@ -17,6 +17,7 @@ from typing import Any, Self
 import mlir.ir as ir
 from mlir.dialects import arith, func, math, memref, scf, vector
 
+from stablexla.lowering.support.operations import constant_attribute
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sums.compensated import MAX_TRIP_COUNT, compensate_sums
 
@@ -662,10 +663,10 @@ def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> li
 
 def outside_constant(operand: ir.Value) -> Value:
     """Copy a scalar constant of the tensor function into the function being emitted."""
-    owner = operand.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
+    attribute = constant_attribute(operand)
+    if attribute is None:
         raise ValueError("a body uses a value of the tensor function that is no constant")
-    return constant_of(owner.attributes["value"], operand.type)
+    return constant_of(attribute, operand.type)
 
 
 def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
@@ -674,18 +675,24 @@ def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
         return constant(attribute.value, type_)
     if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr):
         return constant(int(attribute.value), type_)
-    with ir.InsertionPoint.at_block_begin(_current.get().entry):  # a NaN's payload, complex
-        return Value(arith.ConstantOp(type_, attribute).result)
+    return Value(arith.ConstantOp(type_, attribute).result)  # a NaN's payload, complex
 
 
-def can_clone(block: ir.Block, lanes: bool = True, indices: bool = False) -> bool:
-    """Return whether a body can be inlined: constants, arith, math, on scalars complex, maybe `linalg.index`."""
+def can_clone(block: ir.Block, lanes: bool = True, indices: bool = False, scalars: bool = False) -> bool:
+    """Return whether a body can be inlined: constants, arith, math, on scalars complex.
+
+    Maybe also `linalg.index` and `scalars`, the kernel's scalar arguments.
+    """
     allowed = ("arith", "math") if lanes else ("arith", "math", "complex")
     inside = set(block.arguments)
+
+    def is_known(operand: ir.Value) -> bool:
+        return constant_attribute(operand) is not None or (scalars and isinstance(operand.owner, ir.Block))
+
     for op in block.operations:
         operation = op.operation
         name = operation.name
-        if any(operand not in inside and not _is_constant(operand) for operand in operation.operands):
+        if any(operand not in inside and not is_known(operand) for operand in operation.operands):
             return False
         if name == "linalg.index" and not indices:
             return False
@@ -695,7 +702,3 @@ def can_clone(block: ir.Block, lanes: bool = True, indices: bool = False) -> boo
             return False
         inside.update(operation.results)
     return True
-
-
-def _is_constant(operand: ir.Value) -> bool:
-    return not isinstance(operand.owner, ir.Block) and operand.owner.name == "arith.constant"

@@ -14,7 +14,7 @@ from mlir.passmanager import PassManager
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import INDEPENDENT
-from stablexla.lowering.support.operations import clone_with, defining, walk
+from stablexla.lowering.support.operations import clone_with, defining, terminator_of, walk
 from stablexla.targets.codegen.kernel import Emitted, Kernel, flat_type
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.codegen.sums.general import block_general_sums
@@ -173,7 +173,7 @@ def _before_changes(value: ir.Value) -> ir.Value:
         number = list(maker.results).index(value)
         if maker.name == "scf.if":
             block = maker.regions[1].blocks[0]
-            value = block.operations[len(block.operations) - 1].operation.operands[number]
+            value = terminator_of(block).operands[number]
         else:  # a loop's first three operands are its bounds and the step
             value = maker.operands[3 + number if maker.name == "scf.for" else 1]
         maker = defining(value)

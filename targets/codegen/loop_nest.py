@@ -14,7 +14,8 @@ from typing import Protocol
 import mlir.ir as ir
 
 from stablexla.dialects.tensor_types import row_major
-from stablexla.lowering.support.operations import constant_of
+from stablexla.lowering.support.operations import constant_attribute, constant_of, terminator_of
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.grouping.loops import loops_of
 
@@ -126,12 +127,6 @@ class _Cut:
     source: ir.Value
     starts: tuple[int | ir.Value, ...]
     steps: tuple[int, ...]
-
-
-def terminator_of(block: ir.Block) -> ir.Operation:
-    """Return the last operation of a block."""
-    operation: ir.Operation = block.operations[len(block.operations) - 1].operation
-    return operation
 
 
 def operands_of(node: Node) -> list[Ref]:
@@ -248,7 +243,9 @@ class _Analysis:
             shape = result.type.shape
             axes = [None if n == 1 else loops[_dim(e)] for e, n in zip(map_.results, shape, strict=True)]
             self._tensors[result] = _Made(op, number, axes)
-        if not _clean(op):
+        block = op.regions[0].blocks[0]
+        is_complex = any(isinstance(a.type, ir.ComplexType) for a in block.arguments)
+        if is_complex or not cg.can_clone(block, indices=True, scalars=True):
             raise _NoNest
 
     def _new_loops(self, op: ir.Operation) -> list[int | None]:
@@ -374,10 +371,10 @@ class _Analysis:
     def _scalar(self, value: ir.Value) -> Node:
         if isinstance(value.owner, ir.Block):
             return self._known(("argument", value.arg_number), Scalar(value.type, argument=value.arg_number))
-        operation = value.owner.operation
-        if operation.name != "arith.constant":
+        attribute = constant_attribute(value)
+        if attribute is None:
             raise _NoNest
-        return self._constant(operation.attributes["value"], value.type)
+        return self._constant(attribute, value.type)
 
     def _constant(self, attribute: ir.Attribute, type_: ir.Type) -> Node:
         return self._known(("constant", attribute), Scalar(type_, attribute=attribute))
@@ -481,27 +478,6 @@ def _indexed(block: ir.Block) -> list[int]:
     """Return the dimensions whose `linalg.index` a body uses."""
     indices = [op.operation for op in block.operations if op.operation.name == "linalg.index"]
     return [ir.IntegerAttr(op.attributes["dim"]).value for op in indices]
-
-
-def _clean(op: ir.Operation) -> bool:
-    """Return whether a body can be vectorized: arithmetic on its arguments, constants and scalars of the kernel."""
-    block = op.regions[0].blocks[0]
-    inside: set[ir.Value] = set(block.arguments)
-    for view in block.operations:
-        inner = view.operation
-        if inner.name.split(".")[0] not in ("arith", "math") and inner.name not in ("linalg.yield", "linalg.index"):
-            return False
-        if any(value not in inside and not _from_outside(value) for value in inner.operands):
-            return False
-        inside.update(inner.results)
-    return not any(isinstance(v.type, ir.ComplexType) for v in inside)
-
-
-def _from_outside(value: ir.Value) -> bool:
-    """Return whether a body may capture a value: a scalar argument of the kernel or a constant."""
-    if isinstance(value.type, ir.RankedTensorType):
-        return False
-    return isinstance(value.owner, ir.Block) or value.owner.operation.name == "arith.constant"
 
 
 def _deps(refs: Sequence[Ref]) -> frozenset[int]:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
+from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
-from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Scalar, Store, terminator_of
+from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Scalar, Store
 from stablexla.targets.codegen.machine import CpuTarget
 
 # --- cost model of bodies ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import constant_of, defining, main_of, walk
+from stablexla.lowering.support.operations import constant_of, defining, main_of, terminator_of, walk
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import is_generic, loops_of
@@ -49,7 +49,7 @@ class Counter:
 def _counter(loop: ir.Operation) -> Counter | None:
     """Return the induction variable of a loop from 0 by step 1 to a constant trip count with no other exit."""
     before, after = (region.blocks[0] for region in loop.regions)
-    go = before.operations[len(before.operations) - 1].operation.operands[0]
+    go = terminator_of(before).operands[0]
     test = defining(go)
     if test is None or test.name != "arith.cmpi" or ir.IntegerAttr(test.attributes["predicate"]).value != SIGNED_LESS:
         return None
@@ -60,7 +60,7 @@ def _counter(loop: ir.Operation) -> Counter | None:
     if place is None or constant_of(loop.operands[place]) != 0:
         return None
     number = after.arguments[place]
-    step = defining(after.operations[len(after.operations) - 1].operation.operands[place])
+    step = defining(terminator_of(after).operands[place])
     if step is None or step.name != "arith.addi" or step.operands[0] != number or constant_of(step.operands[1]) != 1:
         return None
     return Counter(number, rounds)

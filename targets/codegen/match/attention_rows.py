@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import func, linalg
 
-from stablexla.lowering.support.operations import body_of, defining
+from stablexla.lowering.support.operations import body_of, constant_attribute, defining, terminator_of
 from stablexla.targets.codegen.kernel import KIND, Kernel
 from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
 from stablexla.targets.codegen.match.contraction import conversion_of
@@ -183,12 +183,9 @@ def _selects_zero(op: ir.Operation) -> bool:
     """Whether one side of a generic's last select is the constant 0."""
 
     def is_zero(value: ir.Value) -> bool:
-        maker = defining(value)
-        if maker is None:
-            block = op.regions[0].blocks[0]
-            place = list(block.arguments).index(value) if value in list(block.arguments) else -1
-            maker = defining(op.operands[place]) if place >= 0 else None
-        return maker is not None and maker.name == "arith.constant" and maker.attributes["value"] == zero
+        arguments = list(op.regions[0].blocks[0].arguments)
+        source = op.operands[arguments.index(value)] if value in arguments else value
+        return bool(constant_attribute(source) == zero)
 
     last = body_of(op)[-2]
     zero = ir.FloatAttr.get(last.results[0].type, 0.0)
@@ -208,7 +205,7 @@ def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
 def _convert_result(function: func.FuncOp, operations: Sequence[ir.Operation]) -> None:
     """Append elementwise conversions to a function's first result."""
     block = function.regions[0].blocks[0]
-    end = block.operations[len(block.operations) - 1].operation
+    end = terminator_of(block)
     value = end.operands[0]
     shape, element = value.type.shape, operations[-1].results[0].type
     type_ = ir.RankedTensorType.get(shape, element)

@@ -13,7 +13,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.math import EXPANSIONS
-from stablexla.lowering.support.operations import defining
+from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import Conversion, steps_of
 from stablexla.targets.codegen.kernel import Kernel
@@ -174,48 +174,45 @@ def accumulates_from_zero(dot: ir.Operation) -> bool:
     start = defining(dot.operands[len(dot.operands) - 1])
     if start is None or start.name != "linalg.fill":
         return False
-    value = defining(start.operands[0])
-    if value is None or value.name != "arith.constant":
-        return False
-    attribute = value.attributes["value"]
+    attribute = constant_attribute(start.operands[0])
     return isinstance(attribute, ir.FloatAttr | ir.IntegerAttr) and attribute.value == 0
 
 
 def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, ContractionOperand] | None:
     """Match `yield acc + convert(x) * convert(y)`; return both operands."""
+    conversions = factor_conversions(dot)
+    if conversions is None:
+        return None
+    a, b = (operand_of(kernel, v, chain) for v, chain in zip(dot.operands[:2], conversions, strict=True))
+    return None if a is None or b is None else (a, b)
+
+
+def operand_of(kernel: Kernel, value: ir.Value, conversion: Sequence[ir.Operation]) -> ContractionOperand | None:
+    """Return an array of the kernel as an operand; None if it is not one of its inputs."""
+    if value not in kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
+        return None
+    return ContractionOperand(kernel.inputs.index(value), value.type.element_type, steps_of(conversion))
+
+
+def factor_conversions(dot: ir.Operation) -> tuple[tuple[ir.Operation, ...], tuple[ir.Operation, ...]] | None:
+    """Return the conversions of both operands, when the body is `yield acc + convert(x) * convert(y)`."""
     block = dot.regions[0].blocks[0]
     if len(block.arguments) != 3:
         return None
-    x, y, total = block.arguments
-    last = block.operations[len(block.operations) - 1].operation
-    product = other_operand(defining(last.operands[0]), ("arith.addf", "arith.addi"), total)
-    factors = defining(product) if product is not None else None
-    if factors is None or factors.name not in ("arith.mulf", "arith.muli"):
-        return None
-    chains = [conversion_of(factor) for factor in factors.operands]
-    if any(chain is None for chain in chains):
-        return None
-    (first, to_first), (second, to_second) = (chain for chain in chains if chain is not None)
-    if (first, second) == (y, x):
-        to_first, to_second = to_second, to_first
-    elif (first, second) != (x, y):
-        return None
-    found = []
-    for value, conversion in zip(dot.operands[:2], (to_first, to_second), strict=True):
-        if value not in kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
-            return None
-        found.append(ContractionOperand(kernel.inputs.index(value), value.type.element_type, steps_of(conversion)))
-    return found[0], found[1]
+    x, y, _ = block.arguments
+    chains = [conversion_of(factor) for factor in multiplied(block)]
+    by_argument = dict(chain for chain in chains if chain is not None)
+    return (by_argument[x], by_argument[y]) if by_argument.keys() == {x, y} else None
 
 
-def other_operand(op: ir.Operation | None, names: Sequence[str], one: ir.Value) -> ir.Value | None:
-    """Return the other operand than `one` of a binary operation of one of these names."""
-    if op is None or op.name not in names:
-        return None
-    left, right = op.operands
-    if left == one:
-        return right
-    return left if right == one else None
+def multiplied(block: ir.Block) -> list[ir.Value]:
+    """Match a multiply-add `yield acc + x * y`: return x and y, [] for other bodies."""
+    total, addition = list(block.arguments)[-1], defining(terminator_of(block).operands[0])
+    if addition is None or addition.name not in ("arith.addf", "arith.addi"):
+        return []
+    products = [defining(v) for v in addition.operands if v != total]
+    matches = len(products) == 1 and products[0] is not None and products[0].name in ("arith.mulf", "arith.muli")
+    return list(products[0].operands) if matches else []
 
 
 def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, tuple[ir.Operation, ...]] | None:
@@ -271,8 +268,7 @@ def _epilogue_input(
     value: ir.Value, map_: ir.AffineMap, kernel: Kernel, made: set[ir.Value], shape: Sequence[int]
 ) -> EpilogueInput | None:
     if not isinstance(value.type, ir.RankedTensorType):
-        owner = defining(value)
-        outside = owner is None or owner.name == "arith.constant"
+        outside = defining(value) is None or constant_attribute(value) is not None
         return EpilogueInput(value, "scalar") if outside else None
     strides = map_strides(map_, value.type.shape)
     if strides is None:
