@@ -12,8 +12,9 @@ from itertools import pairwise, product
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import linalg, tensor
+from mlir.dialects import tensor
 
+from stablexla.lowering.support.generic import elementwise_loops
 from stablexla.lowering.support.operations import body_of, constant_of, defining, inline_body, is_tensor, main_of
 from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs, reads_outputs
 from stablexla.targets.pipeline.passes import module_pass
@@ -248,29 +249,14 @@ class _Block:
         leaves = [v for op in self._region for v in list(op.operands)[: num_inputs(op)] if v not in made_inside]
         numbers = {value: self._input(value) for value in leaves}
         element = self._region[-1].results[0].type.element_type
-        rank = len(self._sizes)
-        whole, scalar = ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, [])
-        result = tensor.empty(self._sizes, element)
-        maps = [*(whole if is_tensor(v) else scalar for v in self._inputs), whole]
-        made = ir.Operation.create(
-            "linalg.generic",
-            results=[result.type],
-            operands=[*self._inputs, result],
-            attributes={
-                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-                "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(self._inputs), 1]),
-            },
-            regions=1,
-        )
-        types = [v.type.element_type if is_tensor(v) else v.type for v in [*self._inputs, result]]
-        body = made.regions[0].blocks.append(*types, arg_locs=[ir.Location.current] * len(types))
-        with ir.InsertionPoint(body):
-            values = {value: body.arguments[number] for value, number in numbers.items()}
+
+        def body(elements: Sequence[ir.Value]) -> ir.Value:
+            values = {value: elements[number] for value, number in numbers.items()}
             for op in self._region:
                 (values[op.results[0]],) = inline_body(op, [values[v] for v in list(op.operands)[: num_inputs(op)]])
-            linalg.YieldOp([values[self._region[-1].results[0]]])
-        return made.result
+            return values[self._region[-1].results[0]]
+
+        return elementwise_loops(self._inputs, ir.RankedTensorType.get(self._sizes, element), body)
 
     def _input(self, value: ir.Value) -> int:
         """Return the number of the input that holds a value's elements in the box."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import func, linalg
+from mlir.dialects import func
 
-from stablexla.lowering.support.operations import body_of, constant_attribute, defining, terminator_of
+from stablexla.lowering.support.generic import elementwise_loops
+from stablexla.lowering.support.operations import body_of, clone_with, constant_attribute, defining, terminator_of
 from stablexla.targets.codegen.kernel import KIND, Kernel
 from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
 from stablexla.targets.codegen.match.contraction import conversion_of
@@ -207,32 +208,16 @@ def _convert_result(function: func.FuncOp, operations: Sequence[ir.Operation]) -
     block = function.regions[0].blocks[0]
     end = terminator_of(block)
     value = end.operands[0]
-    shape, element = value.type.shape, operations[-1].results[0].type
-    type_ = ir.RankedTensorType.get(shape, element)
-    maps = [ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape)))] * 2
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+
+    def converted(elements: Sequence[ir.Value]) -> ir.Value:
+        (inner,) = elements
+        for operation in operations:
+            inner = clone_with(operation, {operation.operands[0]: inner}).results[0]
+        return inner
+
     with ir.InsertionPoint(end):
-        empty = ir.Operation.create("tensor.empty", results=[type_]).result
-        made = ir.Operation.create(
-            "linalg.generic",
-            results=[type_],
-            operands=[value, empty],
-            attributes={
-                "indexing_maps": ir.ArrayAttr.get(maps),
-                "iterator_types": ir.ArrayAttr.get([parallel] * len(shape)),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-            },
-            regions=1,
-        )
-        body = made.regions[0].blocks.append(value.type.element_type, element, arg_locs=[ir.Location.unknown()] * 2)
-        with ir.InsertionPoint(body):
-            inner = body.arguments[0]
-            for operation in operations:
-                copy = operation.clone()
-                copy.operation.operands[0] = inner
-                inner = copy.operation.results[0]
-            linalg.YieldOp([inner])
-    end.operands[0] = made.result
+        type_ = ir.RankedTensorType.get(value.type.shape, operations[-1].results[0].type)
+        end.operands[0] = elementwise_loops([value], type_, converted)
     types = [v.type for v in end.operands]
     signature = ir.FunctionType.get([a.type for a in block.arguments], types)
     function.attributes["function_type"] = ir.TypeAttr.get(signature)
