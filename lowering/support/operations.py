@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlir.ir as ir
@@ -95,12 +95,15 @@ def clone_with(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> ir.Operat
     return copy
 
 
-def inline_body(op: ir.Operation, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+def inline_body(
+    op: ir.Operation, arguments: Sequence[ir.Value], outside: Mapping[ir.Value, ir.Value] | None = None
+) -> list[ir.Value]:
     """Clone the body of a linalg.generic at the insertion point, on `arguments`; return the values that it yields.
 
-    Arguments without a use, such as an output's old elements, may be left out at the end.
+    Arguments without a use, such as an output's old elements, may be left out at the end. `outside` maps captured
+    values.
     """
-    mapping = dict(zip(op.regions[0].blocks[0].arguments, arguments, strict=False))
+    mapping = dict(outside or {}) | dict(zip(op.regions[0].blocks[0].arguments, arguments, strict=False))
     *operations, end = body_of(op)
     for inner in operations:
         clone_with(inner, mapping)
