@@ -9,19 +9,14 @@ import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.inlining import inline_block
 from stablexla.dialects.mhlo.registry import rewrites
 
 
 @rewrites("mhlo.fusion")
 def inline_fusion(op: Any) -> Sequence[Any]:
     """Inline the operations of a fusion."""
-    block = op.regions[0].blocks[0]
-    for argument, operand in zip(list(block.arguments), list(op.operands), strict=True):
-        argument.replace_all_uses_with(operand)
-    *operations, terminator = (inner.operation for inner in block.operations)
-    for inner in operations:
-        inner.move_before(op)
-    return list(terminator.operands)
+    return inline_block(op.regions[0].blocks[0], list(op.operands), op)
 
 
 @rewrites("mhlo.copy", "mhlo.domain", "mhlo.add_dependency")

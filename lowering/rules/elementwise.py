@@ -16,6 +16,7 @@ from stablexla.lowering.math.complex import power as complex_power
 from stablexla.lowering.support import scalars
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import elementwise, identity, read_through
+from stablexla.lowering.support.operations import constant_of, defining
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import narrow, widen
 
@@ -94,14 +95,11 @@ def _is_below(value: ir.Value, limit: int) -> bool:
 
 def _known(scalar: ir.Value) -> int | None:
     """Return the value of an integer constant, or of the difference of two, as rotations are written, else None."""
-    owner = scalar.owner
-    if not isinstance(owner, ir.OpView | ir.Operation):
-        return None
-    if owner.operation.name == "arith.subi":
-        x, y = (_known(v) for v in owner.operation.operands)
+    maker = defining(scalar)
+    if maker is not None and maker.name == "arith.subi":
+        x, y = (_known(v) for v in maker.operands)
         return None if x is None or y is None else x - y
-    number = owner.operation.attributes["value"] if owner.operation.name == "arith.constant" else None
-    return number.value if isinstance(number, ir.IntegerAttr) else None
+    return constant_of(scalar)
 
 
 @lowers("stablehlo.is_finite")

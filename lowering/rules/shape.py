@@ -27,6 +27,7 @@ from stablexla.lowering.support.generic import (
     projection,
     read_through,
 )
+from stablexla.lowering.support.operations import constant_attribute
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import constant as scalar_constant
 from stablexla.lowering.support.storage import from_storage, narrow, to_storage
@@ -251,10 +252,7 @@ def _one_element(x: ir.Value, place: Sequence[ir.Value], result: TensorType) -> 
 
 def _small_constant(x: ir.Value) -> np.ndarray | None:
     """Return the elements of a small constant of integers, such as a generator's rotations, to fold slices of it."""
-    op = x.owner
-    if isinstance(op, ir.Block) or op.operation.name != "arith.constant":
-        return None
-    attribute = op.operation.attributes["value"]
+    attribute = constant_attribute(x)
     small = prod(x.type.shape) <= SMALL_TABLE and isinstance(x.type.element_type, ir.IntegerType)
     return np.array(attribute) if small and isinstance(attribute, ir.DenseIntElementsAttr) else None
 

@@ -23,6 +23,7 @@ from stablexla.dialects.rules import COMPOSITE, LoweringRule
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.choices import Choices
 from stablexla.lowering.support.donation import note_donations
+from stablexla.lowering.support.operations import terminator_of
 from stablexla.lowering.support.registry import lower_operation
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import (
@@ -119,7 +120,7 @@ class LoweringContext:
     def terminator_types(self, region: int) -> list[TensorType]:
         """Return the types of the values that a region returns."""
         block = self.op.regions[region].blocks[0]
-        return [tensor_type(v.type) for v in block.operations[len(block.operations) - 1].operands]
+        return [tensor_type(v.type) for v in terminator_of(block).operands]
 
     def inline_region(self, region: int, arguments: Sequence[ir.Value]) -> list[ir.Value]:
         """Inline a region's block, lowered, at the insertion point with bound arguments; return its results."""
@@ -221,7 +222,7 @@ class ModuleLowering:
         """Lower `main` without its tokens: operations with effects stay in program order anyway."""
         block = source.regions[0].blocks[0]
         inputs = types_of(arrays_of(block.arguments), "the parameters of main", source.location)
-        terminator = block.operations[len(block.operations) - 1]
+        terminator = terminator_of(block)
         outputs = types_of(arrays_of(terminator.operands), "the results of main", terminator.location)
         signature = ir.FunctionType.get([tensor_storage(t) for t in inputs], [tensor_storage(t) for t in outputs])
         main = func.FuncOp("main", signature, visibility="public")

@@ -7,6 +7,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
+from stablexla.lowering.support.operations import terminator_of
 from stablexla.lowering.support.types import is_token
 
 ALIASING, DONOR = "tf.aliasing_output", "jax.buffer_donor"
@@ -19,7 +20,7 @@ def note_donations(source: Any, main: ir.Operation) -> None:
     if "arg_attrs" not in source.attributes:
         return
     block = source.regions[0].blocks[0]
-    results = block.operations[len(block.operations) - 1].operands
+    results = terminator_of(block).operands
     arrays = [number for number, value in enumerate(results) if not is_token(value.type)]
     rows = []
     for argument, given in zip(block.arguments, hlo_ir.ArrayAttr(source.attributes["arg_attrs"]), strict=True):

@@ -11,6 +11,7 @@ from mlir.dialects import arith, tensor
 from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.operations import is_tensor
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage
 from stablexla.lowering.support.unit_dimensions import read_reshaped, with_dimensions, without
@@ -116,6 +117,36 @@ def generic(
     if len(nest.kept) != len(iterators):
         nest.renumber(block)
     return [with_dimensions(r, o.type.shape) for r, o in zip(op.results, outputs, strict=True)]
+
+
+def elementwise_loops(
+    inputs: Sequence[ir.Value], type_: ir.RankedTensorType, body: Callable[[Sequence[ir.Value]], ir.Value]
+) -> ir.Value:
+    """Emit a linalg.generic over all dimensions of a result, from arrays of its shape and scalars.
+
+    Args:
+        body: gets an element of each input and returns what to store.
+    """
+    empty = ir.Operation.create("tensor.empty", results=[type_]).result
+    operands = [*inputs, empty]
+    maps = [identity(type_.rank) if is_tensor(v) else projection(type_.rank, []) for v in operands]
+    made = ir.Operation.create(
+        "linalg.generic",
+        results=[type_],
+        operands=operands,
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+            "iterator_types": ir.ArrayAttr.get([_iterator(PARALLEL)] * type_.rank),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
+        },
+        regions=1,
+    )
+    block = made.regions[0].blocks.append(
+        *(_element(v.type) for v in operands), arg_locs=[ir.Location.current] * len(operands)
+    )
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=[body(list(block.arguments)[:-1])])
+    return made.result
 
 
 def _nest(

@@ -14,7 +14,7 @@ from mlir.dialects import func, tensor
 
 from stablexla.lowering.support.configs import config_attribute, read_config
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.operations import captured, remap
+from stablexla.lowering.support.operations import captured, clone_with, remap
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage
 
@@ -183,9 +183,7 @@ def copied_constant(value: ir.Value) -> ir.Value:
     """Rematerialize a constant at the insertion point, with its operands."""
     op = value.owner.operation
     parts = {v: copied_constant(v) for v in op.operands}
-    copy = op.clone().operation
-    remap(copy, parts)
-    return copy.results[0]
+    return clone_with(op, parts).results[0]
 
 
 def as_array(value: ir.Value, type_: TensorType) -> ir.Value:

@@ -1,7 +1,8 @@
-"""Queries on operations and values: defining operation, nested operations, captured values."""
+"""Operations and values: defining operation, nested operations, captured values, clones with a mapping."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlir.ir as ir
@@ -36,12 +37,24 @@ def defining(value: Any) -> Any:
     return getattr(value.owner, "operation", None)
 
 
+def constant_attribute(value: ir.Value) -> ir.Attribute | None:
+    """Return the attribute of an `arith.constant`; None for other values."""
+    maker = defining(value)
+    return maker.attributes["value"] if maker is not None and maker.name == "arith.constant" else None
+
+
 def constant_of(value: ir.Value) -> int | None:
     """Return the number of an integer `arith.constant`; None for other values."""
-    maker = defining(value)
-    if maker is None or maker.name != "arith.constant":
+    attribute = constant_attribute(value)
+    if attribute is None or not isinstance(value.type, ir.IntegerType | ir.IndexType):
         return None
-    return int(ir.IntegerAttr(maker.attributes["value"]).value)
+    return int(ir.IntegerAttr(attribute).value)
+
+
+def terminator_of(block: ir.Block) -> ir.Operation:
+    """Return the last operation of a block."""
+    operation: ir.Operation = block.operations[len(block.operations) - 1].operation
+    return operation
 
 
 def walk(op: ir.Operation) -> list[ir.Operation]:
@@ -72,6 +85,29 @@ def remap(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
         for i, operand in enumerate(inner.operands):
             if operand in mapping:
                 inner.operands[i] = mapping[operand]
+
+
+def clone_with(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> ir.Operation:
+    """Clone an operation at the insertion point, its operands by a mapping that its results are added to."""
+    copy = op.clone().operation
+    remap(copy, mapping)
+    mapping.update(zip(op.results, copy.results, strict=True))
+    return copy
+
+
+def inline_body(
+    op: ir.Operation, arguments: Sequence[ir.Value], outside: Mapping[ir.Value, ir.Value] | None = None
+) -> list[ir.Value]:
+    """Clone the body of a linalg.generic at the insertion point, on `arguments`; return the values that it yields.
+
+    Arguments without a use, such as an output's old elements, may be left out at the end. `outside` maps captured
+    values.
+    """
+    mapping = dict(outside or {}) | dict(zip(op.regions[0].blocks[0].arguments, arguments, strict=False))
+    *operations, end = body_of(op)
+    for inner in operations:
+        clone_with(inner, mapping)
+    return [mapping.get(v, v) for v in end.operands]
 
 
 def captured(op: ir.Operation) -> list[ir.Value]:

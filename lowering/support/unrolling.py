@@ -11,7 +11,7 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.attributes.attributes import word
 from stablexla.dialects.constants import dense_values
-from stablexla.lowering.support.operations import defining
+from stablexla.lowering.support.operations import defining, terminator_of
 from stablexla.lowering.support.types import tensor_type
 
 MOST_TURNS, MOST_OPERATIONS = 8, 500
@@ -37,8 +37,7 @@ def known_turns(loop: Any) -> int | None:
 
 def _limit(condition: Any) -> tuple[int, int] | None:
     """Match the condition `state[i] < n`; return i and n."""
-    operations = [view.operation for view in condition.operations]
-    compare = defining(operations[-1].operands[0])
+    compare = defining(terminator_of(condition).operands[0])
     if compare is None or compare.name != "stablehlo.compare":
         return None
     place, limit = _argument(compare.operands[0], condition), _integer(compare.operands[1])
@@ -48,8 +47,7 @@ def _limit(condition: Any) -> tuple[int, int] | None:
 
 def _counts(body: Any, place: int) -> bool:
     """Whether a part of the state is incremented by one in each iteration."""
-    operations = [view.operation for view in body.operations]
-    step = defining(operations[-1].operands[place])
+    step = defining(terminator_of(body).operands[place])
     if step is None or step.name != "stablehlo.add":
         return False
     pairs = (step.operands, reversed(step.operands))

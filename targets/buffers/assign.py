@@ -13,7 +13,7 @@ from mlir.dialects import arith, func, memref, scf
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import COMBINER, EFFECT, KIND
-from stablexla.lowering.support.operations import is_tensor, remap
+from stablexla.lowering.support.operations import clone_with, is_tensor, terminator_of
 from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, PingPong
 from stablexla.targets.buffers.copies import BufferCopies, as_bytes, bytes_type
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN, packed_inputs
@@ -61,7 +61,7 @@ class BufferedMain:
     def write(self) -> None:
         old = self._assignment.main
         block = old.regions[0].blocks[0]
-        results = [v.type for v in block.operations[len(block.operations) - 1].operands]
+        results = [v.type for v in terminator_of(block).operands]
         constants = self._assignment.constants
         byte = ir.IntegerType.get_signless(8)
         rows: list[tuple[str, ir.Type]] = [("parameter", flat_type(a.type)) for a in block.arguments]
@@ -84,7 +84,7 @@ class BufferedMain:
             self._anchor = arith.ConstantOp(ir.IndexType.get(), 0).operation
             self._zero = self._anchor.results[0]
             self._block(block)
-            self._copy(self._assignment.copies[block.operations[len(block.operations) - 1].operation])
+            self._copy(self._assignment.copies[terminator_of(block)])
             func.ReturnOp([])
 
     # ---- buffers as values -----------------------------------------------------------------------------------------
@@ -161,9 +161,7 @@ class BufferedMain:
         elif op.name in PLACES or (op.name == "arith.constant" and is_tensor(op.results[0])):
             return
         else:
-            copy = op.clone().operation
-            remap(copy, self._values)
-            self._values.update(zip(op.results, copy.results, strict=True))
+            clone_with(op, self._values)
 
     def _linear_index(self, op: ir.Operation) -> ir.Value:
         index = self._zero
@@ -217,7 +215,7 @@ class BufferedMain:
             arguments = list(block.arguments)
             self._values.update(zip([source.arguments[i] for i in scalars], arguments, strict=False))
             self._moving.update(zip(moving, arguments[len(scalars) :], strict=True))
-            terminator = source.operations[len(source.operations) - 1].operation
+            terminator = terminator_of(source)
             with ir.InsertionPoint(block):
                 self._block(source)
                 if terminator.name == "scf.condition":
@@ -262,7 +260,7 @@ class BufferedMain:
                     scf.YieldOp([])
                 continue
             source = old.blocks[0]
-            terminator = source.operations[len(source.operations) - 1].operation
+            terminator = terminator_of(source)
             with ir.InsertionPoint(block):
                 self._block(source)
                 self._copy(self._assignment.copies[terminator])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.support.operations import defining, is_tensor, main_of
+from stablexla.lowering.support.operations import defining, is_tensor, main_of, terminator_of
 from stablexla.targets.buffers.arena import plan_arena
 from stablexla.targets.buffers.donation import find_aliases
 from stablexla.targets.buffers.ping_pong import BufferCycle, copies_after_rotation, find_buffer_cycles
@@ -178,7 +178,7 @@ class BufferAssignment:
         for i, argument in enumerate(block.arguments):
             self._buffers[argument] = Buffer("parameter", bytes_of(argument.type), i)
         self._block(block)
-        terminator = block.operations[len(block.operations) - 1].operation
+        terminator = terminator_of(block)
         copies = []
         for i, value in enumerate(terminator.operands):
             found = self.buffer_of(value)
@@ -308,7 +308,7 @@ class BufferAssignment:
 
     def _yield(self, op: ir.Operation, after: ir.Block, carried: dict[int, Buffer]) -> None:
         """Place each loop-carried array's next value in its buffer at the end of the body."""
-        terminator = after.operations[len(after.operations) - 1].operation
+        terminator = terminator_of(after)
         moves = []
         for i, held in carried.items():
             value = terminator.operands[i]
@@ -327,7 +327,7 @@ class BufferAssignment:
 
     def _circles(self, op: ir.Operation, after: ir.Block, moves: list[Copy]) -> list[BufferCycle]:
         """Find buffers for ping-pong rotation in place of copies."""
-        terminator = after.operations[len(after.operations) - 1].operation
+        terminator = terminator_of(after)
         made = [v for v in terminator.operands if is_tensor(v)]
         own = {
             self.buffer_of(v) for v in made if (maker := defining(viewed_array(v))) is not None and maker.block == after
@@ -395,7 +395,7 @@ class BufferAssignment:
         held = {i: self._new(value, self._begin[op], block) for i, value in enumerate(op.results) if is_tensor(value)}
         for branch in (block for region in op.regions for block in region.blocks):  # without results, maybe only one
             self._block(branch)
-            terminator = branch.operations[len(branch.operations) - 1].operation
+            terminator = terminator_of(branch)
             copies, used = [], set()
             for i, buffer in held.items():
                 value = terminator.operands[i]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import mlir.ir as ir
 
 from stablexla.lowering.support.donation import DONATED
-from stablexla.lowering.support.operations import is_tensor
+from stablexla.lowering.support.operations import is_tensor, terminator_of
 from stablexla.targets.codegen.calls import BufferPair
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def donated_parameters(main: ir.Operation) -> dict[int, int]:
 def find_aliases(assignment: BufferAssignment) -> dict[int, int]:
     """Map each result to the donated parameter that it may alias: the one wanted, or else the first that fits."""
     block = assignment.main.regions[0].blocks[0]
-    results = list(block.operations[len(block.operations) - 1].operands)
+    results = list(terminator_of(block).operands)
     pairs: dict[int, int] = {}
     for parameter, wanted in donated_parameters(assignment.main).items():
         first = [wanted] if 0 <= wanted < len(results) else []
@@ -51,7 +51,7 @@ def _may_overwrite(assignment: BufferAssignment, parameter: ir.Value, value: ir.
     if not lies.bytes or lies.bytes != target.bytes or lies.role != "parameter":
         return False
     block = parameter.owner
-    terminator = block.operations[len(block.operations) - 1].operation
+    terminator = terminator_of(block)
     last = assignment.last_use(parameter)
     if assignment.buffer_of(value) is not target:  # stored by a copy at the very end
         source = assignment.buffer_of(value)

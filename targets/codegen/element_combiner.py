@@ -9,7 +9,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.support.kernels import COMBINER, combiner_reference
-from stablexla.lowering.support.operations import captured, defining, remap, walk
+from stablexla.lowering.support.operations import captured, clone_with, defining, walk
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel
@@ -117,7 +117,5 @@ def _clone(value: ir.Value, known: dict[ir.Value, ir.Value]) -> ir.Value:
         if missing:
             waiting += missing
             continue
-        copy = maker.clone().operation
-        remap(copy, known)
-        known.update(zip(maker.results, copy.results, strict=True))
+        clone_with(maker, known)
     return known[value]

@@ -17,6 +17,7 @@ from typing import Any, Self
 import mlir.ir as ir
 from mlir.dialects import arith, func, math, memref, scf, vector
 
+from stablexla.lowering.support.operations import constant_attribute
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sums.compensated import MAX_TRIP_COUNT, compensate_sums
 
@@ -649,50 +650,6 @@ def prefetch(buffer: Value, at: Index, write: bool = False, locality: int = 3) -
 # --- bodies of linalg operations ----------------------------------------------------------------------------
 
 
-def clone_body(
-    block: ir.Block,
-    arguments: Sequence[Value],
-    lanes: int,
-    dimension: Callable[[int], Value] | None = None,
-) -> list[Value]:
-    """Inline a linalg body on vectors of `lanes` (0: scalars) and return the operands of its `linalg.yield`.
-
-    `arguments` stand for the block's arguments (scalars are splat). Scalar constants defined outside the body are
-    copied. `dimension(d)` is the value of `linalg.index d`. `can_clone` says which bodies are supported.
-    """
-    values: dict[ir.Value, Value] = {
-        argument: splat(value, lanes) for argument, value in zip(block.arguments, arguments, strict=True)
-    }
-
-    def look_up(operand: ir.Value) -> Value:
-        found = values.get(operand)
-        if found is None:
-            found = values[operand] = splat(outside_constant(operand), lanes)
-        return found
-
-    for op in block.operations:
-        operation = op.operation
-        if operation.name == "linalg.yield":
-            return [look_up(operand) for operand in operation.operands]
-        made = _clone_one(operation, look_up, lanes, dimension)
-        values.update(zip(operation.results, made, strict=True))
-    raise ValueError("a body without linalg.yield")
-
-
-def _clone_one(
-    operation: ir.Operation,
-    look_up: Callable[[ir.Value], Value],
-    lanes: int,
-    dimension: Callable[[int], Value] | None,
-) -> list[Value]:
-    if operation.name == "arith.constant":
-        return [splat(_constant_of(operation), lanes)]
-    if operation.name == "linalg.index":
-        assert dimension is not None, "this emitter gives no indices"
-        return [splat(dimension(ir.IntegerAttr(operation.attributes["dim"]).value), lanes)]
-    return replay(operation, [look_up(operand) for operand in operation.operands], lanes)
-
-
 def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> list[Value]:
     """Clone an elementwise scalar operation onto other operands, vectors of `lanes` (0: scalars)."""
     made = ir.Operation.create(
@@ -706,31 +663,36 @@ def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> li
 
 def outside_constant(operand: ir.Value) -> Value:
     """Copy a scalar constant of the tensor function into the function being emitted."""
-    owner = operand.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
+    attribute = constant_attribute(operand)
+    if attribute is None:
         raise ValueError("a body uses a value of the tensor function that is no constant")
-    return _constant_of(owner.operation)
+    return constant_of(attribute, operand.type)
 
 
-def _constant_of(operation: ir.Operation) -> Value:
-    attribute = operation.attributes["value"]
-    type_ = operation.results[0].type
+def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
+    """Return a scalar constant, by its attribute."""
     if isinstance(attribute, ir.FloatAttr) and not isnan(attribute.value):
         return constant(attribute.value, type_)
-    if isinstance(attribute, ir.IntegerAttr):
-        return constant(attribute.value, type_)
-    with ir.InsertionPoint.at_block_begin(_current.get().entry):  # a NaN's payload, booleans, complex
-        return Value(arith.ConstantOp(type_, attribute).result)
+    if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr):
+        return constant(int(attribute.value), type_)
+    return Value(arith.ConstantOp(type_, attribute).result)  # a NaN's payload, complex
 
 
-def can_clone(block: ir.Block, lanes: bool = True, indices: bool = False) -> bool:
-    """Return whether `clone_body` supports a body: constants, arith, math, on scalars complex, maybe `linalg.index`."""
+def can_clone(block: ir.Block, lanes: bool = True, indices: bool = False, scalars: bool = False) -> bool:
+    """Return whether a body can be inlined: constants, arith, math, on scalars complex.
+
+    Maybe also `linalg.index` and `scalars`, the kernel's scalar arguments.
+    """
     allowed = ("arith", "math") if lanes else ("arith", "math", "complex")
     inside = set(block.arguments)
+
+    def is_known(operand: ir.Value) -> bool:
+        return constant_attribute(operand) is not None or (scalars and isinstance(operand.owner, ir.Block))
+
     for op in block.operations:
         operation = op.operation
         name = operation.name
-        if any(operand not in inside and not _is_constant(operand) for operand in operation.operands):
+        if any(operand not in inside and not is_known(operand) for operand in operation.operands):
             return False
         if name == "linalg.index" and not indices:
             return False
@@ -740,7 +702,3 @@ def can_clone(block: ir.Block, lanes: bool = True, indices: bool = False) -> boo
             return False
         inside.update(operation.results)
     return True
-
-
-def _is_constant(operand: ir.Value) -> bool:
-    return not isinstance(operand.owner, ir.Block) and operand.owner.name == "arith.constant"

@@ -14,7 +14,7 @@ from mlir.passmanager import PassManager
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import INDEPENDENT
-from stablexla.lowering.support.operations import defining, remap, walk
+from stablexla.lowering.support.operations import clone_with, defining, terminator_of, walk
 from stablexla.targets.codegen.kernel import Emitted, Kernel, flat_type
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.codegen.sums.general import block_general_sums
@@ -123,9 +123,7 @@ def _build(module: ir.Module, kernel: Kernel) -> tuple[tuple[int, int], ...]:
                 else _as_tensor(targets[changed], value.type, writable=True)
             )
         for op in kernel.ops:
-            copy = op.clone().operation
-            remap(copy, mapping)
-            mapping.update(zip(op.results, copy.results, strict=True))
+            clone_with(op, mapping)
         for target, value in zip(targets, kernel.results, strict=True):
             bufferization.materialize_in_destination(None, mapping[value], target, restrict=True, writable=True)
         func.ReturnOp([])
@@ -175,7 +173,7 @@ def _before_changes(value: ir.Value) -> ir.Value:
         number = list(maker.results).index(value)
         if maker.name == "scf.if":
             block = maker.regions[1].blocks[0]
-            value = block.operations[len(block.operations) - 1].operation.operands[number]
+            value = terminator_of(block).operands[number]
         else:  # a loop's first three operands are its bounds and the step
             value = maker.operands[3 + number if maker.name == "scf.for" else 1]
         maker = defining(value)

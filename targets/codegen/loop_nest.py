@@ -14,7 +14,10 @@ from typing import Protocol
 import mlir.ir as ir
 
 from stablexla.dialects.tensor_types import row_major
+from stablexla.lowering.support.operations import constant_attribute, constant_of, terminator_of
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.grouping.loops import loops_of
 
 
 @dataclass(eq=False)
@@ -126,12 +129,6 @@ class _Cut:
     steps: tuple[int, ...]
 
 
-def terminator_of(block: ir.Block) -> ir.Operation:
-    """Return the last operation of a block."""
-    operation: ir.Operation = block.operations[len(block.operations) - 1].operation
-    return operation
-
-
 def operands_of(node: Node) -> list[Ref]:
     """Return the use-def edges of a node: its operands."""
     if isinstance(node, Reduction):
@@ -232,8 +229,8 @@ class _Analysis:
         return False
 
     def _enter_generic(self, op: ir.Operation) -> None:
-        maps = _maps(op)
-        loops = self._new_loops(op, maps)
+        maps = loops_of(op).maps
+        loops = self._new_loops(op)
         if len({self._find(loop) for loop in loops if loop is not None}) != sum(x is not None for x in loops):
             raise _NoNest
         self._loops[op] = loops
@@ -246,23 +243,18 @@ class _Analysis:
             shape = result.type.shape
             axes = [None if n == 1 else loops[_dim(e)] for e, n in zip(map_.results, shape, strict=True)]
             self._tensors[result] = _Made(op, number, axes)
-        if not _clean(op):
+        block = op.regions[0].blocks[0]
+        is_complex = any(isinstance(a.type, ir.ComplexType) for a in block.arguments)
+        if is_complex or not cg.can_clone(block, indices=True, scalars=True):
             raise _NoNest
 
-    def _new_loops(self, op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[int | None]:
-        extents: list[int | None] = [None] * maps[0].n_dims
-        for operand, map_ in zip(op.operands, maps, strict=True):
-            for expr, extent in zip(map_.results, _shape(operand), strict=True):
-                if isinstance(expr, ir.AffineDimExpr):
-                    extents[expr.position] = extent
+    def _new_loops(self, op: ir.Operation) -> list[int | None]:
         loops: list[int | None] = []
-        for known in extents:
-            if known is None:
-                raise _NoNest
-            loops.append(None if known == 1 else len(self._parent))
-            if known != 1:
+        for extent in loops_of(op).extents:
+            loops.append(None if extent == 1 else len(self._parent))
+            if extent != 1:
                 self._parent.append(len(self._parent))
-                self._extent.append(known)
+                self._extent.append(extent)
         return loops
 
     def _connect(self, made: _Made, map_: ir.AffineMap, loops: list[int | None]) -> None:
@@ -338,14 +330,13 @@ class _Analysis:
         return found
 
     def _make(self, op: ir.Operation) -> Map:
-        loops = [self._dim_of(loop) for loop in self._loops[op]]
-        maps, count = _maps(op), len(op.results)
+        loops, known, count = [self._dim_of(loop) for loop in self._loops[op]], loops_of(op), len(op.results)
         block = op.regions[0].blocks[0]
         refs = [
             (self._unread(v), 0) if _is_unread(op, i) else self._ref(v, m, loops)
-            for i, (v, m) in enumerate(zip(op.operands, maps, strict=True))
+            for i, (v, m) in enumerate(zip(op.operands, known.maps, strict=True))
         ]
-        reduced = frozenset(d for d, r in zip(loops, _reduced(op), strict=True) if r and d is not None)
+        reduced = frozenset(d for d, r in zip(loops, known.reduced, strict=True) if r and d is not None)
         domain = frozenset(d for d in loops if d is not None)
         indices = {d: loops[d] for d in _indexed(block)}
         if any(d is not None and self._extents[d] >= 1 << 31 for d in indices.values()):
@@ -380,10 +371,10 @@ class _Analysis:
     def _scalar(self, value: ir.Value) -> Node:
         if isinstance(value.owner, ir.Block):
             return self._known(("argument", value.arg_number), Scalar(value.type, argument=value.arg_number))
-        operation = value.owner.operation
-        if operation.name != "arith.constant":
+        attribute = constant_attribute(value)
+        if attribute is None:
             raise _NoNest
-        return self._constant(operation.attributes["value"], value.type)
+        return self._constant(attribute, value.type)
 
     def _constant(self, attribute: ir.Attribute, type_: ir.Type) -> Node:
         return self._known(("constant", attribute), Scalar(type_, attribute=attribute))
@@ -444,18 +435,6 @@ class _Analysis:
 # --- linalg ---------------------------------------------------------------------------------------------
 
 
-def _maps(op: ir.Operation) -> list[ir.AffineMap]:
-    return [attribute.value for attribute in op.attributes["indexing_maps"]]
-
-
-def _reduced(op: ir.Operation) -> list[bool]:
-    return ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
-
-
-def _shape(value: ir.Value) -> list[int]:
-    return list(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else []
-
-
 def _dim(expr: ir.AffineExpr) -> int:
     if not isinstance(expr, ir.AffineDimExpr):
         raise _NoNest
@@ -464,26 +443,28 @@ def _dim(expr: ir.AffineExpr) -> int:
 
 
 def _cut_of(op: ir.Operation) -> _Cut:
-    source, result = op.operands[0], op.results[0].type
-    _, _, sizes, strides = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
-    if source.type.rank != result.rank or sizes or strides:
+    source, starts = op.operands[0], slice_starts(op)
+    if starts is None or source.type.rank != op.results[0].type.rank:
         raise _NoNest
-    moving = iter(list(op.operands)[1:])
-    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-    starts: list[int | ir.Value] = []
-    for number in ir.DenseI64ArrayAttr(op.attributes["static_offsets"]):
-        start = next(moving) if number == dynamic else number
-        if isinstance(start, ir.Value) and not isinstance(start.owner, ir.Block):
-            start = _constant_index(start)
-        starts.append(start)
     return _Cut(source, tuple(starts), tuple(ir.DenseI64ArrayAttr(op.attributes["static_strides"])))
 
 
-def _constant_index(value: ir.Value) -> int:
-    operation = value.owner.operation
-    if operation.name != "arith.constant":
-        raise _NoNest
-    return int(ir.IntegerAttr(operation.attributes["value"]).value)
+def slice_starts(op: ir.Operation) -> list[int | ir.Value] | None:
+    """Return the starts of a slice, numbers or scalar arguments of the kernel; None for starts of other kinds."""
+    *_, moving, sizes, strides = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
+    if sizes or strides:
+        return None
+    scalars = iter(list(op.operands)[len(op.operands) - moving :])
+    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    starts: list[int | ir.Value] = []
+    for number in ir.DenseI64ArrayAttr(op.attributes["static_offsets"]):
+        start = next(scalars) if number == dynamic else number
+        if isinstance(start, ir.Value) and not isinstance(start.owner, ir.Block):
+            start = constant_of(start)
+            if start is None:
+                return None
+        starts.append(start)
+    return starts
 
 
 def _is_unread(op: ir.Operation, number: int) -> bool:
@@ -497,27 +478,6 @@ def _indexed(block: ir.Block) -> list[int]:
     """Return the dimensions whose `linalg.index` a body uses."""
     indices = [op.operation for op in block.operations if op.operation.name == "linalg.index"]
     return [ir.IntegerAttr(op.attributes["dim"]).value for op in indices]
-
-
-def _clean(op: ir.Operation) -> bool:
-    """Return whether a body can be vectorized: arithmetic on its arguments, constants and scalars of the kernel."""
-    block = op.regions[0].blocks[0]
-    inside: set[ir.Value] = set(block.arguments)
-    for view in block.operations:
-        inner = view.operation
-        if inner.name.split(".")[0] not in ("arith", "math") and inner.name not in ("linalg.yield", "linalg.index"):
-            return False
-        if any(value not in inside and not _from_outside(value) for value in inner.operands):
-            return False
-        inside.update(inner.results)
-    return not any(isinstance(v.type, ir.ComplexType) for v in inside)
-
-
-def _from_outside(value: ir.Value) -> bool:
-    """Return whether a body may capture a value: a scalar argument of the kernel or a constant."""
-    if isinstance(value.type, ir.RankedTensorType):
-        return False
-    return isinstance(value.owner, ir.Block) or value.owner.operation.name == "arith.constant"
 
 
 def _deps(refs: Sequence[Ref]) -> frozenset[int]:

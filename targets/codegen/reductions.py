@@ -14,10 +14,10 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.support.identities import identity_of
-from stablexla.lowering.support.operations import defining
+from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.codegen.loop_nest import Map, Reduction, terminator_of
+from stablexla.targets.codegen.loop_nest import Map, Reduction
 from stablexla.targets.codegen.match.arg_reduction import ArgSelection, match_arg_selection
 from stablexla.targets.codegen.scope import LoopScope, VectorBody, counted_from
 
@@ -311,16 +311,11 @@ def _unwrapped(value: ir.Value, names: Sequence[str], touched: set[ir.Value]) ->
     while maker is not None and maker.name in names:
         varying = [v for v in maker.operands if v in touched]
         constants = [v for v in maker.operands if v not in touched]
-        if len(varying) != 1 or not all(_is_constant(v) for v in constants):
+        if len(varying) != 1 or any(constant_attribute(v) is None for v in constants):
             break
         value = varying[0]
         maker = defining(value)
     return value
-
-
-def _is_constant(value: ir.Value) -> bool:
-    maker = defining(value)
-    return maker is not None and maker.name == "arith.constant"
 
 
 def _touched(fold: Reduction, roots: Sequence[ir.Value]) -> set[ir.Value]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan
 
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
+from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
-from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Scalar, Store, terminator_of
+from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Scalar, Store
 from stablexla.targets.codegen.machine import CpuTarget
 
 # --- cost model of bodies ---------------------------------------------------------------------------------
@@ -105,8 +105,12 @@ class _Counter:
     value: Value
 
 
+def _unsupported(_: int) -> Value:
+    raise ValueError("a body uses an index, or a value of the tensor function that is no constant")
+
+
 class VectorBody:
-    """Inline parts of a linalg body on vectors of `lanes` (0: scalars).
+    """Inline a linalg body, or parts of it, on vectors of `lanes` (0: scalars). `cg.can_clone` tells which bodies.
 
     Args:
         block: the body.
@@ -119,12 +123,16 @@ class VectorBody:
         self,
         block: ir.Block,
         lanes: int,
-        position: Callable[[int], Value],
-        argument: Callable[[int], Value],
+        position: Callable[[int], Value] = _unsupported,
+        argument: Callable[[int], Value] = _unsupported,
     ) -> None:
         self._block, self.lanes = block, lanes
         self._position, self._argument = position, argument
         self._values: dict[ir.Value, Value | _Counter] = {}
+
+    def on(self, arguments: Sequence[Value]) -> list[Value]:
+        """Compute the values yielded, with `arguments` for the block's first ones; the body uses no others."""
+        return self.run(dict(zip(self._block.arguments, arguments, strict=False)))
 
     def run(self, given: Mapping[ir.Value, Value], wanted: Sequence[ir.Value] | None = None) -> list[Value]:
         """Compute the values `wanted` (default: those yielded), with `given` for arguments and, maybe, inner values."""
@@ -200,7 +208,7 @@ class VectorBody:
         return cg.outside_constant(value)
 
     def _constant(self, operation: ir.Operation) -> Value:
-        return cg.splat(constant_of(operation.attributes["value"], operation.results[0].type), self.lanes)
+        return cg.splat(cg.constant_of(operation.attributes["value"], operation.results[0].type), self.lanes)
 
 
 def _resized(value: Value, element: ir.Type) -> Value:
@@ -210,15 +218,6 @@ def _resized(value: Value, element: ir.Type) -> Value:
     if have == want:
         return value
     return Value(arith.extsi(type_, value.ssa) if want > have else arith.trunci(type_, value.ssa))
-
-
-def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
-    """Return a scalar constant, by its attribute."""
-    if isinstance(attribute, ir.FloatAttr) and not isnan(attribute.value):
-        return cg.constant(attribute.value, type_)
-    if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr):
-        return cg.constant(int(attribute.value), type_)
-    return Value(arith.ConstantOp(type_, attribute).result)
 
 
 # --- scopes ----------------------------------------------------------------------------------------------------
@@ -387,7 +386,7 @@ class LoopScope:
             if node.argument is not None:
                 return [self.argument(node.argument)]
             assert node.attribute is not None
-            return [constant_of(node.attribute, node.type)]
+            return [cg.constant_of(node.attribute, node.type)]
         if isinstance(node, Load):
             return [self._load(node)]
         assert not isinstance(node, Reduction), "a reduction is made by a loop"

@@ -18,7 +18,7 @@ from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.support.configs import config_attribute
-from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk
+from stablexla.lowering.support.operations import constant_attribute, is_tensor, main_of, walk
 from stablexla.lowering.support.storage import constant
 from stablexla.targets.buffers.assignment import viewed_array
 from stablexla.targets.codegen.calls import PACKED, PackedInput, Packing, Phase, call_of
@@ -81,8 +81,7 @@ def _calls(module: ir.Module) -> list[ir.Operation]:
 
 def _constant(value: ir.Value) -> ir.Attribute | None:
     """Return the constant behind an array, looking through reshapes, or None."""
-    maker = defining(viewed_array(value)) if is_tensor(value) else None
-    return maker.attributes["value"] if maker is not None and maker.name == "arith.constant" else None
+    return constant_attribute(viewed_array(value)) if is_tensor(value) else None
 
 
 # --- running packing phases ------------------------------------------------------------------------------------

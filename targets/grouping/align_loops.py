@@ -7,7 +7,7 @@ from mlir.dialects import scf
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.support.operations import defining, main_of, walk
+from stablexla.lowering.support.operations import defining, main_of, terminator_of, walk
 from stablexla.targets.pipeline.passes import module_pass
 
 
@@ -28,7 +28,7 @@ def _align(loop: ir.Operation) -> None:
     The canonicalizer removes results without users, though the condition still needs the values that they carry.
     """
     before, after = (region.blocks[0] for region in loop.regions)
-    condition = before.operations[len(before.operations) - 1].operation
+    condition = terminator_of(before)
     arguments = list(before.arguments)
     go, *forwarded = condition.operands
     if forwarded == arguments:

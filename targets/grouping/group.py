@@ -12,9 +12,10 @@ from math import prod
 
 import mlir.ir as ir
 
-from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk, within
-from stablexla.targets.grouping.classify import Kind, Loops, classify, is_generic, loops_of, num_inputs
+from stablexla.lowering.support.operations import body_of, defining, is_tensor, main_of, walk, within
+from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.effects import previous_effects
+from stablexla.targets.grouping.loops import Loops, is_generic, loops_of, num_inputs
 from stablexla.targets.pipeline.passes import module_pass
 
 GROUP = "stablexla.group"
@@ -265,10 +266,10 @@ class BlockGrouping:
         """Whether the operation reads the group's results only at its own index (identity maps)."""
         if not is_generic(op):
             return not any(self._of.get(maker) is home for maker in map(defining, op.operands) if maker is not None)
-        maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
-        for operand, map_ in zip(op.operands, maps, strict=True):
+        loops = loops_of(op)
+        for operand, map_ in zip(op.operands, loops.maps, strict=True):
             maker = defining(operand)
-            if maker is not None and self._of.get(maker) is home and map_ != ir.AffineMap.get_identity(map_.n_dims):
+            if maker is not None and self._of.get(maker) is home and map_ != loops.identity:
                 return False
         return True
 
@@ -373,8 +374,8 @@ def _is_plain(op: ir.Operation) -> bool:
     """Whether an operation's body is a single plain integer operation."""
     if not is_generic(op):
         return False
-    inner = [view.operation.name for view in op.regions[0].blocks[0].operations]
-    return len(inner) == 2 and inner[0] in PLAIN
+    inner = body_of(op)
+    return len(inner) == 2 and inner[0].name in PLAIN
 
 
 def _loops_of_slice(op: ir.Operation) -> Loops | None:

@@ -12,9 +12,10 @@ import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import defining, main_of, walk
-from stablexla.targets.grouping.classify import Kind, classify, is_generic, loops_of
+from stablexla.lowering.support.operations import constant_of, defining, main_of, terminator_of, walk
+from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
+from stablexla.targets.grouping.loops import is_generic, loops_of
 from stablexla.targets.pipeline.passes import module_pass
 
 # From so many rows on, a product by itself is compute-bound: four times the rows of the widest register tile.
@@ -48,31 +49,24 @@ class Counter:
 def _counter(loop: ir.Operation) -> Counter | None:
     """Return the induction variable of a loop from 0 by step 1 to a constant trip count with no other exit."""
     before, after = (region.blocks[0] for region in loop.regions)
-    go = before.operations[len(before.operations) - 1].operation.operands[0]
+    go = terminator_of(before).operands[0]
     test = defining(go)
     if test is None or test.name != "arith.cmpi" or ir.IntegerAttr(test.attributes["predicate"]).value != SIGNED_LESS:
         return None
-    rounds = _constant(test.operands[1])
+    rounds = constant_of(test.operands[1])
     if rounds is None:
         return None
     place = list(before.arguments).index(test.operands[0]) if test.operands[0] in list(before.arguments) else None
-    if place is None or _constant(loop.operands[place]) != 0:
+    if place is None or constant_of(loop.operands[place]) != 0:
         return None
     number = after.arguments[place]
-    step = defining(after.operations[len(after.operations) - 1].operation.operands[place])
-    if step is None or step.name != "arith.addi" or step.operands[0] != number or _constant(step.operands[1]) != 1:
+    step = defining(terminator_of(after).operands[place])
+    if step is None or step.name != "arith.addi" or step.operands[0] != number or constant_of(step.operands[1]) != 1:
         return None
     return Counter(number, rounds)
 
 
 SIGNED_LESS = 2
-
-
-def _constant(value: ir.Value) -> int | None:
-    op = defining(value)
-    if op is None or op.name != "arith.constant" or not isinstance(value.type, (ir.IntegerType, ir.IndexType)):
-        return None
-    return int(ir.IntegerAttr(op.attributes["value"]).value)
 
 
 def _is_number(value: ir.Value, counter: Counter) -> bool:
@@ -82,7 +76,7 @@ def _is_number(value: ir.Value, counter: Counter) -> bool:
         bounds = {"arith.maxsi": 0, "arith.minsi": counter.rounds - 1}
         if op is None or (op.name != "arith.index_cast" and op.name not in bounds):
             return False
-        if op.name in bounds and _constant(op.operands[1]) != bounds[op.name]:
+        if op.name in bounds and constant_of(op.operands[1]) != bounds[op.name]:
             return False
         value = op.operands[0]
     return True

@@ -15,7 +15,15 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import functions_of
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.kernels import COMBINER, KIND, combiner_reference
-from stablexla.lowering.support.operations import captured, defining, is_tensor, main_of, remap, walk, within
+from stablexla.lowering.support.operations import (
+    captured,
+    clone_with,
+    defining,
+    is_tensor,
+    main_of,
+    walk,
+    within,
+)
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.effects import previous_effects
 from stablexla.targets.grouping.group import GROUP, blocks_of
@@ -194,15 +202,12 @@ def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], resu
             if number in twins:
                 mapping[op.results[0]] = twins[number].results[0]
                 continue
-            copy = op.clone()
+            copy = clone_with(op, mapping)
             if number is not None:
-                twins[number] = copy.operation
+                twins[number] = copy
             for name in (GROUP, TWIN):
-                if name in copy.operation.attributes:
-                    del copy.operation.attributes[name]
-            remap(copy.operation, mapping)
-            for old, new in zip(op.results, copy.operation.results, strict=True):
-                mapping[old] = new
+                if name in copy.attributes:
+                    del copy.attributes[name]
         func.ReturnOp([mapping[r] for r in results])
 
 

@@ -12,7 +12,7 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.lowering.support.operations import body_of, is_tensor, main_of, remap, walk
-from stablexla.targets.grouping.classify import is_generic, loops_of
+from stablexla.targets.grouping.loops import is_generic, loops_of
 from stablexla.targets.pipeline.passes import module_pass
 
 TWIN = "stablexla.twin"

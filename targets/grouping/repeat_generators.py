@@ -7,7 +7,7 @@ import ctypes
 import mlir.ir as ir
 
 from stablexla.lowering.support.operations import is_tensor, main_of, remap, walk
-from stablexla.targets.grouping.classify import is_generic, num_inputs
+from stablexla.targets.grouping.loops import is_generic, num_inputs
 from stablexla.targets.pipeline.passes import module_pass
 
 

@@ -12,10 +12,11 @@ from itertools import pairwise, product
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import linalg, tensor
+from mlir.dialects import tensor
 
-from stablexla.lowering.support.operations import defining, is_tensor, main_of
-from stablexla.targets.grouping.classify import is_generic, num_inputs
+from stablexla.lowering.support.generic import elementwise_loops
+from stablexla.lowering.support.operations import body_of, constant_of, defining, inline_body, is_tensor, main_of
+from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs, reads_outputs
 from stablexla.targets.pipeline.passes import module_pass
 
 # Rolls along two dimensions, both ways, make nine blocks; the code grows with them and with what is computed.
@@ -94,15 +95,10 @@ def _is_elementwise(op: ir.Operation) -> bool:
     """Match an element-wise operation: one result, computed from elements at the same index and scalars."""
     if not is_generic(op) or len(op.results) != 1 or prod(op.results[0].type.shape) < LEAST_ELEMENTS:
         return False
-    rank = op.results[0].type.rank
-    maps = [ir.AffineMapAttr(m).value for m in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    identity = ir.AffineMap.get_identity(rank, op.context)
-    if maps[-1] != identity or any(m != identity and m.n_symbols + len(m.results) for m in maps):
+    loops = loops_of(op)
+    if not loops.in_order or any(m != loops.identity and len(m.results) for m in loops.maps):
         return False
-    block = op.regions[0].blocks[0]
-    names = [view.operation.name.split(".") for view in block.operations]
-    plain = all(name[0] in ("arith", "math") for name in names[:-1])
-    return plain and next(iter(block.arguments[len(block.arguments) - 1].uses), None) is None
+    return all(o.name.split(".")[0] in ("arith", "math") for o in body_of(op)[:-1]) and not reads_outputs(op)
 
 
 def _region(root: ir.Operation) -> list[ir.Operation]:
@@ -176,27 +172,23 @@ def _origin(piece: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
         if all(step == 1 for step in steps) and sizes == list(piece.type.shape):  # a slice may drop dimensions
             starts = tuple(ir.DenseI64ArrayAttr(maker.attributes["static_offsets"]))
     elif maker is not None and is_generic(maker) and _is_copy(maker):
-        read = ir.AffineMapAttr(ir.ArrayAttr(maker.attributes["indexing_maps"])[0]).value
-        starts = _starts(read, piece.type.shape)
+        starts = _starts(loops_of(maker).maps[0], piece.type.shape)
     if maker is None or starts is None or len(starts) != piece.type.rank:
         return piece, (0,) * piece.type.rank
     return maker.operands[0], starts
 
 
 def _constants(values: Sequence[ir.Value]) -> tuple[int, ...] | None:
-    makers = [defining(value) for value in values]
-    known = [maker.attributes["value"] for maker in makers if maker is not None and maker.name == "arith.constant"]
-    return tuple(ir.IntegerAttr(each).value for each in known) if len(known) == len(values) else None
+    known = [number for value in values if (number := constant_of(value)) is not None]
+    return tuple(known) if len(known) == len(values) else None
 
 
 def _is_copy(op: ir.Operation) -> bool:
     """Match a copy of one array's elements, stored in the order of the loops."""
     if len(op.operands) != 2 or not is_tensor(op.operands[0]):
         return False
-    block = op.regions[0].blocks[0]
-    written = ir.AffineMapAttr(ir.ArrayAttr(op.attributes["indexing_maps"])[1]).value
-    is_plain = written == ir.AffineMap.get_identity(written.n_dims, op.context)
-    return is_plain and block.operations[0].operation.operands[0] == block.arguments[0] and len(block.operations) == 1
+    first, *others = body_of(op)
+    return loops_of(op).in_order and not others and first.operands[0] == op.regions[0].blocks[0].arguments[0]
 
 
 def _starts(map_: ir.AffineMap, piece: Sequence[int]) -> tuple[int, ...] | None:
@@ -230,7 +222,7 @@ def _rewrite(root: ir.Operation, region: Sequence[ir.Operation]) -> None:
             cuts = more
             chosen[value] = pieces
     boxes = list(product(*(list(pairwise(sorted(each))) for each in cuts)))
-    operations = sum(len(op.regions[0].blocks[0].operations) for op in region)
+    operations = sum(len(body_of(op)) for op in region)
     if not chosen or operations * len(boxes) > MOST_OPERATIONS:
         return
     with root.context, root.location, ir.InsertionPoint(root):
@@ -257,29 +249,14 @@ class _Block:
         leaves = [v for op in self._region for v in list(op.operands)[: num_inputs(op)] if v not in made_inside]
         numbers = {value: self._input(value) for value in leaves}
         element = self._region[-1].results[0].type.element_type
-        rank = len(self._sizes)
-        whole, scalar = ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, [])
-        result = tensor.empty(self._sizes, element)
-        maps = [*(whole if is_tensor(v) else scalar for v in self._inputs), whole]
-        made = ir.Operation.create(
-            "linalg.generic",
-            results=[result.type],
-            operands=[*self._inputs, result],
-            attributes={
-                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-                "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(self._inputs), 1]),
-            },
-            regions=1,
-        )
-        types = [v.type.element_type if is_tensor(v) else v.type for v in [*self._inputs, result]]
-        body = made.regions[0].blocks.append(*types, arg_locs=[ir.Location.current] * len(types))
-        with ir.InsertionPoint(body):
-            values = {value: body.arguments[number] for value, number in numbers.items()}
+
+        def body(elements: Sequence[ir.Value]) -> ir.Value:
+            values = {value: elements[number] for value, number in numbers.items()}
             for op in self._region:
-                values[op.results[0]] = _inlined(op, [values[v] for v in list(op.operands)[: num_inputs(op)]])
-            linalg.YieldOp([values[self._region[-1].results[0]]])
-        return made.result
+                (values[op.results[0]],) = inline_body(op, [values[v] for v in list(op.operands)[: num_inputs(op)]])
+            return values[self._region[-1].results[0]]
+
+        return elementwise_loops(self._inputs, ir.RankedTensorType.get(self._sizes, element), body)
 
     def _input(self, value: ir.Value) -> int:
         """Return the number of the input that holds a value's elements in the box."""
@@ -300,19 +277,3 @@ class _Block:
         if type_ == array.type:
             return array
         return tensor.extract_slice(type_, array, [], [], [], list(starts), self._sizes, [1] * len(starts))
-
-
-def _inlined(op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
-    """Inline the body of an element-wise operation at the insertion point; return the value that it yields."""
-    block = op.regions[0].blocks[0]
-    values = dict(zip(block.arguments, operands, strict=False))
-    for view in block.operations:
-        inner = view.operation
-        if inner.name == "linalg.yield":
-            break
-        copy = inner.clone().operation
-        for number, operand in enumerate(inner.operands):
-            if operand in values:
-                copy.operands[number] = values[operand]
-        values.update(zip(inner.results, copy.results, strict=True))
-    return values.get(inner.operands[0], inner.operands[0])

@@ -12,8 +12,9 @@ from mlir.dialects import linalg, tensor
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import defining, main_of
-from stablexla.targets.grouping.classify import Kind, Loops, classify, is_generic, loops_of
+from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
+from stablexla.targets.grouping.loops import Loops, is_generic, loops_of
 from stablexla.targets.pipeline.passes import module_pass
 
 

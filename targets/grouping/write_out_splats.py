@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import mlir.ir as ir
-from mlir.dialects import arith, linalg
+from mlir.dialects import arith
 
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.generic import elementwise_loops
 from stablexla.lowering.support.operations import is_tensor, main_of, walk
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -24,25 +25,7 @@ def write_out_splats(module: ir.Module) -> None:
 
 def _write_out(op: ir.Operation, scalar: ir.Value) -> None:
     """Replace a splat by a loop nest that stores its scalar."""
-    result = op.results[0].type
-    rank = len(result.shape)
-    maps = [ir.AffineMap.get(rank, 0, []), ir.AffineMap.get_identity(rank)]
     with op.context, op.location, ir.InsertionPoint(op):
-        empty = ir.Operation.create("tensor.empty", results=[result]).result
-        made = ir.Operation.create(
-            "linalg.generic",
-            results=[result],
-            operands=[scalar, empty],
-            attributes={
-                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-                "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-            },
-            regions=1,
-        )
-        element = result.element_type
-        block = made.regions[0].blocks.append(element, element, arg_locs=[op.location] * 2)
-        with ir.InsertionPoint(block):
-            linalg.YieldOp([block.arguments[0]])
-    op.results[0].replace_all_uses_with(made.result)
+        made = elementwise_loops([scalar], op.results[0].type, lambda elements: elements[0])
+    op.results[0].replace_all_uses_with(made)
     erase(op)

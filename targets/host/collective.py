@@ -12,12 +12,12 @@ from mlir.dialects import arith, func, memref
 
 from stablexla.lowering.rules.devices.devices import COLLECTIVE, DEVICE, DeviceConfig
 from stablexla.lowering.support.kernels import CONFIG, copied_constant
-from stablexla.lowering.support.operations import captured, remap
+from stablexla.lowering.support.operations import captured, inline_body, is_tensor
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.scope import body_cost
+from stablexla.targets.codegen.scope import VectorBody, body_cost
 from stablexla.targets.codegen.vector_loops import unroll_factor
 from stablexla.targets.host.calls import address_table
 from stablexla.targets.host.emitters import host_emitter
@@ -106,11 +106,14 @@ def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
                     places = [turn.iv + u * lanes for u in range(step // lanes)]
                     pairs = [(cg.load(b, p, lanes), cg.load(a, p, lanes)) for p in places]
                     for place, pair in zip(places, pairs, strict=True):
-                        (value,) = cg.clone_body(block, pair, lanes)
+                        (value,) = VectorBody(block, lanes).on(pair)
                         cg.store(value, out, place)
                 at = end
         with cg.loop(at, hi) as turn:
-            cg.store(_folded(block, cg.load(b, turn.iv), cg.load(a, turn.iv)), out, turn.iv)
+            constants = {v: copied_constant(v) for v in captured(reduction) if not is_tensor(v)}
+            elements = [cg.load(b, turn.iv).ssa, cg.load(a, turn.iv).ssa]
+            (combined,) = inline_body(reduction, elements, constants)
+            cg.store(Value(combined), out, turn.iv)
     return made
 
 
@@ -124,23 +127,3 @@ def _lanes(block: ir.Block, target: CpuTarget) -> int:
     """Return the vector width of the widest type computed with."""
     types = [v.type for op in block.operations if op.operation.name != "arith.constant" for v in op.operation.results]
     return max(2, target.vector_bits // max(cg.bits_of(t) for t in (*types, block.arguments[0].type)))
-
-
-def _folded(block: ir.Block, next_: Value, so_far: Value) -> Value:
-    """Emit the combiner on two elements, whatever its operations are."""
-    mapping = dict(zip(block.arguments, (next_.ssa, so_far.ssa), strict=True))
-    *operations, last = [view.operation for view in block.operations]
-    for operation in operations:
-        _take_constants(operation, mapping)
-        copy = operation.clone().operation
-        remap(copy, mapping)
-        mapping.update(zip(operation.results, copy.results, strict=True))
-    _take_constants(last, mapping)
-    return Value(mapping[last.operands[0]])
-
-
-def _take_constants(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
-    """Copy the constants that an operation captures from outside of the computation."""
-    for value in captured(operation):
-        if value not in mapping:
-            mapping[value] = copied_constant(value)

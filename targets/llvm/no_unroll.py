@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
+from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen.kernel import ROLLED
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -25,6 +26,6 @@ def keep_loops_rolled(module: ir.Module) -> None:
         seen: set[ir.Block] = set()
         for block in function.regions[0].blocks:
             seen.add(block)
-            last = block.operations[len(block.operations) - 1].operation
+            last = terminator_of(block)
             if last.name in ("llvm.br", "llvm.cond_br") and any(s in seen for s in last.successors):
                 last.attributes["loop_annotation"] = annotation

@@ -13,6 +13,7 @@ from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.dialects.quantized_types import is_quantized, storage_of
 from stablexla.dialects.symbols import symbol_of
+from stablexla.lowering.support.operations import terminator_of
 from stablexla.lowering.support.types import TensorType, is_token, tensor_type
 from stablexla.targets.signature.interface import Signature as Signature  # it is named from here
 
@@ -27,7 +28,7 @@ def signature_of(module: hlo_ir.Module) -> Signature:
         UnsupportedError: several blocks, or a parameter or result that is no array of known extents.
     """
     block = body_of(module)
-    terminator = block.operations[len(block.operations) - 1].operation
+    terminator = terminator_of(block)
     return Signature(
         module_name(module),
         tuple(_type(a, f"parameter {i}") for i, a in enumerate(block.arguments) if not is_token(a.type)),

@@ -13,6 +13,7 @@ import jaxlib.mlir.ir as hlo_ir
 from stablexla.dialects.composites import TARGET, kernel_of, name_and_version
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.inlining import inline_block
 from stablexla.dialects.symbols import functions_of
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -155,13 +156,8 @@ def inline_call(call: Any, function: Any, relocated: Callable[[Any], Any] | None
     copy = function.clone().operation
     if relocated is not None:
         copy.walk(lambda op: _relocate(op, relocated))
-    block = copy.regions[0].blocks[0]
-    for argument, operand in zip(list(block.arguments), list(call.operands), strict=True):
-        argument.replace_all_uses_with(operand)
-    *operations, terminator = (op.operation for op in block.operations)
-    for op in operations:
-        op.move_before(call)
-    for result, value in zip(call.results, list(terminator.operands), strict=True):
+    values = inline_block(copy.regions[0].blocks[0], list(call.operands), call)
+    for result, value in zip(call.results, values, strict=True):
         result.replace_all_uses_with(value)
     erase(call)
     erase(copy)
@@ -178,13 +174,7 @@ def _run_at_start(start: Any) -> None:
     Raises:
         UnsupportedError: the future goes elsewhere, as out of a function.
     """
-    block = start.regions[0].blocks[0]
-    for argument, operand in zip(list(block.arguments), list(start.operands), strict=True):
-        argument.replace_all_uses_with(operand)
-    *operations, terminator = (op.operation for op in block.operations)
-    for op in operations:
-        op.move_before(start)
-    values = list(terminator.operands)
+    values = inline_block(start.regions[0].blocks[0], list(start.operands), start)
     for use in list(start.results[0].uses):
         done = use.owner.operation
         if done.name != "stablehlo.async_done":

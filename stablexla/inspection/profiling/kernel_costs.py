@@ -10,7 +10,7 @@ import mlir.ir as ir
 
 from stablexla.lowering.support.operations import body_of, is_tensor
 from stablexla.targets.codegen.sizes import bytes_of
-from stablexla.targets.grouping.classify import is_generic, loops_of
+from stablexla.targets.grouping.loops import is_generic, loops_of
 
 _ARITHMETIC = ("arith.", "math.", "complex.")
 # These move or choose bits; no flop is counted for them.

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.codegen.loop_nest import Reduction, terminator_of
+from stablexla.targets.codegen.loop_nest import Reduction
 
 # The cases of a comparison between a new value and the best one so far.
 _CASES = ("less", "equal", "greater", "new is NaN", "best is NaN", "both are NaN")

@@ -14,19 +14,17 @@ import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.conversion import steps_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.attention_rows import RowFunction, analyse_row_function, is_defined_by
 from stablexla.targets.codegen.match.contraction import (
     ContractionOperand,
     accumulates_from_zero,
-    conversion_of,
-    map_strides,
-    other_operand,
+    factor_conversions,
+    operand_of,
 )
-from stablexla.targets.grouping.classify import Kind, classify, is_generic
+from stablexla.targets.grouping.classify import Kind, classify
+from stablexla.targets.grouping.loops import is_generic, loops_of, strides_of
 
 SUM_TYPES = (ir.F32Type, ir.F64Type)
 
@@ -116,7 +114,7 @@ def _read(kernel: Kernel, keep: Callable[[func.FuncOp], None]) -> Attention | No
     after = _operations_after(kernel, last)
     middle = [op for op in kernel.ops if is_generic(op) and op not in (first, last) and op not in after]
     weights = next((v for v in last.operands[:2] if is_defined_by(v, middle)), None)
-    factors_first, factors_last = _factors(first), _factors(last)
+    factors_first, factors_last = factor_conversions(first), factor_conversions(last)
     if weights is None or factors_first is None or factors_last is None:
         return None
     rows = analyse_row_function(
@@ -137,24 +135,6 @@ def _operations_after(kernel: Kernel, last: ir.Operation) -> list[ir.Operation]:
     return found
 
 
-def _factors(dot: ir.Operation) -> list[tuple[ir.Operation, ...]] | None:
-    """Return the conversions of both operands, when the body is accumulator + x * y."""
-    block = dot.regions[0].blocks[0]
-    x, y, total = block.arguments
-    last = block.operations[len(block.operations) - 1].operation
-    product = other_operand(defining(last.operands[0]), ("arith.addf",), total)
-    factors = defining(product) if product is not None else None
-    if factors is None or factors.name != "arith.mulf":
-        return None
-    chains = [conversion_of(v) for v in factors.operands]
-    if any(chain is None for chain in chains):
-        return None
-    by_argument = dict(chain for chain in chains if chain is not None)
-    if set(by_argument) != {x, y}:
-        return None
-    return [by_argument[x], by_argument[y]]
-
-
 # --- loops ----------------------------------------------------------------------------------------------------
 
 
@@ -172,8 +152,8 @@ class _Loops:
 
     def attention(
         self,
-        to_first: list[tuple[ir.Operation, ...]],
-        to_last: list[tuple[ir.Operation, ...]],
+        to_first: Sequence[tuple[ir.Operation, ...]],
+        to_last: Sequence[tuple[ir.Operation, ...]],
         weights: ir.Value,
     ) -> Attention | None:
         """Return the attention, or None."""
@@ -184,8 +164,8 @@ class _Loops:
 
     def _attention(
         self,
-        to_first: list[tuple[ir.Operation, ...]],
-        to_last: list[tuple[ir.Operation, ...]],
+        to_first: Sequence[tuple[ir.Operation, ...]],
+        to_last: Sequence[tuple[ir.Operation, ...]],
         weights: ir.Value,
     ) -> Attention:
         rows, key = self._rows, self._rows.chain.inner
@@ -241,10 +221,9 @@ class _Loops:
         along: list[int | None],
     ) -> tuple[AttentionOperand, int]:
         """Return an operand and the extent of its inner loop, which is the one that is no row loop."""
-        value = product.operands[number]
-        if value not in self._kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
+        operand = operand_of(self._kernel, product.operands[number], conversion)
+        if operand is None:
             raise _NoAttention
-        operand = ContractionOperand(self._kernel.inputs.index(value), value.type.element_type, steps_of(conversion))
         moves, inner, extent = self._split(strides, strides.operands[number], along)
         return AttentionOperand(operand, moves, inner), extent
 
@@ -294,20 +273,11 @@ class _Strides:
     """The loops of a linalg.generic: extents, and the strides of each operand."""
 
     extents: tuple[int, ...]
-    operands: tuple[tuple[int, ...], ...]
+    operands: list[tuple[int, ...]]
 
 
 def _strides(op: ir.Operation) -> _Strides:
-    maps = [m.value for m in op.attributes["indexing_maps"]]
-    extents = [1] * maps[0].n_dims
-    found = []
-    for value, map_ in zip(op.operands, maps, strict=True):
-        shape = list(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else []
-        strides = map_strides(map_, shape, len(extents))
-        if strides is None:
-            raise _NoAttention
-        found.append(strides)
-        for expression, extent in zip(map_.results, shape, strict=True):
-            if isinstance(expression, ir.AffineDimExpr):
-                extents[expression.position] = extent
-    return _Strides(tuple(extents), tuple(found))
+    found = strides_of(op)
+    if found is None:
+        raise _NoAttention
+    return _Strides(loops_of(op).extents, found)

@@ -14,7 +14,8 @@ from mlir.dialects import linalg, tensor
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import defining
-from stablexla.targets.grouping.classify import Kind, classify, is_generic
+from stablexla.targets.grouping.classify import Kind, classify
+from stablexla.targets.grouping.loops import is_generic, loops_of
 
 # Kinds of operations that compute weights.
 ROWS = (Kind.MAP, Kind.ROW_REDUCTION)
@@ -59,7 +60,7 @@ def _split_by_factor(op: ir.Operation) -> dict[int, list[int]]:
 
 def _split(op: ir.Operation, number: int, groups: ir.Attribute, shape: list[int]) -> dict[int, list[int]]:
     """Return the loops whose dimension in an operand splits, with the extents; {} if one is no batch loop."""
-    maps = [m.value for m in op.attributes["indexing_maps"]]
+    maps = loops_of(op).maps
     if not all(isinstance(e, ir.AffineDimExpr) for m in maps for e in m.results):
         return {}
     batch = set.intersection(*({e.position for e in m.results} for m in maps))
@@ -77,7 +78,7 @@ def _split(op: ir.Operation, number: int, groups: ir.Attribute, shape: list[int]
 
 
 def _rewrite(op: ir.Operation, split: dict[int, list[int]]) -> None:
-    maps = [m.value for m in op.attributes["indexing_maps"]]
+    maps = loops_of(op).maps
     places: dict[int, list[int]] = {}
     count = 0
     for loop in range(maps[0].n_dims):

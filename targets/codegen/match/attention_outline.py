@@ -19,9 +19,10 @@ from stablexla.lowering.support.operations import body_of, defining, is_tensor, 
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.attention import Attention, matched_attention
 from stablexla.targets.codegen.match.attention_batches import open_batches
-from stablexla.targets.grouping.classify import Kind, classify, is_generic
+from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.group import blocks_of
+from stablexla.targets.grouping.loops import is_generic
 from stablexla.targets.grouping.outline import PROVISIONAL, function_of
 
 # Operations between the products; code size is compile time.

@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import func, linalg
+from mlir.dialects import func
 
-from stablexla.lowering.support.operations import body_of, defining
+from stablexla.lowering.support.generic import elementwise_loops
+from stablexla.lowering.support.operations import body_of, clone_with, constant_attribute, defining, terminator_of
 from stablexla.targets.codegen.kernel import KIND, Kernel
 from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
 from stablexla.targets.codegen.match.contraction import conversion_of
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
-from stablexla.targets.grouping.classify import is_generic
+from stablexla.targets.grouping.loops import is_generic, loops_of
 from stablexla.targets.grouping.outline import function_of
 
 
@@ -134,7 +135,7 @@ def _division(
     if list(body_of(op)[0].operands) != list(block.arguments)[:2]:
         return None
     powers, total = op.operands[:2]
-    maps = [m.value for m in op.attributes["indexing_maps"]]
+    maps = loops_of(op).maps
     if maps[0] != maps[2] or len(maps[1].results) >= len(maps[0].results):
         return None
     if not is_defined_by(powers, middle) or not is_defined_by(total, middle) or not _at_most_one(powers, middle):
@@ -145,8 +146,8 @@ def _division(
 def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
     """Return the operations of a generic that only converts its one operand elementwise."""
     block = op.regions[0].blocks[0]
-    maps = [m.value for m in op.attributes["indexing_maps"]]
-    if len(maps) != 2 or maps[0] != maps[1] or "reduction" in str(op.attributes["iterator_types"]):
+    loops = loops_of(op)
+    if len(loops.maps) != 2 or loops.maps[0] != loops.maps[1] or any(loops.reduced):
         return None
     last = body_of(op)[-1]
     chain = conversion_of(last.operands[0])
@@ -183,12 +184,9 @@ def _selects_zero(op: ir.Operation) -> bool:
     """Whether one side of a generic's last select is the constant 0."""
 
     def is_zero(value: ir.Value) -> bool:
-        maker = defining(value)
-        if maker is None:
-            block = op.regions[0].blocks[0]
-            place = list(block.arguments).index(value) if value in list(block.arguments) else -1
-            maker = defining(op.operands[place]) if place >= 0 else None
-        return maker is not None and maker.name == "arith.constant" and maker.attributes["value"] == zero
+        arguments = list(op.regions[0].blocks[0].arguments)
+        source = op.operands[arguments.index(value)] if value in arguments else value
+        return bool(constant_attribute(source) == zero)
 
     last = body_of(op)[-2]
     zero = ir.FloatAttr.get(last.results[0].type, 0.0)
@@ -199,7 +197,7 @@ def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
     """Whether a value comes from a maximum reduction, through row operations alone."""
     op = defining(value)
     while op is not None and op in middle:
-        if "reduction" in str(op.attributes["iterator_types"]):
+        if any(loops_of(op).reduced):
             return [o.name for o in body_of(op)] == ["arith.maximumf", "linalg.yield"]
         op = next((m for m in (defining(v) for v in op.operands) if m is not None and m in middle), None)
     return False
@@ -208,34 +206,18 @@ def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
 def _convert_result(function: func.FuncOp, operations: Sequence[ir.Operation]) -> None:
     """Append elementwise conversions to a function's first result."""
     block = function.regions[0].blocks[0]
-    end = block.operations[len(block.operations) - 1].operation
+    end = terminator_of(block)
     value = end.operands[0]
-    shape, element = value.type.shape, operations[-1].results[0].type
-    type_ = ir.RankedTensorType.get(shape, element)
-    maps = [ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape)))] * 2
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+
+    def converted(elements: Sequence[ir.Value]) -> ir.Value:
+        (inner,) = elements
+        for operation in operations:
+            inner = clone_with(operation, {operation.operands[0]: inner}).results[0]
+        return inner
+
     with ir.InsertionPoint(end):
-        empty = ir.Operation.create("tensor.empty", results=[type_]).result
-        made = ir.Operation.create(
-            "linalg.generic",
-            results=[type_],
-            operands=[value, empty],
-            attributes={
-                "indexing_maps": ir.ArrayAttr.get(maps),
-                "iterator_types": ir.ArrayAttr.get([parallel] * len(shape)),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-            },
-            regions=1,
-        )
-        body = made.regions[0].blocks.append(value.type.element_type, element, arg_locs=[ir.Location.unknown()] * 2)
-        with ir.InsertionPoint(body):
-            inner = body.arguments[0]
-            for operation in operations:
-                copy = operation.clone()
-                copy.operation.operands[0] = inner
-                inner = copy.operation.results[0]
-            linalg.YieldOp([inner])
-    end.operands[0] = made.result
+        type_ = ir.RankedTensorType.get(value.type.shape, operations[-1].results[0].type)
+        end.operands[0] = elementwise_loops([value], type_, converted)
     types = [v.type for v in end.operands]
     signature = ir.FunctionType.get([a.type for a in block.arguments], types)
     function.attributes["function_type"] = ir.TypeAttr.get(signature)

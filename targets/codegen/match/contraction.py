@@ -13,10 +13,11 @@ import mlir.ir as ir
 
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.math import EXPANSIONS
-from stablexla.lowering.support.operations import defining
+from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import Conversion, steps_of
 from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs, strides_of
 
 # Operations that an elementary function expands to, roughly.
 EXPANDED = 20
@@ -155,7 +156,7 @@ class Contraction:
 
 def match_contraction(kernel: Kernel) -> Contraction | None:
     """Match a kernel as a contraction, or return None."""
-    dots = [op for op in kernel.ops if op.name == "linalg.generic" and _adds_up(op)]
+    dots = [op for op in kernel.ops if is_generic(op) and reads_outputs(op)]  # an outer product sums over no loop
     if len(dots) != 1 or not accumulates_from_zero(dots[0]):
         return None
     operands = _match_body(dots[0], kernel)
@@ -168,59 +169,50 @@ def match_contraction(kernel: Kernel) -> Contraction | None:
 # --- the contraction itself ---------------------------------------------------------------------------
 
 
-def _adds_up(op: ir.Operation) -> bool:
-    """Whether the body accumulates into its result (an outer product sums over no loop)."""
-    last = op.regions[0].blocks[0].arguments[-1]
-    return any(True for _ in last.uses)
-
-
 def accumulates_from_zero(dot: ir.Operation) -> bool:
     """Whether the accumulator of an operation of one result is initialized with zeros."""
     start = defining(dot.operands[len(dot.operands) - 1])
     if start is None or start.name != "linalg.fill":
         return False
-    value = defining(start.operands[0])
-    if value is None or value.name != "arith.constant":
-        return False
-    attribute = value.attributes["value"]
+    attribute = constant_attribute(start.operands[0])
     return isinstance(attribute, ir.FloatAttr | ir.IntegerAttr) and attribute.value == 0
 
 
 def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, ContractionOperand] | None:
     """Match `yield acc + convert(x) * convert(y)`; return both operands."""
+    conversions = factor_conversions(dot)
+    if conversions is None:
+        return None
+    a, b = (operand_of(kernel, v, chain) for v, chain in zip(dot.operands[:2], conversions, strict=True))
+    return None if a is None or b is None else (a, b)
+
+
+def operand_of(kernel: Kernel, value: ir.Value, conversion: Sequence[ir.Operation]) -> ContractionOperand | None:
+    """Return an array of the kernel as an operand; None if it is not one of its inputs."""
+    if value not in kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
+        return None
+    return ContractionOperand(kernel.inputs.index(value), value.type.element_type, steps_of(conversion))
+
+
+def factor_conversions(dot: ir.Operation) -> tuple[tuple[ir.Operation, ...], tuple[ir.Operation, ...]] | None:
+    """Return the conversions of both operands, when the body is `yield acc + convert(x) * convert(y)`."""
     block = dot.regions[0].blocks[0]
     if len(block.arguments) != 3:
         return None
-    x, y, total = block.arguments
-    last = block.operations[len(block.operations) - 1].operation
-    product = other_operand(defining(last.operands[0]), ("arith.addf", "arith.addi"), total)
-    factors = defining(product) if product is not None else None
-    if factors is None or factors.name not in ("arith.mulf", "arith.muli"):
-        return None
-    chains = [conversion_of(factor) for factor in factors.operands]
-    if any(chain is None for chain in chains):
-        return None
-    (first, to_first), (second, to_second) = (chain for chain in chains if chain is not None)
-    if (first, second) == (y, x):
-        to_first, to_second = to_second, to_first
-    elif (first, second) != (x, y):
-        return None
-    found = []
-    for value, conversion in zip(dot.operands[:2], (to_first, to_second), strict=True):
-        if value not in kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
-            return None
-        found.append(ContractionOperand(kernel.inputs.index(value), value.type.element_type, steps_of(conversion)))
-    return found[0], found[1]
+    x, y, _ = block.arguments
+    chains = [conversion_of(factor) for factor in multiplied(block)]
+    by_argument = dict(chain for chain in chains if chain is not None)
+    return (by_argument[x], by_argument[y]) if by_argument.keys() == {x, y} else None
 
 
-def other_operand(op: ir.Operation | None, names: Sequence[str], one: ir.Value) -> ir.Value | None:
-    """Return the other operand than `one` of a binary operation of one of these names."""
-    if op is None or op.name not in names:
-        return None
-    left, right = op.operands
-    if left == one:
-        return right
-    return left if right == one else None
+def multiplied(block: ir.Block) -> list[ir.Value]:
+    """Match a multiply-add `yield acc + x * y`: return x and y, [] for other bodies."""
+    total, addition = list(block.arguments)[-1], defining(terminator_of(block).operands[0])
+    if addition is None or addition.name not in ("arith.addf", "arith.addi"):
+        return []
+    products = [defining(v) for v in addition.operands if v != total]
+    matches = len(products) == 1 and products[0] is not None and products[0].name in ("arith.mulf", "arith.muli")
+    return list(products[0].operands) if matches else []
 
 
 def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, tuple[ir.Operation, ...]] | None:
@@ -248,7 +240,7 @@ def match_epilogue(kernel: Kernel, dot: ir.Operation) -> tuple[EpilogueOp, ...] 
     for op in kernel.ops:
         if op == dot or op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
             continue
-        matched = _match_epilogue_op(op, kernel, made, shape) if op.name == "linalg.generic" else None
+        matched = _match_epilogue_op(op, kernel, made, shape) if is_generic(op) else None
         if matched is None:
             return None
         ops.append(matched)
@@ -259,17 +251,12 @@ def match_epilogue(kernel: Kernel, dot: ir.Operation) -> tuple[EpilogueOp, ...] 
 def _match_epilogue_op(
     op: ir.Operation, kernel: Kernel, made: set[ir.Value], shape: Sequence[int]
 ) -> EpilogueOp | None:
-    maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
-    outputs = len(op.results)
-    block = op.regions[0].blocks[0]
-    arguments = list(block.arguments)
+    loops, block = loops_of(op), op.regions[0].blocks[0]
     same_shape = all(list(result.type.shape) == list(shape) for result in op.results)
-    in_order = all(m == ir.AffineMap.get_identity(len(shape)) for m in maps[-outputs:])
-    write_only = not any(True for argument in arguments[-outputs:] for _ in argument.uses)
-    if not (same_shape and in_order and write_only and cg.can_clone(block, indices=True)):
+    if not (same_shape and loops.in_order and not reads_outputs(op) and cg.can_clone(block, indices=True)):
         return None
     inputs = []
-    for value, map_ in zip(op.operands, maps[:-outputs], strict=False):
+    for value, map_ in zip(list(op.operands)[: loops.num_inputs], loops.maps, strict=False):
         found = _epilogue_input(value, map_, kernel, made, shape)
         if found is None:
             return None
@@ -281,10 +268,9 @@ def _epilogue_input(
     value: ir.Value, map_: ir.AffineMap, kernel: Kernel, made: set[ir.Value], shape: Sequence[int]
 ) -> EpilogueInput | None:
     if not isinstance(value.type, ir.RankedTensorType):
-        owner = defining(value)
-        outside = owner is None or owner.name == "arith.constant"
+        outside = defining(value) is None or constant_attribute(value) is not None
         return EpilogueInput(value, "scalar") if outside else None
-    strides = map_strides(map_, value.type.shape, len(shape))
+    strides = map_strides(map_, value.type.shape)
     if strides is None:
         return None
     if value in made:
@@ -295,17 +281,6 @@ def _epilogue_input(
 
 
 # --- loops ---------------------------------------------------------------------------------------------
-
-
-def map_strides(map_: ir.AffineMap, shape: Sequence[int], loops: int) -> tuple[int, ...] | None:
-    """Return the stride of each loop in an array of `shape` read through `map_`; None for other maps."""
-    strides = [0] * loops
-    for expression, step in zip(map_.results, row_major(shape), strict=True):
-        if isinstance(expression, ir.AffineDimExpr):
-            strides[expression.position] += step
-        elif not isinstance(expression, ir.AffineConstantExpr) or expression.value != 0:
-            return None
-    return tuple(strides)
 
 
 def _arrange(
@@ -351,24 +326,15 @@ def _arrange(
 
 def _loops(dot: ir.Operation) -> list[ContractionAxis] | None:
     """Return the loops whose extent is not 1 (it may be 0)."""
-    maps = [ir.AffineMapAttr(m).value for m in dot.attributes["indexing_maps"]]
-    kinds = ["reduction" in str(kind) for kind in dot.attributes["iterator_types"]]
-    strides = [map_strides(m, v.type.shape, len(kinds)) for m, v in zip(maps, dot.operands, strict=True)]
-    extents: list[int | None] = [None] * len(kinds)
-    dims: list[int | None] = [None] * len(kinds)
-    for number, (map_, value) in enumerate(zip(maps, dot.operands, strict=True)):
-        for place, expression in enumerate(map_.results):
-            if isinstance(expression, ir.AffineDimExpr):
-                extents[expression.position] = value.type.shape[place]
-                if number == 2:
-                    dims[expression.position] = place
-    if any(s is None for s in strides) or any(e is None for e in extents):
+    loops, strides = loops_of(dot), strides_of(dot)
+    if strides is None:
         return None
-    a, b, c = (s for s in strides if s is not None)
+    a, b, c = strides
+    dims = {e.position: place for place, e in enumerate(loops.maps[2].results) if isinstance(e, ir.AffineDimExpr)}
     out = []
-    for loop, extent in enumerate(extents):
-        d: int | None = dims[loop]
-        if extent is None or (d is None) != kinds[loop]:
+    for loop, extent in enumerate(loops.extents):
+        d = dims.get(loop)
+        if (d is None) != loops.reduced[loop]:
             return None
         if extent != 1:
             out.append(ContractionAxis(extent, a[loop], b[loop], c[loop], () if d is None else ((d, extent),)))

@@ -14,8 +14,7 @@ from stablexla.dialects.attributes.attributes import SpatialDimension
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.rules.convolution import CONVOLUTION, ConvolutionConfig
 from stablexla.lowering.support.configs import read_config
-from stablexla.lowering.support.operations import defining
-from stablexla.targets.codegen.conversion import steps_of
+from stablexla.lowering.support.operations import body_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.contraction import (
     Contraction,
@@ -25,7 +24,8 @@ from stablexla.targets.codegen.match.contraction import (
     accumulates_from_zero,
     conversion_of,
     match_epilogue,
-    other_operand,
+    multiplied,
+    operand_of,
 )
 
 # The most phases of a dilated lhs that are emitted.
@@ -153,22 +153,14 @@ def match_convolution(kernel: Kernel) -> MatchedConvolution | None:
 def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, ContractionOperand] | None:
     """Match `yield acc + convert(x) * convert(w)`, where x is loaded from lhs; return both operands."""
     block = op.regions[0].blocks[0]
-    weight, total = block.arguments
-    last = block.operations[len(block.operations) - 1].operation
-    product = other_operand(defining(last.operands[0]), ("arith.addf", "arith.addi"), total)
-    factors = defining(product) if product is not None else None
-    reads = [o.operation for o in block.operations if o.operation.name == "tensor.extract"]
-    if factors is None or factors.name not in ("arith.mulf", "arith.muli") or len(reads) != 1:
+    factors, reads = multiplied(block), [o for o in body_of(op) if o.name == "tensor.extract"]
+    if not factors or len(reads) != 1:
         return None
-    x = conversion_of(factors.operands[0], stop=("tensor.extract", "arith.select"))
-    w = conversion_of(factors.operands[1])
-    lhs, rhs = reads[0].operands[0], op.operands[0]
-    if x is None or w is None or w[0] != weight or lhs not in kernel.inputs or rhs not in kernel.inputs:
+    x, w = conversion_of(factors[0], stop=("tensor.extract", "arith.select")), conversion_of(factors[1])
+    if x is None or w is None or w[0] != block.arguments[0]:
         return None
-    return tuple(
-        ContractionOperand(kernel.inputs.index(value), value.type.element_type, steps_of(chain))
-        for value, chain in ((lhs, x[1]), (rhs, w[1]))
-    )  # type: ignore[return-value]  # two of them
+    a, b = operand_of(kernel, reads[0].operands[0], x[1]), operand_of(kernel, op.operands[0], w[1])
+    return None if a is None or b is None else (a, b)
 
 
 class _Reader:

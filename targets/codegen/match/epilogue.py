@@ -17,6 +17,7 @@ from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, ContractionOperand, EpilogueInput
+from stablexla.targets.codegen.scope import VectorBody
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,7 @@ class ContractionScene:
         made = {self.contraction.dot: value}
         for op in self.contraction.epilogue:
             given = [self._epilogue_value(i, made, row, column, lanes, count) for i in op.inputs]
-            given += [cg.splat(cg.constant(0, r.type.element_type), lanes) for r in op.operation.results]  # never read
-            out = cg.clone_body(op.body, given, lanes, lambda d: self._coordinate(d, row, column, lanes))
+            out = VectorBody(op.body, lanes, lambda d: self._coordinate(d, row, column, lanes)).on(given)
             made.update(zip(op.operation.results, out, strict=True))
         at = row.c + cg.index(column) * self.contraction.n.c
         for buffer, result in zip(self.results, self.contraction.kernel.results, strict=True):

@@ -16,7 +16,7 @@ from mlir.dialects import arith, memref, scf
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.loops import number
-from stablexla.lowering.support.operations import body_of, defining, remap, walk
+from stablexla.lowering.support.operations import body_of, clone_with, defining, walk
 from stablexla.targets.codegen.sums.compensated import (
     BLOCK,
     LONGEST_RUNNING_SUM,
@@ -25,6 +25,7 @@ from stablexla.targets.codegen.sums.compensated import (
     compensate_loops,
     two_sum,
 )
+from stablexla.targets.grouping.loops import Loops, loops_of
 
 Values = list[ir.Value]
 # Induction variable of each dimension.
@@ -71,19 +72,17 @@ def _match(op: ir.Operation) -> _Sums | None:
     """Match a generic all of whose results are sums, long ones or of narrow floats; return None for others."""
     *_, terminator = body_of(op)
     count = len(terminator.operands)
-    maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
-    reduced = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
+    loops = loops_of(op)
     arguments = list(op.regions[0].blocks[0].arguments)
     found = [_match_total(a, v) for a, v in zip(arguments[-count:], terminator.operands, strict=True)]
-    extents = _extents(op, maps)
-    if not any(reduced) or extents is None or 0 in extents or not all(_is_simple(e) for m in maps for e in m.results):
+    if not any(loops.reduced) or 0 in loops.extents or not all(_is_simple(e) for m in loops.maps for e in m.results):
         return None
     totals = [total for total in found if total is not None]
-    length = prod(n for n, r in zip(extents, reduced, strict=True) if r)
+    length = prod(n for n, r in zip(loops.extents, loops.reduced, strict=True) if r)
     narrow = any(op.name == "arith.extf" for total in totals for op in total.opened)
     if len(totals) != count or (length <= LONGEST_RUNNING_SUM and not narrow):
         return None
-    return _Sums(op, maps, extents, reduced, totals)
+    return _Sums(op, loops, totals)
 
 
 def _match_total(argument: ir.Value, result: ir.Value) -> _Total | None:
@@ -121,17 +120,6 @@ def _only_user(value: ir.Value) -> ir.Operation | None:
     return uses[0].owner.operation if len(uses) == 1 else None
 
 
-def _extents(op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[int] | None:
-    """Return the trip counts of the loops; None if the operands' dimensions do not tell them."""
-    found: dict[int, int] = {}
-    for operand, map_ in zip(op.operands, maps, strict=True):
-        for place, expression in enumerate(map_.results):
-            if isinstance(expression, ir.AffineDimExpr):
-                found[expression.position] = operand.type.shape[place]
-    count = maps[0].n_dims
-    return [found[d] for d in range(count)] if len(found) == count else None
-
-
 def _is_simple(expression: ir.AffineExpr) -> bool:
     """Return whether an index expression has additions and multiplications only."""
     if isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr):
@@ -144,23 +132,21 @@ class _Sums:
     """The loop nest of a generic that sums."""
 
     op: ir.Operation
-    maps: list[ir.AffineMap]
-    extents: list[int]
-    reduced: list[bool]
+    loops: Loops
     totals: list[_Total]
-    loops: list[ir.Operation] = field(default_factory=list)
+    emitted: list[ir.Operation] = field(default_factory=list)
 
     def write(self) -> None:
         """Clear the accumulators, add up block after block, and store the results."""
-        kept = [d for d, r in enumerate(self.reduced) if not r]
-        first, *inner = (d for d, r in enumerate(self.reduced) if r)
+        kept = [d for d, r in enumerate(self.loops.reduced) if not r]
+        first, *inner = (d for d, r in enumerate(self.loops.reduced) if r)
         outputs = list(self.op.operands)[-len(self.totals) :]
         # For each result of the body pairs of buffers (sum, error), one for each of its parts.
         rooms = [
             [(_room(output.type, before.type), _room(output.type, before.type)) for before, _ in total.parts]
             for output, total in zip(outputs, self.totals, strict=True)
         ]
-        length = max(1, BLOCK // prod(self.extents[d] for d in inner))
+        length = max(1, BLOCK // prod(self.loops.extents[d] for d in inner))
 
         def begin(at: Places) -> None:
             for output, total, pairs, place in zip(outputs, self.totals, rooms, self._places(at), strict=True):
@@ -192,10 +178,10 @@ class _Sums:
             self._each(kept, {}, lambda at: add(at, start, stop))
             scf.YieldOp([])
         self._each(kept, {}, end)
-        compensate_loops(self.loops)
+        compensate_loops(self.emitted)
 
     def _span(self, dim: int) -> tuple[ir.Value, ir.Value]:
-        return number(0), number(self.extents[dim])
+        return number(0), number(self.loops.extents[dim])
 
     def _each(self, dims: Sequence[int], at: Places, do: Callable[[Places], None]) -> None:
         """Emit the loops `dims` around the body `do`."""
@@ -218,7 +204,7 @@ class _Sums:
             return self._step(at, totals)
         dim, low, high = spans[0]
         loop = scf.ForOp(low, high, number(1), totals)
-        self.loops.append(loop.operation)
+        self.emitted.append(loop.operation)
         with ir.InsertionPoint(loop.body):
             here = at | {dim: loop.induction_variable}
             scf.YieldOp(self._block(here, spans[1:], list(loop.inner_iter_args)))
@@ -229,7 +215,7 @@ class _Sums:
         mapping: dict[ir.Value, ir.Value] = {}
         outputs = {total.argument for total in self.totals}
         arguments = self.op.regions[0].blocks[0].arguments
-        for argument, operand, map_ in zip(arguments, self.op.operands, self.maps, strict=True):
+        for argument, operand, map_ in zip(arguments, self.op.operands, self.loops.maps, strict=True):
             if argument not in outputs and any(True for _ in argument.uses):
                 is_array = isinstance(operand.type, ir.MemRefType)
                 mapping[argument] = memref.load(operand, self._place(map_, at)) if is_array else operand
@@ -242,14 +228,12 @@ class _Sums:
             if op.name == "linalg.index":
                 mapping[op.results[0]] = at[ir.IntegerAttr(op.attributes["dim"]).value]
             elif op not in skipped:
-                copy = op.clone().operation
-                remap(copy, mapping)
-                mapping.update(zip(op.results, copy.results, strict=True))
+                clone_with(op, mapping)
         return [mapping[after] for _, after in parts]
 
     def _places(self, at: Places) -> list[Values]:
         """Return the indices of the results at one iteration."""
-        return [self._place(m, at) for m in self.maps[-len(self.totals) :]]
+        return [self._place(m, at) for m in self.loops.maps[-len(self.totals) :]]
 
     @staticmethod
     def _place(map_: ir.AffineMap, at: Places) -> Values:

@@ -16,6 +16,7 @@ from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
+from stablexla.targets.codegen.scope import VectorBody
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, accumulate, unroll_factor
 
@@ -335,8 +336,7 @@ class ValueProduct(_Product):
         for v, value in enumerate(sums):
             made = value if factor is None else value * factor
             for body in a.after:
-                unread = cg.splat(cg.constant(0, body.arguments[1].type), lanes)
-                (made,) = cg.clone_body(body, [made, unread], lanes)
+                (made,) = VectorBody(body, lanes).on([made])
             count = min(lanes, columns - v * lanes)
             if a.out_inner == 1:
                 cg.store_lanes(made, self.result, to + v * lanes, count)

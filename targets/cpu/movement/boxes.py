@@ -15,7 +15,7 @@ import mlir.ir as ir
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen.kernel import Kernel
-from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Ref, analyze_nest, collapse_loops
+from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Ref, analyze_nest, collapse_loops, slice_starts
 
 # The most parts that are interleaved, such as pairs of numbers.
 MOST_WOVEN = 4
@@ -131,22 +131,10 @@ def _one_number(kernel: Kernel, value: ir.Value) -> Ref | None:
 
 def _box(kernel: Kernel, op: ir.Operation) -> Box | None:
     source = op.operands[0]
-    _, _, moving, sizes, strides = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
-    nest = _nest_of(kernel, source)
+    nest, starts = _nest_of(kernel, source), slice_starts(op)
     shape = list(source.type.shape)
-    if nest is None or sizes or strides or len(shape) != op.operands[1].type.rank:
+    if nest is None or starts is None or len(shape) != op.operands[1].type.rank:
         return None
-    scalars = iter(list(op.operands)[2 : 2 + moving])
-    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-    starts: list[int | ir.Value] = []
-    for number in ir.DenseI64ArrayAttr(op.attributes["static_offsets"]):
-        start = next(scalars) if number == dynamic else number
-        if isinstance(start, ir.Value) and not isinstance(start.owner, ir.Block):
-            maker = start.owner.operation
-            if maker.name != "arith.constant":
-                return None
-            start = int(ir.IntegerAttr(maker.attributes["value"]).value)
-        starts.append(start)
     steps = list(ir.DenseI64ArrayAttr(op.attributes["static_strides"]))
     if not _spread(nest, shape):
         return None

@@ -7,6 +7,7 @@ transposed in registers and collected in a buffer until a result's lines are com
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
@@ -16,8 +17,10 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.scope import VectorBody
 from stablexla.targets.codegen.views import as_words
 from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs
 
 # A cache block: how many of the operand's lines, bytes of each, and bytes in all when it is thinner than that.
 BLOCK_LINES = 128
@@ -94,33 +97,24 @@ def match_permutation(kernel: Kernel) -> Permutation | None:
     return Permutation(kernel.inputs.index(arrays[0]), _merged(shape, strides), op)
 
 
-def _source_strides(op: ir.Operation, position: int, shape: list[int]) -> list[int] | None:
+def _source_strides(op: ir.Operation, position: int, shape: list[int]) -> Sequence[int] | None:
     """Return the operand's stride along each dimension of the result."""
-    own = row_major(shape)
     if op.name == "linalg.transpose":
-        return [own[d] for d in ir.DenseI64ArrayAttr(op.attributes["permutation"])]
-    if op.name != "linalg.generic" or not _is_elementwise(op):
+        return [row_major(shape)[d] for d in ir.DenseI64ArrayAttr(op.attributes["permutation"])]
+    if not is_generic(op) or not _is_elementwise(op):
         return None
-    map_ = ir.AffineMapAttr(op.attributes["indexing_maps"][position]).value
-    if not map_.is_permutation:
-        return None
-    strides = [0] * len(own)
-    for expression, step in zip(map_.results, own, strict=True):
-        strides[ir.AffineDimExpr(expression).position] = step
-    return strides
+    map_ = loops_of(op).maps[position]
+    return map_strides(map_, shape) if map_.is_permutation else None
 
 
 def _is_elementwise(op: ir.Operation) -> bool:
     """Return whether all loops are parallel, the result is in order and only written, and the body can be cloned."""
-    out = ir.AffineMapAttr(list(op.attributes["indexing_maps"])[-1]).value
-    block = op.regions[0].blocks[0]
-    written = not any(True for _ in list(block.arguments)[-1].uses)
-    in_order = len(op.results) == 1 and out == ir.AffineMap.get_identity(out.n_dims)
-    parallel = not any("reduction" in str(kind) for kind in op.attributes["iterator_types"])
-    return written and in_order and parallel and cg.can_clone(block, lanes=False)
+    loops = loops_of(op)
+    in_order = len(op.results) == 1 and loops.in_order and not any(loops.reduced)
+    return in_order and not reads_outputs(op) and cg.can_clone(op.regions[0].blocks[0], lanes=False)
 
 
-def _merged(shape: list[int], strides: list[int]) -> tuple[TransposeAxis, ...]:
+def _merged(shape: list[int], strides: Sequence[int]) -> tuple[TransposeAxis, ...]:
     """Return the loops of trip count above 1, collapsing those that are adjacent in both arrays."""
     axes: list[TransposeAxis] = []
     for extent, source, target in zip(shape, strides, row_major(shape), strict=True):
@@ -153,8 +147,7 @@ class _Mover:
             return value
         operands = list(self._move.operation.operands)[:-1]
         given = [value if isinstance(v.type, ir.RankedTensorType) else self._scalar(v) for v in operands]
-        given.append(cg.constant(0, self.result.element))  # the result's old element, never used
-        return cg.clone_body(self._move.body, given, value.lanes)[0]
+        return VectorBody(self._move.body, value.lanes).on(given)[0]
 
     def _scalar(self, value: ir.Value) -> Value:
         return self._inputs[value] if value in self._inputs else cg.outside_constant(value)

@@ -13,6 +13,7 @@ from math import inf
 import mlir.ir as ir
 from mlir.dialects import math, vector
 
+from stablexla.lowering.support.operations import constant_attribute
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
@@ -127,7 +128,7 @@ def _selects_zero(node: Map, power: Ref) -> bool:
     if isinstance(other.owner, ir.Block):
         source: Node = node.operands[arguments.index(other)][0]
         return isinstance(source, Scalar) and source.attribute == zero
-    return bool(other.owner.name == "arith.constant" and other.owner.operation.attributes["value"] == zero)
+    return bool(constant_attribute(other) == zero)
 
 
 def body_of_block(block: ir.Block) -> list[ir.Operation]:

@@ -14,6 +14,7 @@ from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.codegen.match.contraction import ContractionOperand
+from stablexla.targets.codegen.scope import VectorBody
 from stablexla.targets.gpu.threads.grid_stride import coordinates
 
 
@@ -51,8 +52,7 @@ class AttentionTile:
         """Store normalized accumulators to the result, through the epilogue."""
         a, lanes = self.attention, sums.lanes
         for body in a.after:
-            unread = cg.splat(cg.constant(0, body.arguments[1].type), lanes)
-            (sums,) = cg.clone_body(body, [sums, unread], lanes)
+            (sums,) = VectorBody(body, lanes).on([sums])
         to = linear_offset(a.out, at) + cg.index(column) * a.out_inner
         if a.out_inner == 1 or not lanes:
             cg.store(sums, buffer, to)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.loop_nest import Map, terminator_of
+from stablexla.lowering.support.operations import terminator_of
+from stablexla.targets.codegen.loop_nest import Map
 from stablexla.targets.codegen.match.attention import Attention
 from stablexla.targets.gpu.attention.places import outer_strides
 from stablexla.targets.gpu.chips import shared_limit

@@ -12,7 +12,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
-from stablexla.lowering.support.operations import captured, constant_of, defining, remap
+from stablexla.lowering.support.operations import captured, clone_with, constant_of, defining
 from stablexla.targets.gpu.general.vectorized_copies import copy_lanes, write_vectorized
 from stablexla.targets.gpu.threads.arguments import ALIGNMENT
 from stablexla.targets.gpu.threads.grid_stride import constant, delinearize, grid_stride_loop, in_first_thread
@@ -186,7 +186,7 @@ class KernelSplitter:
             for value in outside:
                 mapping[value] = _restored(places[self._spilled[value]], value.type)
             for op in setup:
-                _clone(op, mapping)
+                clone_with(op, mapping)
             if part.range is None:
                 in_first_thread(lambda: self._sequence(part, mapping, places))
             else:
@@ -198,7 +198,7 @@ class KernelSplitter:
         for view in self._block.operations:
             op = view.operation
             if op in here:
-                _clone(op, mapping)
+                clone_with(op, mapping)
                 for result in op.results:
                     if result in part.kept:
                         _keep(mapping[result], places[part.kept[result]])
@@ -244,15 +244,9 @@ def _map(op: ir.Operation, range_: ParallelRange, mapping: dict[ir.Value, ir.Val
             mapping[argument] = scaled if start == 0 else arith.addi(scaled, constant(start))
         *ops, _ = (view.operation for view in block.operations)
         for inner in ops:
-            _clone(inner, mapping)
+            clone_with(inner, mapping)
 
     grid_stride_loop(prod(extents), body)
-
-
-def _clone(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
-    copy = op.clone().operation
-    remap(copy, mapping)
-    mapping.update(zip(op.results, copy.results, strict=True))
 
 
 def _keep(value: ir.Value, place: ir.Value) -> None:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mlir.ir as ir
 
 from stablexla.lowering.support.operations import walk
-from stablexla.targets.grouping.classify import is_generic, loops_of
+from stablexla.targets.grouping.loops import is_generic, loops_of
 
 
 def interchange_loops(module: ir.Module) -> None:
     """Interchange the loops of every `linalg.generic` of the module where that is needed."""
     for op in walk(module.operation):
         if is_generic(op):
-            reduced = loops_of(op).reduced
+            loops = loops_of(op)
+            reduced = loops.reduced
             order = sorted(range(len(reduced)), key=lambda loop: reduced[loop])
             if order != list(range(len(reduced))):
-                _renumber(op, order)
+                _renumber(op, loops.maps, order)
 
 
-def _renumber(op: ir.Operation, order: list[int]) -> None:
+def _renumber(op: ir.Operation, maps: Sequence[ir.AffineMap], order: list[int]) -> None:
     """Permute loops: loop number `order[i]` becomes number i."""
     place = {old: new for new, old in enumerate(order)}
     dims = [ir.AffineDimExpr.get(place[old]) for old in range(len(order))]
-    maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
     renamed = [
         ir.AffineMap.get(
             len(order), 0, [ir.AffineExpr.compose(e, ir.AffineMap.get(len(order), 0, dims)) for e in m.results]

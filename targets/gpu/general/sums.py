@@ -8,7 +8,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, complex, memref, scf
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import constant_of, defining, remap, walk
+from stablexla.lowering.support.operations import clone_with, constant_of, defining, walk
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK
 
 _SUMS = ("arith.addf", "complex.add")
@@ -76,9 +76,7 @@ class _Sum:
             for view in list(self.loop.regions[0].blocks[0].operations):
                 if view.operation in (self.load, self.store) or view.operation.name == "scf.yield":
                     continue
-                copy = view.operation.clone().operation
-                remap(copy, mapping)
-                mapping.update(zip(view.operation.results, copy.results, strict=True))
+                clone_with(view.operation, mapping)
             scf.YieldOp([mapping[self.value]])
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import mlir.ir as ir
 
 from stablexla.lowering.support.operations import body_of, defining, main_of, walk
-from stablexla.targets.grouping.classify import Kind, classify, is_generic, num_inputs
+from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
+from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs
 from stablexla.targets.pipeline.passes import module_pass
 
 CONVERSIONS = frozenset(["arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp"])
@@ -36,8 +37,7 @@ def _sink(op: ir.Operation, place: int) -> bool:
     maker = defining(op.operands[place])
     if maker is None or not is_generic(maker) or not _is_conversion(maker):
         return False
-    loops = ir.AffineMapAttr(op.attributes["indexing_maps"][0]).value.n_dims
-    if op.operands[place].type.rank >= loops:
+    if op.operands[place].type.rank >= len(loops_of(op).extents):
         return False
     argument = op.regions[0].blocks[0].arguments[place]
     if not list(argument.uses):
@@ -59,7 +59,7 @@ def _sink(op: ir.Operation, place: int) -> bool:
 def _is_conversion(op: ir.Operation) -> bool:
     """Return whether an operation widens one array, element by element."""
     body = body_of(op)
-    maps = list(op.attributes["indexing_maps"])
+    maps = loops_of(op).maps
     if len(body) != 2 or body[0].name not in CONVERSIONS or num_inputs(op) != 1 or maps[0] != maps[1]:
         return False
     block = op.regions[0].blocks[0]

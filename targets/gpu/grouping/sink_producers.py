@@ -11,9 +11,10 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import body_of, defining, is_tensor, main_of, walk
-from stablexla.targets.grouping.classify import Kind, classify, is_generic, loops_of, num_inputs
+from stablexla.lowering.support.operations import body_of, defining, inline_body, is_tensor, main_of, walk
+from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
+from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs
 from stablexla.targets.pipeline.passes import module_pass
 
 CHEAP = frozenset(
@@ -66,14 +67,10 @@ def _with_producer(op: ir.Operation) -> ir.Operation | None:
 
 def _is_cheap(op: ir.Operation) -> bool:
     """Return whether an operation is elementwise, of a few cheap operations."""
-    if classify(op) is not Kind.MAP or len(op.results) != 1 or loops_of(op).maps[-1] != _identity(op):
+    if classify(op) is not Kind.MAP or len(op.results) != 1 or not loops_of(op).in_order:
         return False
     *body, _ = body_of(op)
     return len(body) <= MOST_OPERATIONS and all(o.name in CHEAP or o.name == "arith.constant" for o in body)
-
-
-def _identity(op: ir.Operation) -> ir.AffineMap:
-    return ir.AffineMap.get_identity(len(loops_of(op).extents))
 
 
 def _fused(op: ir.Operation, place: int, maker: ir.Operation) -> ir.Operation | None:
@@ -109,31 +106,15 @@ def _fused(op: ir.Operation, place: int, maker: ir.Operation) -> ir.Operation | 
         block = made.regions[0].blocks.append(*types, arg_locs=[op.location] * len(types))
     by_place = dict(zip(unique, block.arguments, strict=False))
     arguments = [by_place[pair] for pair in zip(values, places, strict=True)]
-    of_maker = {a: arguments[len(kept) + n] for n, a in enumerate(list(maker.regions[0].blocks[0].arguments)[:inputs])}
-    (value,) = _copied(maker, block, of_maker)
-    theirs = list(op.regions[0].blocks[0].arguments)
-    of_op = {theirs[n]: arguments[i] for i, n in enumerate(kept)} | {theirs[place]: value}
-    of_op |= dict(zip(theirs[count:], list(block.arguments)[len(unique) :], strict=True))
-    results = _copied(op, block, of_op)
     with op.location, ir.InsertionPoint(block):
+        given = arguments[: len(kept)]
+        given[place:place] = inline_body(maker, arguments[len(kept) :])
+        results = inline_body(op, [*given, *list(block.arguments)[len(unique) :]])
         ir.Operation.create("linalg.yield", operands=results)
     if classify(made) is Kind.CONTRACTION:
         erase(made)
         return None
     return made
-
-
-def _copied(op: ir.Operation, block: ir.Block, known: dict[ir.Value, ir.Value]) -> list[ir.Value]:
-    """Clone a body's operations at the end of a block. Returns the values it yields."""
-    for inner in body_of(op):
-        if inner.name == "linalg.yield":
-            return [known.get(v, v) for v in inner.operands]
-        with ir.InsertionPoint(block):
-            copy = inner.clone().operation
-        for number, value in enumerate(inner.operands):
-            copy.operands[number] = known.get(value, value)
-        known.update(zip(inner.results, copy.results, strict=True))
-    raise ValueError("a body without linalg.yield")
 
 
 def _composed(inner: ir.AffineMap, outer: ir.AffineMap) -> ir.AffineMap:

@@ -14,7 +14,7 @@ import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import defining, main_of, remap, walk
+from stablexla.lowering.support.operations import clone_with, defining, main_of, walk
 from stablexla.targets.gpu.threads.grid_stride import constant, in_first_thread
 from stablexla.targets.gpu.threads.launch import LAUNCH, Launch, launched_functions
 from stablexla.targets.pipeline.passes import module_pass
@@ -218,6 +218,4 @@ class _Scalars:
 
 def _clone(ops: Iterable[ir.Operation], mapping: dict[ir.Value, ir.Value]) -> None:
     for op in ops:
-        copy = op.clone().operation
-        remap(copy, mapping)
-        mapping.update(zip(op.results, copy.results, strict=True))
+        clone_with(op, mapping)

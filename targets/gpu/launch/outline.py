@@ -6,7 +6,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, gpu
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import walk
+from stablexla.lowering.support.operations import clone_with, walk
 from stablexla.targets.gpu.threads.launch import LAUNCH, Launch, launched_functions
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -80,12 +80,7 @@ def _write(block: ir.Block, name: str, function: ir.Operation) -> None:
             if view.operation.name == "func.return":
                 gpu.ReturnOp([])
                 continue
-            copy = view.operation.clone().operation
-            for inner in walk(copy):
-                for i, operand in enumerate(inner.operands):
-                    if operand in mapping:
-                        inner.operands[i] = mapping[operand]
-            mapping.update(zip(view.operation.results, copy.results, strict=True))
+            clone_with(view.operation, mapping)
     _put_sizes(made.operation, launch)
 
 

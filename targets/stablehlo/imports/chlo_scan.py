@@ -12,6 +12,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.inlining import inline_block
 from stablexla.targets.stablehlo.imports.replacements import is_static, replaces
 
 
@@ -50,16 +51,10 @@ def _step(op: Any, state: list[Any], inputs: Sequence[Any], dimension: int, exte
     place = counter
     if "is_reverse" in op.attributes and ir.BoolAttr(op.attributes["is_reverse"]).value:
         place = hlo.elementwise("subtract", hlo.constant(counter.type, str(extent - 1)), counter)
-    block = op.regions[0].blocks[0]
     arguments = [*(_element(x, dimension, place) for x in inputs), *rest[:carries]]
-    for old, new in zip(list(block.arguments), arguments, strict=True):
-        old.replace_all_uses_with(new)
-    *operations, terminator = (o.operation for o in block.operations)
     end = hlo.return_([counter])
-    for each in operations:
-        each.move_before(end)
+    values = inline_block(op.regions[0].blocks[0], arguments, end)
     erase(end)
-    values = list(terminator.operands)
     outputs = len(values) - carries
     kept = [_with_element(x, v, dimension, place) for x, v in zip(rest[carries:], values[:outputs], strict=True)]
     following = hlo.elementwise("add", counter, hlo.constant(counter.type, "1"))

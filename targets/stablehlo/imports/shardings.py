@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import sdy
 from stablexla.dialects.custom_calls import PARTITIONER_NOTES
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.inlining import inline_block
 from stablexla.lowering.support.context import place_of
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.imports.mesh_groups import GROUPS, is_of_mesh
@@ -165,13 +166,8 @@ def _axes_of(op: Any) -> frozenset[str] | None:
 
 def _inline(op: Any) -> None:
     """Inline an operation's region in its place."""
-    block = op.regions[0].blocks[0]
-    for argument, operand in zip(list(block.arguments), list(op.operands), strict=True):
-        argument.replace_all_uses_with(operand)
-    *operations, terminator = (inner.operation for inner in block.operations)
-    for inner in operations:
-        inner.move_before(op)
-    for result, value in zip(list(op.results), list(terminator.operands), strict=True):
+    values = inline_block(op.regions[0].blocks[0], list(op.operands), op)
+    for result, value in zip(list(op.results), values, strict=True):
         result.replace_all_uses_with(value)
     erase(op)
 

@@ -8,8 +8,8 @@ import mlir.ir as ir
 import pytest
 
 from stablexla.lowering.support.operations import body_of, defining, main_of, walk
-from stablexla.targets.grouping.classify import is_generic
 from stablexla.targets.grouping.group import GROUP, LONGEST_ROW, MOST_OPERATIONS, blocks_of
+from stablexla.targets.grouping.loops import is_generic
 from tests.fuzz.generate import FOUNDATION, draw
 from tests.targets.grouping.stages import grouped
 

@@ -7,7 +7,7 @@ import pytest
 
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.operations import main_of, walk
-from stablexla.targets.grouping.classify import is_generic
+from stablexla.targets.grouping.loops import is_generic
 from tests.fuzz.generate import FOUNDATION, draw
 from tests.targets.grouping.stages import outlined
 

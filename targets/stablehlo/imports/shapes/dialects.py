@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import stablehlo
 from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.inlining import inline_block
 from stablexla.lowering.rules.calls.jax_calls import SHAPE_ASSERTION
 from stablexla.lowering.support.context import place_of
 from stablexla.targets.stablehlo.imports.shapes.calls import replace_value
@@ -216,10 +217,7 @@ def _witness(op: Any, operands: list[Any]) -> list[Any]:
 
 def _assuming(op: Any, operands: list[Any]) -> list[Any]:
     """Inline the region's operations; its terminator's operands are the results."""
-    *inner, end = (o.operation for o in op.regions[0].blocks[0].operations)
-    for one in inner:
-        one.move_before(op)
-    return list(end.operands)
+    return inline_block(op.regions[0].blocks[0], [], op)
 
 
 def _end(op: Any, operands: list[Any]) -> list[Any]:
