@@ -1,0 +1,37 @@
+"""The tests of a module are found: `python -m tests.where`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import where
+
+
+def test_every_module_has_tests() -> None:
+    assert [str(module) for module in where.modules() if not where.tests_of(module)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "wanted"),
+    [
+        ("targets/cpu/scan/prefix_scan.py", "tests/targets/cpu/scan/test_prefix_scan.py"),
+        ("targets/cpu/scan/strided.py", "tests/targets/cpu/scan/test_general.py"),
+        ("targets/grouping/group.py", "tests/filecheck/passes/group.mlir"),
+        ("lowering/rules/window.py", "tests/ops/test_window.py"),
+        ("lowering/math/hyperbolic.py", "tests/numerics/test_pass.py"),
+        ("stablexla/compiling/cache.py", "tests/targets/runtime/test_cache.py"),
+    ],
+)
+def test_where_they_are(module: str, wanted: str) -> None:
+    assert Path(wanted) in where.tests_of(Path(module))
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["where", "targets/cpu/sort/merge.py"])
+    assert where.main() == 0
+    assert "tests/targets/cpu/sort/test_sort.py" in capsys.readouterr().out.splitlines()
+    monkeypatch.setattr("sys.argv", ["where", "targets/cpu/sort/marge.py"])
+    assert where.main() == 2
+    assert "targets/cpu/sort/marge.py is no module of stablexla" in capsys.readouterr().err
