@@ -36,6 +36,7 @@ from stablexla.compiling.program_bytes import bytecode_of, bytes_of, contents_of
 from stablexla.dialects import composites, custom_calls
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import LoadError, StablexlaError
+from stablexla.dialects.rules import in_scope
 from stablexla.executable.executable import Executable
 from stablexla.executable.saved import contents, executable_of
 from stablexla.interop.load import Program, load
@@ -45,7 +46,6 @@ from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
 from stablexla.targets.pipeline.options import CompileOptions
-from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.runtime import container, library_path, processor
 from stablexla.version import VERSION
@@ -156,20 +156,16 @@ def compile_cached(
     Raises:
         StablexlaError: the folder cannot be created; and the errors of compiling.
     """
-    found_target = find_target(target)
-    if not found_target.is_saved:
-        counts.bypassed += 1
-        return compile_now()
-    pipeline = pipeline_of(found_target, options)
-    kind, data = bytes_of(program)
+    steps = _steps(target, options)
+    kind, data = bytes_of(program) if steps is not None else ({}, b"")
     data = data or contents_of_file(kind)
-    if not _is_known_by_its_bytes(pipeline, data):
+    if steps is None or not _is_known_by_its_bytes(data):
         counts.bypassed += 1
         return compile_now()
     places = hashlib.sha256(data).hexdigest()
     if isinstance(program, (XlaComputation, ir.Module)):
         data = _without_locations(program)
-    how = [entry, target, num_replicas, num_partitions, str(pipeline), _option_texts(options)]
+    how = [entry, target, num_replicas, num_partitions, steps, _option_texts(options)]
     path = folder.path / f"{_digest([kind, _functions(data), how, *_surroundings()], data)}{SUFFIX}"
     found = _read(folder, path, places)
     if found is not None:
@@ -220,13 +216,27 @@ def _digest(values: list[Any], data: bytes) -> str:
     return digest.hexdigest()
 
 
-def _is_known_by_its_bytes(pipeline: Pipeline, data: bytes) -> bool:
+def _steps(target: str, options: CompileOptions) -> str | None:
+    """Return the text of the pipeline; None where functions or files take part in it, or nothing can be saved.
+
+    The CPU's own pipeline is known by the options and the package: a hit imports neither passes nor MLIR's dialects.
+    """
+    if target == "cpu" and options.pipeline is None and not (options.rules or in_scope()):
+        return ""
+    found = find_target(target)
+    pipeline = pipeline_of(found, options)
+    if not found.is_saved or pipeline.rules:
+        return None
+    if any(e.is_python and e.bound()[0].is_users for step in pipeline for e in step.elements):
+        return None
+    if any("stablexla-transform{" in step.passes for step in pipeline):  # a file's contents may change
+        return None
+    return str(pipeline)
+
+
+def _is_known_by_its_bytes(data: bytes) -> bool:
     """Return whether neither a user's function nor a knob affects the compilation."""
     if not data or knobs.dump or knobs.override or knobs.print_after_all or knobs.time:
-        return False
-    if pipeline.rules or any(e.is_python and e.bound()[0].is_users for step in pipeline for e in step.elements):
-        return False
-    if any("stablexla-transform{" in step.passes for step in pipeline):  # a file's contents may change
         return False
     if not all(_is_ours(function) for function in _rules_and_emitters()):
         return False

@@ -473,3 +473,24 @@ def test_a_new_process_finds_it(home: Path) -> None:
         subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
         for _ in range(2)
     ] == ["0\n", "3\n"]
+
+
+HIT = """
+import sys
+import numpy as np
+import stablexla as sx
+b = sx.XlaBuilder("scaled")
+made = sx.compile(b.build(b.parameter(0, sx.f32[3]) * 1.25))
+assert made(np.ones(3, np.float32)).tolist() == [1.25] * 3
+imported = [name in sys.modules for name in ("stablexla.targets.cpu.pipeline", "mlir.dialects.linalg")]
+print(sx.kernel_cache.stats().hits, *imported)
+"""
+
+
+def test_a_hit_imports_neither_passes_nor_emitters(home: Path) -> None:
+    command = [sys.executable, "-c", HIT]
+    out = [
+        subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=True, timeout=60).stdout
+        for _ in range(2)
+    ]
+    assert out == ["0 True True\n", "1 False False\n"]
