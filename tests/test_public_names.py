@@ -11,7 +11,7 @@ import pytest
 import stablexla as sx
 from stablexla import api
 
-MODULES = {"distributed", "gpu", "interop"}
+MODULES = ("distributed", "gpu", "interop", "kernel_cache")
 
 
 def test_public_names_alone() -> None:
