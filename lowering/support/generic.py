@@ -11,7 +11,7 @@ from mlir.dialects import arith, tensor
 from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import is_tensor
+from stablexla.lowering.support.operations import is_tensor, walk
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage
 from stablexla.lowering.support.unit_dimensions import read_reshaped, with_dimensions, without
@@ -115,7 +115,7 @@ def generic(
     with ir.InsertionPoint(block):
         ir.Operation.create("linalg.yield", operands=list(body(list(block.arguments))))
     if len(nest.kept) != len(iterators):
-        nest.renumber(block)
+        nest.renumber(op)
     return [with_dimensions(r, o.type.shape) for r, o in zip(op.results, outputs, strict=True)]
 
 
@@ -219,17 +219,17 @@ class _Nest:
             longer = sorted([*longer, iterators.index(REDUCTION)])
         return longer
 
-    def renumber(self, block: ir.Block) -> None:
+    def renumber(self, op: ir.Operation) -> None:
         """Renumber linalg.index in the body to the remaining loops."""
-        for view in list(block.operations):
-            if view.operation.name != "linalg.index":
+        for inner in walk(op):
+            if inner.name != "linalg.index" or inner.parent.operation != op:
                 continue
-            loop = ir.IntegerAttr(view.operation.attributes["dim"]).value
-            with ir.InsertionPoint(view):
+            loop = ir.IntegerAttr(inner.attributes["dim"]).value
+            with ir.InsertionPoint(inner):
                 index = arith.constant(ir.IndexType.get(), 0) if loop not in self.kept else None
                 index = loop_index(self.kept.index(loop)) if index is None else index
-            view.operation.results[0].replace_all_uses_with(index)
-            erase(view.operation)
+            inner.results[0].replace_all_uses_with(index)
+            erase(inner)
 
 
 def _iterator(kind: str) -> ir.Attribute:

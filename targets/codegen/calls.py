@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.lowering.support.configs import read_config
 
 IMPL = "stablexla.impl"
@@ -61,8 +62,12 @@ class KernelCall:
 
     @staticmethod
     def of(kernel: ir.Operation) -> KernelCall:
-        """Read the calling convention of a kernel's function."""
-        return read_config(KernelCall, kernel.attributes[IMPL], IMPL)
+        """Read the calling convention of a kernel's function, once for each attribute."""
+        known, attribute = kept_with_contexts("calls"), kernel.attributes[IMPL]
+        if attribute not in known:
+            known[attribute] = read_config(KernelCall, attribute, IMPL)
+        found: KernelCall = known[attribute]
+        return found
 
 
 def call_of(op: ir.Operation, symbols: ir.SymbolTable) -> KernelCall:

@@ -6,8 +6,10 @@ import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import EFFECT
-from stablexla.lowering.support.operations import main_of, walk
+from stablexla.lowering.support.operations import main_of
 from stablexla.targets.pipeline.passes import module_pass
+
+_KEPT = frozenset(["func.func", "func.return", "scf.yield", "scf.condition", "scf.while", "scf.if", "scf.for"])
 
 
 @module_pass("stablexla-drop-unused", "erases operations without effects whose results nobody reads")
@@ -17,12 +19,16 @@ def drop_unused_operations(module: ir.Module) -> None:
 
 
 def drop_unused(main: ir.Operation) -> None:
-    """Erase operations without effects whose results have no users."""
-    keep = ("func.func", "func.return", "scf.yield", "scf.condition", "scf.while", "scf.if", "scf.for")
-    for op in reversed(list(walk(main))):
-        if op.name in keep or not op.results:
-            continue
-        if EFFECT in op.attributes or (op.parent is not None and op.parent.name == "linalg.generic"):
-            continue
-        if all(next(iter(r.uses), None) is None for r in op.results):
+    """Erase operations without effects whose results have no users; bodies of linalg operations stay as they are."""
+    found: list[ir.Operation] = []
+
+    def note(op: ir.Operation) -> ir.WalkResult:
+        if op.name not in _KEPT:
+            found.append(op.operation)
+        return ir.WalkResult.SKIP if op.name == "linalg.generic" else ir.WalkResult.ADVANCE
+
+    main.walk(note, ir.WalkOrder.PRE_ORDER)
+    for op in reversed(found):
+        results = list(op.results)
+        if results and EFFECT not in op.attributes and all(next(iter(r.uses), None) is None for r in results):
             erase(op)
