@@ -137,9 +137,11 @@ class TestChanging:
         cpu = sx.pipeline()
         assert cpu.inserting_pass("cse", before="stablexla-group")["kernels"].passes.endswith(
             "stablexla-repeat-cheap,stablexla-find-attention,stablexla-turn-products,stablexla-hoist-products,cse,"
-            "stablexla-group,stablexla-outline"
+            "stablexla-group,stablexla-outline,stablexla-inline-repeats"
         )
-        assert cpu.without_pass("canonicalize")["tensor"].passes == "stablexla-lower-to-tensor,cse"
+        assert (
+            cpu.without_pass("canonicalize")["tensor"].passes == "stablexla-find-repeats,stablexla-lower-to-tensor,cse"
+        )
         replaced = cpu.replacing_pass("stablexla-emit-kernels", "stablexla-emit-kernels{general-only=true}")
         assert replaced["buffers"].elements[0].options == {"general-only": "true"}
         np.testing.assert_allclose(compiled(replaced)(X), np.tanh(2 * X), rtol=1e-6)

@@ -25,6 +25,7 @@ from stablexla.lowering.support.choices import Choices
 from stablexla.lowering.support.donation import note_donations
 from stablexla.lowering.support.operations import terminator_of
 from stablexla.lowering.support.registry import lower_operation
+from stablexla.lowering.support.repeats import PART
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import (
     TOKEN,
@@ -215,8 +216,23 @@ class ModuleLowering:
             if "main" not in self.functions:
                 raise VerificationError("the module has no function main")
             with ir.InsertionPoint(module.body):
+                for name, function in self.functions.items():
+                    if PART in function.operation.attributes:
+                        self._lower_part(name, function)
                 self._lower_main(self.functions["main"])
             return module
+
+    def _lower_part(self, name: str, source: Any) -> None:
+        """Lower a function that `main` calls; numbers are handed over as scalars."""
+        block = source.regions[0].blocks[0]
+        inputs = types_of(block.arguments, f"the parameters of {name}", source.location)
+        outputs = types_of(terminator_of(block).operands, f"the results of {name}", source.location)
+        signature = ir.FunctionType.get([ssa_type(t) for t in inputs], [ssa_type(t) for t in outputs])
+        part = func.FuncOp(name, signature, visibility="private")
+        part.attributes[PART] = ir.UnitAttr.get()
+        self._entry, self._made_once = part.add_entry_block(), {}
+        with ir.InsertionPoint(self._entry):
+            func.ReturnOp(self.lower_block(block, list(part.arguments)))
 
     def _lower_main(self, source: Any) -> None:
         """Lower `main` without its tokens: operations with effects stay in program order anyway."""
@@ -227,7 +243,7 @@ class ModuleLowering:
         signature = ir.FunctionType.get([tensor_storage(t) for t in inputs], [tensor_storage(t) for t in outputs])
         main = func.FuncOp("main", signature, visibility="public")
         note_donations(source, main.operation)
-        self._entry = main.add_entry_block()
+        self._entry, self._made_once = main.add_entry_block(), {}
         with ir.InsertionPoint(self._entry):
             entered = iter([self._enter(v, t) for v, t in zip(main.arguments, inputs, strict=True)])
             arguments = [new_token() if is_token(v.type) else next(entered) for v in block.arguments]
@@ -263,8 +279,13 @@ class ModuleLowering:
 
     def _lower_operation(self, op: hlo_ir.Operation) -> None:
         ctx = LoweringContext(op, self)
+        operands = [self._values[v] for v in op.operands]
         with self._location(op.location):
-            results = lower_operation(ctx, [self._values[v] for v in op.operands])
+            if op.name == "func.call":  # of a part
+                callee = hlo_ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+                results = list(func.CallOp([ssa_type(t) for t in ctx.result_types], callee, operands).results)
+            else:
+                results = lower_operation(ctx, operands)
         for formal, actual, type_ in zip(op.results, results, ctx.result_types, strict=True):
             assert actual.type == ssa_type(type_), f"{op.name}: {actual.type} is not {ssa_type(type_)}"
             self._values[formal] = actual

@@ -9,6 +9,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.symbols import symbol_of
+from stablexla.lowering.support.repeats import PART
 
 
 def body_of(op: ir.Operation) -> list[ir.Operation]:
@@ -26,6 +27,15 @@ def main_of(module: ir.Module) -> ir.Operation:
         if symbol_of(view) == "main":
             return view.operation
     raise CompileError("the module has no function main")
+
+
+def program_of(module: ir.Module) -> list[ir.Operation]:
+    """Return the functions that hold the program: its equal parts, as long as there are any, and `main`.
+
+    Raises:
+        CompileError: there is no `main`.
+    """
+    return [*(view.operation for view in module.body.operations if PART in view.operation.attributes), main_of(module)]
 
 
 def is_tensor(value: ir.Value) -> bool:

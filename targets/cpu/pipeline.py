@@ -20,7 +20,7 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     )
     steps = [
         stablehlo_step(),
-        tensor_step(),
+        tensor_step(find_repeats=options.find_repeats),
         kernels_step("stablexla-find-attention"),
         Step("buffers", buffers, BUFFERS),
         Step("llvm", ",".join(TO_LLVM), LLVM),

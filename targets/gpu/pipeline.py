@@ -42,7 +42,7 @@ def gpu_pipeline(name: GpuName, options: CompileOptions, *, general_only: bool =
     prepared = f"{flush}stablexla-clamp-shifts,stablexla-share-outside,stablexla-check-nvvm{{chip={name.chip}}}"
     steps = [
         stablehlo_step("gpu"),
-        tensor_step(whole_sorts=True),
+        tensor_step(whole_sorts=True, find_repeats=options.find_repeats),
         kernels_step(find_attention, ["stablexla-sink-conversions", "stablexla-sink-producers"]),
         Step("buffers", f"{ON_DEVICE},stablexla-map-kernels{{{mapped}}},{main}", MAPPED),
         Step("gpu", "stablexla-outline-gpu,stablexla-expand-angles,canonicalize,cse", MAPPED),

@@ -12,7 +12,7 @@ from math import prod
 
 import mlir.ir as ir
 
-from stablexla.lowering.support.operations import body_of, defining, is_tensor, main_of, walk, within
+from stablexla.lowering.support.operations import body_of, defining, is_tensor, program_of, walk, within
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.effects import previous_effects
 from stablexla.targets.grouping.loops import Loops, is_generic, loops_of, num_inputs
@@ -77,13 +77,13 @@ class Group:
 
 @module_pass("stablexla-group", "labels the operations that one kernel will compute together")
 def group(module: ir.Module, *, alone: bool = False) -> None:
-    """Label every operation on tensors in `main` with its group.
+    """Label every operation on tensors of the program with its group.
 
     Args:
         alone: gives each operation a group of its own, to compare with fused code.
     """
     number = 0
-    for block in blocks_of(main_of(module)):
+    for block in [block for function in program_of(module) for block in blocks_of(function)]:
         grouping = BlockGrouping(block, number, alone=alone)
         grouping.run()
         number = grouping.next_number

@@ -12,7 +12,7 @@ import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import constant_of, defining, main_of, terminator_of, walk
+from stablexla.lowering.support.operations import constant_of, defining, program_of, terminator_of, walk
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import is_generic, loops_of
@@ -27,15 +27,15 @@ MOST_BYTES = 64 << 20
 @module_pass("stablexla-hoist-products", "computes the products of a loop's slices by a fixed matrix before the loop")
 def hoist_products(module: ir.Module) -> None:
     """Hoist out of loops whose trip count is the number of slices alone, so that the loop needs each product."""
-    main = main_of(module)
-    hoisted = False
-    for loop in [op for op in walk(main) if op.name == "scf.while" and op.parent == main]:
-        counter = _counter(loop)
-        if counter is not None:
-            for view in list(loop.regions[1].blocks[0].operations):
-                hoisted |= is_generic(view.operation) and _hoist(loop, counter, view.operation)
-    if hoisted:
-        drop_unused(main)
+    for function in program_of(module):
+        hoisted = False
+        for loop in [op for op in walk(function) if op.name == "scf.while" and op.parent == function]:
+            counter = _counter(loop)
+            if counter is not None:
+                for view in list(loop.regions[1].blocks[0].operations):
+                    hoisted |= is_generic(view.operation) and _hoist(loop, counter, view.operation)
+        if hoisted:
+            drop_unused(function)
 
 
 @dataclass(frozen=True)

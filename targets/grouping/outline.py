@@ -20,7 +20,7 @@ from stablexla.lowering.support.operations import (
     clone_with,
     defining,
     is_tensor,
-    main_of,
+    program_of,
     walk,
     within,
 )
@@ -36,19 +36,20 @@ PROVISIONAL = "kernel"
 
 @module_pass("stablexla-outline", "moves each group of operations into a private function; equal functions are shared")
 def outline(module: ir.Module) -> None:
-    """Outline the groups of `main` as functions and replace them by calls."""
-    main = main_of(module)
-    kernels = KernelTable(main)
-    _share_made(module, main, kernels)
-    for block in list(blocks_of(main)):
-        _outline_block(block, kernels)
-    drop_unused(main)
+    """Outline the groups of the program as functions and replace them by calls."""
+    functions = program_of(module)
+    kernels = KernelTable(functions[0])
+    _share_made(module, functions, kernels)
+    for function in functions:
+        for block in list(blocks_of(function)):
+            _outline_block(block, kernels)
+        drop_unused(function)
 
 
-def _share_made(module: ir.Module, main: ir.Operation, kernels: KernelTable) -> None:
+def _share_made(module: ir.Module, functions: Sequence[ir.Operation], kernels: KernelTable) -> None:
     """Merge equal kernels that lowering rules made, and their combiners; erase those without calls."""
     calls: dict[str, list[ir.Operation]] = {}
-    for op in walk(main):
+    for op in [op for function in functions for op in walk(function)]:
         if op.name == "func.call":
             calls.setdefault(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, []).append(op)
     combiners = {name: op for name, op in functions_of(module).items() if COMBINER in op.attributes}
@@ -86,10 +87,10 @@ def _share_combiner(view: func.FuncOp, combiner: ir.Operation, kernels: KernelTa
 
 
 class KernelTable:
-    """Kernels made so far, by the text of their bodies."""
+    """Kernels made so far, by the text of their bodies; they stand before the program's first function."""
 
-    def __init__(self, main: ir.Operation) -> None:
-        self._main = main
+    def __init__(self, first: ir.Operation) -> None:
+        self._first = first
         self._by_text: dict[str, str] = {}
         self._count: dict[str, int] = {}
 
@@ -106,8 +107,8 @@ class KernelTable:
         return name
 
     def new(self, inputs: Sequence[ir.Type], results: Sequence[ir.Type], kind: str) -> func.FuncOp:
-        """Create an empty function under a provisional name before `main`."""
-        with ir.InsertionPoint(self._main):
+        """Create an empty function under a provisional name."""
+        with ir.InsertionPoint(self._first):
             made = func.FuncOp(PROVISIONAL, ir.FunctionType.get(inputs, results), visibility="private")
         made.attributes[KIND] = ir.StringAttr.get(kind)
         return made

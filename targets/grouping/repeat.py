@@ -11,7 +11,7 @@ from math import prod
 
 import mlir.ir as ir
 
-from stablexla.lowering.support.operations import body_of, is_tensor, main_of, remap, walk
+from stablexla.lowering.support.operations import body_of, is_tensor, program_of, remap, walk
 from stablexla.targets.grouping.loops import is_generic, loops_of
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -30,7 +30,7 @@ MOST_INSTRUCTIONS = 2
 def repeat_cheap(module: ir.Module) -> None:
     """Clone cheap operations for each user; later operations first, as the operands of copies gain users."""
     copies = 0
-    for number, op in enumerate(reversed(walk(main_of(module)))):
+    for number, op in enumerate(reversed([op for function in program_of(module) for op in walk(function)])):
         if not is_generic(op) or not _is_cheap(op):
             continue
         readers = _readers(op)

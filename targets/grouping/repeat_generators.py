@@ -6,7 +6,7 @@ import ctypes
 
 import mlir.ir as ir
 
-from stablexla.lowering.support.operations import is_tensor, main_of, remap, walk
+from stablexla.lowering.support.operations import is_tensor, program_of, remap, walk
 from stablexla.targets.grouping.loops import is_generic, num_inputs
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -14,7 +14,7 @@ from stablexla.targets.pipeline.passes import module_pass
 @module_pass("stablexla-repeat-generators", "makes an iota or a fill again before each of its users")
 def repeat_generators(module: ir.Module) -> None:
     """Clone every `linalg.generic` without tensor inputs for each of its users but the first."""
-    operations = list(walk(main_of(module)))
+    operations = [op for function in program_of(module) for op in walk(function)]
     order = {_address(op): float(number) for number, op in enumerate(operations)}
     for op in operations:
         if is_generic(op) and _is_generator(op):

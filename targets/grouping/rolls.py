@@ -15,7 +15,7 @@ import mlir.ir as ir
 from mlir.dialects import tensor
 
 from stablexla.lowering.support.generic import elementwise_loops
-from stablexla.lowering.support.operations import body_of, constant_of, defining, inline_body, is_tensor, main_of
+from stablexla.lowering.support.operations import body_of, constant_of, defining, inline_body, is_tensor, program_of
 from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs, reads_outputs
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -40,7 +40,7 @@ class _Piece:
 def compute_through_rolls(module: ir.Module) -> None:
     """Rewrite element-wise computations on rolled arrays; dead operations are left to later passes."""
     done: set[ir.Operation] = set()
-    for op in list(_insertions(main_of(module))):
+    for op in [op for function in program_of(module) for op in _insertions(function)]:
         root = _last_reader(op.results[0])
         if root is not None and root not in done:
             done.add(root)

@@ -11,7 +11,7 @@ import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import defining, main_of
+from stablexla.lowering.support.operations import defining, program_of
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import Loops, is_generic, loops_of
@@ -21,12 +21,12 @@ from stablexla.targets.pipeline.passes import module_pass
 @module_pass("stablexla-turn-products", "computes products of matrices transposed where only their transposes are read")
 def turn_products(module: ir.Module) -> None:
     """Fold the transpose of a matrix product into the product's own loop order."""
-    main = main_of(module)
-    operations = [view.operation for view in main.regions[0].blocks[0].operations]
-    candidates = [op for op in operations if is_generic(op) and classify(op) is Kind.TRANSPOSE]
-    turned = [_turn(op) for op in candidates]
-    if any(turned):
-        drop_unused(main)
+    for function in program_of(module):
+        operations = [view.operation for view in function.regions[0].blocks[0].operations]
+        candidates = [op for op in operations if is_generic(op) and classify(op) is Kind.TRANSPOSE]
+        turned = [_turn(op) for op in candidates]
+        if any(turned):
+            drop_unused(function)
 
 
 def _turn(op: ir.Operation) -> bool:

@@ -7,14 +7,14 @@ from mlir.dialects import arith
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.generic import elementwise_loops
-from stablexla.lowering.support.operations import is_tensor, main_of, walk
+from stablexla.lowering.support.operations import is_tensor, program_of, walk
 from stablexla.targets.pipeline.passes import module_pass
 
 
 @module_pass("stablexla-write-out-splats", "turns splats into loops that store a scalar")
 def write_out_splats(module: ir.Module) -> None:
     """Rewrite `tensor.splat` and splat constants; a constant array would be loaded element by element."""
-    for op in list(walk(main_of(module))):
+    for op in [op for function in program_of(module) for op in walk(function)]:
         if op.name == "tensor.splat":
             _write_out(op, op.operands[0])
         elif op.name == "arith.constant" and is_tensor(op.results[0]) and op.attributes["value"].is_splat:

@@ -33,6 +33,8 @@ class CompileOptions:
             are registered.
         deterministic: asks that results do not depend on the number of threads, bit for bit. They never do: sums are
             cut up by sizes that are fixed when a kernel is compiled.
+        find_repeats: compiles equal parts of a program once, such as the layers of a model. Results are the same, bit
+            for bit.
         isolated: compiles in another process, so that a crash inside of MLIR is a `CompileError` with the step, what
             LLVM said and a file that shows it again. It takes longer: the first time about a second.
         cache: a folder in which compiled programs are kept, and looked for before compiling. When it is None, that of
@@ -53,6 +55,7 @@ class CompileOptions:
     vector_bits: int | None = None
     rules: Sequence[LoweringRule] = ()
     deterministic: bool = False
+    find_repeats: bool = True
     isolated: bool = False
     time_limit: float | None = None
     cache: str | Path | None = None
@@ -70,7 +73,7 @@ class CompileOptions:
         for rule in self.rules:
             if not isinstance(rule, LoweringRule):
                 raise CompileError(f"{rule!r} is no lowering rule", hint="sx.lowering_rule(name, function)")
-        for name in ("flush_denormals", "deterministic", "isolated"):
+        for name in ("flush_denormals", "deterministic", "find_repeats", "isolated"):
             if not isinstance(getattr(self, name), bool):
                 raise CompileError(f"{name} must be True or False, not {getattr(self, name)!r}")
         self._check_time_limit()

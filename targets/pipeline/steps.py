@@ -52,13 +52,15 @@ def stablehlo_step(target: str = "") -> Step:
     return Step("stablehlo", passes)
 
 
-def tensor_step(*, whole_sorts: bool = False) -> Step:
+def tensor_step(*, whole_sorts: bool = False, find_repeats: bool = True) -> Step:
     """Return the step from StableHLO to linalg on tensors.
 
     Args:
         whole_sorts: makes each sort one kernel.
+        find_repeats: makes functions of equal parts of the program; the step to kernels inlines them.
     """
-    return Step("tensor", f"{lower(whole_sorts)},canonicalize,cse", TENSOR)
+    first = "stablexla-find-repeats," if find_repeats else ""
+    return Step("tensor", f"{first}{lower(whole_sorts)},canonicalize,cse", TENSOR)
 
 
 def lower(whole_sorts: bool = False) -> str:
@@ -75,4 +77,5 @@ def kernels_step(find_attention: str = "", before_grouping: Sequence[str] = ()) 
     """
     products = ("stablexla-turn-products", "stablexla-hoist-products")
     passes = (*PREPARE, find_attention, *products, *before_grouping, "stablexla-group", "stablexla-outline")
+    passes = (*passes, "stablexla-inline-repeats")
     return Step("kernels", ",".join(filter(None, passes)), TENSOR)

@@ -169,7 +169,17 @@ class TestChanges:
         base = minimal_way(usual)
         assert base is not None
         changes = changes_between(base, usual)
-        assert [c.step for c in changes] == ["tensor", "tensor", "kernels", "buffers", "buffers", "buffers", "", ""]
+        assert [c.step for c in changes] == [
+            "tensor",
+            "tensor",
+            "tensor",
+            "kernels",
+            "buffers",
+            "buffers",
+            "buffers",
+            "",
+            "",
+        ]
         assert changes[-1].result.pipeline.steps == usual.pipeline.steps
         assert changes[-1].result.options == usual.options
 

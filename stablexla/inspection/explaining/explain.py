@@ -17,17 +17,20 @@ from stablexla.inspection.explaining.explanation import (
     Explanation,
     Fate,
     KernelNote,
+    PartNote,
 )
 from stablexla.inspection.numbering import SourceOperation, number_operations, numbers_in
 from stablexla.inspection.profiling.kernel_costs import cost_of
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.operations import is_tensor, main_of, walk
+from stablexla.lowering.support.repeats import PART
 from stablexla.targets.buffers.assignment import BufferAssignment
 from stablexla.targets.codegen.calls import IMPL, KernelCall, call_of
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.pipelines import Element, Pipeline, Step
 from stablexla.targets.stablehlo.composite_ways import CompositeWatcher
+from stablexla.targets.stablehlo.inlining import operations_of
 
 # Views: operations whose users read their operand.
 VIEWS = frozenset(
@@ -72,6 +75,7 @@ def explain(module: hlo_ir.Module, pipeline: Pipeline, *, name: str, signature: 
         watcher.arena_bytes,
         watcher.constant_bytes,
         watcher.stages,
+        tuple(watcher.parts),
     )
 
 
@@ -85,6 +89,7 @@ class _Follower(CompositeWatcher):
         self.stages: dict[str, str] = {}
         self.kernels: list[KernelNote] = []
         self.calls: list[CallNote] = []
+        self.parts: list[PartNote] = []
         self.main: dict[int, str] = {}
         self.inside: dict[int, str] = {}
         self.arena_bytes = self.constant_bytes = 0
@@ -94,6 +99,8 @@ class _Follower(CompositeWatcher):
         self.stages[step.name] = _text(module)
 
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
+        if element.name == "stablexla-find-repeats":
+            self.parts = list(_parts(module))
         functions = {
             symbol_of(v): v.operation
             for v in (module.body.operations if isinstance(module, ir.Module) else ())
@@ -133,6 +140,16 @@ def _assignment(module: Any) -> BufferAssignment:
     from stablexla.targets.gpu.launch.device_buffers import DeviceAssignment
 
     return DeviceAssignment(module)
+
+
+def _parts(module: hlo_ir.Module) -> Iterator[PartNote]:
+    """Read the equal parts of a StableHLO module, each from its calls' locations."""
+    calls = operations_of(module, "func.call")
+    for view in module.body.operations:
+        if PART in view.operation.attributes:
+            name = symbol_of(view)
+            own = [op for op in calls if hlo_ir.FlatSymbolRefAttr(op.attributes["callee"]).value == name]
+            yield PartNote(tuple(numbers_in(str(op.location)) for op in own))
 
 
 def _calls(main: Any) -> Iterator[tuple[Any, int]]:

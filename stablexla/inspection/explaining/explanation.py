@@ -101,6 +101,17 @@ class CompositeNote:
 
 
 @dataclass(frozen=True)
+class PartNote:
+    """Equal stretches of the program that are compiled once.
+
+    Attributes:
+        stretches: for each of them the numbers of its operations.
+    """
+
+    stretches: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class Explanation:
     """The explanation of a program. `str()` is a table; `html()` is one page with the stages side by side.
 
@@ -112,6 +123,7 @@ class Explanation:
         arena_bytes: memory for temporaries in a call.
         constant_bytes: memory for constants, once for the executable.
         stages: the text of each stage, with tags of `numbering.py` in its locations.
+        parts: equal parts of the program.
     """
 
     name: str
@@ -125,6 +137,7 @@ class Explanation:
     arena_bytes: int
     constant_bytes: int
     stages: dict[str, str]
+    parts: tuple[PartNote, ...] = ()
 
     def __str__(self) -> str:
         from stablexla.inspection.explaining.explanation_text import text_of

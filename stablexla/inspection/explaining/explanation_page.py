@@ -45,6 +45,7 @@ def _is_open(stage: str) -> bool:
 def tables_of(explanation: Explanation) -> str:
     """Return the tables alone, for a notebook."""
     composites = [(n.title, n.way, n.why) for n in explanation.composites]
+    parts = [(str(len(p.stretches)), ", ".join(map(spans, p.stretches))) for p in explanation.parts]
     return f"""<h1>{escape(explanation.name)}</h1>
 <p><code>{escape(explanation.signature)}</code> for {escape(explanation.target)}; {memory_of(explanation)}</p>
 <details open><summary>{len(explanation.kernels)} kernels, bytes and flops of one call</summary>
@@ -53,11 +54,13 @@ def tables_of(explanation: Explanation) -> str:
 {_table(("call", "kernel", "reads", "writes"), _call_rows(explanation))}</details>
 <details><summary>{len(explanation.operations)} operations, and what became of each</summary>
 {_table(("#", "operation", "type", "line", "became"), _operation_rows(explanation))}</details>
-""" + (
-        f"<details><summary>composites</summary>{_table(('composite', 'way', 'why'), [((), r) for r in composites])}"
-        "</details>"
-        if composites
-        else ""
+""" + "".join(
+        f"<details><summary>{summary}</summary>{_table(names, [((), row) for row in rows])}</details>"
+        for summary, names, rows in (
+            ("equal parts, compiled once", ("times", "operations"), parts),
+            ("composites", ("composite", "way", "why"), composites),
+        )
+        if rows
     )
 
 

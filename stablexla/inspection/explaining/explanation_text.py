@@ -20,7 +20,8 @@ def text_of(explanation: Explanation, width: int = WIDTH) -> str:
     console.print(
         f"{explanation.name} {explanation.signature} for {explanation.target}", highlight=False, soft_wrap=True
     )
-    for table in (_operations(explanation), _kernels(explanation), _calls(explanation), _composites(explanation)):
+    for make in (_operations, _parts, _kernels, _calls, _composites):
+        table = make(explanation)
         if table.row_count:
             console.print(table)
     console.print(memory_of(explanation), highlight=False)
@@ -87,6 +88,13 @@ def _operations(explanation: Explanation) -> Table:
     for op, fate in zip(explanation.operations, explanation.fates, strict=True):
         name = "  " * op.depth + op.name + (f" {op.detail}" if op.detail else "")
         table.add_row(str(op.number), name, op.type, str(op.place) if op.place.is_known else "", fate.text)
+    return table
+
+
+def _parts(explanation: Explanation) -> Table:
+    table = _table("equal parts, compiled once", times="right", operations="left")
+    for part in explanation.parts:
+        table.add_row(str(len(part.stretches)), ", ".join(map(spans, part.stretches)))
     return table
 
 

@@ -15,7 +15,7 @@ from mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import KIND
-from stablexla.lowering.support.operations import body_of, defining, is_tensor, main_of, within
+from stablexla.lowering.support.operations import body_of, defining, is_tensor, program_of, within
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.attention import Attention, matched_attention
 from stablexla.targets.codegen.match.attention_batches import open_batches
@@ -35,16 +35,16 @@ ON_ROWS = (Kind.MAP, Kind.ROW_REDUCTION, Kind.TRANSPOSE)
 
 def outline_attentions(module: ir.Module, takes: Callable[[Attention], bool]) -> None:
     """Outline each attention that `takes` accepts into a kernel."""
-    main = main_of(module)
-    made: list[tuple[ir.Value, ir.Value]] = []
     names: dict[str, str] = {}
-    for block in list(blocks_of(main)):
-        open_batches(block)
-        made += _Finder(main, block, names, takes).run()
-    for old, new in made:  # all at once: an operation's hash is that of its operands
-        old.replace_all_uses_with(new)
-    if made:
-        drop_unused(main)
+    for function in program_of(module):
+        made: list[tuple[ir.Value, ir.Value]] = []
+        for block in list(blocks_of(function)):
+            open_batches(block)
+            made += _Finder(function, block, names, takes).run()
+        for old, new in made:  # all at once: an operation's hash is that of its operands
+            old.replace_all_uses_with(new)
+        if made:
+            drop_unused(function)
 
 
 class _Finder:

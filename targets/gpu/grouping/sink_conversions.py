@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.lowering.support.operations import body_of, defining, main_of, walk
+from stablexla.lowering.support.operations import body_of, defining, program_of, walk
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs
@@ -21,15 +21,12 @@ READERS = (Kind.MAP, Kind.ROW_REDUCTION, Kind.REDUCTION)
 @module_pass("stablexla-sink-conversions", "converts small arrays to wider types where they are read")
 def sink_conversions(module: ir.Module) -> None:
     """Sink widening conversions; arrays as large as the user's result are left alone: fusion converts those."""
-    main = main_of(module)
-    changed = False
     with module.context:
-        for op in [op for op in walk(main) if is_generic(op)]:
-            if classify(op) in READERS:
-                for place in range(num_inputs(op)):
-                    changed |= _sink(op, place)
-    if changed:
-        drop_unused(main)
+        for function in program_of(module):
+            readers = [op for op in walk(function) if is_generic(op) and classify(op) in READERS]
+            sunk = [_sink(op, place) for op in readers for place in range(num_inputs(op))]
+            if any(sunk):
+                drop_unused(function)
 
 
 def _sink(op: ir.Operation, place: int) -> bool:

@@ -11,7 +11,7 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import body_of, defining, inline_body, is_tensor, main_of, walk
+from stablexla.lowering.support.operations import body_of, defining, inline_body, is_tensor, program_of, walk
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs
@@ -28,17 +28,22 @@ MOST_ARRAYS = 2
 @module_pass("stablexla-sink-producers", "has reductions make anew what they read, where that is cheap")
 def sink_producers(module: ir.Module) -> None:
     """Fuse elementwise operations of arrays of at most the same size into the bodies of reductions."""
-    main = main_of(module)
-    changed = False
     with module.context:
-        for op in [op for op in walk(main) if is_generic(op)]:
-            while (made := _with_producer(op)) is not None:
-                for old, new in zip(op.results, made.results, strict=True):
-                    old.replace_all_uses_with(new)
-                erase(op)
-                op, changed = made, True
-    if changed:
-        drop_unused(main)
+        for function in program_of(module):
+            sunk = [_sink_into(op) for op in walk(function) if is_generic(op)]
+            if any(sunk):
+                drop_unused(function)
+
+
+def _sink_into(op: ir.Operation) -> bool:
+    """Fuse producers into an operation as long as there are any; return whether there were."""
+    changed = False
+    while (made := _with_producer(op)) is not None:
+        for old, new in zip(op.results, made.results, strict=True):
+            old.replace_all_uses_with(new)
+        erase(op)
+        op, changed = made, True
+    return changed
 
 
 def _is_reader(op: ir.Operation) -> bool:

@@ -80,7 +80,7 @@ class TestValue:
         lines = str(cpu()).splitlines()
         assert lines[0] == "// cpu"
         assert len(lines) == 6
-        assert lines[2].startswith(f"tensor: builtin.module({LOWER}")
+        assert lines[2].startswith(f"tensor: builtin.module(stablexla-find-repeats,{LOWER}")
 
     def test_unknown_step_names_the_nearest(self) -> None:
         with pytest.raises(sx.CompileError, match="no step 'kernel'") as caught:
@@ -274,7 +274,9 @@ class TestDump:
         header = Header.read((folder / "01.tensor.mlir").read_text())
         assert header is not None
         assert header.stage == "tensor"
-        assert header.command.startswith(f"stablexla-opt 00.stablehlo.mlir --pass-pipeline='builtin.module({LOWER}")
+        assert header.command.startswith(
+            f"stablexla-opt 00.stablehlo.mlir --pass-pipeline='builtin.module(stablexla-find-repeats,{LOWER}"
+        )
 
     def test_folder_depends_on_the_source_alone(self, tmp_path: Path) -> None:
         with knobs.scoped(dump=tmp_path):

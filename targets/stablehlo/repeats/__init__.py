@@ -1,0 +1,1 @@
+"""Equal parts of a program, found by structure and compiled once."""

@@ -1,0 +1,158 @@
+"""Search of a block's dataflow for stretches that follow one another and are equal: layers, blocks, unrolled steps.
+
+A stretch is a period of the sequence of keys (`dataflow.py`). Where a period begins is free at first: it is chosen so
+that no two operations are parted that one kernel would compute (`seams.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stablexla.targets.stablehlo.repeats.dataflow import Dataflow, Slot
+from stablexla.targets.stablehlo.repeats.seams import Seams
+
+LEAST_LENGTH = 6
+LEAST_SAVED = 24
+"""Operations of a stretch, and operations that need not be compiled, from which on stretches are worth a function."""
+LONGEST = 4096
+MOST_STARTS = 16
+"""Places at which a period is tried to begin: those over which the fewest values are alive."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Equal stretches of a block: nodes `start + k * length` up to `start + (k + 1) * length`, for k below `count`.
+
+    Attributes:
+        results: what of a stretch is read outside of it: the number of the node in the stretch, and of its result.
+    """
+
+    start: int
+    length: int
+    count: int
+    results: tuple[Slot, ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count * self.length
+
+
+def find_repeats(flow: Dataflow) -> list[Repeat]:
+    """Return the stretches of a block, in order and apart from each other."""
+    keys = np.array([node.key for node in flow.nodes], np.int64)
+    seams = Seams(flow)
+    found: list[Repeat] = []
+    waiting = [(0, len(keys))]
+    while waiting:
+        low, high = waiting.pop()
+        for period in _periods(keys[low:high]):
+            repeat = _cut(flow, seams, period.moved(low))
+            if repeat is not None:
+                found.append(repeat)
+                waiting += [(low, repeat.start), (repeat.end, high)]
+                break
+    return sorted(found, key=lambda repeat: repeat.start)
+
+
+@dataclass(frozen=True)
+class _Period:
+    """Nodes from `start` to `end`; the key of each comes again `length` nodes later, as far as that is before `end`."""
+
+    start: int
+    end: int
+    length: int
+
+    @property
+    def saved(self) -> int:
+        return ((self.end - self.start) // self.length - 1) * self.length
+
+    def moved(self, by: int) -> _Period:
+        return _Period(self.start + by, self.end + by, self.length)
+
+
+def _periods(keys: np.ndarray) -> Iterator[_Period]:
+    """Yield the longest run of each period, those that save most operations first."""
+    found = []
+    for length in range(LEAST_LENGTH, min(len(keys) // 2, LONGEST) + 1):
+        differs = np.flatnonzero(keys[:-length] != keys[length:])
+        edges = np.concatenate([[-1], differs, [len(keys) - length]])
+        runs = np.diff(edges) - 1
+        longest = int(np.argmax(runs))
+        if runs[longest] >= length:
+            start = int(edges[longest]) + 1
+            found.append(_Period(start, start + int(runs[longest]) + length, length))
+    yield from sorted((p for p in found if p.saved >= LEAST_SAVED), key=lambda period: (-period.saved, period.length))
+
+
+def _cut(flow: Dataflow, seams: Seams, period: _Period) -> Repeat | None:
+    """Choose where the stretches of a period begin; None where no place will do."""
+    best: Repeat | None = None
+    for start in _starts(seams, period):
+        repeat = _repeat_at(flow, seams, period, start)
+        if repeat is not None and (best is None or _worth(repeat) > _worth(best)):
+            best = repeat
+    return best
+
+
+def _worth(repeat: Repeat) -> tuple[int, int]:
+    return repeat.count, -len(repeat.results)
+
+
+def _starts(seams: Seams, period: _Period) -> Sequence[int]:
+    """Return the places of one period over which the fewest values are alive."""
+    alive = seams.alive[period.start : period.start + period.length]
+    return [period.start + int(offset) for offset in np.argsort(alive, kind="stable")[:MOST_STARTS]]
+
+
+def _repeat_at(flow: Dataflow, seams: Seams, period: _Period, start: int) -> Repeat | None:
+    """Return the longest run of equal stretches that begins there, or a period or more later."""
+    count = (period.end - start) // period.length
+    same = [_alike(flow, start + k * period.length, period.length) for k in range(count - 1)]
+    first, last = _longest_run(same)
+    start, count = start + first * period.length, last - first + 1
+    if count < 2 or (count - 1) * period.length < LEAST_SAVED:
+        return None
+    results = _results(flow, start, period.length, count)
+    repeat = Repeat(start, period.length, count, results)
+    return None if seams.parts_what_fuses(repeat) else repeat
+
+
+def _longest_run(same: Sequence[bool]) -> tuple[int, int]:
+    """Return the first and last number of the longest run of stretches that are each equal to the next."""
+    best, first = (0, 0), 0
+    for number, equal in enumerate(same):
+        if not equal:
+            first = number + 1
+        elif number + 1 - first > best[1] - best[0]:
+            best = first, number + 1
+    return best
+
+
+def _alike(flow: Dataflow, start: int, length: int) -> bool:
+    """Whether the stretch that begins there and the one after it read their own values at the same places."""
+    for offset in range(length):
+        one, other = flow.nodes[start + offset], flow.nodes[start + length + offset]
+        for mine, its in zip(one.slots, other.slots, strict=True):
+            inside = (mine[0] >= start, its[0] >= start + length)
+            if inside[0] != inside[1] or (inside[0] and (mine[0] + length, mine[1]) != its):
+                return False
+    return True
+
+
+def _results(flow: Dataflow, start: int, length: int, count: int) -> tuple[Slot, ...]:
+    """Return what of any of the stretches is read outside of it."""
+    found: dict[Slot, None] = {}
+    for offset in range(length):
+        for k in range(count):
+            low = start + k * length
+            node = flow.nodes[low + offset]
+            for position, readers in enumerate(node.readers):
+                if any(not low <= reader < low + length for reader in readers):
+                    found[offset, position] = None
+    return tuple(sorted(found))
+
+
+__all__ = ["Repeat", "find_repeats"]
