@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stablexla.targets.stablehlo.repeats.dataflow import LIGHT, PRODUCTS, Dataflow
+from stablexla.targets.stablehlo.repeats.dataflow import ELEMENTWISE, LIGHT, PRODUCTS, Dataflow
 
 if TYPE_CHECKING:
     from stablexla.targets.stablehlo.repeats.search import Repeat
+
+
+IN_EPILOGUES = ELEMENTWISE | {f"stablehlo.{name}" for name in ("broadcast_in_dim", "convert", "reshape", "transpose")}
+"""Operations that may be computed in the kernel of a product, or lead to one that may."""
 
 
 class Seams:
@@ -66,9 +70,10 @@ class Seams:
     def _fuses(self, maker: int, reader: int, readers: int) -> bool:
         if self._flow.nodes[maker].op.name == "stablehlo.broadcast_in_dim":
             return True  # it would be stored
-        if reader >= len(self._flow.nodes) or self._flow.nodes[reader].op.name not in LIGHT:
+        if reader >= len(self._flow.nodes) or self._flow.nodes[maker].op.name not in LIGHT | PRODUCTS:
             return False
-        if self._flow.nodes[maker].op.name not in LIGHT | PRODUCTS or (self._is_product[maker] and readers > 1):
+        joins = IN_EPILOGUES if self._is_product[maker] else LIGHT
+        if self._flow.nodes[reader].op.name not in joins or (self._is_product[maker] and readers > 1):
             return False
         others = [m for m, _ in self._flow.nodes[reader].slots if m >= 0 and m != maker]
         return all(self._heavy[other] <= maker for other in others)

@@ -18,8 +18,8 @@ LEAST_LENGTH = 6
 LEAST_SAVED = 24
 """Operations of a stretch, and operations that need not be compiled, from which on stretches are worth a function."""
 LONGEST = 4096
-MOST_STARTS = 16
-"""Places at which a period is tried to begin: those over which the fewest values are alive."""
+MOST_STARTS = 8
+"""Places at which a period is tried to begin, those over which the fewest values are alive first."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +90,14 @@ def _periods(keys: np.ndarray) -> Iterator[_Period]:
 def _cut(flow: Dataflow, seams: Seams, period: _Period) -> Repeat | None:
     """Choose where the stretches of a period begin; None where no place will do."""
     best: Repeat | None = None
+    most = (period.end - period.start) // period.length
     for start in _starts(seams, period):
         repeat = _repeat_at(flow, seams, period, start)
-        if repeat is not None and (best is None or _worth(repeat) > _worth(best)):
+        if repeat is not None and (best is None or repeat.count > best.count):
             best = repeat
+        if best is not None and best.count == most:
+            break
     return best
-
-
-def _worth(repeat: Repeat) -> tuple[int, int]:
-    return repeat.count, -len(repeat.results)
 
 
 def _starts(seams: Seams, period: _Period) -> Sequence[int]:
@@ -150,7 +149,7 @@ def _results(flow: Dataflow, start: int, length: int, count: int) -> tuple[Slot,
             low = start + k * length
             node = flow.nodes[low + offset]
             for position, readers in enumerate(node.readers):
-                if any(not low <= reader < low + length for reader in readers):
+                if readers and (max(readers) >= low + length):
                     found[offset, position] = None
     return tuple(sorted(found))
 
