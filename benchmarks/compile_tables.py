@@ -91,11 +91,13 @@ def ratio_to(peer: str, state: str) -> Column:
 
 
 def memory_of(heading: str, engine: str) -> Column:
-    def cell(row: Row) -> str:
-        found = row.engines.get(engine)
-        return f"{found.peak / 1e6:.0f} MB" if found and found.peak else "-"
+    return Column(heading, lambda row: _memory([row], engine))
 
-    return Column(heading, cell)
+
+def _memory(rows: Sequence[Row], engine: str) -> str:
+    """Return the geometric mean."""
+    found = geomean(row.engines[engine].peak for row in rows if engine in row.engines)
+    return f"{found / 1e6:.0f} MB" if found else "-"
 
 
 PROGRAM = Column("program", lambda row: row.program)
@@ -144,7 +146,7 @@ def _growth(engine: str, base: Row) -> Column:
 def of_families(rows: Sequence[Row]) -> Cells:
     """Return geometric means over the programs of each family."""
     groups = {name.removeprefix(SMALL): members for name, members in families(rows).items()} | {"all": list(rows)}
-    headings = ["family", "programs", OURS, XLA, "xla /", "worst", WARM, "xla /"]
+    headings = ["family", "programs", OURS, XLA, "xla /", "worst", WARM, "xla /", *(each.heading for each in MEMORY)]
     lines = [[name, str(len(members)), *_means(members)] for name, members in groups.items()]
     return Cells("compiling small programs", headings, lines, (4, 5, 7))
 
@@ -158,4 +160,5 @@ def _means(rows: Sequence[Row]) -> list[str]:
     times = [mean(seconds(row, name) for row in rows) for name in (OURS, XLA)]
     told = [ratio_in_words(geomean(ratios)), ratio_in_words(min(ratios, default=None))]
     warm = mean(seconds(row, OURS, WARM) for row in rows)
-    return [*times, *told, warm, ratio_in_words(geomean(ratio(row, WARM) for row in rows))]
+    kept = [warm, ratio_in_words(geomean(ratio(row, WARM) for row in rows))]
+    return [*times, *told, *kept, *(_memory(rows, name) for name in (OURS, XLA))]

@@ -85,15 +85,14 @@ def _measure_alone(program: Program, text: str, row: Row, folder: Path, effort: 
     small.write_text(PROGRAMS[FIRST].text())
     for name in filter(row.engines.__contains__, IN_NEW_PROCESSES):
         measured = row.engines[name]
+        caches = {NEW: "off", NEW_WARM: str(folder)} if name == OURS else {NEW: "off"}
         try:
             measured.peak = _in_new_process(name, small, file)[1]
-            if program.group == "models":
-                measured.states[NEW] = min(_in_new_process(name, file)[0] for _ in range(effort.least))
+            for state, cache in caches.items() if program.group == "models" else ():
+                found = (_in_new_process(name, file, cache=cache)[0] for _ in range(effort.least))
+                measured.states[state] = min(found)
         except subprocess.CalledProcessError as error:
             row.failures[name] = f"in a new process: {[*error.stderr.strip().splitlines(), ''][-1]}"
-    if program.group == "models" and OURS in row.engines:
-        found = (_in_new_process(OURS, file, cache=str(folder))[0] for _ in range(effort.least))
-        row.engines[OURS].states[NEW_WARM] = min(found)
 
 
 def _in_new_process(name: str, *files: Path, cache: str = "off") -> tuple[float, float]:

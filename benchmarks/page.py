@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from benchmarks.compile_tables import compile_cells
@@ -104,6 +104,6 @@ def _markdown(cells: Cells) -> str:
     return "\n".join(lines)
 
 
-def _bold(line: Sequence[str], ratios: range) -> list[str]:
+def _bold(line: Sequence[str], ratios: Collection[int]) -> list[str]:
     """Ratios below 1 stand out."""
     return [f"**{text}**" if place in ratios and text and float(text) < 1 else text for place, text in enumerate(line)]

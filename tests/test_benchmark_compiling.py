@@ -81,7 +81,7 @@ def test_tables_have_means_the_worst_growth_and_families():
     assert [line[0] for line in cells["compiling: where XLA is furthest ahead"].lines] == ["small-dot-0", "layers-8"]
     assert cells["compiling more layers"].lines[1][4:6] == ["2.00", "1.50"]
     assert cells["compiling small programs"].lines[-1] == [
-        *("all", "2", "1.41 s", "1.41 s", "1.00", "0.50", "354 ms", "4.00")
+        *("all", "2", "1.41 s", "1.41 s", "1.00", "0.50", "354 ms", "4.00", "2 MB", "3 MB")
     ]
     model = dict(zip(cells["compiling models"].headings, cells["compiling models"].lines[0], strict=True))
     assert model["memory, xla"] == "3 MB"
