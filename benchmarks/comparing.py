@@ -36,8 +36,8 @@ class Change:
 
 def changes(old: Report, new: Report) -> list[Change]:
     """Of the programs that both have, the worst first."""
-    before = {row.program: row for row in old.rows}
-    found = [_change(before[row.program], row) for row in new.rows if row.program in before]
+    before = {row.key: row for row in old.rows}
+    found = [_change(before[row.key], row) for row in new.rows if row.key in before]
     return sorted((each for each in found if each), key=lambda each: each.ratio)
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from benchmarks.programs import Program
 
 OURS = "stablexla"
+COLD, WARM, NEW, NEW_WARM = "cold", "warm", "new", "new, warm"
+BESIDE = {COLD: COLD, WARM: COLD, NEW: NEW, NEW_WARM: NEW}
+"""States of compiling, each with the state of a peer that it stands beside: peers have no cache."""
 PAUSE = 1e-3
 """Seconds before a turn, in which threads of the engine before stop waiting for more work."""
 
@@ -32,12 +35,16 @@ class Measured:
         rounds: seconds of a call, by round; none when only compiling was measured.
         difference: of the results from the first engine's, as a fraction of the largest magnitude.
         stages: seconds of compiling by stage, where an engine tells them.
+        states: seconds of compiling by state of the caches and the process.
+        peak: bytes that compiling takes; 0 when that was not measured.
     """
 
     compile_seconds: float
     rounds: list[float] = field(default_factory=list)
     difference: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)
+    states: dict[str, float] = field(default_factory=dict)
+    peak: float = 0.0
 
     @property
     def best(self) -> float:
@@ -64,6 +71,11 @@ class Row:
     engines: dict[str, Measured] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     limit: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """A model has a row in two groups: calls and compiling are measured apart."""
+        return self.group, self.program
 
     def seconds(self, engine: str) -> float | None:
         """An engine's time of a call in the best round."""
@@ -149,19 +161,22 @@ def measure(program: Program, engines: Sequence[Engine], effort: Effort, limits:
 def prepare(program: Program, engines: Sequence[Engine], row: Row) -> dict[str, Prepared]:
     """Compiles a program on each engine, and notes the time or what went wrong."""
     text = program.text()
-    prepared = {}
-    for engine in engines:
-        start = perf_counter()
-        try:
-            made = engine.prepare(program, text)
-        except Exception as error:  # whatever an engine raises, the others go on
-            row.failures[engine.name] = f"{type(error).__name__}: {[*str(error).splitlines(), ''][0]}"
-            continue
-        if made is not None:
-            seconds = perf_counter() - start if made.compile_seconds is None else made.compile_seconds
-            row.engines[engine.name] = Measured(seconds, stages=dict(getattr(made, "stages", {})))
-            prepared[engine.name] = made
-    return prepared
+    prepared = {engine.name: prepare_on(engine, program, text, row) for engine in engines}
+    return {name: made for name, made in prepared.items() if made is not None}
+
+
+def prepare_on(engine: Engine, program: Program, text: str, row: Row) -> Prepared | None:
+    """Compiles a program on one engine; None when it can't or went wrong."""
+    start = perf_counter()
+    try:
+        made = engine.prepare(program, text)
+    except Exception as error:  # whatever an engine raises, the others go on
+        row.failures[engine.name] = f"{type(error).__name__}: {[*str(error).splitlines(), ''][0]}"
+        return None
+    if made is not None:
+        seconds = perf_counter() - start if made.compile_seconds is None else made.compile_seconds
+        row.engines[engine.name] = Measured(seconds, stages=dict(getattr(made, "stages", {})))
+    return made
 
 
 def compare(prepared: dict[str, Prepared], row: Row) -> None:

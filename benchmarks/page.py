@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from benchmarks.compile_tables import compile_cells
 from benchmarks.measuring import OURS, Row
 from benchmarks.plot import write_plot
-from benchmarks.report import Report, best_ratio, ratio_in_words
+from benchmarks.report import Report, best_ratio, ratio_in_words, replace_between
 from benchmarks.tables import Cells, all_cells, in_words
 
 READING = """\
@@ -24,40 +25,57 @@ GROWTH = """\
 Each program at two sizes. An engine's factor is its time at the larger over that at the smaller; the algorithm's is
 that of its operations. One well above the algorithm's means work done over and over, or caches that overflow."""
 THREADS = "Time on one processor to time on all, and how many times as fast that is; by processes of their own."
+COMPILE_PAGE, BEGIN, END = "compile_time.md", "<!-- beside others -->", "<!-- end of beside others -->"
 INTRODUCTIONS = {"calls": CALLS, "growth": GROWTH, "threads": THREADS}
 
 
 def write_page(report: Report, file: Path) -> None:
-    """Writes the page, and the plot beside it."""
-    picture = file.with_suffix(".png")
-    write_plot(report, picture)
-    file.write_text(page(report, picture.name))
+    """Writes the page and the plot beside it; what was found of compiling stands in another page of that folder."""
+    compiled = report.of("compile")
+    if compiled:
+        replace_between(file.with_name(COMPILE_PAGE), BEGIN, END, compile_section(report))
+    if not compiled or len(compiled) < len(report.rows):
+        picture = file.with_suffix(".png")
+        write_plot(report, picture)
+        file.write_text(page(report, picture.name))
+
+
+def compile_section(report: Report) -> str:
+    """The tables of compiling."""
+    tables = [f"### {_title(cells)}\n\n{_markdown(cells)}" for cells in compile_cells(report.of("compile"))]
+    return "\n\n".join([*tables, f"### Where it was measured\n\nMade by {_commands(report)}.", _machine(report)])
 
 
 def page(report: Report, picture: str) -> str:
     """The page's text."""
-    cells = all_cells(report)
+    cells, rows = all_cells(report), [row for row in report.rows if row.group != "compile"]
     sections = [
         f"# Performance\n\nMade by {_commands(report)}; don't edit.",
-        _section("Where it was measured", "\n".join(f"- {key}: {value}" for key, value in report.machine.items())),
+        _section("Where it was measured", _machine(report)),
         _section("Summary", f"{_markdown(cells[0])}\n\n{_lost(report)}"),
         f"![Every program's ratio to each engine]({picture})",
         _section("How to read it", READING),
     ]
     for each in cells[1:]:
         introduction = INTRODUCTIONS.get(each.title, "")
-        sections.append(
-            _section(each.title[0].upper() + each.title[1:], f"{introduction}\n\n{_markdown(each)}".strip())
-        )
-    failures = [f"- `{row.program}`, {name}: {why}" for row in report.rows for name, why in row.failures.items()]
+        sections.append(_section(_title(each), f"{introduction}\n\n{_markdown(each)}".strip()))
+    failures = [f"- `{row.program}`, {name}: {why}" for row in rows for name, why in row.failures.items()]
     sections += [_section("What failed", "\n".join(failures))] if failures else []
-    sections.append(_section("The programs", "\n".join(f"- `{row.program}`: {row.summary}" for row in report.rows)))
+    sections.append(_section("The programs", "\n".join(f"- `{row.program}`: {row.summary}" for row in rows)))
     return "\n\n".join(sections) + "\n"
+
+
+def _machine(report: Report) -> str:
+    return "\n".join(f"- {key}: {value}" for key, value in report.machine.items())
 
 
 def _commands(report: Report) -> str:
     """Those of the runs that were merged, in their order."""
     return ", and then ".join(f"`{each}`" for each in report.command.split("; "))
+
+
+def _title(cells: Cells) -> str:
+    return cells.title[0].upper() + cells.title[1:]
 
 
 def _section(title: str, text: str) -> str:
@@ -86,6 +104,6 @@ def _markdown(cells: Cells) -> str:
     return "\n".join(lines)
 
 
-def _bold(line: Sequence[str], ratios: range) -> list[str]:
+def _bold(line: Sequence[str], ratios: Collection[int]) -> list[str]:
     """Ratios below 1 stand out."""
     return [f"**{text}**" if place in ratios and text and float(text) < 1 else text for place, text in enumerate(line)]

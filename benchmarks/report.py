@@ -46,8 +46,8 @@ class Report:
 
     def take(self, newer: Report) -> None:
         """Puts what another run found in the place of what is here."""
-        fresh = {row.program: row for row in newer.rows}
-        self.rows = [fresh.pop(row.program, row) for row in self.rows] + list(fresh.values())
+        fresh = {row.key: row for row in newer.rows}
+        self.rows = [fresh.pop(row.key, row) for row in self.rows] + list(fresh.values())
         grown = {each.name: each for each in newer.growth}
         self.growth = [grown.pop(each.name, each) for each in self.growth] + list(grown.values())
         self.engines += [name for name in newer.engines if name not in self.engines]
@@ -88,6 +88,12 @@ def read_report(file: Path) -> Report:
     rows = [to_row(each) for each in data.pop("rows")]
     growth = [Grown(**each) for each in data.pop("growth")]
     return Report(**data, rows=rows, growth=growth)
+
+
+def replace_between(file: Path, begin: str, end: str, text: str) -> None:
+    """Puts a text into a page, between two marks."""
+    before, rest = file.read_text().split(begin)
+    file.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
 
 
 class Kept(Protocol):

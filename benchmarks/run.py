@@ -15,20 +15,22 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from benchmarks.comparing import tell_changes
+from benchmarks.compile_tables import compile_cells, states_in_words
 from benchmarks.measuring import OURS, Effort, Row, measure, prepare
 from benchmarks.report import Report, as_typed, kept_in, read_report
-from benchmarks.tables import tables
+from benchmarks.tables import all_cells, to_table
 
 if TYPE_CHECKING:  # what loads an engine comes after the processors have been chosen
     from benchmarks.engines import Engine
     from benchmarks.limits import Limits
+    from benchmarks.programs import Program
 
 GROUPS = ("kernels", "models", "compile", "dispatch", "scale")
 # What libraries read once, when they are loaded. glibc gives memory back to the system at once, and clears it anew for
@@ -86,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--from", type=Path, metavar="FILE", dest="source", help="measure nothing: tell what FILE has")
     made.add_argument("--compare", type=Path, nargs=2, metavar=("OLD", "NEW"), help="tell what changed, and stop")
     made.add_argument("--default-malloc", action="store_true", help="let the C library give memory back")
+    made.add_argument("--quick", action="store_true", help="one round; of compiling no new processes and no memory")
     made.add_argument("--list", action="store_true", help="list the programs and stop")
     return made
 
@@ -144,27 +147,41 @@ def measure_all(arguments: argparse.Namespace, console: Console) -> Report:
     groups = groups_of(arguments.group)
     programs = [PROGRAMS[name] for name in chosen(arguments.programs, list(PROGRAMS))]
     engines = find_engines(arguments.engines.split(","), console, arguments.patience)
-    effort = Effort(arguments.seconds, arguments.budget, min(3, arguments.repeats), arguments.repeats)
+    effort = effort_of(arguments)
     # A run of a few programs takes less time than measuring the machine.
-    limits = kept_limits(again=not arguments.programs)
+    limits = kept_limits(again=not arguments.programs) if groups != ["compile"] else None
     report = Report(describe_machine(engines, limits), [engine.name for engine in engines], as_typed("benchmarks.run"))
     warm = Row(FIRST, "", "", "", 0.0)
     prepare(PROGRAMS[FIRST], engines, warm)
     complaints([warm], console)
     for program in programs:
-        if program.group in groups:
-            report.rows.append(measure(program, engines, effort, limits))
-        elif program.group == "models" and "compile" in groups:
-            report.rows.append(measure(program, engines, Effort(most=0), limits))
-        else:
-            continue
-        console.print(_line(report.rows[-1]), soft_wrap=True)
-        # Whatever stops the run, what is measured is kept.
-        kept_in(arguments.json, report, read_report, merge=arguments.merge)
+        for row in _rows(program, groups, engines, effort, limits):
+            report.rows.append(row)
+            console.print(_line(row), soft_wrap=True)
+            # Whatever stops the run, what is measured is kept.
+            kept_in(arguments.json, report, read_report, merge=arguments.merge)
     _other_groups(report, groups, engines, effort, console)
-    if not arguments.programs:
+    if limits is not None and not arguments.programs:
         look_again(report, engines, limits)
     return report
+
+
+def effort_of(arguments: argparse.Namespace) -> Effort:
+    if arguments.quick:
+        return Effort(arguments.seconds, 0, 1, 1)
+    return Effort(arguments.seconds, arguments.budget, min(3, arguments.repeats), arguments.repeats)
+
+
+def _rows(
+    program: Program, groups: Sequence[str], engines: Sequence[Engine], effort: Effort, limits: Limits | None
+) -> Iterator[Row]:
+    """What the groups ask of a program: its calls, and its compiling."""
+    if program.group in groups and program.group != "compile":
+        yield measure(program, engines, effort, limits)
+    if "compile" in groups and program.group in ("models", "compile"):
+        from benchmarks.compiling import measure_compiling
+
+        yield measure_compiling(program, engines, effort)
 
 
 def look_again(report: Report, engines: Sequence[Engine], limits: Limits) -> None:
@@ -175,7 +192,8 @@ def look_again(report: Report, engines: Sequence[Engine], limits: Limits) -> Non
     best = limits.or_better(measure_limits())
     keep(best)
     for row in report.rows:
-        row.limit = best.of(PROGRAMS[row.program].work())
+        if row.group != "compile":
+            row.limit = best.of(PROGRAMS[row.program].work())
     report.machine = describe_machine(engines, best)
 
 
@@ -197,7 +215,8 @@ def _line(row: Row) -> str:
     """Progress: ratios, and what went wrong."""
     ratios = [f"{name} / {OURS} {ratio:.2f}" for name in row.engines if name != OURS and (ratio := row.ratio(name))]
     share = [f"{row.share:.0%} of the limit"] if row.share else []
-    return f"{row.program}: {', '.join([*ratios, *share, *(f'{name} failed' for name in row.failures)])}"
+    told = [*ratios, *share, *states_in_words(row), *(f"{name} failed" for name in row.failures)]
+    return f"{row.program}: {', '.join(told)}"
 
 
 def complaints(rows: Sequence[Row], console: Console) -> int:
@@ -232,8 +251,9 @@ def main() -> int:
     report = read_report(arguments.source) if arguments.source else measure_all(arguments, console)
     output = Console(highlight=False)
     output.width = max(output.width, 150)  # wide enough when it is no terminal
-    for table in tables(report):
-        output.print(table)
+    for cells in (*all_cells(report), *compile_cells(report.of("compile"))):
+        if cells.lines:
+            output.print(to_table(cells))
     code = complaints(report.rows, console)
     report = kept_in(arguments.json, report, read_report, merge=arguments.merge)
     if arguments.markdown:

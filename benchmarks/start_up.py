@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import stablexla as sx
+from benchmarks.report import replace_between
 from stablexla.compiling.ahead_of_time import compile_library
 
 PAGE = Path(__file__).parents[1] / "docs" / "ahead_of_time.md"
@@ -149,9 +150,7 @@ def main() -> None:
     made = table(given.runs)
     print(made)
     if given.write:
-        text = PAGE.read_text()
-        before, rest = text.split(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{made}\n{END}{rest.split(END)[1]}")
+        replace_between(PAGE, BEGIN, END, made)
 
 
 if __name__ == "__main__":

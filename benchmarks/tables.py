@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -25,7 +25,7 @@ class Cells:
     title: str
     headings: list[str]
     lines: list[list[str]]
-    ratios: range
+    ratios: Collection[int]
 
 
 def of_times(title: str, rows: Sequence[Row], names: Sequence[str]) -> Cells:
@@ -140,12 +140,8 @@ def all_cells(report: Report) -> list[Cells]:
     return made + ([of_threads(report)] if report.threads else [])
 
 
-def tables(report: Report) -> list[Table]:
-    """For a terminal; ratios below 0.9 are red, those below 1 yellow."""
-    return [to_table(each) for each in all_cells(report) if each.lines]
-
-
 def to_table(cells: Cells) -> Table:
+    """For a terminal; ratios below 0.9 are red, those below 1 yellow."""
     made = Table(title=cells.title)
     for number, heading in enumerate(cells.headings):
         made.add_column(heading, justify="right" if number else "left", no_wrap=True)

@@ -68,7 +68,9 @@ def _programs() -> dict[str, Callable[[], Any]]:
 
     found: dict[str, Callable[[], Any]] = {f"operation {name}": partial(program_of, name) for name in OPERATIONS}
     found |= {f"filecheck {name}": partial(str, module) for name, module in _modules()}
-    return found | {f"benchmark {name}": partial(text, name) for name in PROGRAMS}
+    return found | {
+        f"benchmark {name}": partial(text, name) for name, each in PROGRAMS.items() if each.group != "compile"
+    }
 
 
 def _modules() -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.collectives.cases import IN_PROCESS, OVER_MPI, Case, size_in_words
 from benchmarks.measuring import OURS, Row, to_row
-from benchmarks.report import in_words, ratio_in_words
+from benchmarks.report import in_words, ratio_in_words, replace_between
 from benchmarks.tables import Cells
 
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
@@ -99,8 +99,7 @@ def of_training(figures: Figures) -> Cells:
 
 def write_page(figures: Figures, file: Path) -> None:
     """Replaces the part of the page between the marks."""
-    before, rest = file.read_text().split(BEGIN)
-    file.write_text(f"{before}{BEGIN}\n{section(figures)}\n{END}{rest.split(END)[1]}")
+    replace_between(file, BEGIN, END, section(figures))
 
 
 def section(figures: Figures) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.collectives.figures import markdown
 from benchmarks.measuring import OURS, Row
 from benchmarks.programs.registry import Program
-from benchmarks.report import Report, best_ratio, families, in_words, ratio_in_words
+from benchmarks.report import Report, best_ratio, families, in_words, ratio_in_words, replace_between
 from benchmarks.tables import Cells
 
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
@@ -54,8 +54,7 @@ def _rate(row: Row, program: Program | None) -> str:
 
 def write_page(report: Report, programs: Mapping[str, Program], file: Path) -> None:
     """Replaces the part of the page between the marks."""
-    before, rest = file.read_text().split(BEGIN)
-    file.write_text(f"{before}{BEGIN}\n{section(report, programs)}\n{END}{rest.split(END)[1]}")
+    replace_between(file, BEGIN, END, section(report, programs))
 
 
 def section(report: Report, programs: Mapping[str, Program]) -> str:

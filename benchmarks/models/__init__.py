@@ -17,3 +17,4 @@ for family, modules in FAMILIES.items():
     for module in modules:
         import_module(f"benchmarks.models.{module}")
     file_under(family, "models")
+import_module("benchmarks.models.layers")

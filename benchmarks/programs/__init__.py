@@ -33,6 +33,7 @@ for family, (built, traced) in FAMILIES.items():
     for module in traced if WITH_JAX else ():
         import_module(f"benchmarks.jax_kernels.{module}")
     file_under(family)
+import_module("benchmarks.programs.small")
 if WITH_JAX:
     import_module("benchmarks.models")
 
