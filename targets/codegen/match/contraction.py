@@ -21,6 +21,8 @@ from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, 
 
 # Operations that an elementary function expands to, roughly.
 EXPANDED = 20
+LONG_FUNCTIONS = frozenset(["math.cos", "math.sin", "math.tan"])
+"""Elementary functions of some 200 operations, for any argument: no copies of them for each of a tile's registers."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,9 @@ class Contraction:
 
     @property
     def epilogue_length(self) -> int:
-        """Operations of the epilogue for one element, each counted once."""
-        return sum(len(op.body.operations) - 1 for op in self.epilogue)
+        """Operations of the epilogue for one element, each counted once, but for the longest functions."""
+        names = [inner.operation.name for op in self.epilogue for inner in op.body.operations]
+        return len(names) - len(self.epilogue) + EXPANDED * sum(name in LONG_FUNCTIONS for name in names)
 
     @property
     def epilogue_size(self) -> int:
