@@ -10,6 +10,7 @@ from importlib import metadata
 
 import pytest
 
+from stablexla.dialects import contexts
 from stablexla.dialects.builds.installed import installed_version
 from stablexla.dialects.builds.pins import PINS
 from stablexla.dialects.collector import without_collections
@@ -107,3 +108,14 @@ def test_what_a_user_set_stays():
     count = gc.get_freeze_count()
     gc.unfreeze()
     assert count
+
+
+def test_pass_managers_live_as_long_as_contexts():
+    one = contexts.pass_manager("upstream", "builtin.module(cse)")
+    assert contexts.pass_manager("upstream", "builtin.module(cse)") is one
+    assert contexts.pass_manager("upstream", "builtin.module(cse)", verify_each=False) is not one
+    assert contexts.pass_manager("stablehlo", "builtin.module(cse)") is not one
+    with contexts.contexts_of_their_own():
+        assert contexts.pass_manager("upstream", "builtin.module(cse)") is not one
+    with pytest.raises(ValueError, match="no-such-pass"):
+        contexts.pass_manager("upstream", "builtin.module(no-such-pass)")
