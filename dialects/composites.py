@@ -7,13 +7,13 @@ every other one is replaced by its decomposition, which the module always holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.attributes.plain_values import plain
 from stablexla.dialects.element_types import BY_MLIR, ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import rule_for
 from stablexla.dialects.shapes import Shape
 

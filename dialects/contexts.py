@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jaxlib.mlir.ir as hlo_ir
 import jaxlib.mlir.passmanager as hlo_passmanager
 import mlir.ir as ir
+import mlir.passmanager as passmanager
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.views import prefer_views
+
+prefer_views()
 _local = threading.local()
+_left: list[dict[str, Any]] = []
 _passes_registered = False
 
 
 def stablehlo_context() -> hlo_ir.Context:
     """Return this thread's context of StableHLO, CHLO, VHLO, Shardy, func and other dialects that producers use."""
+    _take_contexts()
     context = getattr(_local, "stablehlo", None)
     if context is None:
         context = _local.stablehlo = _new_stablehlo_context()
@@ -34,6 +40,7 @@ def stablehlo_context() -> hlo_ir.Context:
 
 def upstream_context() -> ir.Context:
     """Return this thread's context of all upstream dialects."""
+    _take_contexts()
     context = getattr(_local, "upstream", None)
     if context is None:
         context = _local.upstream = ir.Context()
@@ -55,6 +62,40 @@ def contexts_of_their_own() -> Iterator[None]:
     finally:
         vars(_local).clear()
         vars(_local).update(kept)
+
+
+def leave_contexts() -> None:
+    """Leave this thread's contexts to the next thread that needs a pair; this one uses them no more."""
+    if vars(_local):
+        _left.append(dict(vars(_local)))
+    vars(_local).clear()
+
+
+def _take_contexts() -> None:
+    """Give a thread without contexts a pair that another one left."""
+    if not vars(_local):
+        with suppress(IndexError):
+            vars(_local).update(_left.pop())
+
+
+def pass_manager(side: Literal["stablehlo", "upstream"], pipeline: str, *, verify_each: bool = True) -> Any:
+    """Return this thread's pass manager for a pipeline as `mlir-opt` takes it, such as `builtin.module(cse)`.
+
+    It is kept with the contexts: when a manager first runs, its passes collect the patterns of all dialects, which for
+    `canonicalize` takes longer than the rewriting of a small program.
+
+    Raises:
+        ValueError: the text does not parse.
+    """
+    managers = kept_with_contexts("pass managers")
+    key = side, pipeline, verify_each
+    if key not in managers:
+        context = stablehlo_context() if side == "stablehlo" else upstream_context()
+        kind: Any = hlo_passmanager if side == "stablehlo" else passmanager
+        made = kind.PassManager.parse(pipeline, context)
+        made.enable_verifier(verify_each)
+        managers[key] = context, made  # freed from the right: a manager before its context
+    return managers[key][1]
 
 
 def kept_with_contexts(name: str) -> dict[Any, Any]:

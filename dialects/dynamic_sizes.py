@@ -7,12 +7,13 @@ arrays in their bounds, and for each array the sizes of its dynamic dimensions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NoReturn, Protocol
 
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 
 class Size(Protocol):

@@ -6,7 +6,6 @@ The builder makes shapes from them; the lowering queries their storage and value
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.errors import ShapeError
+from stablexla.dialects.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from stablexla.dialects.shapes import Shape

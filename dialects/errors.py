@@ -7,7 +7,8 @@ and a way out when one is known. The builder finds the user's line; here it is o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

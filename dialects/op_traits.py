@@ -8,8 +8,9 @@ dimensions that are cut over devices (`targets/stablehlo/partition/factors.py`),
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.lazy_dataclass import dataclass
 
 _UNIFORM = re.compile(
     r"!quant\.uniform<(?P<storage>[iu]\d+)(?:<(?P<low>-?\d+):(?P<high>-?\d+)>)?:(?P<expressed>\w+)(?::(?P<axis>\d+))?,\s*"

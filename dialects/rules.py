@@ -9,8 +9,9 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 CUSTOM_CALL, COMPOSITE = "stablehlo.custom_call", "stablehlo.composite"
 

@@ -31,6 +31,7 @@ else:
         "Executable": "stablexla.executable.executable",
         "load_executable": "stablexla.executable.saved",
         "register_custom_call": "stablexla.compiling.custom_calls",
+        "warm_up": "stablexla.compiling.warm_up",
     }
 
     def __getattr__(name: str) -> object:
@@ -43,7 +44,8 @@ else:
             return value
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module 'stablexla' has no attribute {name!r}")
-        api = import_module("stablexla.api")
+        with import_module("stablexla.dialects.collector").without_collections():
+            api = import_module("stablexla.api")
         globals().update({public: getattr(api, public) for public in ("__all__", *api.__all__) if hasattr(api, public)})
         if name in globals():  # a public name, or a module that came along
             return globals()[name]

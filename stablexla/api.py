@@ -55,6 +55,7 @@ from stablexla.compiling.composite_kernels import (
 )
 from stablexla.compiling.custom_calls import register_custom_call, unregister_custom_call
 from stablexla.compiling.user_pipelines import lowering_rule, lowering_rules, lowers, pipeline, unregister_lowering
+from stablexla.compiling.warm_up import warm_up
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.attributes.result_accuracy import ResultAccuracy
 from stablexla.dialects.errors import (
@@ -162,6 +163,7 @@ __all__ = [
     "load",
     "MemoryStats",
     "memory_stats",
+    "warm_up",
     # functions of users
     "check_composite_kernel",
     "register_composite_kernel",

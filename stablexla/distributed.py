@@ -14,13 +14,13 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stablexla.dialects.errors import ExecutionError, StablexlaError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.knobs import is_launched, knobs
 from stablexla.targets.runtime import _runtime, mpi_symbols
 

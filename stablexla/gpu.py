@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.runtime import _runtime, gpu_driver
 from stablexla.targets.runtime._runtime import DeviceArray
 from stablexla.targets.runtime.gpu_driver import DeviceInfo

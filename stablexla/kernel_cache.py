@@ -6,8 +6,9 @@ It lies in the folder `stablexla` of the user's cache folder (`XDG_CACHE_HOME`, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 __all__ = ["KernelCacheStats", "clear", "stats"]
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from stablexla.dialects.collector import without_collections
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import in_scope, merged
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
@@ -66,7 +68,9 @@ def find_target(name: str) -> Target:
     kind = str(name).partition(":")[0]
     if kind not in target_names():
         raise no_target(name)
-    found: Target = import_module(f"{PACKAGE}.{kind}.target").target(str(name))
+    with without_collections():
+        module = import_module(f"{PACKAGE}.{kind}.target")
+    found: Target = module.target(str(name))
     return found
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 
 def integers(attribute: Any) -> tuple[int, ...]:

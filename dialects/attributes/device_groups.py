@@ -7,12 +7,13 @@ has four interpretations of the numbers in a table of groups ("Process groups" o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 from typing import Any
 
 import numpy as np
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 REPLICAS, PARTITIONS = "mhlo.num_replicas", "mhlo.num_partitions"
 """Attributes of a module: numbers of replicas and of partitions; 1 where absent."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.attributes.arguments import integer, integers
+from stablexla.dialects.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

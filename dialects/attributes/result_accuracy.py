@@ -5,7 +5,6 @@ Functions have one implementation each, whose errors docs/numerics.md lists; DEF
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -13,6 +12,7 @@ import ml_dtypes
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 
 # In ulps, rounded up from docs/numerics.md. Types below 32 bits, and c64, are computed in the next
 # wider one and rounded once.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from stablexla.dialects.attributes.attributes import integers
+from stablexla.dialects.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import metadata
 
+from stablexla.dialects.builds.installed import installed_version as _installed_version
 from stablexla.dialects.errors import StablexlaError
+from stablexla.dialects.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def newest(python: tuple[int, ...] = sys.version_info[:2]) -> list[Pin]:
     return list(rows.values())
 
 
-def check_pins(installed_version: Callable[[str], str] = metadata.version) -> None:
+def check_pins(installed_version: Callable[[str], str] = _installed_version) -> None:
     """Compare the installed packages with `PINS`, by their metadata alone.
 
     Raises:
@@ -80,5 +80,5 @@ def _accepted(package: str) -> str:
 def _version(package: str, installed_version: Callable[[str], str]) -> str:
     try:
         return installed_version(package)
-    except metadata.PackageNotFoundError:
+    except ModuleNotFoundError:
         return ""

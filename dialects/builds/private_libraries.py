@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from mmap import mmap
 from pathlib import Path
@@ -126,6 +125,8 @@ def _mapped_files(names: Sequence[str]) -> list[Path]:
 
 def _package_of(file: Path) -> str:
     """Return the installed package that `file` belongs to."""
+    from importlib import metadata  # in the error alone: 20 ms
+
     for package in metadata.distributions():
         for part in package.files or ():
             if part.name == file.name and Path(str(part.locate())) == file:

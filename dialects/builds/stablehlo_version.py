@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.dialects.builds.installed import installed_version
 from stablexla.dialects.builds.pins import PINS
 from stablexla.dialects.errors import UnsupportedError
 
@@ -40,7 +39,7 @@ def require_stablehlo(version: str, operation: str, what: str = "it") -> None:
     """
     if not has_stablehlo(version):
         raise UnsupportedError(
-            f"{what} takes StableHLO {version} or later; jaxlib {metadata.version('jaxlib')} has {INSTALLED}",
+            f"{what} takes StableHLO {version} or later; jaxlib {installed_version('jaxlib')} has {INSTALLED}",
             operation=operation,
             hint=NEWER,
         )

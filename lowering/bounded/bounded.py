@@ -8,7 +8,6 @@ parameters of `main` become further parameters, those of results further results
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -18,6 +17,7 @@ from stablexla.dialects.dynamic_sizes import Extents, Refusal, Size, Sizes, Use,
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.hlo import emit, tensor
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.bounded.values import Scalar, size_type
 from stablexla.lowering.support.context import place_of
 

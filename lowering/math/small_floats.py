@@ -8,13 +8,13 @@ in f32 and narrow.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.short_nans import has_short_nans
 from stablexla.lowering.math.values import Format, Integer, Real, Scope, emit, select_integer
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math as host_math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import mlir.ir as ir
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 # MLIR's numbering of comparison predicates
 _FLOAT_PREDICATES = {"oeq": 1, "ogt": 2, "oge": 3, "olt": 4, "ole": 5, "one": 6, "uge": 10, "une": 13, "uno": 14}

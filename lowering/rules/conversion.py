@@ -6,12 +6,12 @@ Small floats are only widened and narrowed here; their formats are in `small_flo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, complex, tensor
 
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.complex.arithmetic import create as complex_of
 from stablexla.lowering.math.small_floats import FORMATS, Special
 from stablexla.lowering.support.context import LoweringContext

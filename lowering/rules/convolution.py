@@ -8,12 +8,12 @@ describes the convolution, for targets with better loops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.attributes import Convolution, SpatialDimension
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.contraction import accumulation_type, add_product, rounded_sum, sum_products
 from stablexla.lowering.rules.shape import constant_value
 from stablexla.lowering.support.configs import config_attribute

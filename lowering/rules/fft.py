@@ -6,13 +6,12 @@ imaginary parts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 import numpy as np
 from mlir.dialects import arith
 
 from stablexla.dialects.attributes.attributes import integers, word
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.body import transform
 from stablexla.lowering.kernels.fft.plan import plan_transform
 from stablexla.lowering.kernels.fft.tables import Table

@@ -6,13 +6,13 @@ A kernel over flattened arrays; each start index is clamped to the operand.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.attributes import integers
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.kernels.scan.lines import (
     Axis,

@@ -5,7 +5,6 @@ Both read one triangle only. A target with a linear algebra library, or with blo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
@@ -13,6 +12,7 @@ from mlir.dialects import arith, complex, math, tensor
 
 from stablexla.dialects.attributes.attributes import word
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.complex.arithmetic import BINARY, UNARY, create
 from stablexla.lowering.rules.conversion import convert_value
 from stablexla.lowering.rules.shape import reshaped

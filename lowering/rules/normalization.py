@@ -6,13 +6,13 @@ Floats below 32 bits are computed in f32 throughout, and rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 from mlir.dialects import arith, math
 
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.shape import broadcast
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import (

@@ -6,7 +6,6 @@ The bits of rng_bit_generator are those of XLA: `Layout` maps elements to words 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
@@ -14,6 +13,7 @@ from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.attributes import word
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.random.blocks import constant_like, halves, joined, philox, resized, threefry
 from stablexla.lowering.kernels.random.numbers import normal, uniform
 from stablexla.lowering.rules.calls.host import in_main

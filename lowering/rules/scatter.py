@@ -7,7 +7,6 @@ is out of bounds is masked by itself: the other elements of its window are combi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import mlir.ir as ir
@@ -15,6 +14,7 @@ from mlir.dialects import arith, scf, tensor
 
 from stablexla.dialects.attributes.index_numbers import ScatterDimensionNumbers
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.kernels.scan.lines import (
     Axis,

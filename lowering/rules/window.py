@@ -8,12 +8,12 @@ one dimension after the other; the remaining ones are loops over each window (ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
 
 from stablexla.dialects.attributes.windows import Window
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.window.axes import Axis, axes_of
 from stablexla.lowering.kernels.window.parts import (
     Folding,

@@ -7,7 +7,7 @@ tuples, string-keyed dictionaries and dataclasses of these. A field that is None
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from types import NoneType, UnionType
@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 _NAMES = {bool: "a boolean", int: "an integer", str: "a string", ir.Type: "a type"}

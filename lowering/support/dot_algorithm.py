@@ -7,7 +7,6 @@ products of components are computed, as many as the algorithm states, and accumu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isqrt
 
 import mlir.ir as ir
@@ -15,6 +14,7 @@ from mlir.dialects import arith
 
 from stablexla.dialects.attributes.attributes import DotAlgorithm
 from stablexla.dialects.element_types import BY_MLIR, BY_NAME, ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.conversion import IEEE, Layout, convert_value, reduce_value
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import elementwise

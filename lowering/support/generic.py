@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
@@ -11,6 +10,7 @@ from mlir.dialects import arith, tensor
 from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import is_tensor, walk
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage
@@ -46,18 +46,30 @@ def fill(value: ir.Value, type_: TensorType) -> ir.Value:
 
 def filled(value: ir.Value, out: ir.Value) -> ir.Value:
     """Emit a linalg.fill with a scalar in storage form; the bindings' own function takes fifteen times as long."""
+    return _moving("linalg.fill", value, value.type, out, [out.type]).result
+
+
+def copy_buffer(source: ir.Value, target: ir.Value) -> None:
+    """Emit a linalg.copy from one buffer to another."""
+    _moving("linalg.copy", source, source.type.element_type, target, [])
+
+
+def _moving(
+    name: str, source: ir.Value, element: ir.Type, target: ir.Value, results: Sequence[ir.Type]
+) -> ir.Operation:
+    """Emit a named operation of linalg whose body yields the element of its input."""
     made = ir.Operation.create(
-        "linalg.fill",
-        results=[out.type],
-        operands=[value, out],
+        name,
+        results=results,
+        operands=[source, target],
         attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])},
         regions=1,
     )
     location = ir.Location.current
-    block = made.regions[0].blocks.append(value.type, out.type.element_type, arg_locs=[location] * 2)
+    block = made.regions[0].blocks.append(element, target.type.element_type, arg_locs=[location] * 2)
     with ir.InsertionPoint(block):
         ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
-    return made.result
+    return made
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.kernels.scan.lines import as_line, element_at, index, moved
 from stablexla.lowering.rules.conversion import convert_value

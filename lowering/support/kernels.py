@@ -7,11 +7,11 @@ other code. Functions that grouping outlines later carry the same attributes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import func, tensor
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.configs import config_attribute, read_config
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.operations import captured, clone_with, remap

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import mlir.ir as ir
 
 from stablexla.dialects.discovery import import_all
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import rule_for
 from stablexla.lowering.support.user_rules import apply_rule
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -15,6 +14,7 @@ import jaxlib.mlir.ir as ir
 from stablexla.builder.checking import Rules, checking
 from stablexla.builder.op import XlaOp
 from stablexla.builder.source import Locations
+from stablexla.dialects.lazy_dataclass import dataclass
 
 SHARDING, FRONTEND = "mhlo.sharding", "mhlo.frontend_attributes"
 UNKNOWN = "{unknown}"

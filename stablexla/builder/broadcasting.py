@@ -9,10 +9,10 @@ rank take only the identity.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Protocol
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import stablexla.dialects.dynamic_rules  # noqa: F401  (fills the registry of rules)
@@ -11,6 +11,7 @@ from stablexla.builder.op import XlaOp
 from stablexla.builder.source import user_line
 from stablexla.dialects.dynamic_sizes import Refusal, Size, Sizes, Use, result_sizes
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 
 # The shapes of their results are those of the computations in them, or are given.

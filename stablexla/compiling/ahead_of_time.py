@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ from stablexla.dialects import custom_calls
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.custom_calls import CustomCallTarget
 from stablexla.dialects.errors import CompileError, UnsupportedError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.load import Program, load
 from stablexla.targets.llvm import toolchain
 from stablexla.targets.llvm.options import CpuOptions

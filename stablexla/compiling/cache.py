@@ -19,7 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -36,6 +36,7 @@ from stablexla.compiling.program_bytes import bytecode_of, bytes_of, contents_of
 from stablexla.dialects import composites, custom_calls
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import LoadError, StablexlaError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import in_scope
 from stablexla.executable.executable import Executable
 from stablexla.executable.saved import contents, executable_of

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import jaxlib.mlir.ir as ir
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 from stablexla.dialects.dynamic_sizes import is_unknown
 from stablexla.dialects.errors import CompileError, ExecutionError, VerificationError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 from stablexla.executable.devices import TIME_LIMIT, local_devices, several
 from stablexla.executable.executable import Executable

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets import runtime
 
 

@@ -6,11 +6,11 @@ So any later operation can be traced to its source operations.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.inspection.places import Place, place_of
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import linecache
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 _INNERMOST = ("jax/_src/", "jax/experimental/", "site-packages/jax/", "flax/", "torch/", "torchax/")
 

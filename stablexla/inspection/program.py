@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import functions_of
 from stablexla.inspection.places import Place, place_of, within_call
 from stablexla.lowering.support.types import TensorType, is_token, tensor_type

@@ -17,7 +17,6 @@ from stablexla.builder.computation import XlaComputation
 from stablexla.dialects.errors import ParseError
 from stablexla.interop.encodings import bytecode
 from stablexla.interop.encodings.formats import Format, decode, recognise
-from stablexla.interop.encodings.load_bytes import load_encoded, load_mhlo
 from stablexla.interop.encodings.vhlo import to_stablehlo
 from stablexla.interop.entry import with_entry
 from stablexla.interop.resources import MARK, inline_resources
@@ -96,7 +95,7 @@ def load_bytes(data: bytes, file: str = _BYTES, *, trusted: bool = False) -> ir.
     form = recognise(data)
     if form in (Format.TEXT, Format.HLO_TEXT):
         return _load_text(decode(data, file), file, trusted)
-    return _in_our_form(load_encoded(data, form, file, trusted=trusted))
+    return _load_encoded(data, form, file, trusted)
 
 
 def _load_text(text: str, file: str, trusted: bool) -> ir.Module:
@@ -104,7 +103,7 @@ def _load_text(text: str, file: str, trusted: bool) -> ir.Module:
     if not text.strip():
         raise ParseError("is empty", file=file)
     if recognise(text[:65536].encode(errors="replace")) is Format.HLO_TEXT:
-        return _in_our_form(load_encoded(text.encode(errors="replace"), Format.HLO_TEXT, file, trusted=trusted))
+        return _load_encoded(text.encode(errors="replace"), Format.HLO_TEXT, file, trusted)
     return _parsed(lambda: parse_text(text, file), text, file, trusted)
 
 
@@ -120,7 +119,15 @@ def _parsed(parse: Callable[[], ir.Module], text: str, file: str, trusted: bool)
     except ParseError as error:
         if "mhlo." not in text or not _OF_A_DIALECT.search(str(error)):
             raise
+    from stablexla.interop.encodings.load_bytes import load_mhlo
+
     return _in_our_form(load_mhlo(text, file, trusted=trusted))
+
+
+def _load_encoded(data: bytes, form: Format, file: str, trusted: bool) -> ir.Module:
+    from stablexla.interop.encodings.load_bytes import load_encoded  # with processes and sockets: 10 ms
+
+    return _in_our_form(load_encoded(data, form, file, trusted=trusted))
 
 
 def _holds_mhlo(module: ir.Module) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
@@ -11,6 +11,7 @@ from jaxlib.mlir.dialects import stablehlo
 from stablexla.builder.checking import Rules, checking, same_element_type
 from stablexla.builder.op import XlaOp
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import operation
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import jaxlib.mlir.ir as ir
@@ -14,6 +13,7 @@ from stablexla.builder.computation import CALLED, XlaComputation
 from stablexla.builder.op import XlaOp
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.errors import ShapeError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.registry import operation
 

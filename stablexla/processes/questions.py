@@ -11,10 +11,10 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.processes import wire
 from stablexla.processes.process import Process
 from stablexla.processes.serving import answer_all, connect

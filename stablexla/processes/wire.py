@@ -10,12 +10,12 @@ import json
 import socket
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 from stablexla.dialects import errors
 from stablexla.dialects.errors import CompileError, SourceLine, StablexlaError
+from stablexla.dialects.lazy_dataclass import dataclass
 
 _HEAD = struct.Struct("<8sQQ")
 _CHUNK = 1 << 20

@@ -8,11 +8,12 @@ and all temporaries share one arena by live ranges. Positions are numbers in pro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import defining, is_tensor, main_of, terminator_of
 from stablexla.targets.buffers.arena import plan_arena
 from stablexla.targets.buffers.donation import find_aliases

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 
 from stablexla.dialects.contexts import kept_with_contexts
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.configs import read_config
 
 IMPL = "stablexla.impl"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.kernels import COMBINER, combiner_reference
 from stablexla.lowering.support.operations import captured, clone_with, defining, walk
 from stablexla.targets.codegen import emission as cg

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import bufferization, func, linalg, memref
-from mlir.passmanager import PassManager
+from mlir.dialects import bufferization, func, memref
 
+from stablexla.dialects.contexts import pass_manager
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.generic import copy_buffer
 from stablexla.lowering.support.kernels import INDEPENDENT
 from stablexla.lowering.support.operations import clone_with, defining, terminator_of, walk
 from stablexla.targets.codegen.kernel import Emitted, Kernel, flat_type
@@ -70,14 +71,14 @@ def bufferize_kernels(
     for op in list(walk(module.operation)):
         if op.name == "memref.copy":
             with op.location, ir.InsertionPoint(op):
-                linalg.copy(op.operands[0], outs=[op.operands[1]])
+                copy_buffer(op.operands[0], op.operands[1])
             erase(op)
     return module, updates
 
 
 def run_passes(module: ir.Module, passes: str) -> None:
     """Run a textual pass pipeline on a module."""
-    PassManager.parse(f"builtin.module({passes})").run(module.operation)
+    pass_manager("upstream", f"builtin.module({passes})").run(module.operation)
 
 
 def _separate_empties(module: ir.Module) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
 import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.configs import read_config
 from stablexla.lowering.support.kernels import CONFIG, KIND
 from stablexla.targets.codegen import emission as cg

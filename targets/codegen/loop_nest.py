@@ -7,12 +7,13 @@ that nothing distinguishes are collapsed. Emits no code; None means that a kerne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Protocol
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.support.operations import constant_attribute, constant_of, terminator_of
 from stablexla.targets.codegen import emission as cg

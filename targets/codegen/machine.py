@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.runtime import default_num_threads
 
 # Multiply-adds that are worth a work item of their own.

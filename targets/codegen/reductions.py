@@ -7,12 +7,12 @@ body keeps its order: it runs as it stands, first index first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.identities import identity_of
 from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of
 from stablexla.targets.codegen import emission as cg

@@ -6,9 +6,10 @@ Emits no code; the emitters of rows and of reductions read it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Store, operands_of, reachable
 from stablexla.targets.codegen.reductions import VectorReduction, match_reduction

@@ -7,11 +7,11 @@ values in the scopes around it. Which loops are emitted is the emitters' busines
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value

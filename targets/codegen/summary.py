@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.kernels import KIND
 from stablexla.targets.codegen.calls import IMPL, KernelCall

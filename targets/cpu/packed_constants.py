@@ -7,7 +7,6 @@ the packed panel replaces the constant.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlir.ir as ir
@@ -16,6 +15,7 @@ from mlir.dialects import arith, func, memref, scf, ub
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.operations import constant_attribute, is_tensor, main_of, walk

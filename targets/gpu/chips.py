@@ -6,9 +6,9 @@ LLVM ends the process at some values that it does not know, so they are validate
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 
 CHIPS = {
     "sm_70": 60,

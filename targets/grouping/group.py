@@ -7,11 +7,12 @@ one loop nest over the same elements can compute both, and no use-def path betwe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import body_of, defining, is_tensor, program_of, walk, within
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.effects import previous_effects

@@ -5,13 +5,14 @@ A skinny product is bandwidth-bound by its loop-invariant operand; all of them t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import linalg, tensor
+from mlir.dialects import tensor
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.lowering.support.generic import filled
 from stablexla.lowering.support.operations import constant_of, defining, program_of, terminator_of, walk
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
@@ -102,7 +103,7 @@ def _hoist(loop: ir.Operation, counter: Counter, product: ir.Operation) -> bool:
         flat = ir.RankedTensorType.get([all_rows, source.type.shape[2]], source.type.element_type)
         joined = tensor.CollapseShapeOp(flat, source, [[0, 1], [2]]).result
         zero = _copied(start.operands[0], loop)
-        zeros = linalg.fill(zero, outs=[tensor.empty([all_rows, columns], element)])
+        zeros = filled(zero, tensor.empty([all_rows, columns], element))
         large = product.clone().operation
         large.operands[0], large.operands[2] = joined, zeros
         large.results[0].set_type(ir.RankedTensorType.get([all_rows, columns], element))

@@ -7,13 +7,13 @@ into a few blocks, in each of which every operand is one slice, so that no rolle
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import tensor
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.generic import elementwise_loops
 from stablexla.lowering.support.operations import body_of, constant_of, defining, inline_body, is_tensor, program_of
 from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs, reads_outputs

@@ -8,9 +8,10 @@ a step of LSTM training slower by a quarter (256x1024, f32), not faster.
 from __future__ import annotations
 
 import mlir.ir as ir
-from mlir.dialects import linalg, tensor
+from mlir.dialects import tensor
 
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.generic import filled
 from stablexla.lowering.support.operations import defining, program_of
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
@@ -44,7 +45,7 @@ def _turn(op: ir.Operation) -> bool:
         maps = [_renamed(map_, places) for map_ in loops.maps[:2]]
         result = op.results[0].type
         empty = tensor.empty(result.shape, result.element_type)
-        zeros = linalg.fill(start.operands[0], outs=[empty])
+        zeros = filled(start.operands[0], empty)
         made = product.clone().operation
         made.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in (*maps, loops.maps[2])])
         made.operands[2] = zeros

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlir.ir as ir
-from mlir.dialects import arith, func, llvm
+from mlir.dialects import arith, func
 
 from stablexla.dialects.custom_calls import C_FUNCTION
 from stablexla.dialects.shapes import Shape
@@ -67,6 +67,8 @@ def _address(value: Any) -> ir.Value:
 
 def address_table(buffers: Sequence[Any]) -> ir.Value:
     """Build a table of the buffers' addresses on the stack and return its address; tuples are nested tables."""
+    from mlir.dialects import llvm  # 16 ms
+
     pointer = pointer_type()
     count = arith.ConstantOp(ir.IntegerType.get_signless(64), max(1, len(buffers))).result
     table = llvm.alloca(pointer, count, pointer)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import mlir.ir as ir
-from mlir.dialects import arith, func, llvm, memref
+from mlir.dialects import func, memref
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.host.lapack import PREFIX
-from stablexla.targets.host.symbols import declare, pointer_type
+from stablexla.targets.host.symbols import declare, pointer_type, to_pointer
 
 
 class FortranFunction:
@@ -48,7 +48,7 @@ def address_at(buffer: Value, place: Value | int = 0) -> ir.Value:
     """Return the address of an element."""
     start = memref.extract_aligned_pointer_as_index(buffer.ssa)
     address = Value(start) + cg.index(place) * element_bytes(buffer.element)
-    return llvm.inttoptr(pointer_type(), arith.index_cast(ir.IntegerType.get_signless(64), address.ssa))
+    return to_pointer(address.ssa)
 
 
 def address_of(value: Value) -> ir.Value:
@@ -79,4 +79,4 @@ def address_of_one(element: ir.Type) -> ir.Value:
 
 def null() -> ir.Value:
     """Return the null pointer."""
-    return llvm.mlir_zero(pointer_type())
+    return ir.Operation.create("llvm.mlir.zero", results=[pointer_type()]).result

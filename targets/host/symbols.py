@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import mlir.ir as ir
-from mlir.dialects import arith, func, llvm, memref
+from mlir.dialects import arith, func, memref
 
 from stablexla.dialects.symbols import symbol_of
 
@@ -38,5 +38,10 @@ def pointer_type() -> ir.Type:
 
 def pointer_to(buffer: ir.Value) -> ir.Value:
     """Return the address of a memref's first element."""
-    index = memref.extract_aligned_pointer_as_index(buffer)
-    return llvm.inttoptr(pointer_type(), arith.index_cast(ir.IntegerType.get_signless(64), index))
+    return to_pointer(memref.extract_aligned_pointer_as_index(buffer))
+
+
+def to_pointer(index: ir.Value) -> ir.Value:
+    """Return an address that is given as an index."""
+    number = arith.index_cast(ir.IntegerType.get_signless(64), index)
+    return ir.Operation.create("llvm.inttoptr", results=[pointer_type()], operands=[number]).result

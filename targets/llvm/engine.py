@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlir.ir as ir
 
 from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError, LoadError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.host.bindings import c_functions, take_collectives, take_host
@@ -28,6 +27,9 @@ from stablexla.targets.runtime import CompiledFunction, mpi_symbols, set_num_thr
 from stablexla.targets.runtime.host import Host
 from stablexla.targets.runtime.saved_code import LoadedCode
 from stablexla.targets.signature.signature import Signature
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 STAGE = "machine code"
 
@@ -113,6 +115,8 @@ def _object_files(module: ir.Module, opt_level: int) -> list[bytes]:
         # Straight-line code that runs once gains nothing by optimization.
         return object_file(part.module, 0 if part.is_straight else opt_level, unroll=part.is_of_small)
 
+    if len(parts) == 1:
+        return [compiled(parts[0])]
     with _workers(module.context, min(threads, len(parts))) as workers:
         return list(workers.map(compiled, parts))
 
@@ -120,7 +124,9 @@ def _object_files(module: ir.Module, opt_level: int) -> list[bytes]:
 @contextmanager
 def _workers(context: ir.Context, count: int) -> Iterator[ThreadPoolExecutor]:
     """Open a pool of `count` worker threads that may share one MLIR context meanwhile."""
-    context.enable_multithreading(count > 1)
+    from concurrent.futures import ThreadPoolExecutor  # 3 ms, for programs of several parts
+
+    context.enable_multithreading(True)
     try:
         with ThreadPoolExecutor(count) as executor:
             yield executor

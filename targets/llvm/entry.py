@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import mlir.ir as ir
 import numpy as np
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.driver import side_of

@@ -10,12 +10,13 @@ import ctypes
 import functools
 import platform
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlir.ir as ir
 from mlir import _mlir_libs
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 # Kernels arrive vectorized, with explicit accumulators and most unrolling done: what remains is CSE and cleanup after
 # the lowering, hoisting of loop-invariant code, and unrolling of short loops. LLVM's own O1 takes longer, most of it in

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlir.ir as ir
 import numpy as np
-from mlir.dialects import llvm
 
 from stablexla.dialects.custom_calls import C_FUNCTION
 from stablexla.dialects.errors import CompileError, UnsupportedError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.host.bindings import RANDOM_KEY, take_host
 from stablexla.targets.host.lapack import PREFIX as LAPACK
@@ -80,6 +79,8 @@ def standalone(module: ir.Module, signature: Signature, name: str, flush_denorma
     renamed = {f: _external(f) for f in declared if f.startswith((C_FUNCTION, LAPACK))}
     _rename(module, {**renamed, "main": _main(name)})
     _check_name(name, module)
+    from mlir.dialects import llvm  # 16 ms, for this alone
+
     text = llvm.translate_module_to_llvmir(module.operation)
     text = re.sub(rf"define void @{re.escape(_main(name))}\(", f"define internal void @{_main(name)}(", text)
     specs = signature.parameter_specs(), signature.result_specs()

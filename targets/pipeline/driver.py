@@ -18,7 +18,7 @@ import jaxlib.mlir.passmanager as hlo_passmanager
 import mlir.ir as ir
 import mlir.passmanager as passmanager
 
-from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
+from stablexla.dialects.contexts import diagnostics, pass_manager, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
 from stablexla.dialects.rules import active
 from stablexla.targets.pipeline.messages import close_pass, messages_of, refused_passes
@@ -217,9 +217,8 @@ def _check_side(found: ModulePass, side: Side) -> None:
 
 
 def _run_mlir(module: Any, elements: tuple[Element, ...], verify_each: bool | None = None) -> None:
-    manager = parse_passes(elements, side_of(module))
     # Verifying after every pass would take as long as the passes; a run that fails is repeated pass by pass.
-    manager.enable_verifier(len(elements) == 1 if verify_each is None else verify_each)
+    manager = parse_passes(elements, side_of(module), len(elements) == 1 if verify_each is None else verify_each)
     with diagnostics(module.context) as seen:
         try:
             manager.run(module.operation)
@@ -229,8 +228,8 @@ def _run_mlir(module: Any, elements: tuple[Element, ...], verify_each: bool | No
             raise PassFailure(messages_of(error, seen)) from None
 
 
-def parse_passes(elements: tuple[Element, ...], side: Side) -> Any:
-    """Parse a run of MLIR's passes as a pass manager.
+def parse_passes(elements: tuple[Element, ...], side: Side, verify_each: bool = True) -> Any:
+    """Parse a run of MLIR's passes as a pass manager, which is kept.
 
     Raises:
         CompileError: a name or an option that MLIR does not know.
@@ -238,9 +237,7 @@ def parse_passes(elements: tuple[Element, ...], side: Side) -> Any:
     check_elements(elements)
     text = f"builtin.module({','.join(e.text for e in elements)})"
     try:
-        if side == "stablehlo":
-            return hlo_passmanager.PassManager.parse(text, stablehlo_context())
-        return passmanager.PassManager.parse(text, upstream_context())
+        return pass_manager(side, text, verify_each=verify_each)
     except ValueError as error:
         raise CompileError(refused_passes(str(error)), hint=close_pass(str(error), side)) from None
 

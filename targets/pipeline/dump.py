@@ -9,7 +9,7 @@ import hashlib
 import re
 import shlex
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,6 +19,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.driver import Watcher, side_after, side_of
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.messages import messages_of

@@ -9,11 +9,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from stablexla.dialects.errors import StablexlaError
+from stablexla.dialects.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -6,10 +6,11 @@ Each target reads those that concern it (`llvm/options.py`, `gpu/chips.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import LoweringRule
 from stablexla.targets.pipeline.pipelines import Pipeline
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ import jaxlib.mlir.passmanager as hlo_passmanager
 import mlir.ir as ir
 
 from stablexla.dialects.contexts import stablehlo_context
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.passes import PASSES
 from stablexla.targets.pipeline.stablehlo_passes import SHARED, STABLEHLO_PASSES, UNLISTED_OPTIONS
 

@@ -11,10 +11,10 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import label_of, place_of_function
 
 PREFIX = "stablexla-"
@@ -61,7 +61,7 @@ class ModulePass:
     side: Side | None
     options: Mapping[str, PassOption]
 
-    @property
+    @functools.cached_property
     def is_users(self) -> bool:
         """Whether it is defined outside this package."""
         inside = str(getattr(self.function, "__module__", "")).startswith("stablexla.")
@@ -125,13 +125,20 @@ def module_pass(name: str, summary: str, *, side: Side = "upstream") -> Callable
         made = ModulePass(name, summary, function, side, _options(function))
         if name in PASSES and not PASSES[name].is_users:
             raise CompileError(f"two passes are called {name}")
-        if made.is_users and name not in PASSES:
-            for reserved in RESERVED:
+        if made.is_users:
+            _import_classes()
+            for reserved in RESERVED if name not in PASSES else ():
                 reserved(name)
         PASSES[name] = made
         return function
 
     return register
+
+
+def _import_classes() -> None:
+    from stablexla.dialects.views import import_classes  # processes that load programs have this module and no MLIR
+
+    import_classes()
 
 
 def unregister_pass(name: str) -> None:
@@ -156,6 +163,9 @@ def _options(function: Rewrite) -> dict[str, PassOption]:
     Raises:
         CompileError: one that a text cannot spell.
     """
+    code = getattr(function, "__code__", None)
+    if code is not None and not code.co_kwonlyargcount and not hasattr(function, "__wrapped__"):
+        return {}  # as of most; a signature takes 40 us
     found = {}
     try:
         parameters = inspect.signature(function, eval_str=True).parameters.values()
@@ -179,6 +189,7 @@ def pass_of_function(function: Rewrite) -> ModulePass:
     Raises:
         CompileError: its keyword-only parameters are no options.
     """
+    _import_classes()
     inner = function.func if isinstance(function, functools.partial) else function
     text = (inspect.getdoc(inner) or "").split("\n")[0]
     return ModulePass(label_of(inner), text, inner, None, _options(inner))

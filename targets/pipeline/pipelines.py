@@ -9,10 +9,11 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import LoweringRule, merged
 from stablexla.targets.pipeline.passes import (
     FUNCTION,
@@ -44,7 +45,7 @@ class Element:
     text: str
     function: Rewrite | None = None
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The pass's name, or the operation that a nest is anchored on."""
         return re.split(r"[({]", self.text, maxsplit=1)[0].strip()
@@ -57,6 +58,10 @@ class Element:
     @property
     def options(self) -> dict[str, str]:
         """The options of a pass written in Python, as texts."""
+        return dict(self._options)
+
+    @functools.cached_property
+    def _options(self) -> dict[str, str]:
         inside = self.text[len(self.name) :].strip()
         if not inside:
             return {}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 from typing import Any
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.pipelines import Element, Step
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from importlib import metadata
+from stablexla.dialects.builds.installed import installed_version
 
 _ALL = {
     "chlo-legalize-to-stablehlo": "writes operations of CHLO out in StableHLO",
@@ -84,7 +84,7 @@ _ONE_LINE = {
     **dict.fromkeys(("sdy-optimize-collectives", "sdy-per-instruction-partitioning"), "0.12"),
     **dict.fromkeys(("sdy-resolve-single-device-sharding", "sdy-verify-unreduced-axes"), "0.12"),
 }
-_LINE = ".".join(metadata.version("jaxlib").split(".")[:2])
+_LINE = ".".join(installed_version("jaxlib").split(".")[:2])
 STABLEHLO_PASSES = {name: summary for name, summary in _ALL.items() if _ONE_LINE.get(name, _LINE) == _LINE}
 """Passes that the installed jaxlib alone has, by name."""
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import mlir.ir as ir
-from mlir.dialects.transform import interpreter
 
 from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError
@@ -29,6 +28,8 @@ def transform(module: ir.Module, *, script: str = "", entry: str = ENTRY) -> Non
         CompileError: the file cannot be read, is no schedule or has no such sequence, or the schedule fails; with the
             script's own lines.
     """
+    from mlir.dialects.transform import interpreter  # 8 ms, for schedules alone
+
     schedule = read_schedule(script)
     sequence = _sequence(schedule, script, entry)
     with diagnostics(module.context) as seen:

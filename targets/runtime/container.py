@@ -12,11 +12,11 @@ import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stablexla.dialects.errors import LoadError
+from stablexla.dialects.lazy_dataclass import dataclass
 
 MAGIC = b"\x93stablexla\r\n\x1a"
 FORMAT = 1

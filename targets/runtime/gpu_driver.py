@@ -5,9 +5,8 @@ The library is opened at the first query, never at import.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import _runtime
 

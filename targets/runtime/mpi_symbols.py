@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from stablexla.dialects.errors import LoadError
+from stablexla.dialects.lazy_dataclass import dataclass
 
 IMPLEMENTATION = "mpi"
 """Key in a collective's description, where generated code calls MPI itself: the implementation of its handles."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.targets.runtime import ArraySpec
 

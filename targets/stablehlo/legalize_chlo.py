@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
-from jaxlib.mlir.passmanager import PassManager
 
 from stablexla.dialects import hlo
+from stablexla.dialects.contexts import pass_manager
 from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import symbol_of
@@ -34,7 +34,7 @@ def legalize_chlo(module: hlo_ir.Module) -> None:
         hlo_ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
         for op in operations_of(module, "stablehlo.composite")
     }
-    legalize = PassManager.parse(_LEGALIZE, module.context)
+    legalize = pass_manager("stablehlo", _LEGALIZE)
     for function in (op.operation for op in module.body.operations if op.operation.name == "func.func"):
         if symbol_of(function) not in kept:
             for name in _FROM_16_BITS:

@@ -7,12 +7,13 @@ with the next element for the others, and interleaves both by padding and adding
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count, pairwise
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import rule_for
 from stablexla.lowering.support.registry import RULES
 

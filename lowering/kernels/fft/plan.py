@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import isqrt
 
 import numpy as np
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.tables import (
     Chirp,
     ChirpSpectrum,

@@ -5,9 +5,9 @@ Each number is computed in extended precision, and rounded once where a table be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 QUARTER_PI = np.longdouble("0.785398163397448309615660845819876")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.random.blocks import constant_like, joined, resized
 from stablexla.lowering.math import erf_inv
 from stablexla.lowering.support.storage import compute_type, constant, narrow, normalise, widen

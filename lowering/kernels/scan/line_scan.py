@@ -8,10 +8,10 @@ number of levels grows with the logarithm of the line's length. The combinations
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.loops import Values, add, choose, count, is_equal, number, smaller
 
 BLOCK = 32

@@ -6,11 +6,11 @@ For kernels whose addresses are computed at run time: they load and store elemen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, scf, tensor
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.shape import reshaped
 from stablexla.lowering.support.generic import fill
 from stablexla.lowering.support.storage import constant, from_storage

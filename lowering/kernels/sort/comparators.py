@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -13,6 +13,7 @@ from mlir.dialects import arith
 from stablexla.dialects.attributes.attributes import word
 from stablexla.dialects.constants import dense_values
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import defining
 from stablexla.lowering.support.scalars import cmpi
 from stablexla.lowering.support.storage import constant, from_storage

@@ -8,12 +8,12 @@ partitioned once, in order, and an exhausted run is not read further.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support import loops
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.kernels import kernel

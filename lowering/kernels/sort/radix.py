@@ -7,12 +7,12 @@ partitioned into parts that count and move their elements in parallel; of many r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, func
 
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.sort.comparators import FLOATS, Order
 from stablexla.lowering.kernels.sort.merging import Rows
 from stablexla.lowering.support import loops

@@ -7,12 +7,12 @@ more than reading it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.sort.comparators import Order
 from stablexla.lowering.support import loops
 from stablexla.lowering.support.context import LoweringContext

@@ -6,11 +6,11 @@ Its body is an insertion sort by adjacent exchanges, a reference semantics that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.sort.comparators import Order
 from stablexla.lowering.kernels.sort.merging import Less, Rows
 from stablexla.lowering.support import loops

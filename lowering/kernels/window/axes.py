@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from stablexla.dialects.attributes.windows import Window
+from stablexla.dialects.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

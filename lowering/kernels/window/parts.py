@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from stablexla.dialects.attributes.windows import Window
 from stablexla.dialects.constants import read_constant
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.shape import constant_value
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, empty, generic, projection

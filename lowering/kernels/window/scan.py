@@ -6,7 +6,6 @@ JAX writes cumulative sums, products and extremes so: a window as large as the d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -15,6 +14,7 @@ from mlir.dialects import arith
 
 from stablexla.dialects.attributes.windows import Window
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.lowering.kernels.scan.line_scan import LineScan
 from stablexla.lowering.kernels.window.parts import Folding

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from typing import Any
@@ -13,6 +12,7 @@ from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.attributes import word
 from stablexla.dialects.attributes.windows import Window
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.window.axes import Axis, axes_of
 from stablexla.lowering.kernels.window.parts import known_operation
 from stablexla.lowering.rules.conversion import convert_value

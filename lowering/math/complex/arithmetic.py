@@ -7,7 +7,6 @@ Every function but sums and products is computed in f64 and rounded once, also f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import mlir.ir as ir
 from mlir.dialects import complex
 
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.values import (
     Integer,
     Mask,

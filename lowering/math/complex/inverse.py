@@ -7,9 +7,9 @@ They are CHLO's composites, whose decompositions take -0 for +0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log, pi
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.complex.arithmetic import COMPOSITES, LARGE, Complex, divide, unary_function
 from stablexla.lowering.math.complex.functions import call, logarithm, sqrt
 from stablexla.lowering.math.values import Mask, Real, select

@@ -6,12 +6,12 @@ Their bodies on tensors state only the types; the configuration holds all that a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlir.ir as ir
 from mlir.dialects import tensor
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.context import LoweringContext, place_of
 from stablexla.lowering.support.kernels import KIND, as_array, kernel
 from stablexla.lowering.support.storage import from_storage

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from mlir.dialects import tensor
 
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.calls.attributes import attributes_of_call
 from stablexla.lowering.rules.calls.custom_call import operation_call
 from stablexla.lowering.rules.calls.host import in_main

@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 Sizes = Mapping[str, int]
 Words = dict[str, str | int]

@@ -6,10 +6,10 @@ Arrays here are row-major. Operands and results of another layout are transposed
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.shape import transposed
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.types import TensorType

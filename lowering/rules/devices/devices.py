@@ -6,13 +6,13 @@ A collective's result never aliases its operands: other members read them until 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import linalg, tensor
+from mlir.dialects import tensor
 
 from stablexla.dialects.attributes.device_groups import Groups
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.rules.calls.host import in_main, unknown
 from stablexla.lowering.rules.devices.attributes import channel_of
@@ -200,6 +200,6 @@ def _folded(type_: TensorType, fold: Fold) -> ir.Value:
     block = reduction.regions[0].blocks.append(stored, stored, arg_locs=[ir.Location.current] * 2)
     with ir.InsertionPoint(block):
         next_, so_far = (from_storage(a, element) for a in block.arguments)
-        linalg.YieldOp([to_storage(fold(so_far, next_), element)])
+        ir.Operation.create("linalg.yield", operands=[to_storage(fold(so_far, next_), element)])
     found = tensor.extract(reduction.result, [])
     return filled(found, empty(type_)) if type_.rank else from_storage(found, element)

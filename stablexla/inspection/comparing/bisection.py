@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import label_of, place_of_function
 from stablexla.dialects.symbols import symbol_of
 from stablexla.inspection.comparing.findings import Cause, SuspectKernel

@@ -8,7 +8,7 @@ and compiled by pipelines between a plain one and ours (`changes.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from time import perf_counter
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from stablexla.compiling.specialization import ShapedExecutable, executable_for_sizes
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.executable.executable import Executable
 from stablexla.inspection.comparing.bisection import GoesWrong, cause_of, minimal_way
 from stablexla.inspection.comparing.comparison import Comparison

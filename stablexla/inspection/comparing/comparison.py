@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import field, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.comparing.findings import Difference, Finding, NotJudged
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.judging.verdicts import distance_in_ulp
 from stablexla.inspection.places import Place
 

@@ -6,7 +6,7 @@ Values are computed in batches, each by a program that returns them, to bound me
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.comparing.findings import RegionStep
 from stablexla.inspection.comparing.runs import Run
 from stablexla.inspection.comparing.ways import Compiled, Way

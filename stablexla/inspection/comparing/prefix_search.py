@@ -7,11 +7,12 @@ then reduced: it begins later, and operations in between are dropped, as long as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy.typing as npt
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.comparing.findings import SmallProgram
 from stablexla.inspection.comparing.operation_search import Found, Progress, exceeds_rounding, no_progress
 from stablexla.inspection.comparing.ways import Compiled, Way

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import jaxlib.mlir.ir as ir
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.errors import StablexlaError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.processes.questions import Refusal
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline

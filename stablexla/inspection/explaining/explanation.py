@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.numbering import SourceOperation
 from stablexla.inspection.profiling.kernel_costs import Cost
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import log2
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 Array = npt.NDArray[Any]
 # Units of the type that is summed in, times the logarithm of the number of terms, times the sum of their magnitudes.

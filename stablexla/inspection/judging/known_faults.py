@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import bare, operations
 from stablexla.inspection.judging.tolerances import Array, Case, largest, overflows, terms
 

@@ -6,7 +6,6 @@ The reference interpreter aborts on complex results and overwrites the operand o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -16,6 +15,7 @@ from jaxlib.mlir import passmanager
 
 from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.types import TensorType, tensor_type
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.signature.signature import main_of, plain

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import TRAITS, bare, operations
 from stablexla.inspection.judging.exact_sums import exact_sums, exceeds_error_bound
 

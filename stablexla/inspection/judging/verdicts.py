@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE, ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import bare, operations
 from stablexla.inspection.comparing.ways import Way
 from stablexla.inspection.judging.known_faults import FAULTS

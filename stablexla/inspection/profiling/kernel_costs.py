@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import body_of, is_tensor
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.grouping.loops import is_generic, loops_of

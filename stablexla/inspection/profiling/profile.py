@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.explaining.explanation import Explanation, KernelNote
 from stablexla.targets.llvm.timing import TIMED, TimedCall, take_timed
 from stablexla.targets.pipeline.driver import Watcher, copy_of, run_pipeline

@@ -7,7 +7,8 @@ dialects define their encodings.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 MAGIC = b"ML\xefR"
 NEWEST = 6

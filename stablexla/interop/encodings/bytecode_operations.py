@@ -6,8 +6,8 @@ It describes files that MLIR cannot read, and finds most damage before MLIR's re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.encodings.bytecode import (
     HAS_PROPERTIES,
     OPERATIONS,

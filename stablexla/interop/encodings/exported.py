@@ -6,8 +6,8 @@ Such a file is a flatbuffer: a table whose first entries point back and forth by
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.encodings.bytecode import MAGIC
 
 # Entries of the table, by the schema: the version of the schema, the function's name, platforms, and the module.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import StablexlaError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.interop.encodings import bytecode
 from stablexla.interop.encodings.bytecode_operations import operations

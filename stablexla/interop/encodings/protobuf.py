@@ -6,7 +6,8 @@ HLO comes as an `HloModuleProto`, or as an `HloProto` or another message that ha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 # Fields of HloModuleProto.
 _NAME, _ENTRY_NAME, _COMPUTATIONS = 1, 2, 3

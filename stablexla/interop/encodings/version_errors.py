@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import metadata
 
+from stablexla.dialects.builds.installed import installed_version
 from stablexla.dialects.builds.stablehlo_version import NEWER, parts
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.interop.encodings.bytecode import NEWEST, Bytecode, OperationName
@@ -109,5 +109,5 @@ def _refusal(summary: str, producer: str, rows: dict[str, str]) -> UnsupportedEr
 
 
 def _rows(producer: str, rows: dict[str, str]) -> dict[str, str]:
-    here = f"StableHLO {MINIMUM} to {CURRENT}, bytecode up to version {NEWEST} (jaxlib {metadata.version('jaxlib')})"
+    here = f"StableHLO {MINIMUM} to {CURRENT}, bytecode up to version {NEWEST} (jaxlib {installed_version('jaxlib')})"
     return {"written by": producer, "read here": here, **rows}

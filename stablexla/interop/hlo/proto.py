@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.encodings.protobuf import BYTES, Field, encode, fields, unpacked
 from stablexla.interop.hlo.groups import MOST, groups_of, listed
 

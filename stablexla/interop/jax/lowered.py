@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.jax.required import jax
 from stablexla.lowering.support.donation import ALIASING, DONOR
 from stablexla.lowering.support.types import is_token

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from stablexla.builder.checking import Rules, checking
 from stablexla.builder.op import XlaOp
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.ops import elementwise
 from stablexla.ops.contraction import DotDimensionNumbers, Precision, _dot
 from stablexla.ops.conversion import convert_element_type

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jaxlib.mlir.ir as ir
@@ -11,6 +10,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.builder.checking import Rules, checking
 from stablexla.dialects.attributes.arguments import MOST_ITEMS, told
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 
 __all__ = ["ConvDimensionNumbers"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar, cast
 
 from stablexla.builder.checking import Rules
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 
 Numbers = TypeVar("Numbers", GatherDimensionNumbers, ScatterDimensionNumbers)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from stablexla.builder.checking import Rules, checking
+from stablexla.dialects.lazy_dataclass import dataclass
 
 __all__ = ["PaddingConfig", "PaddingConfigDimension"]
 

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from stablexla.dialects.builds.stablehlo_version import has_stablehlo, require_stablehlo
 from stablexla.dialects.element_types import ELEMENT_TYPES, ElementType, Kind
+from stablexla.dialects.lazy_dataclass import dataclass
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,9 +7,9 @@ regular expressions in inner braces, at a distance of lines, `@above`, `@below` 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from stablexla.dialects.contexts import Diagnostic
+from stablexla.dialects.lazy_dataclass import dataclass
 
 _EXPECTED = re.compile(
     r"expected-(?P<kind>error|note|remark|warning)(?P<re>-re)? *"

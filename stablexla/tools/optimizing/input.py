@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import ParseError, VerificationError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.encodings.bytecode import MalformedError, read_bytecode
 from stablexla.interop.encodings.bytecode_operations import operations
 from stablexla.interop.encodings.formats import Format, recognise

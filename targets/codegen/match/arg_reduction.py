@@ -6,11 +6,10 @@ evaluating every case symbolically shows what it does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.attention_rows import RowFunction, analyse_row_function, is_defined_by

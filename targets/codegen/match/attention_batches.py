@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import linalg, tensor
+from mlir.dialects import tensor
 
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.generic import filled
 from stablexla.lowering.support.operations import defining
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.loops import is_generic, loops_of
@@ -93,7 +94,7 @@ def _rewrite(op: ir.Operation, split: dict[int, list[int]]) -> None:
         result = ir.RankedTensorType.get(shape, old.element_type)
         fill = defining(op.operands[2])
         assert fill is not None, "a product starts from zeros"
-        start = linalg.fill(fill.operands[0], outs=[tensor.empty(shape, old.element_type)])
+        start = filled(fill.operands[0], tensor.empty(shape, old.element_type))
         attributes = dict(op.attributes.items())
         attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in opened])
         attributes["iterator_types"] = ir.ArrayAttr.get(kinds)

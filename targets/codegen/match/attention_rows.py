@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import func
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.generic import elementwise_loops
 from stablexla.lowering.support.operations import body_of, clone_with, constant_attribute, defining, terminator_of
 from stablexla.targets.codegen.kernel import KIND, Kernel

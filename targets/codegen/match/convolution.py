@@ -6,11 +6,11 @@ Reads the tensor function only and emits nothing; the choice of code for a `Matc
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import mlir.ir as ir
 
 from stablexla.dialects.attributes.attributes import SpatialDimension
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.rules.convolution import CONVOLUTION, ConvolutionConfig
 from stablexla.lowering.support.configs import read_config

@@ -9,12 +9,12 @@ Rump, Oishi 2005). Blocks follow from the loops alone, so results do not depend 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, scf
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import constant_of, walk
 
 # Additions of a block, and the most that stay one running sum, where the error is at worst a quarter of them times u.

@@ -8,13 +8,14 @@ order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import arith, memref, scf
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.loops import number
 from stablexla.lowering.support.operations import body_of, clone_with, defining, walk
 from stablexla.targets.codegen.sums.compensated import (

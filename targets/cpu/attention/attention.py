@@ -8,8 +8,8 @@ denominator is applied in the second GEMM's epilogue.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments

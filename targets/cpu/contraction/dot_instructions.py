@@ -7,12 +7,13 @@ plain vector arithmetic, of the same layout, for tests on processors that lack i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import convert
 from stablexla.targets.codegen.emission import Index, Value

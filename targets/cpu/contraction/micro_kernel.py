@@ -6,9 +6,9 @@ Sizes and addresses are arguments: a module with products of many shapes holds t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import Conversion, convert
 from stablexla.targets.codegen.emission import Index, Value

@@ -7,10 +7,10 @@ over blocks (`driver`) and, after the last block of k, the epilogue.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel

@@ -8,11 +8,11 @@ lane. Beyond the matrix the edge is repeated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import vector
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.cpu.contraction.dot_instructions import Widen, interleave_lanes

@@ -8,8 +8,8 @@ into parts of such streams, and each part's accumulators stay in the core's cach
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel

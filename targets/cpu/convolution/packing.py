@@ -8,10 +8,10 @@ end of a buffer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import Conversion, convert
 from stablexla.targets.codegen.emission import Index, Value

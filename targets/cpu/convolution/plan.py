@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.machine import ITEM_WORK, CpuTarget
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, WindowDimension

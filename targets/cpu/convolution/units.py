@@ -5,10 +5,9 @@ Pairs of 16-bit integers have an instruction that multiplies and adds them (see 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand

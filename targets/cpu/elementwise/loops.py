@@ -7,10 +7,10 @@ innermost loop where that is long.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count as counting
 from math import lcm, prod
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math import EXPANSIONS
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value

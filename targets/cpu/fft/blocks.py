@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import log2
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Axis, Bluestein, Direct, RealLine
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value

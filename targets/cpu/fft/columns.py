@@ -6,10 +6,10 @@ Stockham's order of the numbers between passes needs no bit reversal at the end:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Direct, Pass
 from stablexla.lowering.kernels.fft.tables import Table
 from stablexla.targets.codegen import emission as cg

@@ -7,9 +7,10 @@ phase, so that threads share its work items.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import log2
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Rader, RealLine, Split
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value

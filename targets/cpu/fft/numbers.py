@@ -7,12 +7,12 @@ parts and then one of imaginary parts, one transform per lane.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 

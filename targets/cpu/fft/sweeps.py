@@ -7,12 +7,12 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Bluestein, Rader, RealLine
 from stablexla.lowering.kernels.fft.tables import Table
 from stablexla.targets.codegen import emission as cg

@@ -6,12 +6,12 @@ Rows are prefetched some rows ahead, as only the indices tell their addresses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
 
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.indexing import GatherAxis, GatherConfig, GatherStart
 from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.storage import from_storage

@@ -8,7 +8,6 @@ thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import gcd, prod
 
@@ -16,6 +15,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, math, vector
 
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.scatter import ScatterConfig, ScatterLoop, ScatterStart, ScatterWindowLoop
 from stablexla.lowering.rules.shape import as_index
 from stablexla.lowering.support.storage import from_storage

@@ -7,11 +7,11 @@ few rows or right-hand sides are accumulated at once, to hide the latency of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import math
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.linear_algebra import CholeskyConfig, TriangularSolveConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value

@@ -6,10 +6,9 @@ exchanged instead of moving elements. One small matrix is left to the general pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.linear_algebra import CholeskyConfig, TriangularSolveConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value

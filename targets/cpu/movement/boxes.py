@@ -8,10 +8,10 @@ no box and no array tells them apart. Emits no code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen.kernel import Kernel

@@ -8,12 +8,12 @@ each.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, scf, vector
 from mlir.dialects import math as math_ops
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments

@@ -7,11 +7,11 @@ and the total before the block is combined with each of its rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, block_levels

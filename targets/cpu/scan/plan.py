@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.element_combiner import ElementCombiner

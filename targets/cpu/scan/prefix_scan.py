@@ -8,11 +8,11 @@ all blocks, the exclusive scan of these, and then the scan of each block.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, identity

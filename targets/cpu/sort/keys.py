@@ -6,12 +6,13 @@ instruction, and all have one of floats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.sort.radix import SortKeysConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value

@@ -6,11 +6,10 @@ key is smaller. A run's last vectors are padded with the highest key, which come
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 from mlir.dialects import arith, math
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions

@@ -7,11 +7,11 @@ where they are and are left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions

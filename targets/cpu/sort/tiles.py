@@ -6,8 +6,8 @@ Then the output is computed tile by tile, level by level, each tile independentl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments

@@ -6,13 +6,13 @@ A window that reaches over an edge is clipped there, so nothing is padded in mem
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.window.axes import Axis
 from stablexla.lowering.kernels.window.select import SelectAndScatterConfig
 from stablexla.lowering.rules.window import PoolConfig

@@ -7,12 +7,12 @@ maximum in the place of the row's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 import mlir.ir as ir
 from mlir.dialects import math, vector
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import constant_attribute
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value

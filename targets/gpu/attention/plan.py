@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen.loop_nest import Map
 from stablexla.targets.codegen.match.attention import Attention

@@ -5,10 +5,9 @@ For every type an instruction takes 32 bytes along k of 16 rows and of 8 columns
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.dot_algorithm import IN_TF32
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionOperand

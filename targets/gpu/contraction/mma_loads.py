@@ -7,8 +7,7 @@ which is `wgmma`'s 128-byte swizzle; for registers that are loaded one by one, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES, MmaFormat

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.gpu.chips import compute_capability, shared_limit
 from stablexla.targets.gpu.contraction.mma_formats import ROW_BYTES, MmaFormat

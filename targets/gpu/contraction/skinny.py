@@ -6,12 +6,12 @@ a warp reduce a few columns together; where along n, a thread has columns of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments

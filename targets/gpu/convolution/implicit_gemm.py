@@ -7,12 +7,12 @@ product of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.convolution import DilationPhase, MatchedConvolution, WindowDimension

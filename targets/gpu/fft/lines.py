@@ -7,12 +7,12 @@ zero padding before and after a pass are applied where elements are loaded. Comp
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import mlir.ir as ir
 import numpy as np
 from mlir.dialects import gpu
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Pass, RealLine, Split
 from stablexla.lowering.kernels.fft.tables import Powers, Table, roots
 from stablexla.targets.codegen import emission as cg

@@ -6,12 +6,13 @@ defined in one kernel and used in a later one go through a buffer of one element
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import captured, clone_with, constant_of, defining
 from stablexla.targets.gpu.general.vectorized_copies import copy_lanes, write_vectorized
 from stablexla.targets.gpu.threads.arguments import ALIGNMENT

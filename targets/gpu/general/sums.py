@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 from mlir.dialects import arith, complex, memref, scf
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import clone_with, constant_of, defining, walk
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.scatter import ScatterConfig, ScatterLoop, ScatterStart, ScatterWindowLoop
 from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.storage import from_storage

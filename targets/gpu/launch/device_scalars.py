@@ -8,12 +8,13 @@ buffers live until then.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import clone_with, defining, main_of, walk
 from stablexla.targets.gpu.threads.grid_stride import constant, in_first_thread
 from stablexla.targets.gpu.threads.launch import LAUNCH, Launch, launched_functions

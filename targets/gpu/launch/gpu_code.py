@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from stablexla.dialects.errors import CompileError, LoadError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.gpu.ptx.cubin import assemble, assembly_chip
 from stablexla.targets.runtime._runtime import ArraySpec, GpuFunction
 from stablexla.targets.runtime.container import Part

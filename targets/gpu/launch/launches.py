@@ -5,11 +5,10 @@ The pass `stablexla-launch-gpu` writes the table into the module, and the loader
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import constant_of
 from stablexla.targets.gpu.threads.launch import Launch
 

@@ -7,12 +7,11 @@ shared memory, and then the triangular solve of the rows below it, a row for eac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 from mlir.dialects import gpu, math
 
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.linear_algebra import CholeskyConfig, Field
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value

@@ -6,10 +6,10 @@ The leading dimension is padded by one element, so that a column is free of bank
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.linear_algebra import Field
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value

@@ -7,11 +7,10 @@ known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mlir.dialects import gpu
 
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.linear_algebra import Field, TriangularSolveConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value

@@ -6,12 +6,12 @@ A block's share follows from the extents alone, so that results do not depend on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import KernelArguments

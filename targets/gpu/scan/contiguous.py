@@ -8,10 +8,10 @@ scans their totals, and one scans the parts. The order of combination follows fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mlir.dialects import gpu
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments

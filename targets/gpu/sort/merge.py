@@ -7,10 +7,10 @@ of two threads may not begin where others end: that is detected, and such runs a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.gpu.sort.plan import EACH, SortElements, Values

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.sort.whole_sort import SortRowsConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.element_combiner import ElementCombiner

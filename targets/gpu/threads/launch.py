@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mlir.ir as ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.configs import config_attribute, read_config
 

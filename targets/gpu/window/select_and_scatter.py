@@ -6,12 +6,12 @@ An element combines the updates of the windows that selected it in their order, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.window.axes import Axis
 from stablexla.lowering.kernels.window.select import SelectAndScatterConfig
 from stablexla.targets.codegen import emission as cg

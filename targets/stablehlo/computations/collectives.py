@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,6 +20,7 @@ from stablexla.dialects.attributes.device_groups import (
     resolve_groups,
 )
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.devices.attributes import channel_of, table_of
 from stablexla.lowering.rules.devices.roots import complete
 from stablexla.targets.stablehlo.computations.element_loops import (

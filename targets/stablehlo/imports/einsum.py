@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -23,6 +22,7 @@ from stablexla.dialects.hlo import (
     select,
     tensor,
 )
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.context import place_of
 from stablexla.targets.stablehlo.imports.replacements import is_static, replaces
 

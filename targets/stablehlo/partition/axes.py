@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from math import prod
 from typing import TypeAlias
+
+from stablexla.dialects.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

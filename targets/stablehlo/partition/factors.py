@@ -7,7 +7,6 @@ its parts of the operands with the same operation; along a factor that is summed
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -15,6 +14,7 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import operations
 
 Shape: TypeAlias = Sequence[int]

@@ -7,7 +7,7 @@ Operations are visited in program order and rewritten in place. Those without a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.context import place_of
 from stablexla.targets.stablehlo.meshes import call_target
 from stablexla.targets.stablehlo.partition import factors_windows  # noqa: F401

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -16,6 +15,7 @@ import jaxlib.mlir.passmanager as hlo_passes
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError, ReplicationWarning
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.signature.array_sharding import ArraySharding
 from stablexla.targets.signature.signature import count_of, main_of

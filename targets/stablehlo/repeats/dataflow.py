@@ -7,11 +7,11 @@ them by broadcasts and the like, belong to their readers: each part of a program
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import TRAITS
 
 _CHEAP = "add and broadcast_in_dim compare constant convert iota multiply not or reshape select subtract"

@@ -7,10 +7,10 @@ that no two operations are parted that one kernel would compute (`seams.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.stablehlo.repeats.dataflow import Dataflow, Slot
 from stablexla.targets.stablehlo.repeats.seams import Seams
 

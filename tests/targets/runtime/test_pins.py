@@ -140,9 +140,9 @@ def test_several_wrong_ones_are_named_together():
 
 
 SCRIPT = """
-from importlib import metadata
-real = metadata.version
-metadata.version = lambda name: "0.9.0" if name == "jaxlib" else real(name)
+from stablexla.dialects.builds import installed
+real = installed.installed_version
+installed.installed_version = lambda name: "0.9.0" if name == "jaxlib" else real(name)
 import stablexla
 try:
     stablexla.compile

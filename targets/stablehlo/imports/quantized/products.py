@@ -8,7 +8,6 @@ points are subtracted before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -18,6 +17,7 @@ from jaxlib.mlir.dialects import stablehlo
 from stablexla.dialects.attributes.attributes import DotDimensionNumbers
 from stablexla.dialects.dynamic_sizes import extents_of
 from stablexla.dialects.hlo import broadcast, emit, reduce
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.quantized_types import QuantizedType, is_quantized, quantized_type
 from stablexla.targets.stablehlo.imports.quantized.arithmetic import centered, convert, splat, spread
 

@@ -7,12 +7,12 @@ operation, and quantize.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.quantized_types import QuantizedType, is_quantized, quantized_type, storage_of
 from stablexla.lowering.rules.devices.roots import ZEROS
 from stablexla.targets.pipeline.passes import module_pass

@@ -214,8 +214,7 @@ def _run(module: ir.Module, *passes: str) -> None:
         VerificationError: extents that do not fit each other, with MLIR's diagnostics.
     """
     for text in passes:
-        manager = parse_passes(tuple(split(text)), "stablehlo")
-        manager.enable_verifier(True)
+        manager = parse_passes(tuple(split(text)), "stablehlo", verify_each=True)
         with diagnostics(module.context) as seen:
             try:
                 manager.run(module.operation)

@@ -1,0 +1,1 @@
+"""No classes for the operations of linalg; those that MLIR generates are in `mlir.dialects.linalg`."""
