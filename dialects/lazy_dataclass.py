@@ -145,15 +145,22 @@ def _refusals(cls: Any, names: set[str]) -> dict[str, Any]:
     return {"__setattr__": set_attribute, "__delattr__": delete_attribute}
 
 
+class _Made:
+    """The default of a parameter whose value is made anew for each instance."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
 def _constructor(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Any:
     """Compile `__init__`: parameters with their defaults, assignments, and a call of `__post_init__`."""
-    known: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING}
+    known: dict[str, Any] = {"_set": object.__setattr__, "_MADE": _Made()}
     parameters, keywords, lines = ["self"], list[str](), list[str]()
     for field in fields:
         name, value, default = field.name, field.name, ""
         if field.default_factory is not MISSING:
-            known[f"_make_{name}"], default = field.default_factory, "=_MISSING"
-            value = f"_make_{name}() if {name} is _MISSING else {name}" if field.init else f"_make_{name}()"
+            known[f"_make_{name}"], default = field.default_factory, "=_MADE"
+            value = f"_make_{name}() if {name} is _MADE else {name}" if field.init else f"_make_{name}()"
         elif not field.init:
             continue
         elif field.default is not MISSING:

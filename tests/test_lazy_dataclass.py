@@ -35,6 +35,14 @@ class Named(Point, Generic[T]):
     tags: list[T] = dataclasses.field(default_factory=list, hash=False, compare=False)
 
 
+FIELDS = [
+    ("x", "int"),
+    ("y", "int", 0),
+    ("name", "str", ""),
+    ("tags", "list[T]", dataclasses.field(default_factory=list)),
+]
+
+
 @dataclass
 class Counter:
     count: int = 0
@@ -69,6 +77,7 @@ def test_signature():
     assert str(inspect.signature(Derived)) == "(b: 'int') -> 'None'"
     assert str(inspect.signature(Late)) == "(a: 'int' = 1) -> None"
     assert "__signature__" not in vars(Late)
+    assert str(inspect.signature(Named)) == str(inspect.signature(dataclasses.make_dataclass("Named", FIELDS)))
 
 
 def test_it_does_what_the_standard_one_does():
