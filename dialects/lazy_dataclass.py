@@ -154,7 +154,7 @@ class _Made:
 
 def _constructor(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Any:
     """Compile `__init__`: parameters with their defaults, assignments, and a call of `__post_init__`."""
-    known: dict[str, Any] = {"_set": object.__setattr__, "_MADE": _Made()}
+    known: dict[str, Any] = {"__name__": cls.__module__, "_set": object.__setattr__, "_MADE": _Made()}
     parameters, keywords, lines = ["self"], list[str](), list[str]()
     for field in fields:
         name, value, default = field.name, field.name, ""

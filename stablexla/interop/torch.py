@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from operator import itemgetter
+from operator import getitem, itemgetter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
@@ -76,8 +76,9 @@ def from_exported(program: Any, *, options: CompileOptions | None = None) -> Tor
         raise StablexlaError(
             f"a {type(program).__name__} is no exported program", hint="torch.export.export(module, example_inputs)"
         )
-    with _quiet():
-        program = program.run_decompositions().run_decompositions(torch.decompositions)
+    if _is_traced_again(program):
+        with _quiet():
+            program = program.run_decompositions().run_decompositions(torch.decompositions)
     stablehlo = _stablehlo(program)
     return TorchProgram(program, compile_program(stablehlo, options=options), stablehlo)
 
@@ -114,6 +115,7 @@ def _torch() -> Any:
             import torch
             import torchax
             import torchax.export
+            from torch.fx.experimental.proxy_tensor import make_fx
             from torch.utils import _pytree
             from torchax.decompositions import DECOMPOSITIONS
             from torchax.ops import mappings
@@ -125,13 +127,18 @@ def _torch() -> Any:
         ExportedProgram=torch.export.ExportedProgram,
         Tensor=torch.Tensor,
         Interpreter=torchax.export.JaxInterpreter,
+        Node=torch.fx.Node,
+        OpOverload=torch._ops.OpOverload,
+        Tag=torch.Tag,
         as_tensor=torch.as_tensor,
         decompositions=DECOMPOSITIONS,
+        default_decompositions=torch.export.default_decompositions,
         dtype=mappings.t2j_dtype,
         export=torch.export.export,
         extract_avals=torchax.export.extract_avals,
         from_dlpack=torch.from_dlpack,
         jax=jax,
+        make_fx=make_fx,
         no_grad=torch.no_grad,
         tree_flatten=_pytree.tree_flatten,
         tree_unflatten=_pytree.tree_unflatten,
@@ -156,7 +163,7 @@ def _stablehlo(program: Any) -> str | bytes:
     types = [torch.dtype(v.dtype) if isinstance(v, torch.Tensor) else None for v in _output_values(program)]
 
     def function(*values: Any) -> list[Any]:
-        made = torch.Interpreter(program.graph_module).run(*values, enable_io_processing=False)
+        made = _interpreter()(program.graph_module).run(*values, enable_io_processing=False)
         arrays = [torch.jax.numpy.asarray(value) for value in made]
         return [a if t is None else a.astype(t) for a, t in zip(arrays, types, strict=True)]
 
@@ -170,6 +177,90 @@ def _stablehlo(program: Any) -> str | bytes:
     except AssertionError as error:  # torchax's error for an unknown operation
         name = str(error).strip().split("\n")[0]
         raise UnsupportedError(f"torchax has no lowering for {name}", operation=name) from error
+
+
+def _is_traced_again(program: Any) -> bool:
+    """Whether the whole graph is decomposed first: it changes tensors, draws numbers, or has dynamic sizes or branches.
+
+    That traces every operation twice, and takes several times as long as a compilation. Elsewhere operations are
+    decomposed one by one, each once for its arguments' shapes.
+    """
+    changes = any(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs)
+    return changes or bool(program.range_constraints) or not all(map(_is_functional, program.graph.nodes))
+
+
+def _is_functional(node: Any) -> bool:
+    """Whether a node of a graph computes its result from its operands alone."""
+    torch, op = _torch(), node.target
+    if node.op != "call_function" or op is getitem:
+        return node.op in ("call_function", "output", "placeholder")
+    if not isinstance(op, torch.OpOverload):
+        return False
+    given = {a.name: a.default_value for a in op._schema.arguments}
+    given |= dict(zip(given, node.args, strict=False)) | node.kwargs
+    in_training = given.get("training") or given.get("train")
+    draws = torch.Tag.nondeterministic_seeded in op.tags and given.get("dropout_p") != 0
+    return not (op._schema.is_mutable or in_training or draws)
+
+
+@cache
+def _interpreter() -> Any:
+    """Return torchax's interpreter of graphs, made to decompose operations that are none of ATen's core."""
+    torch = _torch()
+
+    class Interpreter(torch.Interpreter):  # type: ignore[misc]
+        graphs: ClassVar[dict[Any, Any]] = {}
+
+        def run_node(self, n: Any) -> Any:
+            self._node = n
+            return super().run_node(n)
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if not isinstance(target, torch.OpOverload) or _is_core(target):
+                return super().call_function(target, args, kwargs)
+            leaves, spec = torch.tree_flatten((self._node.args, self._node.kwargs))
+            places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Node)]
+            tensors = [leaves[i].meta["val"] for i in places]
+            types = [(tuple(t.shape), t.dtype, t.stride()) for t in tensors]
+            key = target, str(spec), str(types), str([leaf for leaf in leaves if not isinstance(leaf, torch.Node)])
+            if key not in self.graphs:
+                self.graphs[key] = _decomposition(target, leaves, spec, places, tensors)
+            values = torch.tree_flatten((args, kwargs))[0]
+            return torch.Interpreter(self.graphs[key]).run(*(values[i] for i in places), enable_io_processing=False)
+
+    return Interpreter
+
+
+@cache
+def _decompositions() -> dict[Any, Any]:
+    torch = _torch()
+    return {**torch.decompositions, **torch.default_decompositions()}
+
+
+def _is_core(op: Any) -> bool:
+    """Whether torchax takes an operation as it is; of others it may know the name, but not all forms."""
+    return _torch().Tag.core in op.tags and op not in _decompositions()
+
+
+def _decomposition(op: Any, leaves: Sequence[Any], spec: Any, places: Sequence[int], tensors: Sequence[Any]) -> Any:
+    """Trace an operation as a graph of those that it decomposes into.
+
+    Args:
+        leaves, spec: its arguments, flattened.
+        places: which of them are tensors.
+        tensors: these tensors, without their numbers.
+    """
+    torch = _torch()
+
+    def run(*given: Any) -> Any:
+        filled = list(leaves)
+        for place, tensor in zip(places, given, strict=True):
+            filled[place] = tensor
+        args, kwargs = torch.tree_unflatten(filled, spec)
+        return op(*args, **kwargs)
+
+    with _quiet(), torch.no_grad():
+        return torch.make_fx(run, decomposition_table=_decompositions())(*tensors)
 
 
 def _avals(program: Any) -> tuple[list[Any], bool]:
