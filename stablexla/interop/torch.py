@@ -5,11 +5,14 @@ Tensors are passed without copies; docs/decisions/0014-pytorch.md has the reason
 
 from __future__ import annotations
 
+import gc
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from operator import itemgetter
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,9 +79,9 @@ def from_exported(program: Any, *, options: CompileOptions | None = None) -> Tor
         raise StablexlaError(
             f"a {type(program).__name__} is no exported program", hint="torch.export.export(module, example_inputs)"
         )
-    with _quiet():
-        program = program.run_decompositions().run_decompositions(torch.decompositions)
-    stablehlo = _stablehlo(program)
+    with _announced("decomposing and lowering PyTorch's program"):
+        program = _decomposed(program)
+        stablehlo = _stablehlo(program)
     return TorchProgram(program, compile_program(stablehlo, options=options), stablehlo)
 
 
@@ -95,7 +98,7 @@ def compile(
     Raises:
         UnsupportedError: an operation that torchax or stablexla does not have.
     """
-    with _quiet():
+    with _announced("torch.export"), _quiet():
         exported = _torch().export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes)
     return from_exported(exported)
 
@@ -126,7 +129,8 @@ def _torch() -> Any:
         Tensor=torch.Tensor,
         Interpreter=torchax.export.JaxInterpreter,
         as_tensor=torch.as_tensor,
-        decompositions=DECOMPOSITIONS,
+        # One table, so that the graph is traced once; PyTorch's own entries win, as when they were applied first.
+        decompositions={**DECOMPOSITIONS, **torch.export.default_decompositions().materialize()},
         dtype=mappings.t2j_dtype,
         export=torch.export.export,
         extract_avals=torchax.export.extract_avals,
@@ -146,7 +150,38 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pause Python's garbage collector: a graph's many live objects are searched again and again for no cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def _announced(what: str) -> Iterator[None]:
+    """Name on standard error, if that is a terminal, an activity that takes over two seconds."""
+    timer = Timer(2, print, [f"stablexla: {what} ..."], {"file": sys.stderr})
+    timer.daemon = True
+    if sys.stderr is not None and sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 # ---- from torch's graph to StableHLO ---------------------------------------------------------------------------------
+
+
+def _decomposed(program: Any) -> Any:
+    """Decompose the program's operations into those that torchax has."""
+    with _quiet(), _uncollected():
+        return program.run_decompositions(_torch().decompositions)
 
 
 def _stablehlo(program: Any) -> str | bytes:

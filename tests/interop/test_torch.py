@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -72,6 +73,51 @@ def test_training_mode_changes_buffers():
         close(program(x), twin(x).detach())
     assert int(module.norm.num_batches_tracked) == 2
     close(module.norm.running_var, twin.norm.running_var)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: nn.functional.interpolate(x, scale_factor=1.5, mode="bicubic"),
+        lambda x: nn.functional.interpolate(x, size=(5, 9), mode="nearest-exact"),
+        lambda x: nn.functional.adaptive_avg_pool2d(x, 3),
+        lambda x: torch.std_mean(x, 1),
+        lambda x: x.clone().mul_(2)[:, 1:].exp_(),
+    ],
+    ids=["bicubic", "nearest", "pool", "std_mean", "in_place"],
+)
+def test_operations_of_both_tables(function):
+    class Module(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    x = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(sx_torch.compile(Module(), (x,))(x), function(x))
+
+
+def test_the_graph_is_that_of_two_decompositions():
+    from torchax.decompositions import DECOMPOSITIONS
+
+    exported = torch.export.export(Residual().train(), (torch.randn(4, 3, 8, 8),))
+    twice = exported.run_decompositions().run_decompositions(DECOMPOSITIONS)
+    once = exported.run_decompositions(sx_torch._torch().decompositions)
+    assert once.graph_module.code == twice.graph_module.code
+
+
+def test_a_slow_activity_is_named_on_a_terminal(monkeypatch, capsys):
+    made = []
+
+    class Now:
+        def __init__(self, seconds: float, function: Callable[..., None], args: list[str], kwargs: dict) -> None:
+            self.start = lambda: function(*args, **kwargs)
+            self.cancel = lambda: made.append(seconds)
+
+    monkeypatch.setattr(sx_torch, "Timer", Now)
+    monkeypatch.setattr(sx_torch.sys.stderr, "isatty", lambda: True, raising=False)
+    with sx_torch._announced("torch.export"):
+        pass
+    assert capsys.readouterr().err == "stablexla: torch.export ...\n"
+    assert made == [2]
 
 
 def test_parameters_are_read_at_each_call():
