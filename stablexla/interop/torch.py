@@ -5,11 +5,14 @@ Tensors are passed without copies; docs/decisions/0014-pytorch.md has the reason
 
 from __future__ import annotations
 
+import gc
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from operator import getitem, itemgetter
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -76,10 +79,8 @@ def from_exported(program: Any, *, options: CompileOptions | None = None) -> Tor
         raise StablexlaError(
             f"a {type(program).__name__} is no exported program", hint="torch.export.export(module, example_inputs)"
         )
-    if _is_traced_again(program):
-        with _quiet():
-            program = program.run_decompositions().run_decompositions(torch.decompositions)
-    stablehlo = _stablehlo(program)
+    with _announced("decomposing and lowering PyTorch's program"):
+        program, stablehlo = _lowered(program)
     return TorchProgram(program, compile_program(stablehlo, options=options), stablehlo)
 
 
@@ -96,7 +97,7 @@ def compile(
     Raises:
         UnsupportedError: an operation that torchax or stablexla does not have.
     """
-    with _quiet():
+    with _announced("torch.export"), _quiet():
         exported = _torch().export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes)
     return from_exported(exported)
 
@@ -131,8 +132,9 @@ def _torch() -> Any:
         OpOverload=torch._ops.OpOverload,
         Tag=torch.Tag,
         as_tensor=torch.as_tensor,
-        decompositions=DECOMPOSITIONS,
-        default_decompositions=torch.export.default_decompositions,
+        aten=torch.ops.aten,
+        # One table, so that the graph is traced once; PyTorch's own entries win, as when they were applied first.
+        decompositions={**DECOMPOSITIONS, **torch.export.default_decompositions().materialize()},
         dtype=mappings.t2j_dtype,
         export=torch.export.export,
         extract_avals=torchax.export.extract_avals,
@@ -153,7 +155,38 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pause Python's garbage collector: a graph's many live objects are searched again and again for no cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def _announced(what: str) -> Iterator[None]:
+    """Name on standard error, if that is a terminal, an activity that takes over two seconds."""
+    timer = Timer(2, print, [f"stablexla: {what} ..."], {"file": sys.stderr})
+    timer.daemon = True
+    if sys.stderr is not None and sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 # ---- from torch's graph to StableHLO ---------------------------------------------------------------------------------
+
+
+def _decomposed(program: Any) -> Any:
+    """Decompose the program's operations into those that torchax has."""
+    with _quiet(), _uncollected():
+        return program.run_decompositions(_torch().decompositions)
 
 
 def _stablehlo(program: Any) -> str | bytes:
@@ -179,11 +212,18 @@ def _stablehlo(program: Any) -> str | bytes:
         raise UnsupportedError(f"torchax has no lowering for {name}", operation=name) from error
 
 
+def _lowered(program: Any) -> tuple[Any, str | bytes]:
+    """Return a program as StableHLO, and as it is then: decomposed where it had to be."""
+    if _is_traced_again(program):
+        program = _decomposed(program)
+    return program, _stablehlo(program)
+
+
 def _is_traced_again(program: Any) -> bool:
     """Whether the whole graph is decomposed first: it changes tensors, draws numbers, or has dynamic sizes or branches.
 
-    That traces every operation twice, and takes several times as long as a compilation. Elsewhere operations are
-    decomposed one by one, each once for its arguments' shapes.
+    That traces every operation, which takes longer than a compilation. Elsewhere operations are decomposed one by one,
+    each once for its arguments' shapes.
     """
     changes = any(spec.kind.name != "USER_OUTPUT" for spec in program.graph_signature.output_specs)
     return changes or bool(program.range_constraints) or not all(map(_is_functional, program.graph.nodes))
@@ -199,8 +239,26 @@ def _is_functional(node: Any) -> bool:
     given = {a.name: a.default_value for a in op._schema.arguments}
     given |= dict(zip(given, node.args, strict=False)) | node.kwargs
     in_training = given.get("training") or given.get("train")
-    draws = torch.Tag.nondeterministic_seeded in op.tags and given.get("dropout_p") != 0
-    return not (op._schema.is_mutable or in_training or draws)
+    is_idle = given.get("dropout_p") == 0 or given.get("train") is False
+    draws = torch.Tag.nondeterministic_seeded in op.tags and not is_idle
+    return not (in_training or draws) and (not op._schema.is_mutable or _changes_its_own(node))
+
+
+def _changes_its_own(node: Any) -> bool:
+    """Whether a node changes a tensor in place that the program made, and that nothing else reads."""
+    changed = node.args[0] if node.args else None
+    maker = getattr(changed, "target", None)
+    if changed is None or not isinstance(maker, _torch().OpOverload) or len(changed.users) != 1:
+        return False
+    is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in maker._schema.returns)
+    return not is_view and _out_of_place(node.target) is not None
+
+
+def _out_of_place(op: Any) -> Any:
+    """Return the operation of the same name that makes a new tensor; None where there is none."""
+    overloads = getattr(_torch().aten, op._opname.removesuffix("_"), None) if op.namespace == "aten" else None
+    found = getattr(overloads, op._overloadname, None)
+    return None if found is None or found._schema.is_mutable else found
 
 
 @cache
@@ -208,7 +266,7 @@ def _interpreter() -> Any:
     """Return torchax's interpreter of graphs, made to decompose operations that are none of ATen's core."""
     torch = _torch()
 
-    class Interpreter(torch.Interpreter):  # type: ignore[misc]
+    class Interpreter(torch.Interpreter):  # type: ignore[misc, name-defined]
         graphs: ClassVar[dict[Any, Any]] = {}
 
         def run_node(self, n: Any) -> Any:
@@ -216,6 +274,8 @@ def _interpreter() -> Any:
             return super().run_node(n)
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if isinstance(target, torch.OpOverload) and target._schema.is_mutable:
+                target = _out_of_place(target)
             if not isinstance(target, torch.OpOverload) or _is_core(target):
                 return super().call_function(target, args, kwargs)
             leaves, spec = torch.tree_flatten((self._node.args, self._node.kwargs))
@@ -231,15 +291,9 @@ def _interpreter() -> Any:
     return Interpreter
 
 
-@cache
-def _decompositions() -> dict[Any, Any]:
-    torch = _torch()
-    return {**torch.decompositions, **torch.default_decompositions()}
-
-
 def _is_core(op: Any) -> bool:
     """Whether torchax takes an operation as it is; of others it may know the name, but not all forms."""
-    return _torch().Tag.core in op.tags and op not in _decompositions()
+    return _torch().Tag.core in op.tags and op not in _torch().decompositions
 
 
 def _decomposition(op: Any, leaves: Sequence[Any], spec: Any, places: Sequence[int], tensors: Sequence[Any]) -> Any:
@@ -260,7 +314,7 @@ def _decomposition(op: Any, leaves: Sequence[Any], spec: Any, places: Sequence[i
         return op(*args, **kwargs)
 
     with _quiet(), torch.no_grad():
-        return torch.make_fx(run, decomposition_table=_decompositions())(*tensors)
+        return torch.make_fx(run, decomposition_table=torch.decompositions)(*tensors)
 
 
 def _avals(program: Any) -> tuple[list[Any], bool]:

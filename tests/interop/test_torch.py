@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -72,6 +73,101 @@ def test_training_mode_changes_buffers():
         close(program(x), twin(x).detach())
     assert int(module.norm.num_batches_tracked) == 2
     close(module.norm.running_var, twin.norm.running_var)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: nn.functional.interpolate(x, scale_factor=1.5, mode="bicubic"),
+        lambda x: nn.functional.interpolate(x, size=(5, 9), mode="nearest-exact"),
+        lambda x: nn.functional.adaptive_avg_pool2d(x, 3),
+        lambda x: torch.std_mean(x, 1),
+        lambda x: x.clone().mul_(2)[:, 1:].exp_(),
+    ],
+    ids=["bicubic", "nearest", "pool", "std_mean", "in_place"],
+)
+def test_operations_of_both_tables(function):
+    class Module(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    x = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(sx_torch.compile(Module(), (x,))(x), function(x))
+
+
+class Own(nn.Module):
+    """In-place operations on a tensor that the module made: alone, seen through a view, and read again."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        if self.way == "alone":
+            return nn.functional.relu(y, inplace=True) + 1
+        if self.way == "a view":
+            row = y[0]
+            row.add_(1)
+            return y
+        if self.way == "read again":
+            y.add_(x)
+            return y * y
+        return x.add_(1)
+
+
+@pytest.mark.parametrize(
+    ("way", "again"), [("alone", False), ("a view", True), ("read again", False), ("the input", True)]
+)
+def test_changes_in_place(way, again):
+    x = torch.randn(3, 4)
+    exported = torch.export.export(Own(way), (x.clone(),))
+    assert sx_torch._is_traced_again(exported) is again
+    mine, theirs = x.clone(), x.clone()
+    torch.testing.assert_close(sx_torch.from_exported(exported)(mine), Own(way)(theirs))
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_operations_are_decomposed_once_for_each_shape(monkeypatch):
+    made = []
+    traced = sx_torch._decomposition
+    monkeypatch.setattr(sx_torch, "_decomposition", lambda op, *rest: made.append(str(op)) or traced(op, *rest))
+    sx_torch._interpreter().graphs.clear()
+    module = nn.Sequential(*(nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU()) for _ in range(5))).eval()
+    x = torch.randn(4, 6)
+    torch.testing.assert_close(sx_torch.compile(module, (x,))(x), module(x))
+    assert sorted(made) == ["aten.layer_norm.default", "aten.linear.default"]
+
+
+@pytest.mark.parametrize("module", [nn.Dropout(0.5), nn.BatchNorm1d(4)], ids=["random", "training"])
+def test_what_is_traced_again(module):
+    assert sx_torch._is_traced_again(torch.export.export(module.train(), (torch.randn(3, 4),)))
+    assert not sx_torch._is_traced_again(torch.export.export(module.eval(), (torch.randn(3, 4),)))
+
+
+def test_the_graph_is_that_of_two_decompositions():
+    from torchax.decompositions import DECOMPOSITIONS
+
+    exported = torch.export.export(Residual().train(), (torch.randn(4, 3, 8, 8),))
+    twice = exported.run_decompositions().run_decompositions(DECOMPOSITIONS)
+    once = exported.run_decompositions(sx_torch._torch().decompositions)
+    assert once.graph_module.code == twice.graph_module.code
+
+
+def test_a_slow_activity_is_named_on_a_terminal(monkeypatch, capsys):
+    made = []
+
+    class Now:
+        def __init__(self, seconds: float, function: Callable[..., None], args: list[str], kwargs: dict) -> None:
+            self.start = lambda: function(*args, **kwargs)
+            self.cancel = lambda: made.append(seconds)
+
+    monkeypatch.setattr(sx_torch, "Timer", Now)
+    monkeypatch.setattr(sx_torch.sys.stderr, "isatty", lambda: True, raising=False)
+    with sx_torch._announced("torch.export"):
+        pass
+    assert capsys.readouterr().err == "stablexla: torch.export ...\n"
+    assert made == [2]
 
 
 def test_parameters_are_read_at_each_call():

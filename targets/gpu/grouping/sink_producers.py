@@ -30,7 +30,8 @@ def sink_producers(module: ir.Module) -> None:
     """Fuse elementwise operations of arrays of at most the same size into the bodies of reductions."""
     with module.context:
         for function in program_of(module):
-            sunk = [_sink_into(op) for op in walk(function) if is_generic(op)]
+            readers = [op for op in walk(function) if is_generic(op)]  # before any of them is erased
+            sunk = [_sink_into(op) for op in readers]
             if any(sunk):
                 drop_unused(function)
 

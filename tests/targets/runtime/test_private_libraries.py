@@ -114,7 +114,9 @@ import ctypes, stablexla, mlir.ir
 held = ctypes.pythonapi.PyInterpreterState_GetDict
 held.restype, held.argtypes = ctypes.py_object, [ctypes.c_void_p]
 ctypes.pythonapi.PyInterpreterState_Get.restype = ctypes.c_void_p
-keys = [key for key in held(ctypes.pythonapi.PyInterpreterState_Get()) if "_internals_" in key]
+kept = held(ctypes.pythonapi.PyInterpreterState_Get())
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # the function lends it
+keys = [key for key in kept if "_internals_" in key]
 assert len(keys) == 1 and keys[0].startswith("__sx_internals_"), keys
 assert mlir._mlir_libs._mlir.__file__.endswith(".so") and "site-packages" in mlir._mlir_libs._mlir.__file__
 """
