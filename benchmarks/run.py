@@ -175,7 +175,7 @@ def effort_of(arguments: argparse.Namespace) -> Effort:
 def _rows(
     program: Program, groups: Sequence[str], engines: Sequence[Engine], effort: Effort, limits: Limits | None
 ) -> Iterator[Row]:
-    """What the groups ask of a program: its calls, and its compiling."""
+    """Measure a program's calls and its compilation, as far as the groups ask for them."""
     if program.group in groups and program.group != "compile":
         yield measure(program, engines, effort, limits)
     if "compile" in groups and program.group in ("models", "compile"):

@@ -1,4 +1,4 @@
-"""What benchmarks tell of compiling: programs, states, tables and the part of a page; no time is asserted."""
+"""Benchmarks of compile time: programs, cache states, tables and the section of a page; no time is asserted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process does not load or do before its first program: `collector.py`, `builds/installed.py`, `views/`."""
+"""Start-up: modules that are not imported, and no garbage collection, before a process's first program."""
 
 from __future__ import annotations
 

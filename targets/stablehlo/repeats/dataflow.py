@@ -13,6 +13,7 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import TRAITS
+from stablexla.targets.stablehlo.inlining import all_operations
 
 _CHEAP = "add and broadcast_in_dim compare constant convert iota multiply not or reshape select subtract"
 MADE_AGAIN = frozenset(f"stablehlo.{name}" for name in _CHEAP.split())
@@ -131,7 +132,9 @@ class Structures:
         """
         if _has_effects(op):
             return self._number(object())
-        inner = {value: place for place, value in enumerate(read)}
+        inner: dict[Any, int] = {}
+        for value in read:
+            inner.setdefault(value, len(inner))
         types = tuple(value.type for value in read)
         places = tuple(inner[value] for value in read)  # x * x is not x * y
         regions = tuple(self._region(region, dict(inner)) for region in op.regions)
@@ -203,5 +206,13 @@ def _is_splat(op: Any) -> bool:
 
 
 def _has_effects(op: Any) -> bool:
-    """Whether an operation must stay one of its kind: its order counts, or it is somebody else's."""
+    """Whether an operation, or one in it, must stay one of its kind: its order counts, or it is somebody else's."""
+    if len(op.regions):
+        return any(map(_is_ordered, all_operations(op)))
+    return _is_ordered(op)
+
+
+def _is_ordered(op: Any) -> bool:
+    if op.name == "stablehlo.composite":  # a user's may call a function of the host, which names the line
+        return not str(op.attributes["name"].value).startswith(("chlo.", "stablexla."))
     return op.name in _NEVER or op.name.removeprefix("stablehlo.").startswith(_ORDERED)

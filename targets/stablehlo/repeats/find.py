@@ -39,10 +39,12 @@ def find_and_share(module: hlo_ir.Module) -> None:
     names = _names(functions)
     for block in list(_blocks(functions["main"])):
         flow = Dataflow(block, structures)
-        found = find_repeats(flow)
-        for repeat in found:
+        # All are read before the first is written, which erases what others read.
+        now: dict[Any, Any] = {}
+        found = [_Sharing(module, flow, repeat, now) for repeat in find_repeats(flow)]
+        for sharing in found:
             with module.context, hlo_ir.Location.unknown():
-                _Sharing(module, flow, repeat).write(next(names))
+                sharing.write(next(names))
         for value in reversed(flow.made_again if found else {}):
             if next(iter(value.uses), None) is None:
                 erase(value.owner)
@@ -67,15 +69,16 @@ def _blocks(op: Any) -> Iterator[Any]:
 
 
 class _Sharing:
-    """Makes a function of the first of a block's equal stretches and calls it in the place of each."""
+    """Makes a function of the first of a block's equal stretches and calls it in the place of each.
 
-    def __init__(self, module: hlo_ir.Module, flow: Dataflow, repeat: Repeat) -> None:
-        self._module, self._flow, self._repeat = module, flow, repeat
+    `now` maps results of the block's stretches that are calls by now to those of the calls.
+    """
+
+    def __init__(self, module: hlo_ir.Module, flow: Dataflow, repeat: Repeat, now: dict[Any, Any]) -> None:
+        self._module, self._flow, self._repeat, self._now = module, flow, repeat, now
         starts = range(repeat.start, repeat.end, repeat.length)
         self._stretches = [flow.nodes[start : start + repeat.length] for start in starts]
         self._together = list(zip(*self._stretches, strict=True))
-        # What stands for results of stretches that are calls by now.
-        self._now: dict[Any, Any] = {}
         # A parameter stands for what the stretches read at the same places.
         self._parameters: dict[tuple[Any, ...], int] = {}
         for nodes in self._together:
@@ -96,7 +99,8 @@ class _Sharing:
     def _write_function(self, name: str) -> None:
         first = self._stretches[0]
         results = [first[offset].op.results[position] for offset, position in self._repeat.results]
-        type_ = hlo_ir.FunctionType.get([read[0].type for read in self._parameters], [r.type for r in results])
+        given = [self._now.get(read[0], read[0]).type for read in self._parameters]
+        type_ = hlo_ir.FunctionType.get(given, [r.type for r in results])
         with hlo_ir.InsertionPoint.at_block_begin(self._module.body):
             function = hlo_func.FuncOp(name, type_, visibility="private")
         function.attributes[PART] = hlo_ir.UnitAttr.get()

@@ -22,7 +22,7 @@ IN_EPILOGUES = ELEMENTWISE | {f"stablehlo.{name}" for name in ("broadcast_in_dim
 
 
 class Seams:
-    """What of a block's dataflow decides where it may be cut.
+    """Predict fusion across a cut of a block: liveness, products with epilogues, and dependences through other kernels.
 
     Attributes:
         alive: for each node, how many values made before it are read at it or later, but for the block's results.

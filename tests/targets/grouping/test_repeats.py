@@ -8,11 +8,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.contexts import stablehlo_context
 from stablexla.inspection.explaining.explanation import Explanation
+from stablexla.targets.pipeline.driver import run_pipeline
 
 SIDE = 16
 MATRIX, ROW, NUMBER, BITS = (
@@ -141,6 +144,46 @@ def test_results_of_the_layers_are_the_programs(extra: str) -> None:
         made.append(w.map("negate", w.product(x, x)))
         x = w.map("add", x, made[-1])
     check(w, x, *{"every layer": made, "the last layer": made[-1:], "the first layer": made[:1]}[extra])
+
+
+def test_one_kind_of_layer_after_another() -> None:
+    """The second kind reads what the first kind's last layer makes."""
+    w = Writer()
+    x = w.parameter(MATRIX)
+    for _ in range(5):
+        x = dense(w, x)
+    for _ in range(5):
+        h = w.map("exponential", w.map("negate", w.product(w.product(x, w.parameter(MATRIX)), x)))
+        x = w.map("subtract", w.map("divide", h, w.row_sums(h)), x)
+    assert len(check(w, x).parts) == 2
+
+
+def test_loops_that_send_are_not_shared() -> None:
+    """Values leave a loop in each of the layers, in order: such a loop is not equal to another."""
+    token = "!stablehlo.token"
+    lines, x, last = [], "%x", "%t"
+    for n in range(5):
+        lines += [
+            f"%l{n}:2 = stablehlo.while(%i{n} = {x}, %k{n} = {last}) : {MATRIX}, {token}",
+            f"cond {{ %no{n} = stablehlo.constant dense<false> : tensor<i1>",
+            f"  stablehlo.return %no{n} : tensor<i1> }}",
+            f'do {{ %s{n} = "stablehlo.outfeed"(%i{n}, %k{n}) : ({MATRIX}, {token}) -> {token}',
+            f"  stablehlo.return %i{n}, %s{n} : {MATRIX}, {token} }}",
+        ]
+        y = f"%l{n}#0"
+        for m, name in enumerate(["sine", "tanh", "sqrt", "floor", "negate", "abs"]):
+            product = f"dot_general {y}, %w, contracting_dims = [1] x [0] : ({MATRIX}, {MATRIX}) -> {MATRIX}"
+            lines += [f"%p{n}_{m} = stablehlo.{product}", f"%y{n}_{m} = stablehlo.{name} %p{n}_{m} : {MATRIX}"]
+            y = f"%y{n}_{m}"
+        x, last = y, f"%l{n}#1"
+    head = f"func.func @main(%x: {MATRIX}, %w: {MATRIX}, %t: {token}) -> ({MATRIX}, {token})"
+    text = "\n".join([head + " {", *lines, f"return {x}, {last} : {MATRIX}, {token}", "}"])
+    module = run_pipeline(hlo_ir.Module.parse(text, stablehlo_context()), sx.Pipeline("p", [sx.Step("a", FIND)]))
+    assert "while" not in str(module).split("@main")[0]
+    assert str(module).count("stablehlo.while") == 5
+
+
+FIND = "stablexla-find-repeats"
 
 
 def test_what_the_layers_share() -> None:
