@@ -16,6 +16,7 @@ import stablexla as sx
 from stablexla.dialects.contexts import stablehlo_context
 from stablexla.inspection.explaining.explanation import Explanation
 from stablexla.targets.pipeline.driver import run_pipeline
+from stablexla.targets.stablehlo.repeats.dataflow import Dataflow, Structures
 
 SIDE = 16
 MATRIX, ROW, NUMBER, BITS = (
@@ -181,6 +182,20 @@ def test_loops_that_send_are_not_shared() -> None:
     module = run_pipeline(hlo_ir.Module.parse(text, stablehlo_context()), sx.Pipeline("p", [sx.Step("a", FIND)]))
     assert "while" not in str(module).split("@main")[0]
     assert str(module).count("stablehlo.while") == 5
+
+
+def test_a_captured_value_is_none_of_the_loops_own() -> None:
+    loop = """%r{n}:2 = stablehlo.while(%a = %x, %b = %x) : tensor<f32>, tensor<f32>
+    cond {{ %c = stablehlo.constant dense<false> : tensor<i1>
+           stablehlo.return %c : tensor<i1> }}
+    do {{ %d = stablehlo.subtract {operands} : tensor<f32>
+         stablehlo.return %d, %d : tensor<f32>, tensor<f32> }}"""
+    loops = [loop.format(n=n, operands=o) for n, o in enumerate(["%b, %x", "%x, %b", "%b, %x"])]
+    body = "\n".join([*loops, "return %r0#0 : tensor<f32>"])
+    module = hlo_ir.Module.parse(f"func.func @main(%x: tensor<f32>) -> tensor<f32> {{ {body} }}", stablehlo_context())
+    flow = Dataflow(module.body.operations[0].regions[0].blocks[0], Structures({}))
+    one, other, again = (node.key for node in flow.nodes)
+    assert one == again != other
 
 
 FIND = "stablexla-find-repeats"
