@@ -78,17 +78,35 @@ def _take_contexts() -> None:
             vars(_local).update(_left.pop())
 
 
-def pass_manager(side: Literal["stablehlo", "upstream"], pipeline: str, *, verify_each: bool = True) -> Any:
+@contextmanager
+def many_threads(context: ir.Context) -> Iterator[None]:
+    """Let other threads use this thread's context for the length of a `with` block."""
+    _local.open = getattr(_local, "open", 0) + 1
+    context.enable_multithreading(True)
+    try:
+        yield
+    finally:
+        _local.open -= 1
+        if _local.open == 0:
+            context.enable_multithreading(False)
+
+
+def pass_manager(
+    side: Literal["stablehlo", "upstream"], pipeline: str, *, verify_each: bool = True, number: int = 0
+) -> Any:
     """Return this thread's pass manager for a pipeline as `mlir-opt` takes it, such as `builtin.module(cse)`.
 
     It is kept with the contexts: when a manager first runs, its passes collect the patterns of all dialects, which for
     `canonicalize` takes longer than the rewriting of a small program.
 
+    Args:
+        number: of several that run at the same time; 0 is the one of this thread alone.
+
     Raises:
         ValueError: the text does not parse.
     """
     managers = kept_with_contexts("pass managers")
-    key = side, pipeline, verify_each
+    key = side, pipeline, verify_each, number
     if key not in managers:
         context = stablehlo_context() if side == "stablehlo" else upstream_context()
         kind: Any = hlo_passmanager if side == "stablehlo" else passmanager

@@ -9,10 +9,11 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stablexla.dialects.collector import without_collections
 from stablexla.dialects.errors import CompileError
@@ -21,6 +22,14 @@ from stablexla.dialects.rules import in_scope, merged
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.signature.signature import Signature
+
+
+class Ahead(Protocol):
+    """What a target does before its steps are through."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the module lacks anything by now."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,8 @@ class Target:
         load: makes the last step's module callable: a function of arrays with `execute(sequence)` and `__call__`.
         texts: for stages that are read as something else than MLIR, what gives their text.
         is_saved: what `load` gives can be written to a file, and so be kept in a cache.
+        ahead: opened around the target's own steps and `load`, where nobody looks at what is between them: parts of the
+            program may be compiled early. It gives what says whether any was.
     """
 
     name: str
@@ -40,6 +51,7 @@ class Target:
     load: Callable[[Any, Signature, CompileOptions], Any]
     texts: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
     is_saved: bool = True
+    ahead: Callable[[CompileOptions], AbstractContextManager[Ahead | None]] = lambda _: nullcontext()
 
 
 def pipeline_of(target: Target, options: CompileOptions) -> Pipeline:

@@ -18,7 +18,7 @@ from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.device_counts import Counts, counts_of, with_counts
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.contexts import contexts_of_their_own
-from stablexla.dialects.errors import CompileError
+from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.executable.executable import Executable
 from stablexla.interop.entry import MAIN
 from stablexla.interop.load import Program, load
@@ -26,8 +26,9 @@ from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipel
 from stablexla.targets.pipeline.dump import KnobWatcher
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import Target, find_target, pipeline_of
-from stablexla.targets.signature.signature import needs_shapes, signature_of
+from stablexla.targets.signature.signature import Signature, needs_shapes, signature_of
 
 if TYPE_CHECKING:
     from stablexla.targets.stablehlo.partition import Partitioned
@@ -153,10 +154,7 @@ def _compile(
     if isinstance(program, XlaComputation) and entry == MAIN:
         signature = replace(signature, parameter_names=leaf_names(program))
     watcher = watch(signature.name, pipeline, source)
-    lowered = run_pipeline(copy_of(prepared), pipeline, watcher=watcher, again=lambda: copy_of(prepared))
-    start = perf_counter()
-    function = target.load(lowered, signature, options)
-    watcher.times["machine code"] = perf_counter() - start
+    function = _built(prepared, pipeline, target, signature, options, watcher)
     watcher.finish()
     return Executable(
         source,
@@ -170,6 +168,34 @@ def _compile(
         options=options,
         shardings=None if sharded is None else (sharded.inputs, sharded.outputs),
     )
+
+
+def _built(
+    module: hlo_ir.Module,
+    pipeline: Pipeline,
+    target: Target,
+    signature: Signature,
+    options: CompileOptions,
+    watcher: KnobWatcher,
+) -> Any:
+    """Run the steps on a copy of the module, and load what they make."""
+
+    def build() -> Any:
+        lowered = run_pipeline(copy_of(module), pipeline, watcher=watcher, again=lambda: copy_of(module))
+        start = perf_counter()
+        function = target.load(lowered, signature, options)
+        watcher.times["machine code"] = perf_counter() - start
+        return function
+
+    if options.pipeline is not None or watcher.sees_modules:
+        return build()
+    with target.ahead(options) as ahead:
+        try:
+            return build()
+        except StablexlaError:
+            if ahead is None or not ahead.has_begun:
+                raise
+    return build()  # the error says more where the module is whole
 
 
 def _partitioned(module: hlo_ir.Module, counts: Counts) -> Partitioned | None:

@@ -57,6 +57,7 @@ class Kernel:
     Attributes:
         constants: inputs for which every call passes a constant that the program holds itself.
         shared_symbols: names of the functions that kernels of the module share, by what they are made from.
+        emitted: the functions that were made for it, shared ones among them.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Kernel:
         self.func = function
         self.constants = constants
         self.shared_symbols = {} if shared_symbols is None else shared_symbols
+        self.emitted: list[ir.Operation] = []
         self.name: str = function.name.value
         self.kind: str = ir.StringAttr(function.attributes[KIND]).value
         block = function.regions[0].blocks[0]
@@ -108,6 +110,7 @@ class Kernel:
             with ir.InsertionPoint(self.func):
                 made = func.FuncOp(name or self.impl_name, ir.FunctionType.get(types, []), visibility="private")
             made.attributes["no_inline"] = ir.UnitAttr.get()
+            self.emitted.append(made.operation)
             values = [Value(v) for v in made.add_entry_block().arguments]
         n, m = len(inputs), len(results)
         return made, KernelArguments(

@@ -13,6 +13,7 @@ from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.cpu.emitters import EMITTERS
 from stablexla.targets.cpu.packed_constants import constant_inputs
 from stablexla.targets.host.emitters import HOST_EMITTERS
+from stablexla.targets.llvm.early_code import open_session
 from stablexla.targets.pipeline.passes import module_pass
 
 
@@ -40,10 +41,19 @@ def emit_kernels(
     kernels = [Kernel(view, constants.get(view.name.value, frozenset()), shared) for view in kernels_of(module)]
     left_general = general_kernels(general, kernels)
 
+    early = None if any(map(_may_be_packed, kernels)) else open_session()
+
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:
         emitted = HOST_EMITTERS.emit(kernel, target)
         if emitted is None and not general_only and kernel.name not in left_general:
             emitted = EMITTERS.emit(kernel, target)
+            if emitted is not None and early is not None:
+                early.take(kernel.emitted)
         return None if emitted is None else (emitted, "emitted")
 
     emit_all(kernels, emit, emit_general)
+
+
+def _may_be_packed(kernel: Kernel) -> bool:
+    """Return whether a constant operand may be packed; that runs the kernel's code before there is a program."""
+    return any(len(kernel.inputs[number].type.shape) > 1 for number in kernel.constants)

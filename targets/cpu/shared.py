@@ -84,6 +84,7 @@ class SharedFunctions:
         types = [_open(element) for element in elements] + [ir.IndexType.get()] * count
         with ir.InsertionPoint(self._kernel.func), ir.Location.unknown():
             made = func.FuncOp(symbol, ir.FunctionType.get(types, []), visibility="private")
+        self._kernel.emitted.append(made.operation)
         made.attributes["no_inline"] = ir.UnitAttr.get()
         if spec.rolled:
             made.attributes[ROLLED] = ir.UnitAttr.get(made.context)

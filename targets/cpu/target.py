@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from stablexla.targets.cpu.pipeline import cpu_pipeline
+from stablexla.targets.llvm.early_code import early_code
 from stablexla.targets.llvm.engine import load
+from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.registry import Target, no_target
 
 
@@ -15,4 +17,4 @@ def target(text: str) -> Target:
     """
     if text != "cpu":
         raise no_target(text)
-    return Target("cpu", cpu_pipeline, load)
+    return Target("cpu", cpu_pipeline, load, ahead=lambda options: early_code(CpuOptions.of(options).opt_level))

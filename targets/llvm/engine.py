@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import mlir.ir as ir
 
@@ -15,10 +15,12 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.host.bindings import c_functions, take_collectives, take_host
+from stablexla.targets.llvm.code_threads import CodeThreads
+from stablexla.targets.llvm.early_code import taken_from
 from stablexla.targets.llvm.entry import EntryContract, add_packed_entry, take_entry
-from stablexla.targets.llvm.llvm_c import LlvmError, object_file
+from stablexla.targets.llvm.llvm_c import LlvmError
 from stablexla.targets.llvm.options import CpuOptions
-from stablexla.targets.llvm.split_module import ModulePart, split_module
+from stablexla.targets.llvm.split_module import split_module
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.messages import messages_of
 from stablexla.targets.pipeline.options import CompileOptions
@@ -27,9 +29,6 @@ from stablexla.targets.runtime import CompiledFunction, mpi_symbols, set_num_thr
 from stablexla.targets.runtime.host import Host
 from stablexla.targets.runtime.saved_code import LoadedCode
 from stablexla.targets.signature.signature import Signature
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
 
 STAGE = "machine code"
 
@@ -108,36 +107,24 @@ def _machine_code(module: ir.Module, opt_level: int) -> LoadedCode:
 
 def _object_files(module: ir.Module, opt_level: int) -> list[bytes]:
     """Compile the parts of the module to object files, that of `main` last."""
-    threads = host_target().num_threads
-    parts = split_module(module, threads)
-
-    def compiled(part: ModulePart) -> bytes:
-        # Straight-line code that runs once gains nothing by optimization.
-        return object_file(part.module, 0 if part.is_straight else opt_level, unroll=part.is_of_small)
-
+    threads, early = host_target().num_threads, taken_from(module)
+    parts = split_module(module, threads, is_rest=early is not None)
+    if early is not None:
+        return early.results(parts)
     if len(parts) == 1:
-        return [compiled(parts[0])]
-    with _workers(module.context, min(threads, len(parts))) as workers:
-        return list(workers.map(compiled, parts))
-
-
-@contextmanager
-def _workers(context: ir.Context, count: int) -> Iterator[ThreadPoolExecutor]:
-    """Open a pool of `count` worker threads that may share one MLIR context meanwhile."""
-    from concurrent.futures import ThreadPoolExecutor  # 3 ms, for programs of several parts
-
-    context.enable_multithreading(True)
+        return [parts[0].object_file(opt_level)]
+    workers = CodeThreads(module.context, min(threads, len(parts)))
     try:
-        with ThreadPoolExecutor(count) as executor:
-            yield executor
+        for part in parts:
+            workers.add(partial(part.object_file, opt_level))
+        return workers.results()
     finally:
-        context.enable_multithreading(False)
+        workers.close()
 
 
 def declared_functions(module: ir.Module) -> Sequence[str]:
-    """Return the symbols that the module declares but does not define."""
-    return [
-        symbol_of(op)
-        for op in module.body.operations
-        if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
-    ]
+    """Return the symbols that the module declares, and that are not defined in it or in what was taken from it."""
+    early = taken_from(module)
+    taken = frozenset() if early is None else early.symbols
+    functions = (view.operation for view in module.body.operations if view.operation.name == "llvm.func")
+    return [symbol_of(op) for op in functions if not op.regions[0].blocks and symbol_of(op) not in taken]

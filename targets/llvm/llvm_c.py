@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_int8, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
 import mlir.ir as ir
+import mlir.passmanager as passmanager
 from mlir import _mlir_libs
 
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -47,15 +48,22 @@ class LlvmError(Exception):
     """LLVM refused a module, or something in it has no translation."""
 
 
-class _Operation(ctypes.Structure):
-    """MlirOperation: a struct of one pointer."""
+class _Handle(ctypes.Structure):
+    """MlirOperation and MlirPassManager: structs of one pointer."""
 
     _fields_ = (("pointer", c_void_p),)
 
 
+class _LogicalResult(ctypes.Structure):
+    """MlirLogicalResult: 1 is success."""
+
+    _fields_ = (("value", c_int8),)
+
+
 _Handler = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "mlirTranslateModuleToLLVMIR": (c_void_p, [_Operation, c_void_p]),
+    "mlirPassManagerRunOnOp": (_LogicalResult, [_Handle, _Handle]),
+    "mlirTranslateModuleToLLVMIR": (c_void_p, [_Handle, c_void_p]),
     "LLVMContextCreate": (c_void_p, []),
     "LLVMContextDispose": (None, [c_void_p]),
     "LLVMContextSetDiagnosticHandler": (None, [c_void_p, _Handler, c_void_p]),
@@ -129,6 +137,21 @@ _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = c_void_p, [ctypes.py_object, c_char_p]
 
 
+def _handle(of: Any, kind: bytes = b"mlir.ir.Operation") -> _Handle:
+    return _Handle(_pointer_of(of._CAPIPtr, kind + b"._CAPIPtr"))
+
+
+def run_passes(manager: passmanager.PassManager, module: ir.Module) -> None:
+    """Run passes that are not written in Python. Nobody may hold operations that they change.
+
+    Raises:
+        LlvmError: one failed.
+    """
+    its_manager = _handle(manager, b"mlir.passmanager.PassManager")
+    if not _library().mlirPassManagerRunOnOp(its_manager, _handle(module.operation)).value:
+        raise LlvmError("the passes to LLVM's dialect failed")
+
+
 def object_file(module: ir.Module, opt_level: int, *, unroll: bool = False) -> bytes:
     """Compile a module to an object file for this machine.
 
@@ -179,8 +202,7 @@ class _Session:
             self._said.append(_taken(text, self._llvm.LLVMDisposeMessage).decode(errors="replace"))
 
     def translate(self, module: ir.Module) -> None:
-        operation = _Operation(_pointer_of(module.operation._CAPIPtr, b"mlir.ir.Operation._CAPIPtr"))
-        self._module = self._llvm.mlirTranslateModuleToLLVMIR(operation, self._context)
+        self._module = self._llvm.mlirTranslateModuleToLLVMIR(_handle(module.operation), self._context)
         if not self._module:
             raise LlvmError("the module has no translation to LLVM")
 
@@ -218,4 +240,4 @@ class _Session:
             llvm.LLVMDisposeMemoryBuffer(buffer)
 
 
-__all__ = ["CLEAN_UP", "HostProcessor", "LlvmError", "host", "object_file"]
+__all__ = ["CLEAN_UP", "HostProcessor", "LlvmError", "host", "object_file", "run_passes"]

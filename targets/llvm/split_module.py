@@ -15,6 +15,7 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.llvm.entry import PACKED_MAIN
+from stablexla.targets.llvm.llvm_c import object_file
 
 # A module costs something by itself, about as much as a tenth of LLVM's work on so many operations (2 to 3 ms, where a
 # thousand operations take 60). More parts than threads are made for load balance, since nobody knows beforehand how
@@ -23,7 +24,7 @@ LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 400, 6
 # Programs up to this size compile fast with any passes.
 MOST_OF_SMALL = 1500
 # Attributes by which an operation references a symbol.
-_REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name"}
+_REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name", "func.call": "callee"}
 _OURS = frozenset(["main", PACKED_MAIN])
 
 
@@ -41,18 +42,39 @@ class ModulePart:
     is_straight: bool = False
     is_of_small: bool = True
 
+    def object_file(self, opt_level: int) -> bytes:
+        """Compile it; straight-line code that runs once gains nothing by optimization."""
+        return object_file(self.module, 0 if self.is_straight else opt_level, unroll=self.is_of_small)
+
 
 @dataclass
-class _Symbol:
+class Symbol:
     """A function or global: the operation, how many operations are in it, and the symbols that they reference."""
 
     op: ir.Operation
+    name: str
     weight: int = 0
     names: set[str] = field(default_factory=set)
     is_function: bool = True
 
+    @staticmethod
+    def of(op: ir.Operation) -> Symbol:
+        """Read a function, on buffers or in LLVM's dialect, or a global."""
+        made = Symbol(op, symbol_of(op), is_function=op.name in ("llvm.func", "func.func"))
+
+        def note(inner: ir.Operation) -> ir.WalkResult:
+            made.weight += 1
+            attribute = _REFERENCES.get(inner.name)
+            if attribute is not None and attribute in inner.attributes:
+                made.names.add(ir.FlatSymbolRefAttr(inner.attributes[attribute]).value)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(note)
+        return made
+
     @property
     def is_declaration(self) -> bool:
+        """Whether it is a function without a body."""
         return self.is_function and not self.op.regions[0].blocks
 
 
@@ -65,17 +87,19 @@ class _Bin:
     load: int = 0
 
 
-def split_module(module: ir.Module, threads: int) -> list[ModulePart]:
+def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> list[ModulePart]:
     """Return the parts, the heaviest first and that of `main` last; the module itself, when it is too small.
 
     Args:
         threads: how many parts may be compiled at once.
+        is_rest: whether it is what is left of a bigger one.
     """
     symbols = _symbols(module)
     weight = sum(s.weight for name, s in symbols.items() if name not in _OURS)
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
-    is_small = weight < MOST_OF_SMALL
-    if weight < 2 * LEAST_OPERATIONS or threads < 2 or "main" not in symbols or not movable:
+    is_small = weight < MOST_OF_SMALL and not is_rest
+    too_small = weight < 2 * LEAST_OPERATIONS and not is_rest
+    if too_small or threads < 2 or "main" not in symbols or not movable:
         return [ModulePart(module, is_of_small=is_small)]
     apart, in_main = _roots(symbols)
     shared = _shared(symbols, apart)
@@ -95,44 +119,31 @@ def split_module(module: ir.Module, threads: int) -> list[ModulePart]:
     return [*parts, ModulePart(alone, is_straight=is_straight, is_of_small=is_small)]
 
 
-def _symbols(module: ir.Module) -> dict[str, _Symbol]:
-    found: dict[str, _Symbol] = {}
-    for view in module.body.operations:
-        op = view.operation
-        here = _Symbol(op, is_function=op.name == "llvm.func")
-        found[symbol_of(op)] = here
-
-        def note(inner: ir.Operation, here: _Symbol = here) -> ir.WalkResult:
-            here.weight += 1
-            attribute = _REFERENCES.get(inner.name)
-            if attribute is not None and attribute in inner.attributes:
-                here.names.add(ir.FlatSymbolRefAttr(inner.attributes[attribute]).value)
-            return ir.WalkResult.ADVANCE
-
-        op.walk(note)
-    return found
+def _symbols(module: ir.Module) -> dict[str, Symbol]:
+    symbols = (Symbol.of(view.operation) for view in module.body.operations)
+    return {symbol.name: symbol for symbol in symbols}
 
 
-def _roots(symbols: dict[str, _Symbol]) -> tuple[list[str], list[str]]:
+def _roots(symbols: dict[str, Symbol]) -> tuple[list[str], list[str]]:
     """Split the symbols that main references into functions with bodies, and the rest, which stays with it."""
     named = sorted(symbols["main"].names)
     apart = [n for n in named if symbols[n].is_function and not symbols[n].is_declaration]
     return apart, [n for n in named if n not in apart]
 
 
-def _shared(symbols: dict[str, _Symbol], apart: Iterable[str]) -> list[str]:
+def _shared(symbols: dict[str, Symbol], apart: Iterable[str]) -> list[str]:
     """Return the functions with bodies that have more than one caller."""
     seen = Counter(name for user in {"main", *_closure(symbols, apart)} for name in symbols[user].names)
     twice = sorted(name for name, count in seen.items() if count > 1)
     return [name for name in twice if symbols[name].is_function and not symbols[name].is_declaration]
 
 
-def _named(symbols: dict[str, _Symbol], users: Iterable[str]) -> set[str]:
+def _named(symbols: dict[str, Symbol], users: Iterable[str]) -> set[str]:
     """Return the symbols that any of the users references."""
     return {name for user in users for name in symbols[user].names}
 
 
-def _closure(symbols: dict[str, _Symbol], names: Iterable[str], without: Iterable[str] = ()) -> set[str]:
+def _closure(symbols: dict[str, Symbol], names: Iterable[str], without: Iterable[str] = ()) -> set[str]:
     """Return the transitive closure of symbol references; symbols in `without` only where listed in `names`."""
     found: set[str] = set()
     left_out = set(without)
@@ -145,7 +156,7 @@ def _closure(symbols: dict[str, _Symbol], names: Iterable[str], without: Iterabl
     return found
 
 
-def _pack(closures: dict[str, set[str]], symbols: dict[str, _Symbol], threads: int) -> list[_Bin]:
+def _pack(closures: dict[str, set[str]], symbols: dict[str, Symbol], threads: int) -> list[_Bin]:
     """Balance the load (greedy bin packing): place the roots, the heaviest first, each into the least loaded bin."""
     weights = {root: sum(symbols[name].weight for name in closure) for root, closure in closures.items()}
     wanted = sum(weights.values()) // LEAST_OPERATIONS
@@ -163,7 +174,7 @@ def _pack(closures: dict[str, set[str]], symbols: dict[str, _Symbol], threads: i
 
 
 def _module(
-    module: ir.Module, symbols: dict[str, _Symbol], names: set[str], *, declared: Iterable[str], exported: set[str]
+    module: ir.Module, symbols: dict[str, Symbol], names: set[str], *, declared: Iterable[str], exported: set[str]
 ) -> ir.Module:
     """Build a module of some of the symbols, in the order of the whole one."""
     with module.context, ir.Location.unknown():
@@ -174,7 +185,7 @@ def _module(
         with ir.InsertionPoint(made.body):
             for name, symbol in symbols.items():
                 if name in outside:
-                    _declare(symbol.op, external)
+                    declare(symbol.op)
                 elif name in names:
                     copy = symbol.op.clone().operation
                     if name in exported:
@@ -182,7 +193,11 @@ def _module(
         return made
 
 
-def _declare(function: ir.Operation, external: ir.Attribute) -> None:
-    """Declare a function that another module defines."""
+def declare(function: ir.Operation) -> None:
+    """Create a declaration of a function that another module defines, at the insertion point."""
     kept = {n: function.attributes[n] for n in ("sym_name", "function_type", "CConv") if n in function.attributes}
-    ir.Operation.create("llvm.func", attributes={**kept, "linkage": external}, regions=1)
+    if function.name == "llvm.func":
+        kept["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+    else:
+        kept["sym_visibility"] = ir.StringAttr.get("private")
+    ir.Operation.create(function.name, attributes=kept, regions=1)

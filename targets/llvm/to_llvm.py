@@ -9,10 +9,9 @@ from stablexla.targets.pipeline.pipelines import Pipeline, Step
 
 LLVM = frozenset({"llvm"})
 
+EXPANSIONS = ("stablexla-expand-math", "stablexla-expand-small-floats")
 # One conversion replaces many small ones, each with a walk of its own; vectors and functions need their own options.
-CODE_TO_LLVM = (
-    "stablexla-expand-math",
-    "stablexla-expand-small-floats",
+CONVERSIONS = (
     "func.func(convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf)",
     "expand-strided-metadata",
     "lower-affine",
@@ -20,9 +19,9 @@ CODE_TO_LLVM = (
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1}",
     "convert-to-llvm",
     "reconcile-unrealized-casts",
-    "stablexla-keep-rolled",
-    "stablexla-bf16-as-bits",
 )
+ANNOTATIONS = ("stablexla-keep-rolled", "stablexla-bf16-as-bits")
+CODE_TO_LLVM: tuple[str, ...] = (*EXPANSIONS, *CONVERSIONS, *ANNOTATIONS)
 """What functions on buffers take, those of single kernels too."""
 TO_LLVM = ("stablexla-note-sizes", *CODE_TO_LLVM, "stablexla-run-in-parallel", "stablexla-hide-kernels")
 """What a whole program takes, with its `main`."""

@@ -155,6 +155,11 @@ class KnobWatcher(Watcher):
             header = Header("source", f"the program {self.name} as it was given")
             self._write(self._dump / SOURCE, header, self.source)
 
+    @property
+    def sees_modules(self) -> bool:
+        """Whether it reads or replaces modules, and not only times."""
+        return self.pass_by_pass or self._dump is not None or self._override is not None
+
     def _write(self, path: Path, header: Header, module: Any) -> None:
         path.write_text(f"{header}\n{assembly(module)}")
 

@@ -1,0 +1,72 @@
+"""Threads that make machine code, while the thread that opened them goes on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import mlir.ir as ir
+
+from stablexla.dialects.contexts import many_threads
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Job = Callable[[], bytes]
+# A thread that comes back from LLVM gets the GIL from one that runs Python after this long. Python's own 5 ms are as
+# long as the compilation of a kernel.
+_SWITCH_INTERVAL = 2e-4
+
+
+class CodeThreads:
+    """A queue of jobs, each of which makes an object file, and the threads that work on it.
+
+    The opening thread counts as one of `count`: it works on the queue, too, from when it asks for the results.
+    """
+
+    def __init__(self, context: ir.Context, count: int) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # 3 ms, for programs of several parts
+
+        self._jobs: list[tuple[Job, Future[bytes]]] = []
+        self._resources = ExitStack()
+        self._resources.enter_context(many_threads(context))
+        self._pool = ThreadPoolExecutor(max(1, count - 1))
+        self._resources.callback(self._pool.shutdown, cancel_futures=True)
+        _hurry(1)
+        self._resources.callback(_hurry, -1)
+
+    def add(self, job: Job) -> None:
+        """Add a job at the end of the queue."""
+        self._jobs.append((job, self._pool.submit(job)))
+
+    def results(self) -> list[bytes]:
+        """Return what all jobs made, in their order, once they are done."""
+        mine = {}
+        for number, (job, future) in reversed([*enumerate(self._jobs)]):
+            if future.cancel():
+                mine[number] = job()
+        return [mine[n] if n in mine else future.result() for n, (_, future) in enumerate(self._jobs)]
+
+    def close(self) -> None:
+        """End the threads, after the jobs that they are working on."""
+        self._resources.close()
+
+
+_lock = threading.Lock()
+_hurried = 0
+_kept_interval = 0.0
+
+
+def _hurry(by: int) -> None:
+    """Let threads pass on the GIL more often as long as anyone needs it."""
+    global _hurried, _kept_interval
+    with _lock:
+        _hurried += by
+        if by > 0 and _hurried == 1:
+            _kept_interval = sys.getswitchinterval()
+            sys.setswitchinterval(_SWITCH_INTERVAL)
+        elif _hurried == 0:
+            sys.setswitchinterval(_kept_interval)

@@ -1,0 +1,166 @@
+"""Machine code of kernels that are finished, made on other threads while Python emits the next ones.
+
+A session is open while one program is compiled. It takes functions out of the module as they are emitted, and leaves
+declarations, by which what stays calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import mlir.ir as ir
+
+from stablexla.dialects.contexts import pass_manager
+from stablexla.dialects.erasing import erase
+from stablexla.targets.codegen.machine import host_target
+from stablexla.targets.llvm.code_threads import CodeThreads
+from stablexla.targets.llvm.llvm_c import run_passes
+from stablexla.targets.llvm.split_module import MOST_OF_SMALL, ModulePart, Symbol, declare
+from stablexla.targets.llvm.to_llvm import ANNOTATIONS, CONVERSIONS, EXPANSIONS
+from stablexla.targets.pipeline.driver import run_pipeline
+from stablexla.targets.pipeline.pipelines import Pipeline, Step
+
+# In operations on buffers, of which one makes about three in LLVM's dialect: from `FIRST` on a program is known to be
+# none of the small ones, and worth threads.
+FIRST, PART = MOST_OF_SMALL // 3, 200
+_BEFORE = Pipeline("part", [Step("expansions", ",".join(EXPANSIONS))])
+_AFTER = Pipeline("part", [Step("annotations", ",".join(ANNOTATIONS))])
+_CONVERSIONS = f"builtin.module({','.join(CONVERSIONS)})"
+
+_session: ContextVar[EarlyCode | None] = ContextVar("early code", default=None)
+
+
+@contextmanager
+def early_code(opt_level: int) -> Iterator[EarlyCode | None]:
+    """Open a session, unless there is one processor alone."""
+    session = EarlyCode(opt_level) if host_target().num_threads > 1 else None
+    token = _session.set(session)
+    try:
+        yield session
+    finally:
+        _session.reset(token)
+        if session is not None:
+            session.close()
+
+
+def open_session() -> EarlyCode | None:
+    """Return the session, if one is open."""
+    return _session.get()
+
+
+def taken_from(module: ir.Module) -> EarlyCode | None:
+    """Return the session, if it has taken functions out of this module."""
+    session = _session.get()
+    is_its = session is not None and session.has_begun and session.module == module.operation
+    return session if is_its else None
+
+
+class EarlyCode:
+    """The functions of one program whose code is made early.
+
+    Attributes:
+        module: what they are taken from.
+        symbols: their names.
+    """
+
+    def __init__(self, opt_level: int) -> None:
+        self.module: ir.Operation | None = None
+        self.symbols: set[str] = set()
+        self._opt_level = opt_level
+        self._waiting: list[list[Symbol]] = []
+        self._threads: CodeThreads | None = None
+        self._managers: SimpleQueue[Any] = SimpleQueue()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any function was taken out of the module."""
+        return self._threads is not None
+
+    def take(self, functions: Sequence[ir.Operation]) -> None:
+        """Take the functions of a kernel that is finished; they wait until there are enough.
+
+        Those of a second module, when a step is repeated for its error, stay.
+        """
+        if not functions:
+            return
+        module = functions[0].parent.operation
+        self.module = self.module or module
+        if module != self.module:
+            return
+        self._waiting.append([Symbol.of(function) for function in functions])
+        if _weight(self._waiting) < (PART if self.has_begun else FIRST):
+            return
+        threads = self._threads or self._start()
+        for chosen in _cut(self._waiting):
+            threads.add(partial(self._compiled, self._moved(chosen)))
+        self._waiting = []
+
+    def results(self, others: Sequence[ModulePart]) -> list[bytes]:
+        """Return the object files of what was taken, and after them those of other parts, in LLVM's dialect."""
+        assert self._threads is not None
+        for part in others:
+            self._threads.add(partial(part.object_file, self._opt_level))
+        return self._threads.results()
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.close()
+
+    def _start(self) -> CodeThreads:
+        """Start the threads; each has a pass manager, as none can be run by two."""
+        count = host_target().num_threads
+        assert self.module is not None
+        self._threads = CodeThreads(self.module.context, count)
+        for number in range(1, count + 1):
+            self._managers.put(pass_manager("upstream", _CONVERSIONS, verify_each=False, number=number))
+        return self._threads
+
+    def _moved(self, chosen: Sequence[Symbol]) -> ir.Module:
+        """Move functions to a module of their own, with declarations of what they call."""
+        assert self.module is not None
+        names = {symbol.name for symbol in chosen}
+        table = ir.SymbolTable(self.module)
+        with self.module.context, ir.Location.unknown():
+            part = ir.Module.create()
+            with ir.InsertionPoint(part.body):
+                for name in sorted(set().union(*(symbol.names for symbol in chosen)) - names):
+                    declare(table[name].operation)
+                for symbol in chosen:
+                    symbol.op.clone()
+        for symbol in chosen:
+            with self.module.context, ir.Location.unknown(), ir.InsertionPoint(symbol.op):
+                declare(symbol.op)
+            erase(symbol.op)
+        self.symbols |= names
+        return run_pipeline(part, _BEFORE)
+
+    def _compiled(self, part: ir.Module) -> bytes:
+        """Compile a part; passes and LLVM release the GIL."""
+        manager = self._managers.get()
+        try:
+            run_passes(manager, part)
+        finally:
+            self._managers.put(manager)
+        return ModulePart(run_pipeline(part, _AFTER), is_of_small=False).object_file(self._opt_level)
+
+
+def _weight(kernels: Sequence[Sequence[Symbol]]) -> int:
+    return sum(symbol.weight for kernel in kernels for symbol in kernel)
+
+
+def _cut(kernels: Sequence[Sequence[Symbol]]) -> Iterator[list[Symbol]]:
+    """Yield parts of at least `PART` operations, but for the last; a kernel and what it alone calls stay together."""
+    run: list[Sequence[Symbol]] = []
+    for kernel in kernels:
+        run.append(kernel)
+        if _weight(run) >= PART:
+            yield [symbol for each in run for symbol in each]
+            run = []
+    if run:
+        yield [symbol for each in run for symbol in each]

@@ -1,0 +1,169 @@
+"""Kernels whose machine code is made while the next are emitted: results, files, errors, threads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlir.ir as ir
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.targets.cpu import emit
+from stablexla.targets.llvm import early_code
+from stablexla.targets.llvm.code_threads import CodeThreads
+from stablexla.targets.llvm.llvm_c import LlvmError
+from stablexla.targets.pipeline.passes import PASSES
+from tests.targets.llvm.test_split_module import many
+
+Early = early_code.EarlyCode
+X = np.random.default_rng(1).standard_normal((37, 41), np.float32)
+
+
+def compiled(**options: Any) -> sx.Executable:
+    b = sx.XlaBuilder("many")
+    return sx.compile(b.build(many(b)), options=sx.CompileOptions(**options))
+
+
+def files_of(executable: sx.Executable) -> list[bytes]:
+    files: list[bytes] = executable._function.keep_alive.object_files()
+    return files
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Two threads at least, and a part for each kernel; the symbols of every part."""
+    monkeypatch.setattr(early_code, "FIRST", 1)
+    monkeypatch.setattr(early_code, "PART", 1)
+    one = early_code.host_target()
+    monkeypatch.setattr(early_code, "host_target", lambda: type("Two", (), {"num_threads": max(2, one.num_threads)}))
+    parts: list[list[str]] = []
+    move = Early._moved
+
+    def moved(self: Early, chosen: Any) -> ir.Module:
+        parts.append([symbol.name for symbol in chosen])
+        return move(self, chosen)
+
+    monkeypatch.setattr(Early, "_moved", moved)
+    return parts
+
+
+def test_equal_results(taken: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    early = compiled()
+    assert len(taken) > 3
+    assert len(files_of(early)) > len(taken)
+    early.save(tmp_path / "early.sxe")
+    monkeypatch.setattr(emit, "open_session", lambda: None)
+    late = compiled()
+    expected: Any = late(X)
+    np.testing.assert_array_equal(early(X), expected)
+    np.testing.assert_array_equal(sx.load_executable(tmp_path / "early.sxe")(X), expected)
+
+
+def test_equal_files_of_two_compilations(taken: list[list[str]]) -> None:
+    assert files_of(compiled()) == files_of(compiled())
+    half = len(taken) // 2
+    assert taken[:half] == taken[half:]
+
+
+def test_a_small_program_is_compiled_at_once() -> None:
+    b = sx.XlaBuilder("small")
+    x = b.parameter(0, sx.f32[3, 4], name="x")
+    assert len(files_of(sx.compile(b.build(sx.exp(x))))) == 1
+
+
+@pytest.mark.parametrize("where", ["_compiled", "_moved"])
+def test_what_fails_early_is_compiled_again(
+    taken: list[list[str]], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    tried = []
+
+    def fail(self: Early, part: Any) -> bytes:
+        tried.append(part)
+        raise (LlvmError if where == "_compiled" else sx.CompileError)("not today")
+
+    monkeypatch.setattr(Early, where, fail)
+    assert compiled()(X).shape == (37, 37)
+    assert tried
+
+
+def test_an_error_after_parts_were_taken_is_the_same(taken: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(module: ir.Module) -> None:
+        raise ValueError("no buffers today")
+
+    name = "stablexla-pack-constants"
+    monkeypatch.setitem(PASSES, name, replace(PASSES[name], function=refuse))
+    messages = []
+    for session in (emit.open_session, lambda: None):
+        monkeypatch.setattr(emit, "open_session", session)
+        with pytest.raises(sx.CompileError, match="no buffers today") as caught:
+            compiled()
+        messages.append([line for line in str(caught.value).splitlines() if "stablexla-opt" not in line])
+    assert taken
+    assert messages[0] == messages[1]
+
+
+def test_constants_that_kernels_pack(taken: list[list[str]]) -> None:
+    b = sx.XlaBuilder("constant")
+    x = b.parameter(0, sx.f32[64, 96], name="x")
+    weights = np.random.default_rng(2).standard_normal((96, 80), np.float32)
+    found: Any = sx.compile(b.build(x @ b.constant(weights)))(np.ones((64, 96), np.float32))
+    assert not taken
+    np.testing.assert_allclose(found, np.broadcast_to(weights.sum(0), (64, 80)), rtol=2e-5, atol=2e-5)
+
+
+def test_whoever_looks_sees_everything(taken: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STABLEXLA_DUMP", str(tmp_path))
+    compiled()
+    (file,) = tmp_path.rglob("*.llvm.mlir")
+    kernels = [line for line in file.read_text().splitlines() if "llvm.func" in line and "_impl(" in line]
+    assert kernels
+    assert all(" {" in line for line in kernels)
+    monkeypatch.delenv("STABLEXLA_DUMP")
+    compiled(pipeline=sx.pipeline("cpu"))
+    assert not taken
+
+
+def test_many_threads_compile_at_once(taken: list[list[str]]) -> None:
+    expected: Any = compiled()(X)
+    with ThreadPoolExecutor(4) as pool:
+        for made in [pool.submit(compiled) for _ in range(8)]:
+            np.testing.assert_array_equal(made.result()(X), expected)
+
+
+def test_the_switch_interval_comes_back(taken: list[list[str]]) -> None:
+    kept = sys.getswitchinterval()
+    compiled()
+    assert taken
+    assert sys.getswitchinterval() == kept
+
+
+def numbered(count: int) -> list[Callable[[], bytes]]:
+    return [lambda n=n: bytes([n]) for n in range(count)]  # type: ignore[misc]
+
+
+def test_results_come_in_order() -> None:
+    with ir.Context() as context:
+        threads = CodeThreads(context, 3)
+        for job in numbered(50):
+            threads.add(job)
+        assert threads.results() == [bytes([n]) for n in range(50)]
+        threads.close()
+
+
+def test_a_job_that_fails() -> None:
+    def fail() -> bytes:
+        raise LlvmError("not this one")
+
+    with ir.Context() as context:
+        threads = CodeThreads(context, 2)
+        for job in [*numbered(3), fail, *numbered(3)]:
+            threads.add(job)
+        with pytest.raises(LlvmError, match="not this one"):
+            threads.results()
+        threads.close()
