@@ -81,6 +81,19 @@ def walk(op: ir.Operation) -> list[ir.Operation]:
     return found
 
 
+def operations_named(root: ir.Operation, name: str) -> list[ir.Operation]:
+    """Return the operations of a name in an operation, in pre-order; the others cost little."""
+    found: list[ir.Operation] = []
+
+    def note(inner: ir.Operation) -> ir.WalkResult:
+        if inner.name == name:
+            found.append(inner.operation)
+        return ir.WalkResult.ADVANCE
+
+    root.operation.walk(note, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
 def within(op: ir.Operation, holders: set[ir.Operation]) -> bool:
     """Whether the operation is one of `holders` or nested in one of them."""
     found: ir.Operation | None = op

@@ -115,7 +115,7 @@ def _parsed(parse: Callable[[], ir.Module], text: str, file: str, trusted: bool)
             module = to_stablehlo(module)
             if MARK in text:
                 inline_resources(module, file)
-            return _in_our_form(module)
+            return _in_our_form(module, text)
     except ParseError as error:
         if "mhlo." not in text or not _OF_A_DIALECT.search(str(error)):
             raise
@@ -143,6 +143,11 @@ def _copy(module: ir.Module) -> ir.Module:
     return copy
 
 
-def _in_our_form(module: ir.Module) -> ir.Module:
-    """Return the module without tuples as values, and without branches between blocks."""
-    return structure_branches(flatten_tuples(module))
+def _in_our_form(module: ir.Module, text: str = "tuple cf.") -> ir.Module:
+    """Return the module without tuples as values, and without branches between blocks.
+
+    Args:
+        text: what it was parsed from: it is searched in less time than the module.
+    """
+    module = flatten_tuples(module) if "tuple" in text else module
+    return structure_branches(module) if "cf." in text else module

@@ -15,7 +15,7 @@ from stablexla.dialects.contexts import pass_manager
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.generic import copy_buffer
 from stablexla.lowering.support.kernels import INDEPENDENT
-from stablexla.lowering.support.operations import clone_with, defining, terminator_of, walk
+from stablexla.lowering.support.operations import clone_with, defining, operations_named, terminator_of, walk
 from stablexla.targets.codegen.kernel import Emitted, Kernel, flat_type
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.codegen.sums.general import block_general_sums
@@ -210,7 +210,7 @@ def _made_independent(kernel: Kernel, function: ir.Operation) -> bool:
     """Move allocations onto each thread's stack; return whether the outermost loop's iterations may run in parallel."""
     if INDEPENDENT not in kernel.func.attributes:
         return False
-    allocations = [op for op in walk(function) if op.name == "memref.alloc"]
+    allocations = operations_named(function, "memref.alloc")
     if sum(bytes_of(op.results[0].type) for op in allocations) > STACK_BYTES:
         return False
     for op in allocations:

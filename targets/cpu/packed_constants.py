@@ -18,7 +18,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.support.configs import config_attribute
-from stablexla.lowering.support.operations import constant_attribute, is_tensor, main_of, walk
+from stablexla.lowering.support.operations import constant_attribute, is_tensor, main_of, operations_named
 from stablexla.lowering.support.storage import constant
 from stablexla.targets.buffers.assignment import viewed_array
 from stablexla.targets.codegen.calls import PACKED, PackedInput, Packing, Phase, call_of
@@ -76,7 +76,7 @@ def pack_constants(module: ir.Module) -> None:
 
 
 def _calls(module: ir.Module) -> list[ir.Operation]:
-    return [op for op in walk(main_of(module)) if op.name == "func.call"]
+    return operations_named(main_of(module), "func.call")
 
 
 def _constant(value: ir.Value) -> ir.Attribute | None:
@@ -131,7 +131,7 @@ def _called(names: set[str], symbols: ir.SymbolTable) -> list[str]:
         name = waiting.pop()
         if name not in found:
             found.append(name)
-            inner = [op for op in walk(symbols[name].operation) if op.name == "func.call"]
+            inner = operations_named(symbols[name].operation, "func.call")
             waiting += [ir.FlatSymbolRefAttr(op.attributes["callee"]).value for op in inner]
     return found
 

@@ -7,7 +7,7 @@ from mlir.dialects import scf
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.support.operations import defining, program_of, terminator_of, walk
+from stablexla.lowering.support.operations import defining, operations_named, program_of, terminator_of
 from stablexla.targets.pipeline.passes import module_pass
 
 
@@ -18,7 +18,7 @@ def align_loops(module: ir.Module) -> None:
     Raises:
         CompileError: a loop whose condition forwards a value that it computed.
     """
-    for op in [op for function in program_of(module) for op in walk(function) if op.name == "scf.while"]:
+    for op in [op for function in program_of(module) for op in operations_named(function, "scf.while")]:
         _align(op)
 
 

@@ -13,7 +13,7 @@ from mlir.dialects import tensor
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.generic import filled
-from stablexla.lowering.support.operations import constant_of, defining, program_of, terminator_of, walk
+from stablexla.lowering.support.operations import constant_of, defining, operations_named, program_of, terminator_of
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import is_generic, loops_of
@@ -30,7 +30,7 @@ def hoist_products(module: ir.Module) -> None:
     """Hoist out of loops whose trip count is the number of slices alone, so that the loop needs each product."""
     for function in program_of(module):
         hoisted = False
-        for loop in [op for op in walk(function) if op.name == "scf.while" and op.parent == function]:
+        for loop in [op for op in operations_named(function, "scf.while") if op.parent == function]:
             counter = _counter(loop)
             if counter is not None:
                 for view in list(loop.regions[1].blocks[0].operations):

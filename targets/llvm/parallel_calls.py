@@ -1,48 +1,71 @@
 """Parallel calls: a kernel call that is marked with a grain becomes a call of the runtime's parallel-for.
 
-Runs on the LLVM dialect, where every argument is a pointer or a number: they are passed in one struct on main's stack.
+Runs on the LLVM dialect, where every argument is a pointer or a number. A launcher, one for all kernels of the same
+arguments, stores them in a struct on its stack; each kernel has a task that loads them for a range of work items.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import symbol_of
-from stablexla.lowering.support.operations import walk
+from stablexla.lowering.support.operations import operations_named
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.pipeline.passes import module_pass
 
-PARALLEL_FOR = "stablexla_parallel_for"
-TASK = """
-llvm.func @{name}({types})
-llvm.func internal @{name}_task(%context: !llvm.ptr, %lo: i64, %hi: i64) {{
-  %args = llvm.load %context : !llvm.ptr -> {struct}
-  {unpack}
-  llvm.call @{name}({values}) : ({types}) -> ()
+PARALLEL_FOR, LAUNCH, TASK = "stablexla_parallel_for", "stablexla_launch_", "_task"
+_DECLARED = f"llvm.func @{PARALLEL_FOR}(!llvm.ptr, !llvm.ptr, i64, i64)"
+_LAUNCHER = """
+llvm.func internal @{name}(%task: !llvm.ptr, {parameters}%n: i64, %grain: i64) {{
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %context = llvm.alloca %one x {struct} : (i64) -> !llvm.ptr
+  {stores}
+  llvm.call @{parallel_for}(%task, %context, %n, %grain) : (!llvm.ptr, !llvm.ptr, i64, i64) -> ()
   llvm.return
 }}
 """
+_TASK = """
+llvm.func @{kernel}({types})
+llvm.func internal @{kernel}{suffix}(%context: !llvm.ptr, %lo: i64, %hi: i64) {{
+  {loads}
+  llvm.call @{kernel}({values}) : ({types}) -> ()
+  llvm.return
+}}
+"""
+_PLACE = "%p{i} = llvm.getelementptr %context[0, {i}] : (!llvm.ptr) -> !llvm.ptr, {struct}"
+_STORE = _PLACE + "\n  llvm.store %{i}, %p{i} : {type}, !llvm.ptr"
+_LOAD = _PLACE + "\n  %{i} = llvm.load %p{i} : !llvm.ptr -> {type}"
 
 
 @module_pass("stablexla-run-in-parallel", "turns marked calls of kernels into calls of the runtime's parallel-for")
 def run_in_parallel(module: ir.Module) -> None:
-    """Outline each marked `llvm.call` of `main` into a task that unpacks its arguments for a range of work items."""
+    """Replace each marked `llvm.call` of `main` by a call of a launcher with the kernel's task."""
     mains = [view.operation for view in module.body.operations if _is_main(view.operation)]
-    marked = [op for main in mains for op in walk(main) if op.name == "llvm.call" and PARALLEL_GRAIN in op.attributes]
+    calls = [op for main in mains for op in operations_named(main, "llvm.call")]
+    marked = [op for op in calls if PARALLEL_GRAIN in op.attributes]
     if not marked:
         return
     with module.context, ir.Location.unknown():
-        kernels: dict[str, list[ir.Type]] = {}
+        calls_of = {_callee(op): op for op in marked}
+        kernels = {name: tuple(str(v.type) for v in op.operands) for name, op in calls_of.items()}
+        launchers = {types: f"{LAUNCH}{number}" for number, types in enumerate(dict.fromkeys(kernels.values()))}
+        _add(module, kernels, launchers)
         for op in marked:
-            name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-            kernels.setdefault(name, [v.type for v in op.operands])
-        _add_tasks(module, kernels)
-        structs = {name: ir.Type.parse(_struct(types)) for name, types in kernels.items()}
-        for op in marked:
-            name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-            with op.location:
-                _replace(op, name, structs[name])
+            with op.location, ir.InsertionPoint(op):
+                _launch(op, launchers[kernels[_callee(op)]])
+            erase(op)
+
+
+def is_of_launches(symbol: str) -> bool:
+    """Return whether a function is a launcher or a task: a few stores, loads and a call."""
+    return symbol.startswith(LAUNCH) or symbol.endswith(TASK)
+
+
+def _callee(op: ir.Operation) -> str:
+    return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
 
 
 def _is_main(op: ir.Operation) -> bool:
@@ -50,25 +73,10 @@ def _is_main(op: ir.Operation) -> bool:
     return bool(op.name == "llvm.func" and symbol_of(op) == "main")
 
 
-def _struct(types: list[ir.Type]) -> str:
-    """Return the type of a task's context: all arguments of the kernel but the range."""
-    return f"!llvm.struct<({', '.join(map(str, types[:-2]))})>"
-
-
-def _add_tasks(module: ir.Module, kernels: dict[str, list[ir.Type]]) -> None:
-    """Add a task function for each kernel, and the declaration of the runtime's function, all parsed at once."""
-    texts = [f"llvm.func @{PARALLEL_FOR}(!llvm.ptr, !llvm.ptr, i64, i64)"]
-    for name, types in kernels.items():
-        struct, fields = _struct(types), range(len(types) - 2)
-        texts.append(
-            TASK.format(
-                name=name,
-                types=", ".join(map(str, types)),
-                struct=struct,
-                unpack="\n  ".join(f"%{i} = llvm.extractvalue %args[{i}] : {struct}" for i in fields),
-                values=", ".join([*(f"%{i}" for i in fields), "%lo", "%hi"]),
-            )
-        )
+def _add(module: ir.Module, kernels: dict[str, tuple[str, ...]], launchers: dict[tuple[str, ...], str]) -> None:
+    """Add the functions, and the declaration of the runtime's, all parsed at once."""
+    texts = [_DECLARED, *(_launcher(name, types) for types, name in launchers.items())]
+    texts += [_task(kernel, types) for kernel, types in kernels.items()]
     parsed = ir.Module.parse("\n".join(texts))
     with ir.InsertionPoint(module.body):
         for view in parsed.body.operations:
@@ -76,37 +84,41 @@ def _add_tasks(module: ir.Module, kernels: dict[str, list[ir.Type]]) -> None:
                 view.operation.clone()
 
 
-def _replace(op: ir.Operation, name: str, struct: ir.Type) -> None:
+def _launcher(name: str, types: Sequence[str]) -> str:
+    parameters = "".join(f"%{i}: {type_}, " for i, type_ in enumerate(types[:-2]))
+    stores, struct = _accesses(_STORE, types)
+    return _LAUNCHER.format(name=name, parameters=parameters, struct=struct, stores=stores, parallel_for=PARALLEL_FOR)
+
+
+def _task(kernel: str, types: Sequence[str]) -> str:
+    loads, _ = _accesses(_LOAD, types)
+    values = ", ".join([*(f"%{i}" for i in range(len(types) - 2)), "%lo", "%hi"])
+    return _TASK.format(kernel=kernel, suffix=TASK, types=", ".join(types), loads=loads, values=values)
+
+
+def _accesses(form: str, types: Sequence[str]) -> tuple[str, str]:
+    """Return accesses of the fields of a struct of all arguments but the range, and its type."""
+    struct = f"!llvm.struct<({', '.join(types[:-2])})>"
+    return "\n  ".join(form.format(i=i, type=type_, struct=struct) for i, type_ in enumerate(types[:-2])), struct
+
+
+def _launch(op: ir.Operation, launcher: str) -> None:
+    """Create the call that takes the place of a marked one."""
+    *values, _, high = op.operands
     pointer, i64 = ir.Type.parse("!llvm.ptr"), ir.IntegerType.get_signless(64)
-    function = _function_of(op)
-    with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
-        one = _create("llvm.mlir.constant", [i64], [], value=ir.IntegerAttr.get(i64, 1))
-        context = _create("llvm.alloca", [pointer], [one], elem_type=ir.TypeAttr.get(struct))
-    with ir.InsertionPoint(op):
-        *values, _, high = op.operands
-        packed = _create("llvm.mlir.undef", [struct], [])
-        for i, value in enumerate(values):
-            packed = _create("llvm.insertvalue", [struct], [packed, value], position=ir.DenseI64ArrayAttr.get([i]))
-        ir.Operation.create("llvm.store", operands=[packed, context])
-        task = _create("llvm.mlir.addressof", [pointer], [], global_name=ir.FlatSymbolRefAttr.get(f"{name}_task"))
-        grain = _create("llvm.mlir.constant", [i64], [], value=op.attributes[PARALLEL_GRAIN])
-        ir.Operation.create(
-            "llvm.call",
-            operands=[task, context, high, grain],
-            attributes={
-                "callee": ir.FlatSymbolRefAttr.get(PARALLEL_FOR),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([4, 0]),
-                "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            },
-        )
-    erase(op)
+    task = _create("llvm.mlir.addressof", pointer, global_name=ir.FlatSymbolRefAttr.get(_callee(op) + TASK))
+    grain = _create("llvm.mlir.constant", i64, value=op.attributes[PARALLEL_GRAIN])
+    operands = [task, *values, high, grain]
+    ir.Operation.create(
+        "llvm.call",
+        operands=operands,
+        attributes={
+            "callee": ir.FlatSymbolRefAttr.get(launcher),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        },
+    )
 
 
-def _create(name: str, results: list[ir.Type], operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:
-    return ir.Operation.create(name, results=results, operands=operands, attributes=attributes).result
-
-
-def _function_of(op: ir.Operation) -> ir.Operation:
-    while op.name != "llvm.func":
-        op = op.parent.operation
-    return op
+def _create(name: str, result: ir.Type, **attributes: ir.Attribute) -> ir.Value:
+    return ir.Operation.create(name, results=[result], attributes=attributes).result

@@ -16,6 +16,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.llvm.entry import PACKED_MAIN
 from stablexla.targets.llvm.llvm_c import object_file
+from stablexla.targets.llvm.parallel_calls import is_of_launches
 
 # A module costs something by itself, about as much as a tenth of LLVM's work on so many operations (2 to 3 ms, where a
 # thousand operations take 60). More parts than threads are made for load balance, since nobody knows beforehand how
@@ -95,7 +96,7 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
         is_rest: whether it is what is left of a bigger one.
     """
     symbols = _symbols(module)
-    weight = sum(s.weight for name, s in symbols.items() if name not in _OURS)
+    weight = sum(s.weight for name, s in symbols.items() if not (name in _OURS or is_of_launches(name)))
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
     is_small = weight < MOST_OF_SMALL and not is_rest
     too_small = weight < 2 * LEAST_OPERATIONS and not is_rest
@@ -112,7 +113,7 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
         outside = _named(symbols, each.names).intersection(shared) - each.names
         made = _module(module, symbols, each.names, declared=outside, exported=set(each.roots))
         parts.append(ModulePart(made, is_of_small=is_small))
-    own = _closure(symbols, in_main, shared) | _OURS
+    own = _closure(symbols, in_main, {*apart, *shared}) | _OURS
     outside = _named(symbols, own).intersection([*apart, *shared]) - own
     alone = _module(module, symbols, own, declared=outside, exported=set(_OURS))
     is_straight = len(symbols["main"].op.regions[0].blocks) == 1
@@ -125,9 +126,10 @@ def _symbols(module: ir.Module) -> dict[str, Symbol]:
 
 
 def _roots(symbols: dict[str, Symbol]) -> tuple[list[str], list[str]]:
-    """Split the symbols that main references into functions with bodies, and the rest, which stays with it."""
-    named = sorted(symbols["main"].names)
-    apart = [n for n in named if symbols[n].is_function and not symbols[n].is_declaration]
+    """Split the symbols that main references, itself or by launchers, into kernels and what stays with it."""
+    launches = {name for name in symbols["main"].names if is_of_launches(name)}
+    named = sorted(_named(symbols, ["main", *launches]))
+    apart = [n for n in named if symbols[n].is_function and not (symbols[n].is_declaration or n in launches)]
     return apart, [n for n in named if n not in apart]
 
 

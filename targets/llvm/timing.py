@@ -10,11 +10,10 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.operations import defining, walk
-from stablexla.targets.llvm.parallel_calls import PARALLEL_FOR
+from stablexla.targets.llvm.parallel_calls import LAUNCH, TASK
 from stablexla.targets.pipeline.passes import module_pass
 
 MARK, TIMED = "stablexla_mark", "stablexla.timed"
-TASK = "_task"
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def _time_calls_in(function: ir.Operation, is_task: bool, timed: list[TimedCall]
 def _called(op: ir.Operation) -> str:
     """Return the function that does the work: for a parallel call the one that its tasks call."""
     name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-    if name == PARALLEL_FOR:
+    if name.startswith(LAUNCH):
         task = defining(op.operands[0])
         assert task is not None
         return str(ir.FlatSymbolRefAttr(task.attributes["global_name"]).value).removesuffix(TASK)

@@ -21,6 +21,7 @@ import mlir.passmanager as passmanager
 from stablexla.dialects.contexts import diagnostics, pass_manager, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
 from stablexla.dialects.rules import active
+from stablexla.targets.pipeline.contents import Contents
 from stablexla.targets.pipeline.messages import close_pass, messages_of, refused_passes
 from stablexla.targets.pipeline.pass_checks import check_elements
 from stablexla.targets.pipeline.passes import RESERVED, ModulePass, Side
@@ -116,11 +117,30 @@ def run_pipeline(
         return _run_steps(module, pipeline, watcher or Watcher(), again)
 
 
+class _Held:
+    """What the module at hand holds, read when a pass asks for it, and again after the next one that ran."""
+
+    def __init__(self) -> None:
+        self._contents: Contents | None = None
+
+    def forget(self) -> None:
+        self._contents = None
+
+    def lacks(self, element: Element, module: Any) -> bool:
+        """Whether a pass has nothing to do."""
+        acts_on = element.bound()[0].acts_on
+        if acts_on is None or side_of(module) != "stablehlo":
+            return False
+        self._contents = self._contents or Contents.of(module)
+        return not acts_on(self._contents)
+
+
 def _run_steps(module: Any, pipeline: Pipeline, watcher: Watcher, again: Callable[[], Any] | None) -> Any:
+    held = _Held()
     for number, step in enumerate(pipeline):
         start = perf_counter()
         try:
-            module = _run_step(module, step, watcher)
+            module = _run_step(module, step, watcher, held)
             check_leaves(step, module)
         except PassFailure as failure:
             error = _explain(failure, pipeline, number, watcher, again)
@@ -134,24 +154,33 @@ def _run_steps(module: Any, pipeline: Pipeline, watcher: Watcher, again: Callabl
     return module
 
 
-def _run_step(module: Any, step: Step, watcher: Watcher) -> Any:
+def _run_step(module: Any, step: Step, watcher: Watcher, held: _Held) -> Any:
     if watcher.pass_by_pass:
         return _run_one_by_one(module, step, watcher)
-    runs = list(step.runs())
-    for (is_python, elements), following in zip(runs, [*runs[1:], None], strict=True):
-        if is_python:
-            # Between two of our passes the module is not verified, only after the last: a run that fails is repeated
-            # pass by pass. MLIR's passes, and those of users, are given verified modules only.
-            later = following is not None and following[0] and _is_ours(elements[0]) and _is_ours(following[1][0])
-            module = _run_python(module, elements[0], _verifies(watcher, later))
-        else:
+    # Between two of our passes the module is not verified, only after the last: a run that fails is repeated pass by
+    # pass. MLIR's passes, and those of users, are given verified modules only.
+    unverified: Element | None = None
+    for is_python, elements in step.runs():
+        if is_python and held.lacks(elements[0], module):
+            continue
+        if unverified is not None and not (is_python and _is_ours(elements[0])):
+            _verify(module, unverified)
+            unverified = None
+        if [element.name for element in elements] != ["cse"]:  # which only takes away
+            held.forget()
+        if not is_python:
             _run_mlir(module, elements, watcher.verify_each)
+            continue
+        module = _run_python(module, elements[0])
+        if watcher.verify_each is False:
+            continue
+        if watcher.verify_each or not _is_ours(elements[0]):
+            _verify(module, elements[0])
+        else:
+            unverified = elements[0]
+    if unverified is not None:
+        _verify(module, unverified)
     return module
-
-
-def _verifies(watcher: Watcher, later: bool) -> bool:
-    """Whether to verify after a pass written in Python; `later` says that a later verification covers it."""
-    return not later if watcher.verify_each is None else watcher.verify_each
 
 
 def _is_ours(element: Element) -> bool:
@@ -163,7 +192,9 @@ def _run_one_by_one(module: Any, step: Step, watcher: Watcher) -> Any:
         watcher.before_pass(step, element, module)
         try:
             if element.is_python:
-                module = _run_python(module, element, watcher.verify_each is not False)
+                module = _run_python(module, element)
+                if watcher.verify_each is not False:
+                    _verify(module, element)
             else:
                 _run_mlir(module, (element,), watcher.verify_each)
         except (PassFailure, StablexlaError):
@@ -173,7 +204,7 @@ def _run_one_by_one(module: Any, step: Step, watcher: Watcher) -> Any:
     return module
 
 
-def _run_python(module: Any, element: Element, verify: bool = True) -> Any:
+def _run_python(module: Any, element: Element) -> Any:
     found, options = element.bound()
     run = found.bind(options)
     _check_side(found, side_of(module))
@@ -196,16 +227,22 @@ def _run_python(module: Any, element: Element, verify: bool = True) -> Any:
             raise PassFailure([*messages_of(error, seen), what]) from error
     if not isinstance(made, (ir.Module, hlo_ir.Module)):
         raise PassFailure([f"{element.text} gave a {type(made).__name__}, where a pass gives a module or None"])
-    if not verify:
-        return made
-    with diagnostics(made.context) as seen:
+    return made
+
+
+def _verify(module: Any, element: Element) -> None:
+    """Verify a module after a pass.
+
+    Raises:
+        PassFailure: it breaks a rule of its dialects.
+    """
+    with diagnostics(module.context) as seen:
         try:
-            made.operation.verify()
+            module.operation.verify()
         except (ir.MLIRError, hlo_ir.MLIRError) as error:
             raise PassFailure(
                 [f"{element.name} left a module that does not verify", *messages_of(error, seen)]
             ) from None
-    return made
 
 
 def _check_side(found: ModulePass, side: Side) -> None:
@@ -373,7 +410,7 @@ def _before(pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[
     module = again()
     quiet = Watcher()
     for at, step in enumerate(pipeline.steps[:number]):
-        module = watcher.replace(at, step, _run_step(module, step, quiet))
+        module = watcher.replace(at, step, _run_step(module, step, quiet, _Held()))
     return module
 
 

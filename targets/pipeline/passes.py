@@ -16,6 +16,7 @@ from typing import Any, Literal
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import label_of, place_of_function
+from stablexla.targets.pipeline.contents import Looks
 
 PREFIX = "stablexla-"
 FUNCTION = "stablexla-python"
@@ -53,6 +54,7 @@ class ModulePass:
         function: takes a module (options by keyword); returns a new module, or None when it changed that one.
         side: which MLIR the module belongs to; None when it takes either.
         options: by name.
+        acts_on: whether it has anything to do in a module that holds that; None where only the function itself knows.
     """
 
     name: str
@@ -60,6 +62,7 @@ class ModulePass:
     function: Rewrite
     side: Side | None
     options: Mapping[str, PassOption]
+    acts_on: Looks | None = None
 
     @functools.cached_property
     def is_users(self) -> bool:
@@ -94,7 +97,9 @@ class ModulePass:
 PASSES: dict[str, ModulePass] = {}
 
 
-def module_pass(name: str, summary: str, *, side: Side = "upstream") -> Callable[[Rewrite], Rewrite]:
+def module_pass(
+    name: str, summary: str, *, side: Side = "upstream", acts_on: Looks | None = None
+) -> Callable[[Rewrite], Rewrite]:
     """Register a function from module to module as a pass.
 
     Its keyword-only parameters are its options, annotated with bool, int, float or str, each with a default:
@@ -105,6 +110,7 @@ def module_pass(name: str, summary: str, *, side: Side = "upstream") -> Callable
             user's may be registered again, and then takes the place of the one before.
         summary: what it does, in one sentence.
         side: "stablehlo" when it takes a module of StableHLO's context, "upstream" when a later one.
+        acts_on: a cheap test, on what a module of StableHLO holds; where it fails the pass is not run.
 
     Raises:
         CompileError: a name that is none or is taken, or an option without a plain type or a default.
@@ -122,7 +128,7 @@ def module_pass(name: str, summary: str, *, side: Side = "upstream") -> Callable
         raise CompileError(f"{name!r} is no name for a pass: words with `-` between them, please")
 
     def register(function: Rewrite) -> Rewrite:
-        made = ModulePass(name, summary, function, side, _options(function))
+        made = ModulePass(name, summary, function, side, _options(function), acts_on)
         if name in PASSES and not PASSES[name].is_users:
             raise CompileError(f"two passes are called {name}")
         if made.is_users:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from stablexla.dialects.composites import COMPOSITES
 from stablexla.dialects.discovery import import_all
 from stablexla.targets.pipeline.pipelines import LOWER, Step
 
@@ -39,13 +38,11 @@ def stablehlo_step(target: str = "") -> Step:
     Args:
         target: whose kernels for composites count, where it has fewer than others.
     """
-    # CHLO operations with lowerings of their own; the others are legalized to StableHLO.
-    whole = ",".join(name for name in COMPOSITES if name.startswith("chlo."))
     decompose = "stablexla-decompose-composites" + (f"{{target={target}}}" if target else "")
     passes = (
         "stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,"
         "stablexla-refine-shapes,stablexla-replace-imported,stablexla-expand-ragged-exchanges,"
-        f"stablexla-legalize-quantized,stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={whole}}},"
+        "stablexla-legalize-quantized,stablexla-expand-bounded,"
         f"stablexla-keep-ruled,{decompose},stablexla-inline-calls,stablexla-order-channels,"
         "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-expand-computations"
     )

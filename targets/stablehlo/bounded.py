@@ -33,6 +33,7 @@ _SOURCES = (
     "stablexla-expand-bounded",
     "turns arrays with bounded dimensions into arrays of their bounds, with their sizes as scalars beside them",
     side="stablehlo",
+    acts_on=lambda held: held.has(*_SOURCES) or held.has_type(lambda t: bool(extents_of(t)[1])),
 )
 def expand_bounded(module: hlo_ir.Module) -> None:
     """Expand bounded dynamic dimensions; modules without them are left as they are.

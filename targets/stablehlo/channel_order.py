@@ -13,6 +13,7 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.attributes.device_groups import grid_of
 from stablexla.lowering.rules.devices.attributes import channel_of, message_pairs
+from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import operations_of
 
@@ -24,6 +25,7 @@ FEEDS = frozenset(["stablehlo.infeed", "stablehlo.outfeed", SEND, RECV])
     "stablexla-order-channels",
     "moves what devices receive from each other behind all that does not need it, such as what they send",
     side="stablehlo",
+    acts_on=for_any([RECV]),
 )
 def order_channels(module: hlo_ir.Module) -> None:
     """Move sends before receives; items of one channel keep their order, as do transfers to and from the host."""

@@ -14,6 +14,7 @@ from jaxlib.mlir.dialects import func as hlo_func
 from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.rules.associative_scan import NAME
+from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.scan_trees import Node, Tree, trees_of
 
@@ -22,6 +23,7 @@ from stablexla.targets.stablehlo.scan_trees import Node, Tree, trees_of
     "stablexla-find-scans",
     "makes one operation of each tree of slices and combinations that JAX writes for an associative scan",
     side="stablehlo",
+    acts_on=for_any(["stablehlo.pad"]),
 )
 def find_scans(module: hlo_ir.Module) -> None:
     """Rewrite scan trees as composites; the combine order changes, as an associative scan allows."""

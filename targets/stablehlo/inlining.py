@@ -15,6 +15,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.inlining import inline_block
 from stablexla.dialects.symbols import functions_of
+from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 
 NOTE = "stablexla.composites"
@@ -28,6 +29,7 @@ LARGEST = 4_000_000
     "stablexla-decompose-composites",
     "turns composite operations into calls of their decompositions, except those that have a kernel; all=true: all",
     side="stablehlo",
+    acts_on=for_any(["stablehlo.composite"]),
 )
 def decompose_composites(module: hlo_ir.Module, *, all: bool = False, target: str = "cpu") -> None:
     """Decompose composites without kernels, and note on the module how each was compiled.

@@ -15,6 +15,7 @@ from stablexla.dialects.contexts import pass_manager
 from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import symbol_of
+from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import operations_of
 
@@ -27,6 +28,7 @@ _FROM_16_BITS = ("chlo.bessel_i1e", "chlo.erf", "chlo.erfc")
     "stablexla-legalize-chlo",
     "writes operations of CHLO out in StableHLO, except in decompositions of composites that have kernels",
     side="stablehlo",
+    acts_on=for_any(["chlo."]),
 )
 def legalize_chlo(module: hlo_ir.Module) -> None:
     """Run MLIR's `chlo-legalize-to-stablehlo` on each function that is reachable at run time."""

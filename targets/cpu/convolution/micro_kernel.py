@@ -209,17 +209,19 @@ class PixelMicroKernel(SharedFunction):
 
 
 class _Blocks:
-    """Compensated sums of a tile, in blocks of BLOCK to LONGEST products, accumulated in memory with their errors."""
+    """Compensated sums of a tile, in blocks of BLOCK to LONGEST products, accumulated in memory with their errors.
+
+    They go through a buffer, in a loop over the tile's vectors: written out they would be most of the micro-kernel.
+    """
 
     def __init__(self, count: int, zero: Value) -> None:
-        self.lanes, self.zero = zero.lanes, zero
-        self.places = range(0, count * zero.lanes, zero.lanes)
-        self.sums = CompensatedSums.make(count * zero.lanes, zero.element)
+        self.lanes, self.zero, self.size = zero.lanes, zero, count * zero.lanes
+        self.sums = CompensatedSums.make(self.size, zero.element)
+        self.block = cg.alloca(self.size, zero.element)
 
     def clear(self) -> None:
         """Start a tile."""
-        for place in self.places:
-            self.sums.clear(place, self.lanes)
+        self.sums.clear_all(self.size, self.lanes)
 
     def over(
         self, run: Value, carried: Sequence[Value], add: Callable[[Index, Value, Sequence[Value]], list[Value]]
@@ -231,8 +233,7 @@ class _Blocks:
             made, number = add(piece.iv, end, sums), count + (end - piece.iv)
             choice = cg.branch(number.ge(BLOCK), [v.type for v in (*made, number)])
             with choice.then:
-                for place, value in zip(self.places, made, strict=True):
-                    self.sums.add(value, place)
+                self._take(made)
                 choice.yields(*[self.zero] * len(made), cg.index(0))
             with choice.otherwise:
                 choice.yields(*made, number)
@@ -241,9 +242,14 @@ class _Blocks:
 
     def results(self, carried: Sequence[Value]) -> list[Value]:
         """Return the tile's sums."""
-        for place, value in zip(self.places, carried[:-1], strict=True):
-            self.sums.add(value, place)
-        return [self.sums.result(place, self.lanes) for place in self.places]
+        self._take(carried[:-1])
+        self.sums.give(self.block, self.size, self.lanes)
+        return [cg.load(self.block, place, self.lanes) for place in range(0, self.size, self.lanes)]
+
+    def _take(self, values: Sequence[Value]) -> None:
+        for number, value in enumerate(values):
+            cg.store(value, self.block, number * self.lanes)
+        self.sums.take(self.block, self.size, self.lanes)
 
 
 def _offset(table: Value, at: Index) -> Value:

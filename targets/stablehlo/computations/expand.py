@@ -13,6 +13,7 @@ import jaxlib.mlir.ir as hlo_ir
 from stablexla.dialects.custom_calls import registered
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.rules import rule_for
+from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.computations import collectives, folds, scattering, sorting  # noqa: F401
 from stablexla.targets.stablehlo.computations.registry import EXPANSIONS
@@ -27,6 +28,7 @@ OF_MAIN = ("stablehlo.replica_id", "stablehlo.partition_id")
     "stablexla-expand-computations",
     "writes operations as loops over elements whose computations hold arrays, calls of the host or collectives",
     side="stablehlo",
+    acts_on=for_any(EXPANSIONS),
 )
 def expand_computations(module: hlo_ir.Module) -> None:
     """Expand nested operations first: an outer one moves them, or drops them if it never applies its computation."""

@@ -20,6 +20,7 @@ from stablexla.dialects.custom_calls import registered
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.lowering.support.context import place_of
+from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.imports.shapes.calls import replace_value
 from stablexla.targets.stablehlo.inlining import operations_of
@@ -34,6 +35,7 @@ _DEVICE_TO_DEVICE = 1
     "stablexla-expand-ragged-exchanges",
     "writes calls of @ragged_all_to_all out as all_gather, all_to_all, and a gather of the rows that came",
     side="stablehlo",
+    acts_on=for_any(["stablehlo.custom_call"]),
 )
 def expand_ragged_exchanges(module: ir.Module) -> None:
     """Expand the calls, unless a user has registered a function of that name.

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
+from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.imports.shapes.calls import replace_value
 from stablexla.targets.stablehlo.inlining import all_operations
@@ -37,6 +38,7 @@ def replaces(*names: str) -> Callable[[Replacement], Replacement]:
     "stablexla-replace-imported",
     "writes deprecated operations, scans of CHLO and dynamic operations of static results out in other operations",
     side="stablehlo",
+    acts_on=for_any(REPLACEMENTS),
 )
 def replace_imported(module: ir.Module) -> None:
     """Apply the rules to a module, nested operations before the one that holds them."""

@@ -18,6 +18,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.inlining import inline_block
 from stablexla.lowering.support.context import place_of
+from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.imports.mesh_groups import GROUPS, is_of_mesh
 from stablexla.targets.stablehlo.meshes import axis_sizes, call_target, drop_attributes, drop_meshes, meshes_of
@@ -51,6 +52,7 @@ SUMS = frozenset(["sdy.all_reduce", "sdy.reduce_scatter"])
     "stablexla-drop-shardings",
     "drops Shardy's meshes, constraints and attributes, and inlines manual computations on meshes of one device",
     side="stablehlo",
+    acts_on=for_any(["sdy.", "stablehlo.custom_call"]),
 )
 def drop_shardings(module: hlo_ir.Module) -> None:
     """Drop sharding annotations; in a module without a mesh only names of operations are checked.

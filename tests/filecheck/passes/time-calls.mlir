@@ -16,14 +16,14 @@
 // CHECK-LABEL: llvm.func @main(
 // CHECK: %[[M2:.*]] = llvm.mlir.constant(2 : i64)
 // CHECK-NEXT: llvm.call @stablexla_mark(%[[M2]])
-// CHECK-NEXT: llvm.call @stablexla_parallel_for(
+// CHECK-NEXT: llvm.call @stablexla_launch_0(
 // CHECK-NEXT: %[[M3:.*]] = llvm.mlir.constant(3 : i64)
 // CHECK-NEXT: llvm.call @stablexla_mark(%[[M3]])
 // CHECK: llvm.mlir.constant(4 : i64)
 // CHECK: llvm.call @kernel(
 // CHECK: llvm.mlir.constant(5 : i64)
 llvm.func @helper()
-llvm.func @stablexla_parallel_for(!llvm.ptr, !llvm.ptr, i64, i64)
+llvm.func @stablexla_launch_0(!llvm.ptr, i64, i64)
 llvm.func @kernel(%lo: i64, %hi: i64) {
   llvm.call @helper() : () -> ()
   llvm.return
@@ -32,9 +32,9 @@ llvm.func internal @kernel_task(%context: !llvm.ptr, %lo: i64, %hi: i64) {
   llvm.call @kernel(%lo, %hi) : (i64, i64) -> ()
   llvm.return
 }
-llvm.func @main(%context: !llvm.ptr, %n: i64) {
+llvm.func @main(%n: i64) {
   %task = llvm.mlir.addressof @kernel_task : !llvm.ptr
-  llvm.call @stablexla_parallel_for(%task, %context, %n, %n) : (!llvm.ptr, !llvm.ptr, i64, i64) -> ()
+  llvm.call @stablexla_launch_0(%task, %n, %n) : (!llvm.ptr, i64, i64) -> ()
   llvm.call @kernel(%n, %n) : (i64, i64) -> ()
   llvm.return
 }

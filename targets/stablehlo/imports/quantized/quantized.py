@@ -42,9 +42,8 @@ MOVES = frozenset(
 """Operations that work on the storage integers; those in their regions are legalized one by one."""
 
 _CONVERSIONS = ("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
-_SOURCES = frozenset(
-    [*_CONVERSIONS, "func.func", "stablehlo.constant", "stablehlo.custom_call", "stablehlo.infeed", "stablehlo.recv"]
-)
+_OTHER_SOURCES = (*_CONVERSIONS, "stablehlo.custom_call", "stablehlo.infeed", "stablehlo.recv")
+_SOURCES = frozenset([*_OTHER_SOURCES, "func.func", "stablehlo.constant"])
 # An operation that selects one of its operands gives the same integer either way: with scales in these bounds neither
 # (q - zero point) * scale nor its quotient by the scale is rounded by as much as half an integer.
 _CHOICES = frozenset({"stablehlo.maximum", "stablehlo.minimum"})
@@ -74,6 +73,7 @@ class _Use:
     "stablexla-legalize-quantized",
     "turns quantised types into integers, and operations on them into arithmetic on what they stand for",
     side="stablehlo",
+    acts_on=lambda held: held.has(*_OTHER_SOURCES) or held.has_type(is_quantized),
 )
 def legalize_quantized(module: ir.Module) -> None:
     """Rewrite quantized types to storage integers; modules without them are left as they are.

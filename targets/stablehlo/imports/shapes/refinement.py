@@ -99,6 +99,7 @@ def _refine(argument: Any, new: Any) -> None:
     "stablexla-refine-shapes",
     "finds the extents of all arrays from those of the parameters, and checks shape assertions",
     side="stablehlo",
+    acts_on=lambda held: held.has(*_SOURCES, *PREFIXES, "stablehlo.custom_call") or held.has_type(is_unknown),
 )
 def refine_shapes(module: ir.Module) -> None:
     """Infer all unknown extents; modules without any are left as they are.
