@@ -32,7 +32,7 @@ def inline_resources(module: ir.Module, file: str) -> ir.Module:
     constants: list[Any] = []
 
     def note(op: Any) -> ir.WalkResult:
-        if op.name == "stablehlo.constant" and _is_resource(op.attributes["value"]):
+        if op.name == "stablehlo.constant" and _is_resource(op):
             constants.append(op)
         return ir.WalkResult.ADVANCE
 
@@ -44,12 +44,13 @@ def inline_resources(module: ir.Module, file: str) -> ir.Module:
     return module
 
 
-def _is_resource(value: Any) -> bool:
-    if isinstance(value, ir.DenseElementsAttr):
-        return False  # a cast that fails writes the whole attribute into its message
+def _is_resource(constant: Any) -> bool:
     try:
+        value = constant.attributes["value"]
+        if isinstance(value, ir.DenseElementsAttr):
+            return False  # a cast that fails writes the whole attribute into its message
         ir.DenseResourceElementsAttr(value)
-    except ValueError:
+    except (TypeError, ValueError):  # the bindings cannot return some complex numbers
         return False
     return True
 

@@ -21,6 +21,7 @@
 #include "hosted_run.h"
 #include "memory_pool.h"
 #include "mpi_module.h"
+#include "pjrt_module.h"
 #include "profile.h"
 #include "object_code.h"
 #include "released_gil.h"
@@ -252,5 +253,6 @@ NB_MODULE(_runtime, m) {
   m.def("set_pool_fill", &stablexla::set_pool_fill, "byte"_a,
         "Fills memory for results and arenas with a byte before it is used; -1 leaves what was there before.");
   stablexla::bind_mpi(m);
+  stablexla::pjrt::bind(m);
   stablexla::bind_gpu(m);
 }

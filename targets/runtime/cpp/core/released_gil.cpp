@@ -37,6 +37,8 @@ void ReleasedGil::forget() {
   PyThreadState_DeleteCurrent();
 }
 
+bool is_ending() { return ending.load(); }
+
 void begin_shutdown() {
   last_thread.store(std::this_thread::get_id());
   ending.store(true);

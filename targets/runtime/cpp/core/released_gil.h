@@ -35,5 +35,6 @@ class ReleasedGil {
 // To be called once when the interpreter is about to end, by the thread that ends it: from then on no other thread
 // takes the GIL back, and those that are about to have done so when this returns.
 void begin_shutdown();
+bool is_ending();  // whether it has begun
 
 }  // namespace stablexla

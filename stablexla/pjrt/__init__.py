@@ -1,0 +1,24 @@
+"""The PJRT plugin: with `JAX_PLATFORMS=stablexla` every program of JAX is compiled and run by stablexla.
+
+JAX finds `initialize` by the entry point group `jax_plugins`, and calls it in every process that it is installed for;
+so it does nothing unless the platform is asked for.
+"""
+
+from __future__ import annotations
+
+PLATFORM = "stablexla"
+
+
+def initialize() -> None:
+    """Register the platform with JAX, if `jax_platforms` names it."""
+    import jax
+    from jax._src import xla_bridge
+
+    if PLATFORM not in str(jax.config.jax_platforms or "").split(","):
+        return
+    from stablexla.pjrt.callbacks import bind_in_jax
+    from stablexla.pjrt.table import table
+
+    bind_in_jax()
+    xla_bridge._nonexperimental_plugins.add(PLATFORM)
+    xla_bridge.register_plugin(PLATFORM, priority=-1, c_api=table())

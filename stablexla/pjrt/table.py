@@ -1,0 +1,62 @@
+"""The table of functions that jaxlib calls, and the thread on which it compiles."""
+
+from __future__ import annotations
+
+import functools
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from stablexla.dialects.errors import ParseError, StablexlaError, UnsupportedError, VerificationError
+from stablexla.targets.runtime._runtime import pjrt_table
+from stablexla.version import VERSION
+
+INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
+"""Codes of errors."""
+
+
+@functools.cache
+def table() -> Any:
+    """Return the table, as a capsule; there is one in a process."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    current = [int(n) for n in stablehlo.get_current_version().split(".")]
+    minimum = [int(n) for n in stablehlo.get_minimum_version().split(".")]
+    return pjrt_table(_compiled, num_devices(), f"stablexla {VERSION}", current, minimum)
+
+
+def num_devices() -> int:
+    """Return how many devices of the platform there are: STABLEXLA_NUM_DEVICES, or `jax_num_cpu_devices`, or 1."""
+    import jax
+
+    asked = os.environ.get("STABLEXLA_NUM_DEVICES", "")
+    if asked:
+        return int(asked) if asked.isdecimal() else 0
+    return max(1, getattr(jax.config, "jax_num_cpu_devices", 1))
+
+
+@functools.cache
+def _thread() -> ThreadPoolExecutor:
+    """Return the thread that compiles.
+
+    jaxlib compiles on threads of its own, of which Python keeps nothing between two calls: contexts of MLIR would die
+    with each.
+    """
+    return ThreadPoolExecutor(1, thread_name_prefix="stablexla-compile")
+
+
+os.register_at_fork(after_in_child=_thread.cache_clear)  # a child has no thread but its own
+
+
+def _compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, Any] | tuple[int, str]:
+    """Compile a program; return its description, or an error's code and message."""
+    from stablexla.pjrt.compiling import compiled
+
+    try:
+        return _thread().submit(compiled, code, form, options, count).result()
+    except UnsupportedError as error:
+        return UNIMPLEMENTED, str(error)
+    except (ParseError, VerificationError) as error:
+        return INVALID_ARGUMENT, str(error)
+    except (StablexlaError, Exception) as error:
+        return INTERNAL, f"{type(error).__name__}: {error}"

@@ -1,0 +1,172 @@
+// Arrays of the PJRT table: events of their memory, arrays of the host's memory and back.
+#include <cstring>
+
+#include "pjrt_objects.h"
+
+namespace stablexla::pjrt {
+
+void Outcome::set(std::unique_ptr<PJRT_Error> failure) {
+  std::vector<std::pair<PJRT_Event_OnReadyCallback, void*>> waiting;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (done_.load(std::memory_order_relaxed)) return;
+    failure_ = std::move(failure);
+    done_.store(true, std::memory_order_release);
+    waiting.swap(waiting_);
+  }
+  changed_.notify_all();
+  for (auto [callback, argument] : waiting) callback(this->failure(), argument);
+}
+
+void Outcome::wait() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return is_set(); });
+}
+
+PJRT_Error* Outcome::failure() const { return is_set() && failure_ != nullptr ? new PJRT_Error(*failure_) : nullptr; }
+
+void Outcome::when_set(PJRT_Event_OnReadyCallback callback, void* argument) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!is_set()) {
+      waiting_.emplace_back(callback, argument);
+      return;
+    }
+  }
+  callback(failure(), argument);
+}
+
+PJRT_Event* done_event() {
+  static const std::shared_ptr<Outcome> done = [] {
+    auto made = std::make_shared<Outcome>();
+    made->set();
+    return made;
+  }();
+  return new PJRT_Event{done};
+}
+
+std::shared_ptr<Storage> Storage::of_pool(std::size_t bytes) {
+  Block block = acquire_block(bytes);
+  return block.data == nullptr ? nullptr : of_block(block, bytes);
+}
+
+std::shared_ptr<Storage> Storage::of_block(Block block, std::size_t bytes) {
+  return std::make_shared<Storage>(block, block.data, bytes, nullptr);
+}
+
+std::shared_ptr<Storage> Storage::borrowed(void* data, std::size_t bytes, std::shared_ptr<Outcome> released) {
+  return std::make_shared<Storage>(Block{}, data, bytes, std::move(released));
+}
+
+Storage::~Storage() {
+  if (released_ != nullptr)
+    released_->set();
+  else
+    release_block(block_);
+}
+
+std::shared_ptr<Storage> PJRT_Buffer::storage() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return storage_;
+}
+
+std::shared_ptr<Storage> PJRT_Buffer::take() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::move(storage_);
+}
+
+std::size_t element_bytes(PJRT_Buffer_Type type) {
+  // By the numbers of element types: invalid, pred, s8 to s64, u8 to u64, f16, f32, f64, bf16, c64, c128, five of 8 bits,
+  // s4, u4, token, s2, u2, four of 8 bits and fewer, s1, u1, two of 6 bits. Those of less than a byte take one.
+  constexpr unsigned char bytes[] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 2, 8, 16, 1, 1,
+                                     1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  const auto number = static_cast<std::size_t>(type);
+  return number < sizeof bytes ? bytes[number] : 0;
+}
+
+namespace {
+
+constexpr int kDuringCall = 0, kUntilTransfer = 1;  // else the memory stays as it is until it is released
+
+// Copies an array of any strides to dense memory, the last dimension innermost.
+void gather(const char* from, char* to, const std::int64_t* dims, const std::int64_t* strides, std::size_t rank,
+            std::size_t element) {
+  if (rank == 0) {
+    std::memcpy(to, from, element);
+    return;
+  }
+  std::size_t inner = element;
+  for (std::size_t i = 1; i < rank; ++i) inner *= static_cast<std::size_t>(dims[i]);
+  for (std::int64_t i = 0; i < dims[0]; ++i)
+    gather(from + i * strides[0], to + static_cast<std::size_t>(i) * inner, dims + 1, strides + 1, rank - 1, element);
+}
+
+bool is_dense(const PJRT_Client_BufferFromHostBuffer_Args& args, std::size_t element) {
+  if (args.byte_strides == nullptr) return true;
+  auto wanted = static_cast<std::int64_t>(element);
+  for (std::size_t i = args.num_dims; i-- > 0;) {
+    if (args.dims[i] != 1 && args.byte_strides[i] != wanted) return false;
+    wanted *= args.dims[i];
+  }
+  return true;
+}
+
+}  // namespace
+
+PJRT_Error* buffer_of_host(PJRT_Client_BufferFromHostBuffer_Args& args) {
+  const std::size_t element = element_bytes(args.type);
+  if (element == 0) return error(kUnimplemented, "an array of element type " + std::to_string(args.type));
+  if (args.byte_strides != nullptr && args.num_byte_strides != args.num_dims)
+    return error(kInvalidArgument, "as many strides as dimensions, please");
+  std::size_t bytes = element;
+  for (std::size_t i = 0; i < args.num_dims; ++i) {
+    if (args.dims[i] < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(args.dims[i]), &bytes))
+      return error(kInvalidArgument, "an extent below 0, or more bytes than an address can count");
+  }
+  PJRT_Memory* memory = args.memory != nullptr ? args.memory : args.device->memories.front();
+  auto* data = static_cast<char*>(const_cast<void*>(args.data));
+  const bool dense = bytes == 0 || is_dense(args, element);
+  const bool aligned = reinterpret_cast<std::uintptr_t>(data) % element == 0;
+  std::shared_ptr<Storage> storage;
+  auto released = std::make_shared<Outcome>();
+  if (args.host_buffer_semantics > kUntilTransfer && dense && aligned && bytes != 0) {
+    storage = Storage::borrowed(data, bytes, released);
+  } else {
+    storage = Storage::of_pool(bytes);
+    if (storage == nullptr) return error(kResourceExhausted, std::to_string(bytes) + " bytes for an array");
+    if (bytes != 0 && dense)
+      std::memcpy(storage->data, data, bytes);
+    else if (bytes != 0)
+      gather(data, static_cast<char*>(storage->data), args.dims, args.byte_strides, args.num_dims, element);
+    released->set();
+  }
+  std::vector<std::int64_t> dims(args.dims, args.dims + args.num_dims);
+  args.buffer = new PJRT_Buffer(args.type, std::move(dims), memory, std::move(storage));
+  args.done_with_host_buffer = new PJRT_Event{std::move(released)};
+  return nullptr;
+}
+
+PJRT_Error* copy_to_host(PJRT_Buffer_ToHostBuffer_Args& args) {
+  const std::shared_ptr<Storage> storage = args.src->storage();
+  if (storage == nullptr) return error(kInvalidArgument, "the array has been deleted or donated");
+  if (args.dst == nullptr) {
+    args.dst_size = storage->bytes;
+    return nullptr;
+  }
+  if (args.dst_size < storage->bytes) return error(kInvalidArgument, "less memory than the array has bytes");
+  std::memcpy(args.dst, storage->data, storage->bytes);
+  args.event = done_event();
+  return nullptr;
+}
+
+PJRT_Error* copy_to(const PJRT_Buffer& from, PJRT_Memory* memory, PJRT_Buffer** to) {
+  const std::shared_ptr<Storage> storage = from.storage();
+  if (storage == nullptr) return error(kInvalidArgument, "the array has been deleted or donated");
+  auto copy = Storage::of_pool(storage->bytes);
+  if (copy == nullptr) return error(kResourceExhausted, std::to_string(storage->bytes) + " bytes for an array");
+  std::memcpy(copy->data, storage->data, storage->bytes);
+  *to = new PJRT_Buffer(from.type, from.dims, memory, std::move(copy));
+  return nullptr;
+}
+
+}  // namespace stablexla::pjrt

@@ -1,0 +1,228 @@
+// The PJRT table as a capsule for JAX. Compiling is the only function that needs Python; programs with host calls, and
+// those of several devices, take the GIL for their arguments.
+#include "pjrt_module.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+
+#include "arrays.h"
+#include "compiled_function.h"
+#include "pjrt_objects.h"
+#include "released_gil.h"
+
+namespace stablexla::pjrt {
+
+namespace nb = nanobind;
+
+namespace {
+
+// The GIL on a thread of jaxlib's. Not to be taken once Python ends.
+class Gil {
+ public:
+  Gil() : state_(PyGILState_Ensure()) { PyErr_Fetch(&type_, &value_, &trace_); }
+  ~Gil() {
+    PyErr_Restore(type_, value_, trace_);
+    PyGILState_Release(state_);
+  }
+  Gil(const Gil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+};
+
+PJRT_Error* ending() { return error(kFailedPrecondition, "Python is about to end"); }
+
+// A Python object that threads of jaxlib's drop, perhaps after Python's end.
+class Held {
+ public:
+  explicit Held(nb::object object) : object_(object.release().ptr()) {}
+  ~Held() {
+    if (is_ending() || !Py_IsInitialized()) return;
+    Gil gil;
+    Py_DECREF(object_);
+  }
+  Held(const Held&) = delete;
+  nb::handle get() const { return object_; }
+
+ private:
+  PyObject* object_;
+};
+
+class Program final : public PJRT_Executable {
+ public:
+  explicit Program(nb::object function)
+      : function_(std::move(function)), compiled_(nb::cast<const CompiledFunction*>(function_.get())) {}
+
+  PJRT_Error* run(const Memories& arguments, const Memories& results) override {
+    Memories arrays(results.size());
+    for (std::size_t d = 0; d < results.size(); ++d)
+      for (const auto& each : results[d])
+        if (each != nullptr) arrays[d].push_back(each);
+    return compiled_->is_plain() ? run_plain(arguments[0], arrays[0]) : run_with_python(arguments, arrays);
+  }
+
+ private:
+  PJRT_Error* run_plain(const std::vector<std::shared_ptr<Storage>>& arguments,
+                        const std::vector<std::shared_ptr<Storage>>& results) {
+    std::vector<void*> inputs, made;
+    for (const auto& each : arguments) inputs.push_back(each->data);
+    for (const auto& each : results) made.push_back(each->data);
+    if (compiled_->run_plain(inputs.data(), made.data())) return nullptr;
+    return error(kResourceExhausted, name + ": " + std::to_string(compiled_->arena_bytes) + " bytes for temporaries");
+  }
+
+  PJRT_Error* run_with_python(const Memories& arguments, const Memories& results) {
+    if (is_ending()) return ending();
+    Gil gil;
+    try {
+      nb::list rows;
+      for (const auto& of_device : arguments) {
+        nb::list row;
+        for (std::size_t i = 0; i < of_device.size(); ++i)
+          row.append(view_of(compiled_->parameters[i], of_device[i]->data, nb::none(), false));
+        rows.append(std::move(row));
+      }
+      const nb::object made = compiled_->num_devices == 1
+                                  ? nb::object(nb::make_tuple(function_.get().attr("execute")(rows[0])))
+                                  : function_.get().attr("execute_replicated")(rows);
+      for (std::size_t d = 0; d < results.size(); ++d)
+        for (std::size_t r = 0; r < results[d].size(); ++r)
+          copy(nb::object(made[d][r]), *results[d][r]);
+      return nullptr;
+    } catch (nb::python_error& failure) {
+      return error(kInternal, failure.what());
+    } catch (const std::exception& failure) {
+      return error(kInternal, failure.what());
+    }
+  }
+
+  static void copy(const nb::object& array, const Storage& to) {
+    Py_buffer view;
+    const nb::object bytes = array.attr("reshape")(-1).attr("view")("uint8");
+    if (PyObject_GetBuffer(bytes.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+    std::memcpy(to.data, view.buf, static_cast<std::size_t>(view.len));
+    PyBuffer_Release(&view);
+  }
+
+  Held function_;
+  const CompiledFunction* compiled_;
+};
+
+template <typename T>
+T taken(const nb::dict& from, const char* key) {
+  return nb::cast<T>(from[key]);
+}
+
+std::string text_of(const nb::dict& from, const char* key) {
+  const auto bytes = nb::cast<nb::bytes>(from[key]);
+  return {bytes.c_str(), bytes.size()};
+}
+
+std::vector<std::string> texts_of(const nb::dict& from, const char* key) {
+  std::vector<std::string> made;
+  for (nb::handle each : nb::list(from[key])) {
+    const auto bytes = nb::cast<nb::bytes>(each);
+    made.emplace_back(bytes.c_str(), bytes.size());
+  }
+  return made;
+}
+
+// `types` has a number for each result of the program, tokens among them.
+void read_outputs(Program& program, const CompiledFunction& function, const std::vector<int>& types) {
+  int array = 0;
+  for (int type : types) {
+    const auto number = static_cast<PJRT_Buffer_Type>(type);
+    if (type == kToken) {
+      program.outputs.push_back({number, {}, 0, -1});
+      continue;
+    }
+    const ArraySpec& spec = function.results.at(static_cast<std::size_t>(array));
+    const auto alias = function.aliases.find(array++);
+    const bool is_alias = alias != function.aliases.end();
+    program.outputs.push_back(
+        {number, {spec.shape.begin(), spec.shape.end()}, spec.bytes, is_alias ? alias->second : -1});
+    program.output_bytes += static_cast<std::int64_t>(spec.bytes);
+    if (is_alias) program.alias_bytes += static_cast<std::int64_t>(spec.bytes);
+  }
+  for (const ArraySpec& spec : function.parameters) program.argument_bytes += static_cast<std::int64_t>(spec.bytes);
+  program.arena_bytes = static_cast<std::int64_t>(function.arena_bytes);
+}
+
+std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, const nb::dict& made) {
+  auto program = std::make_shared<Program>(nb::object(made["function"]));
+  const auto& function = *nb::cast<const CompiledFunction*>(made["function"]);
+  program->name = function.name;
+  program->text = text_of(made, "text");
+  program->fingerprint = taken<std::string>(made, "fingerprint");
+  program->assignment = text_of(made, "assignment");
+  program->num_replicas = taken<int>(made, "num_replicas");
+  program->num_partitions = taken<int>(made, "num_partitions");
+  program->num_arguments = taken<std::size_t>(made, "num_arguments");
+  program->takes = taken<std::vector<int>>(made, "takes");
+  program->donated = taken<std::vector<int>>(made, "donated");
+  program->code_bytes = taken<std::int64_t>(made, "code_bytes");
+  program->parameter_shardings = texts_of(made, "parameter_shardings");
+  program->output_shardings = texts_of(made, "output_shardings");
+  read_outputs(*program, function, taken<std::vector<int>>(made, "output_types"));
+  int number = 0;
+  for (int id : taken<std::vector<int>>(made, "devices")) {
+    program->devices.push_back(client.device_list.at(static_cast<std::size_t>(id)));
+    program->logical_ids.push_back({number / program->num_partitions, number % program->num_partitions});
+    ++number;
+  }
+  program->lay_out();
+  return program;
+}
+
+// `compile` is Python's function; it lives as long as the process.
+PJRT_Error* compile_by(PyObject* compile, PJRT_Client& client, const PJRT_Program& program, const std::string& options,
+                       std::shared_ptr<PJRT_Executable>& made) {
+  if (is_ending()) return ending();
+  Gil gil;
+  try {
+    const nb::object found = nb::handle(compile)(nb::bytes(program.code, program.code_size),
+                                                 nb::str(program.format, program.format_size),
+                                                 nb::bytes(options.data(), options.size()), client.device_list.size());
+    if (nb::isinstance<nb::tuple>(found)) {  // an error: its code and message
+      const auto [code, message] = nb::cast<std::pair<int, std::string>>(found);
+      return error(static_cast<Code>(code), message);
+    }
+    made = program_of(client, nb::cast<nb::dict>(found));
+    return nullptr;
+  } catch (nb::python_error& failure) {
+    return error(kInternal, failure.what());
+  } catch (const std::exception& failure) {
+    return error(kInternal, failure.what());
+  }
+}
+
+nb::object table(nb::object compile, int count, std::string version, std::vector<std::int64_t> current,
+                 std::vector<std::int64_t> minimum) {
+  PyObject* function = compile.release().ptr();
+  Host host;
+  host.compile = [function](auto& client, const auto& program, const auto& options, auto& made) {
+    return compile_by(function, client, program, options, made);
+  };
+  host.count_devices = [count] { return count; };
+  host.version = std::move(version);
+  host.current_version = std::move(current);
+  host.minimum_version = std::move(minimum);
+  const PJRT_Api* made = make_table(std::move(host));
+  return nb::steal(PyCapsule_New(const_cast<PJRT_Api*>(made), "pjrt_c_api", nullptr));
+}
+
+}  // namespace
+
+void bind(nb::module_& m) {
+  m.def("pjrt_table", &table, nb::arg("compile"), nb::arg("num_devices"), nb::arg("version"), nb::arg("current"),
+        nb::arg("minimum"),
+        "The table of the PJRT C API, as a capsule for `xla_bridge.register_plugin`; one for a process.\n\n"
+        "`compile(code, format, options, count)` compiles a program for some of `count` devices, on a thread of\n"
+        "jaxlib's: it gives a dict that describes the program, or an error's code and message.");
+}
+
+}  // namespace stablexla::pjrt

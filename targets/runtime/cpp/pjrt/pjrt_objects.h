@@ -1,0 +1,198 @@
+// What the PJRT table hands out: errors, events, devices and their memories, arrays, programs. None of it needs Python.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "memory_pool.h"
+#include "pjrt_abi.h"
+
+namespace stablexla::pjrt {
+
+// Of PJRT_Error_Code, which are absl's.
+enum Code : int {
+  kUnknown = 2,
+  kInvalidArgument = 3,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kUnimplemented = 12,
+  kInternal = 13
+};
+
+struct PJRT_Error {
+  int code;
+  std::string message;
+};
+
+inline PJRT_Error* error(Code code, std::string message) { return new PJRT_Error{code, std::move(message)}; }
+
+// Something that is done, or failed, once.
+class Outcome {
+ public:
+  void set(std::unique_ptr<PJRT_Error> failure = nullptr);
+  bool is_set() const { return done_.load(std::memory_order_acquire); }
+  void wait();
+  PJRT_Error* failure() const;  // a copy for the caller, or null; once it is set
+  // Calls back when it is set, at once if it is.
+  void when_set(PJRT_Event_OnReadyCallback callback, void* argument);
+
+ private:
+  std::atomic<bool> done_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unique_ptr<PJRT_Error> failure_;
+  std::vector<std::pair<PJRT_Event_OnReadyCallback, void*>> waiting_;
+};
+
+struct PJRT_Event {
+  std::shared_ptr<Outcome> outcome;
+};
+
+PJRT_Event* done_event();  // of something that is done already
+
+struct PJRT_Memory {
+  int id, kind_id;
+  std::string kind, text;
+  PJRT_Device* device;
+};
+
+struct PJRT_DeviceDescription {
+  int id;
+  std::string text;
+};
+
+struct PJRT_Device {
+  PJRT_DeviceDescription description;
+  PJRT_Client* client;
+  std::vector<PJRT_Memory*> memories;  // the default one first
+};
+
+struct PJRT_TopologyDescription {
+  PJRT_Client* client;
+  std::vector<PJRT_DeviceDescription*> descriptions;
+};
+
+// The memory of an array: a block of the pool, or somebody else's, who is told when it is free.
+class Storage {
+ public:
+  static std::shared_ptr<Storage> of_pool(std::size_t bytes);  // null where there is no memory
+  static std::shared_ptr<Storage> of_block(Block block, std::size_t bytes);
+  static std::shared_ptr<Storage> borrowed(void* data, std::size_t bytes, std::shared_ptr<Outcome> released);
+  Storage(Block block, void* data, std::size_t bytes, std::shared_ptr<Outcome> released)
+      : data(data), bytes(bytes), block_(block), released_(std::move(released)) {}
+  ~Storage();
+  Storage(const Storage&) = delete;
+  bool is_ours() const { return released_ == nullptr; }
+
+  void* const data;
+  const std::size_t bytes;
+
+ private:
+  Block block_;
+  std::shared_ptr<Outcome> released_;
+};
+
+struct PJRT_Buffer {
+  PJRT_Buffer_Type type;
+  std::vector<std::int64_t> dims;
+  PJRT_Memory* memory;
+  std::atomic<int> references{0};  // of others to the memory, which then is never donated
+
+  PJRT_Buffer(PJRT_Buffer_Type type, std::vector<std::int64_t> dims, PJRT_Memory* memory,
+              std::shared_ptr<Storage> storage)
+      : type(type), dims(std::move(dims)), memory(memory), storage_(std::move(storage)) {}
+  std::shared_ptr<Storage> storage() const;  // null once it is deleted
+  std::shared_ptr<Storage> take();           // deletes it
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<Storage> storage_;
+};
+
+std::size_t element_bytes(PJRT_Buffer_Type type);  // 0 for what is no array's
+
+constexpr int kToken = 23;
+
+// A result: an array of the program's, or a token, which orders effects and has no elements.
+struct Output {
+  PJRT_Buffer_Type type;
+  std::vector<std::int64_t> dims;
+  std::size_t bytes;
+  int alias;  // the array argument whose memory it may take, or -1
+  bool is_token() const { return type == kToken; }
+};
+
+using Memories = std::vector<std::vector<std::shared_ptr<Storage>>>;  // of arrays, by device
+
+// A program for one or several devices.
+struct PJRT_Executable {
+  virtual ~PJRT_Executable() = default;
+  // Returns an error, or null.
+  virtual PJRT_Error* run(const Memories& arguments, const Memories& results) = 0;
+
+  std::string name, text, fingerprint, assignment;
+  int num_replicas = 1, num_partitions = 1;
+  std::size_t num_arguments = 0;  // tokens among them
+  std::vector<int> takes;         // those that are arrays
+  std::vector<int> donated;       // of the arrays, by their number among them, those that are gone after a call
+  std::vector<Output> outputs;
+  std::vector<PJRT_Device*> devices;
+  std::vector<PJRT_LogicalDeviceIds> logical_ids;
+  std::int64_t code_bytes = 0, argument_bytes = 0, output_bytes = 0, alias_bytes = 0, arena_bytes = 0;
+  std::vector<std::string> parameter_shardings, output_shardings;  // OpSharding protos; none for one partition
+
+  // As the table gives them: parallel arrays.
+  std::vector<PJRT_Buffer_Type> output_types;
+  std::vector<std::int64_t> output_dims;
+  std::vector<std::size_t> output_ranks;
+  std::vector<const char*> kinds, parameter_sharding_data, output_sharding_data;
+  std::vector<std::size_t> kind_sizes, parameter_sharding_sizes, output_sharding_sizes;
+  void lay_out();  // fills these
+};
+
+struct PJRT_LoadedExecutable {
+  std::shared_ptr<PJRT_Executable> program;
+  std::atomic<bool> is_deleted{false};
+};
+
+// jaxlib's executables own what GetExecutable gives them.
+struct SharedExecutable {
+  std::shared_ptr<PJRT_Executable> program;
+};
+
+struct PJRT_Client {
+  std::vector<std::unique_ptr<PJRT_Device>> devices;
+  std::vector<std::unique_ptr<PJRT_Memory>> memories;
+  std::vector<PJRT_Device*> device_list;
+  std::vector<PJRT_Memory*> memory_list;
+  PJRT_TopologyDescription topology;
+  explicit PJRT_Client(int count);
+};
+
+// Compiles, with Python; set when the table is made. Returns an error, or sets `made`.
+using Compile = std::function<PJRT_Error*(PJRT_Client&, const PJRT_Program&, const std::string& options,
+                                          std::shared_ptr<PJRT_Executable>& made)>;
+struct Host {
+  Compile compile;
+  std::function<int()> count_devices;
+  std::string version;  // of stablexla
+  std::vector<std::int64_t> current_version, minimum_version;  // of StableHLO
+};
+
+const PJRT_Api* make_table(Host host);
+
+// Arrays, in pjrt_buffers.cpp.
+PJRT_Error* buffer_of_host(PJRT_Client_BufferFromHostBuffer_Args& args);
+PJRT_Error* copy_to_host(PJRT_Buffer_ToHostBuffer_Args& args);
+PJRT_Error* copy_to(const PJRT_Buffer& from, PJRT_Memory* memory, PJRT_Buffer** to);
+// Runs, in pjrt_execute.cpp.
+PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args);
+
+}  // namespace stablexla::pjrt

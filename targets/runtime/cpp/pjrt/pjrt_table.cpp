@@ -1,0 +1,540 @@
+// The table of the PJRT C API: what each function reads from an object of ours; the rest answers UNIMPLEMENTED.
+#include <cstring>
+#include <utility>
+
+#include "pjrt_objects.h"
+
+namespace stablexla::pjrt {
+
+namespace {
+
+constexpr int kMinor = 104;  // from 105 on PJRT_Memory begins with a table of functions
+const char kPlatform[] = "cpu";
+Host host;
+PJRT_NamedValue plugin_attributes[2];
+
+const char* const kNames[] = {
+#define STABLEXLA_PJRT_NAME(name) "PJRT_" #name,
+    STABLEXLA_PJRT_FUNCTIONS(STABLEXLA_PJRT_NAME)
+#undef STABLEXLA_PJRT_NAME
+};
+constexpr std::size_t kCount = sizeof kNames / sizeof *kNames;
+
+template <std::size_t I>
+PJRT_Error* unimplemented(void*) {
+  return error(kUnimplemented, std::string(kNames[I]) + " is not implemented by stablexla");
+}
+
+template <std::size_t... I>
+void fill(void** slots, std::index_sequence<I...>) {
+  ((slots[I] = reinterpret_cast<void*>(&unimplemented<I>)), ...);
+}
+
+// A function of the table from one on its arguments.
+template <typename A, void (*F)(A&)>
+PJRT_Error* slot(A* args) {
+  try {
+    F(*args);
+    return nullptr;
+  } catch (const std::exception& failure) {
+    return error(kInternal, failure.what());
+  }
+}
+
+template <typename A, PJRT_Error* (*F)(A&)>
+PJRT_Error* slot(A* args) {
+  try {
+    return F(*args);
+  } catch (const std::exception& failure) {
+    return error(kInternal, failure.what());
+  }
+}
+
+void give(const char*& data, std::size_t& size, const std::string& text) {
+  data = text.data();
+  size = text.size();
+}
+
+// ---- errors and events
+
+void error_destroy(PJRT_Error_Destroy_Args* args) { delete args->error; }
+void error_message(PJRT_Error_Message_Args* args) { give(args->message, args->message_size, args->error->message); }
+void error_code(PJRT_Error_GetCode_Args& args) { args.code = args.error->code; }
+void no_payload(PJRT_Error_ForEachPayload_Args&) {}
+void event_destroy(PJRT_Event_Destroy_Args& args) { delete args.event; }
+void event_ready(PJRT_Event_IsReady_Args& args) { args.is_ready = args.event->outcome->is_set(); }
+PJRT_Error* event_error(PJRT_Event_Error_Args& args) { return args.event->outcome->failure(); }
+PJRT_Error* event_await(PJRT_Event_Await_Args& args) {
+  const std::shared_ptr<Outcome> outcome = args.event->outcome;  // the event may be destroyed meanwhile
+  outcome->wait();
+  return outcome->failure();
+}
+void event_on_ready(PJRT_Event_OnReady_Args& args) { args.event->outcome->when_set(args.callback, args.user_arg); }
+
+// ---- the client, its devices and memories
+
+void initialize(PJRT_Plugin_Initialize_Args&) {}
+
+PJRT_NamedValue named(const char* name, const std::vector<std::int64_t>& value) {
+  PJRT_NamedValue made{};
+  made.struct_size = sizeof made;
+  made.name = name;
+  made.name_size = std::strlen(name);
+  made.type = 2;  // a list of int64
+  made.int64_array_value = value.data();
+  made.value_size = value.size();
+  return made;
+}
+
+void attributes(PJRT_Plugin_Attributes_Args& args) {
+  plugin_attributes[0] = named("stablehlo_current_version", host.current_version);
+  plugin_attributes[1] = named("stablehlo_minimum_version", host.minimum_version);
+  args.attributes = plugin_attributes;
+  args.num_attributes = 2;
+}
+
+PJRT_Error* client_create(PJRT_Client_Create_Args& args) {
+  const int count = host.count_devices();
+  if (count < 1) return error(kInvalidArgument, "STABLEXLA_NUM_DEVICES: a number from 1 on");
+  args.client = new PJRT_Client(count);
+  return nullptr;
+}
+
+void client_destroy(PJRT_Client_Destroy_Args& args) { delete args.client; }
+void client_name(PJRT_Client_PlatformName_Args& args) {
+  args.platform_name = kPlatform;
+  args.platform_name_size = sizeof kPlatform - 1;
+}
+void client_process(PJRT_Client_ProcessIndex_Args& args) { args.process_index = 0; }
+void client_version(PJRT_Client_PlatformVersion_Args& args) {
+  give(args.platform_version, args.platform_version_size, host.version);
+}
+void client_devices(PJRT_Client_Devices_Args& args) {
+  args.devices = args.client->device_list.data();
+  args.num_devices = args.client->device_list.size();
+}
+void client_addressable(PJRT_Client_AddressableDevices_Args& args) {
+  args.addressable_devices = args.client->device_list.data();
+  args.num_addressable_devices = args.client->device_list.size();
+}
+PJRT_Error* find_device(PJRT_Client* client, int id, PJRT_Device*& found) {
+  if (id < 0 || static_cast<std::size_t>(id) >= client->device_list.size())
+    return error(kInvalidArgument, "there is no device " + std::to_string(id));
+  found = client->device_list[static_cast<std::size_t>(id)];
+  return nullptr;
+}
+PJRT_Error* client_lookup(PJRT_Client_LookupDevice_Args& args) { return find_device(args.client, args.id, args.device); }
+PJRT_Error* client_lookup_here(PJRT_Client_LookupAddressableDevice_Args& args) {
+  return find_device(args.client, args.local_hardware_id, args.addressable_device);
+}
+void client_memories(PJRT_Client_AddressableMemories_Args& args) {
+  args.addressable_memories = args.client->memory_list.data();
+  args.num_addressable_memories = args.client->memory_list.size();
+}
+void client_topology(PJRT_Client_TopologyDescription_Args& args) { args.topology = &args.client->topology; }
+PJRT_Error* client_assignment(PJRT_Client_DefaultDeviceAssignment_Args& args) {
+  const auto count = static_cast<std::size_t>(args.num_replicas) * static_cast<std::size_t>(args.num_partitions);
+  if (count > args.default_assignment_size || count > args.client->device_list.size())
+    return error(kInvalidArgument, std::to_string(count) + " devices are asked for, where there are " +
+                                       std::to_string(args.client->device_list.size()));
+  for (std::size_t i = 0; i < count; ++i) args.default_assignment[i] = static_cast<int>(i);
+  return nullptr;
+}
+PJRT_Error* client_compile(PJRT_Client_Compile_Args& args) {
+  auto made = std::make_unique<PJRT_LoadedExecutable>();
+  const std::string options(args.compile_options, args.compile_options_size);
+  if (PJRT_Error* failure = host.compile(*args.client, *args.program, options, made->program)) return failure;
+  args.executable = made.release();
+  return nullptr;
+}
+
+void topology_destroy(PJRT_TopologyDescription_Destroy_Args&) {}  // it is the client's
+void topology_name(PJRT_TopologyDescription_PlatformName_Args& args) {
+  args.platform_name = kPlatform;
+  args.platform_name_size = sizeof kPlatform - 1;
+}
+void topology_version(PJRT_TopologyDescription_PlatformVersion_Args& args) {
+  give(args.platform_version, args.platform_version_size, host.version);
+}
+void topology_devices(PJRT_TopologyDescription_GetDeviceDescriptions_Args& args) {
+  args.descriptions = args.topology->descriptions.data();
+  args.num_descriptions = args.topology->descriptions.size();
+}
+void topology_attributes(PJRT_TopologyDescription_Attributes_Args& args) {
+  args.attributes = nullptr;
+  args.num_attributes = 0;
+}
+
+void description_id(PJRT_DeviceDescription_Id_Args& args) { args.id = args.device_description->id; }
+void description_process(PJRT_DeviceDescription_ProcessIndex_Args& args) { args.process_index = 0; }
+void description_attributes(PJRT_DeviceDescription_Attributes_Args& args) {
+  args.attributes = nullptr;
+  args.num_attributes = 0;
+}
+void description_kind(PJRT_DeviceDescription_Kind_Args& args) {
+  args.device_kind = kPlatform;
+  args.device_kind_size = sizeof kPlatform - 1;
+}
+void description_debug(PJRT_DeviceDescription_DebugString_Args& args) {
+  give(args.debug_string, args.debug_string_size, args.device_description->text);
+}
+void description_text(PJRT_DeviceDescription_ToString_Args& args) {
+  give(args.to_string, args.to_string_size, args.device_description->text);
+}
+void device_description(PJRT_Device_GetDescription_Args& args) { args.device_description = &args.device->description; }
+void device_addressable(PJRT_Device_IsAddressable_Args& args) { args.is_addressable = true; }
+void device_hardware(PJRT_Device_LocalHardwareId_Args& args) { args.local_hardware_id = args.device->description.id; }
+void device_memories(PJRT_Device_AddressableMemories_Args& args) {
+  args.memories = args.device->memories.data();
+  args.num_memories = args.device->memories.size();
+}
+void device_memory(PJRT_Device_DefaultMemory_Args& args) { args.memory = args.device->memories.front(); }
+void device_stats(PJRT_Device_MemoryStats_Args& args) {
+  const PoolStats now = pool_stats();
+  args.bytes_in_use = static_cast<std::int64_t>(now.in_use_bytes);
+  args.peak_bytes_in_use = static_cast<std::int64_t>(now.peak_bytes);
+  args.num_allocs = static_cast<std::int64_t>(now.in_use_blocks);
+  args.pool_bytes = static_cast<std::int64_t>(now.in_use_bytes + now.cached_bytes);
+  args.peak_bytes_in_use_is_set = args.num_allocs_is_set = args.pool_bytes_is_set = true;
+  args.largest_alloc_size_is_set = args.bytes_limit_is_set = args.bytes_reserved_is_set = false;
+  args.peak_bytes_reserved_is_set = args.bytes_reservable_limit_is_set = false;
+  args.largest_free_block_bytes_is_set = args.peak_pool_bytes_is_set = false;
+}
+void nothing_to_delete(PJRT_Device_Attributes*) {}
+void device_attributes(PJRT_Device_GetAttributes_Args& args) {
+  args.attributes = nullptr;
+  args.num_attributes = 0;
+  args.device_attributes = nullptr;
+  args.attributes_deleter = nothing_to_delete;
+}
+void memory_id(PJRT_Memory_Id_Args& args) { args.id = args.memory->id; }
+void memory_kind(PJRT_Memory_Kind_Args& args) { give(args.kind, args.kind_size, args.memory->kind); }
+void memory_kind_id(PJRT_Memory_Kind_Id_Args& args) { args.kind_id = args.memory->kind_id; }
+void memory_debug(PJRT_Memory_DebugString_Args& args) {
+  give(args.debug_string, args.debug_string_size, args.memory->text);
+}
+void memory_text(PJRT_Memory_ToString_Args& args) { give(args.to_string, args.to_string_size, args.memory->text); }
+void memory_devices(PJRT_Memory_AddressableByDevices_Args& args) {
+  args.devices = &args.memory->device;
+  args.num_devices = 1;
+}
+
+// ---- programs
+
+void executable_destroy(PJRT_Executable_Destroy_Args& args) { delete reinterpret_cast<SharedExecutable*>(args.executable); }
+PJRT_Executable& of(PJRT_Executable* shared) { return *reinterpret_cast<SharedExecutable*>(shared)->program; }
+void executable_name(PJRT_Executable_Name_Args& args) {
+  give(args.executable_name, args.executable_name_size, of(args.executable).name);
+}
+void executable_replicas(PJRT_Executable_NumReplicas_Args& args) {
+  args.num_replicas = static_cast<std::size_t>(of(args.executable).num_replicas);
+}
+void executable_partitions(PJRT_Executable_NumPartitions_Args& args) {
+  args.num_partitions = static_cast<std::size_t>(of(args.executable).num_partitions);
+}
+void executable_outputs(PJRT_Executable_NumOutputs_Args& args) { args.num_outputs = of(args.executable).outputs.size(); }
+void executable_code(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args& args) {
+  args.size_in_bytes = of(args.executable).code_bytes;
+}
+void executable_costs(PJRT_Executable_GetCostAnalysis_Args& args) {
+  args.num_properties = 0;
+  args.properties = nullptr;
+}
+void executable_kinds(PJRT_Executable_OutputMemoryKinds_Args& args) {
+  const PJRT_Executable& program = of(args.executable);
+  args.num_outputs = program.outputs.size();
+  args.memory_kinds = program.kinds.data();
+  args.memory_kind_sizes = program.kind_sizes.data();
+}
+PJRT_Error* executable_program(PJRT_Executable_OptimizedProgram_Args& args) {
+  static const char format[] = "mlir";
+  const std::string& text = of(args.executable).text;
+  PJRT_Program& program = *args.program;
+  program.format = format;
+  program.format_size = sizeof format - 1;
+  if (program.code == nullptr) {
+    program.code_size = text.size();
+    return nullptr;
+  }
+  if (program.code_size < text.size()) return error(kInvalidArgument, "less memory than the program's text has bytes");
+  std::memcpy(program.code, text.data(), text.size());
+  return nullptr;
+}
+void executable_types(PJRT_Executable_OutputElementTypes_Args& args) {
+  args.output_types = of(args.executable).output_types.data();
+  args.num_output_types = of(args.executable).output_types.size();
+}
+void executable_dimensions(PJRT_Executable_OutputDimensions_Args& args) {
+  const PJRT_Executable& program = of(args.executable);
+  args.num_outputs = program.outputs.size();
+  args.dims = program.output_dims.data();
+  args.dim_sizes = program.output_ranks.data();
+}
+void executable_fingerprint(PJRT_Executable_Fingerprint_Args& args) {
+  give(args.executable_fingerprint, args.executable_fingerprint_size, of(args.executable).fingerprint);
+}
+void executable_memory(PJRT_Executable_GetCompiledMemoryStats_Args& args) {
+  const PJRT_Executable& program = of(args.executable);
+  args.generated_code_size_in_bytes = program.code_bytes;
+  args.argument_size_in_bytes = program.argument_bytes;
+  args.output_size_in_bytes = program.output_bytes;
+  args.alias_size_in_bytes = program.alias_bytes;
+  args.temp_size_in_bytes = program.arena_bytes;
+  const auto place = reinterpret_cast<char*>(&args.peak_memory_in_bytes) - reinterpret_cast<char*>(&args);
+  if (args.struct_size > static_cast<std::size_t>(place))
+    args.peak_memory_in_bytes = program.argument_bytes + program.output_bytes + program.arena_bytes - program.alias_bytes;
+}
+PJRT_Error* parameter_shardings(PJRT_Shardings_PJRT_Executable_ParameterShardings_Args& args) {
+  const PJRT_Executable& program = of(args.executable);
+  args.num_parameters = program.parameter_shardings.size();
+  args.shardings = args.num_parameters ? program.parameter_sharding_data.data() : nullptr;
+  args.sharding_sizes = args.num_parameters ? program.parameter_sharding_sizes.data() : nullptr;
+  return nullptr;
+}
+PJRT_Error* output_shardings(PJRT_Shardings_PJRT_Executable_OutputShardings_Args& args) {
+  const PJRT_Executable& program = of(args.executable);
+  args.num_outputs = program.output_shardings.size();
+  args.shardings = args.num_outputs ? program.output_sharding_data.data() : nullptr;
+  args.sharding_sizes = args.num_outputs ? program.output_sharding_sizes.data() : nullptr;
+  return nullptr;
+}
+
+void loaded_destroy(PJRT_LoadedExecutable_Destroy_Args& args) { delete args.executable; }
+void loaded_executable(PJRT_LoadedExecutable_GetExecutable_Args& args) {
+  args.executable = reinterpret_cast<PJRT_Executable*>(new SharedExecutable{args.loaded_executable->program});
+}
+void loaded_devices(PJRT_LoadedExecutable_AddressableDevices_Args& args) {
+  args.addressable_devices = args.executable->program->devices.data();
+  args.num_addressable_devices = args.executable->program->devices.size();
+}
+void loaded_delete(PJRT_LoadedExecutable_Delete_Args& args) { args.executable->is_deleted.store(true); }
+void loaded_is_deleted(PJRT_LoadedExecutable_IsDeleted_Args& args) {
+  args.is_deleted = args.executable->is_deleted.load();
+}
+void loaded_fingerprint(PJRT_LoadedExecutable_Fingerprint_Args& args) {
+  give(args.executable_fingerprint, args.executable_fingerprint_size, args.executable->program->fingerprint);
+}
+void nothing_to_free(void*) {}
+void loaded_assignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& args) {
+  give(args.serialized_bytes, args.serialized_bytes_size, args.executable->program->assignment);
+  args.serialized_device_assignment = nullptr;
+  args.serialized_device_assignment_deleter = reinterpret_cast<void*>(&nothing_to_free);
+}
+void loaded_logical_ids(PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args& args) {
+  args.addressable_device_logical_ids = args.executable->program->logical_ids.data();
+  args.num_addressable_device_logical_ids = args.executable->program->logical_ids.size();
+}
+
+// ---- arrays
+
+PJRT_Error* deleted() { return error(kInvalidArgument, "the array has been deleted or donated"); }
+void buffer_destroy(PJRT_Buffer_Destroy_Args& args) { delete args.buffer; }
+void buffer_type(PJRT_Buffer_ElementType_Args& args) { args.type = args.buffer->type; }
+void buffer_dims(PJRT_Buffer_Dimensions_Args& args) {
+  args.dims = args.buffer->dims.data();
+  args.num_dims = args.buffer->dims.size();
+}
+void buffer_unpadded(PJRT_Buffer_UnpaddedDimensions_Args& args) {
+  args.unpadded_dims = args.buffer->dims.data();
+  args.num_dims = args.buffer->dims.size();
+}
+void buffer_dynamic(PJRT_Buffer_DynamicDimensionIndices_Args& args) {
+  args.dynamic_dim_indices = nullptr;
+  args.num_dynamic_dims = 0;
+}
+void buffer_device(PJRT_Buffer_Device_Args& args) { args.device = args.buffer->memory->device; }
+void buffer_memory(PJRT_Buffer_Memory_Args& args) { args.memory = args.buffer->memory; }
+void buffer_delete(PJRT_Buffer_Delete_Args& args) { args.buffer->take(); }
+void buffer_is_deleted(PJRT_Buffer_IsDeleted_Args& args) { args.is_deleted = args.buffer->storage() == nullptr; }
+void buffer_on_cpu(PJRT_Buffer_IsOnCpu_Args& args) { args.is_on_cpu = true; }
+PJRT_Error* buffer_size(PJRT_Buffer_OnDeviceSizeInBytes_Args& args) {
+  const auto storage = args.buffer->storage();
+  if (storage == nullptr) return deleted();
+  args.on_device_size_in_bytes = storage->bytes;
+  return nullptr;
+}
+PJRT_Error* buffer_ready(PJRT_Buffer_ReadyEvent_Args& args) {
+  if (args.buffer->storage() == nullptr) return deleted();
+  args.event = done_event();
+  return nullptr;
+}
+PJRT_Error* buffer_address(PJRT_Buffer_UnsafePointer_Args& args) {
+  const auto storage = args.buffer->storage();
+  if (storage == nullptr) return deleted();
+  args.buffer_pointer = reinterpret_cast<std::uintptr_t>(storage->data);
+  return nullptr;
+}
+PJRT_Error* buffer_data(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args) {
+  const auto storage = args.buffer->storage();
+  if (storage == nullptr) return deleted();
+  args.device_memory_ptr = storage->data;
+  return nullptr;
+}
+PJRT_Error* buffer_hold(PJRT_Buffer_IncreaseExternalReferenceCount_Args& args) {
+  if (args.buffer->storage() == nullptr) return deleted();
+  args.buffer->references.fetch_add(1);
+  return nullptr;
+}
+PJRT_Error* buffer_release(PJRT_Buffer_DecreaseExternalReferenceCount_Args& args) {
+  if (args.buffer->references.fetch_sub(1) > 0) return nullptr;
+  args.buffer->references.fetch_add(1);
+  return error(kInvalidArgument, "nobody refers to the array's memory");
+}
+PJRT_Error* buffer_to_device(PJRT_Buffer_CopyToDevice_Args& args) {
+  return copy_to(*args.buffer, args.dst_device->memories.front(), &args.dst_buffer);
+}
+PJRT_Error* buffer_to_memory(PJRT_Buffer_CopyToMemory_Args& args) {
+  return copy_to(*args.buffer, args.dst_memory, &args.dst_buffer);
+}
+
+}  // namespace
+
+PJRT_Client::PJRT_Client(int count) {
+  int next = 0;
+  for (int id = 0; id < count; ++id) {
+    auto device = std::make_unique<PJRT_Device>();
+    device->client = this;
+    device->description = {id, "stablexla:" + std::to_string(id)};
+    for (int kind = 0; kind < 2; ++kind) {
+      const char* name = kind == 0 ? "device" : "unpinned_host";
+      const std::string text = std::string(name) + " of stablexla:" + std::to_string(id);
+      memories.push_back(std::unique_ptr<PJRT_Memory>(new PJRT_Memory{next++, kind, name, text, device.get()}));
+      device->memories.push_back(memories.back().get());
+      memory_list.push_back(memories.back().get());
+    }
+    topology.descriptions.push_back(&device->description);
+    device_list.push_back(device.get());
+    devices.push_back(std::move(device));
+  }
+  topology.client = this;
+}
+
+void PJRT_Executable::lay_out() {
+  for (const Output& output : outputs) {
+    output_types.push_back(output.type);
+    output_dims.insert(output_dims.end(), output.dims.begin(), output.dims.end());
+    output_ranks.push_back(output.dims.size());
+    kinds.push_back("device");
+    kind_sizes.push_back(6);
+  }
+  for (const std::string& each : parameter_shardings) {
+    parameter_sharding_data.push_back(each.data());
+    parameter_sharding_sizes.push_back(each.size());
+  }
+  for (const std::string& each : output_shardings) {
+    output_sharding_data.push_back(each.data());
+    output_sharding_sizes.push_back(each.size());
+  }
+}
+
+const PJRT_Api* make_table(Host given) {
+  static PJRT_Api table{};
+  static PJRT_Shardings_Extension shardings{};
+  host = std::move(given);
+  table.struct_size = sizeof table;
+  table.pjrt_api_version.struct_size = sizeof table.pjrt_api_version;
+  table.pjrt_api_version.major_version = 0;
+  table.pjrt_api_version.minor_version = kMinor;
+  fill(&table.Error_Destroy, std::make_index_sequence<kCount>());
+#define SLOT(name, function) table.name = reinterpret_cast<void*>(&slot<PJRT_##name##_Args, function>);
+  table.Error_Destroy = reinterpret_cast<void*>(&error_destroy);
+  table.Error_Message = reinterpret_cast<void*>(&error_message);
+  SLOT(Error_GetCode, error_code)
+  SLOT(Error_ForEachPayload, no_payload)
+  SLOT(Plugin_Initialize, initialize)
+  SLOT(Plugin_Attributes, attributes)
+  SLOT(Event_Destroy, event_destroy)
+  SLOT(Event_IsReady, event_ready)
+  SLOT(Event_Error, event_error)
+  SLOT(Event_Await, event_await)
+  SLOT(Event_OnReady, event_on_ready)
+  SLOT(Client_Create, client_create)
+  SLOT(Client_Destroy, client_destroy)
+  SLOT(Client_PlatformName, client_name)
+  SLOT(Client_ProcessIndex, client_process)
+  SLOT(Client_PlatformVersion, client_version)
+  SLOT(Client_Devices, client_devices)
+  SLOT(Client_AddressableDevices, client_addressable)
+  SLOT(Client_LookupDevice, client_lookup)
+  SLOT(Client_LookupAddressableDevice, client_lookup_here)
+  SLOT(Client_AddressableMemories, client_memories)
+  SLOT(Client_Compile, client_compile)
+  SLOT(Client_DefaultDeviceAssignment, client_assignment)
+  SLOT(Client_BufferFromHostBuffer, buffer_of_host)
+  SLOT(Client_TopologyDescription, client_topology)
+  SLOT(TopologyDescription_Destroy, topology_destroy)
+  SLOT(TopologyDescription_PlatformName, topology_name)
+  SLOT(TopologyDescription_PlatformVersion, topology_version)
+  SLOT(TopologyDescription_GetDeviceDescriptions, topology_devices)
+  SLOT(TopologyDescription_Attributes, topology_attributes)
+  SLOT(DeviceDescription_Id, description_id)
+  SLOT(DeviceDescription_ProcessIndex, description_process)
+  SLOT(DeviceDescription_Attributes, description_attributes)
+  SLOT(DeviceDescription_Kind, description_kind)
+  SLOT(DeviceDescription_DebugString, description_debug)
+  SLOT(DeviceDescription_ToString, description_text)
+  SLOT(Device_GetDescription, device_description)
+  SLOT(Device_IsAddressable, device_addressable)
+  SLOT(Device_LocalHardwareId, device_hardware)
+  SLOT(Device_AddressableMemories, device_memories)
+  SLOT(Device_DefaultMemory, device_memory)
+  SLOT(Device_MemoryStats, device_stats)
+  SLOT(Device_GetAttributes, device_attributes)
+  SLOT(Memory_Id, memory_id)
+  SLOT(Memory_Kind, memory_kind)
+  SLOT(Memory_Kind_Id, memory_kind_id)
+  SLOT(Memory_DebugString, memory_debug)
+  SLOT(Memory_ToString, memory_text)
+  SLOT(Memory_AddressableByDevices, memory_devices)
+  SLOT(Executable_Destroy, executable_destroy)
+  SLOT(Executable_Name, executable_name)
+  SLOT(Executable_NumReplicas, executable_replicas)
+  SLOT(Executable_NumPartitions, executable_partitions)
+  SLOT(Executable_NumOutputs, executable_outputs)
+  SLOT(Executable_SizeOfGeneratedCodeInBytes, executable_code)
+  SLOT(Executable_GetCostAnalysis, executable_costs)
+  SLOT(Executable_OutputMemoryKinds, executable_kinds)
+  SLOT(Executable_OptimizedProgram, executable_program)
+  SLOT(Executable_OutputElementTypes, executable_types)
+  SLOT(Executable_OutputDimensions, executable_dimensions)
+  SLOT(Executable_Fingerprint, executable_fingerprint)
+  SLOT(Executable_GetCompiledMemoryStats, executable_memory)
+  SLOT(LoadedExecutable_Destroy, loaded_destroy)
+  SLOT(LoadedExecutable_GetExecutable, loaded_executable)
+  SLOT(LoadedExecutable_AddressableDevices, loaded_devices)
+  SLOT(LoadedExecutable_Delete, loaded_delete)
+  SLOT(LoadedExecutable_IsDeleted, loaded_is_deleted)
+  SLOT(LoadedExecutable_Execute, execute)
+  SLOT(LoadedExecutable_Fingerprint, loaded_fingerprint)
+  SLOT(LoadedExecutable_GetDeviceAssignment, loaded_assignment)
+  SLOT(LoadedExecutable_AddressableDeviceLogicalIds, loaded_logical_ids)
+  SLOT(Buffer_Destroy, buffer_destroy)
+  SLOT(Buffer_ElementType, buffer_type)
+  SLOT(Buffer_Dimensions, buffer_dims)
+  SLOT(Buffer_UnpaddedDimensions, buffer_unpadded)
+  SLOT(Buffer_DynamicDimensionIndices, buffer_dynamic)
+  SLOT(Buffer_OnDeviceSizeInBytes, buffer_size)
+  SLOT(Buffer_Device, buffer_device)
+  SLOT(Buffer_Memory, buffer_memory)
+  SLOT(Buffer_Delete, buffer_delete)
+  SLOT(Buffer_IsDeleted, buffer_is_deleted)
+  SLOT(Buffer_CopyToDevice, buffer_to_device)
+  SLOT(Buffer_CopyToMemory, buffer_to_memory)
+  SLOT(Buffer_ToHostBuffer, copy_to_host)
+  SLOT(Buffer_IsOnCpu, buffer_on_cpu)
+  SLOT(Buffer_ReadyEvent, buffer_ready)
+  SLOT(Buffer_UnsafePointer, buffer_address)
+  SLOT(Buffer_IncreaseExternalReferenceCount, buffer_hold)
+  SLOT(Buffer_DecreaseExternalReferenceCount, buffer_release)
+  SLOT(Buffer_OpaqueDeviceMemoryDataPointer, buffer_data)
+#undef SLOT
+  shardings.base = {sizeof shardings, kShardings, nullptr};
+  shardings.PJRT_Shardings_PJRT_Executable_ParameterShardings =
+      reinterpret_cast<void*>(&slot<PJRT_Shardings_PJRT_Executable_ParameterShardings_Args, parameter_shardings>);
+  shardings.PJRT_Shardings_PJRT_Executable_OutputShardings =
+      reinterpret_cast<void*>(&slot<PJRT_Shardings_PJRT_Executable_OutputShardings_Args, output_shardings>);
+  table.extension_start = &shardings;
+  return &table;
+}
+
+}  // namespace stablexla::pjrt

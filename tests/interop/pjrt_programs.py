@@ -1,0 +1,246 @@
+"""Programs of JAX on the platform stablexla, each beside XLA's CPU in the same process; run by `test_pjrt.py`.
+
+Prints a line of JSON for each check: its name, and what went wrong, or an empty string.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+os.environ["JAX_PLATFORMS"] = "stablexla,cpu"
+os.environ["STABLEXLA_NUM_DEVICES"] = "4"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import io_callback
+from jax.sharding import NamedSharding, PartitionSpec
+
+CHECKS: dict[str, Callable[[], None]] = {}
+X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+
+
+def check(function: Callable[[], None]) -> Callable[[], None]:
+    CHECKS[function.__name__] = function
+    return function
+
+
+def same(function: Callable[..., Any], *arguments: Any, rtol: float = 1e-6) -> None:
+    """Compare a function's results here with those of XLA's CPU."""
+    ours = jax.jit(function)(*jax.device_put(arguments, jax.devices()[0]))
+    theirs = jax.jit(function)(*jax.device_put(arguments, jax.devices("cpu")[0]))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert a.dtype == b.dtype
+        assert {d.client.platform_version for d in a.devices()} == {jax.devices()[0].client.platform_version}
+        wide = np.float64 if jnp.issubdtype(a.dtype, jnp.floating) else a.dtype
+        np.testing.assert_allclose(np.asarray(a).astype(wide), np.asarray(b).astype(wide), rtol=rtol, atol=rtol)
+
+
+@check
+def devices() -> None:
+    assert [device.id for device in jax.devices()] == [0, 1, 2, 3]
+    assert "stablexla" in jax.devices()[0].client.platform_version
+    assert {memory.kind for memory in jax.devices()[0].addressable_memories()} == {"device", "unpinned_host"}
+    assert jax.devices()[0].memory_stats()["bytes_in_use"] >= 0
+
+
+@check
+def arithmetic() -> None:
+    same(lambda x: (jnp.tanh(x) @ x.T, x.sum(0), x > 0, x.astype(jnp.int8)), X)
+
+
+@check
+def gradients_and_control() -> None:
+    same(jax.grad(lambda x: jnp.sin(x).sum()), X)
+    same(lambda x: jax.lax.scan(lambda c, row: (c + row, c * row), jnp.zeros(4), x), X)
+    same(jax.vmap(lambda x: jax.lax.cond(x > 0, lambda: x, lambda: -x)), X[0])
+    same(lambda n: jax.lax.while_loop(lambda s: s < 100, lambda s: s * 2, n), np.int32(3))
+
+
+@check
+def random_numbers() -> None:
+    same(lambda seed: jax.random.normal(jax.random.key(seed), (3, 5)), np.uint32(7))
+    same(lambda seed: jax.random.key_data(jax.random.split(jax.random.key(seed))), np.uint32(7))
+
+
+@check
+def transforms_and_linear_algebra() -> None:
+    same(jnp.fft.fft, X, rtol=1e-5)
+    same(lambda x: jnp.linalg.svd(x, compute_uv=False), X, rtol=1e-5)
+    same(lambda x: jnp.linalg.solve(x @ x.T + jnp.eye(3), x), X, rtol=1e-4)
+
+
+@check
+def element_types() -> None:
+    for name in ("bool", "int16", "uint64", "float16", "bfloat16", "float64", "complex64", "int4", "float8_e4m3fn"):
+        with jax.enable_x64(True):
+            dtype = jnp.dtype(name)
+            x = np.arange(6).reshape(2, 3).astype(dtype)
+            np.testing.assert_array_equal(np.asarray(jax.device_put(x, jax.devices()[0])), x)
+            same(lambda x: jnp.concatenate([x, x[::-1]]), x)
+    same(lambda x: x * (2 + 0j), X)  # a constant that the bindings cannot return
+
+
+@check
+def odd_arrays() -> None:
+    for array in (X.T, X[:, ::2], X[::-1], np.float32(3), np.zeros((0, 3), np.float32), np.ones((2, 1, 3))[:, :, ::-1]):
+        np.testing.assert_array_equal(
+            np.asarray(jax.device_put(array, jax.devices()[1])), np.asarray(array, np.float32)
+        )
+
+
+@check
+def donation() -> None:
+    double = jax.jit(lambda x: x * 2, donate_argnums=0)
+    x = jax.jit(lambda: jnp.ones((64, 64)))()
+    address = x.unsafe_buffer_pointer()
+    y = double(x)
+    assert x.is_deleted()
+    assert y.unsafe_buffer_pointer() == address
+    np.testing.assert_array_equal(y, np.full((64, 64), 2))
+    view = np.asarray(y)  # somebody else's: it must stay as it is
+    z = double(y)
+    assert z.unsafe_buffer_pointer() != view.ctypes.data
+    np.testing.assert_array_equal(view, np.full((64, 64), 2))
+    with pytest.raises((RuntimeError, ValueError), match="deleted"):
+        double(x)
+
+
+@check
+def memory_is_shared() -> None:
+    x = jnp.arange(1000.0)
+    assert np.asarray(x).ctypes.data == x.unsafe_buffer_pointer() == np.from_dlpack(x).ctypes.data
+    assert jnp.from_dlpack(np.arange(4.0, dtype=np.float32))[3] == 3
+    kept = np.arange(64, dtype=np.float32)
+    given = jax.device_put(kept, jax.devices()[0])
+    del kept
+    np.testing.assert_array_equal(given, np.arange(64))
+
+
+@check
+def copies_between_devices() -> None:
+    x = jax.device_put(X, jax.devices()[0])
+    y = jax.device_put(x, jax.devices()[3])
+    assert y.devices() == {jax.devices()[3]}
+    np.testing.assert_array_equal(jax.jit(lambda a: a + 1)(y), X + 1)
+    z = jax.device_put(x, jax.devices("cpu")[0])
+    np.testing.assert_array_equal(z, X)
+
+
+@check
+def callbacks() -> None:
+    shape = jax.ShapeDtypeStruct((3, 4), jnp.float32)
+    np.testing.assert_allclose(jax.jit(lambda x: jax.pure_callback(np.sin, shape, x))(X), np.sin(X), rtol=1e-6)
+    seen: list[float] = []
+
+    def note(x: Any) -> np.float32:
+        seen.append(float(x))
+        return np.float32(x + 1)
+
+    scalar = jax.ShapeDtypeStruct((), jnp.float32)
+    ordered = jax.jit(lambda x: io_callback(note, scalar, io_callback(note, scalar, x, ordered=True), ordered=True))
+    assert ordered(3.0) == 5
+    jax.effects_barrier()
+    assert seen == [3, 4]
+
+
+@check
+def a_callback_that_raises() -> None:
+    def fail(x: Any) -> Any:
+        raise ValueError("not this number")
+
+    wrong = jax.jit(lambda x: jax.pure_callback(fail, jax.ShapeDtypeStruct((), jnp.float32), x))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="not this number"):
+        wrong(1.0).block_until_ready()
+    assert jax.jit(lambda x: x + 1)(1.0) == 2
+
+
+@check
+def an_unsupported_program() -> None:
+    def odd(x: Any) -> Any:
+        return jax.ffi.ffi_call("nobody_registered_this", jax.ShapeDtypeStruct((), jnp.float32))(x)
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="nobody_registered_this") as caught:
+        jax.jit(odd)(1.0)
+    assert "pjrt_programs.py" in str(caught.value)  # the user's line
+
+
+@check
+def what_a_program_says_of_itself() -> None:
+    compiled = jax.jit(lambda x: x @ x.T).lower(X).compile()
+    assert compiled.memory_analysis().output_size_in_bytes == 36
+    assert compiled.memory_analysis().argument_size_in_bytes == 48
+    assert "dot" in compiled.as_text()
+
+
+@check
+def replicas() -> None:
+    total = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
+    np.testing.assert_array_equal(total(jnp.arange(4.0)), [6] * 4)
+
+
+def mesh_of(*shape: int) -> Any:
+    return jax.make_mesh(shape, tuple("ab"[: len(shape)]))
+
+
+@check
+def sharded_programs() -> None:
+    mesh = mesh_of(2, 2)
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    put = jax.device_put(x, NamedSharding(mesh, PartitionSpec("a", "b")))
+    np.testing.assert_array_equal(jax.jit(lambda x: x * 2)(put), x * 2)
+    out = NamedSharding(mesh, PartitionSpec(None, "a"))
+    product = jax.jit(lambda x, y: x @ y, out_shardings=out)
+    whole = jax.device_put(x, NamedSharding(mesh, PartitionSpec()))
+    found = product(jax.device_put(x, NamedSharding(mesh, PartitionSpec("a", None))), whole)
+    assert found.sharding.is_equivalent_to(out, 2)
+    np.testing.assert_allclose(found, x @ x, rtol=1e-6)
+    np.testing.assert_array_equal(jax.device_put(put, NamedSharding(mesh, PartitionSpec("b"))), x)
+
+
+@check
+def shard_map() -> None:
+    mesh = mesh_of(4)
+    add = jax.shard_map(
+        lambda x: jax.lax.psum(x, "a"), mesh=mesh, in_specs=PartitionSpec("a"), out_specs=PartitionSpec()
+    )
+    given = jax.device_put(jnp.arange(4.0), NamedSharding(mesh, PartitionSpec("a")))
+    np.testing.assert_array_equal(jax.jit(add)(given), [6])
+
+
+@check
+def threads() -> None:
+    found: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        function = jax.jit(lambda x: jnp.sin(x) * number + number)
+        for _ in range(20):
+            found[number] = function(X)
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for number in range(8):
+        np.testing.assert_allclose(found[number], np.sin(X) * number + number, rtol=1e-6, atol=1e-6)
+
+
+def main() -> None:
+    for name, function in CHECKS.items():
+        wrong = ""
+        try:
+            function()
+        except Exception:
+            wrong = traceback.format_exc()
+        print(json.dumps({"name": name, "wrong": wrong}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
