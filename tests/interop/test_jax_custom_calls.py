@@ -20,6 +20,18 @@ pytestmark = pytest.mark.usefixtures("wide_numbers")
 X = random_array(np.float32, 4, 50)
 
 
+def test_what_only_counts_as_used() -> None:
+    """`jax.lax.dce_sink` keeps a value from being dropped."""
+    program = """
+    func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+      %0 = stablehlo.exponential %x : tensor<2xf32>
+      stablehlo.custom_call @dce_sink(%0) {has_side_effect = true, api_version = 4 : i32} : (tensor<2xf32>) -> ()
+      return %x : tensor<2xf32>
+    }
+    """
+    assert_same(sx.compile(program)(np.array([1, 2], np.float32)), np.array([1, 2], np.float32))
+
+
 # ---- approximate top-k -----------------------------------------------------------------------------------------------
 
 TOP_K: dict[str, Callable[..., Any]] = {
