@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from stablexla.dialects.errors import ParseError, StablexlaError, UnsupportedError, VerificationError
+from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime._runtime import pjrt_table
 from stablexla.version import VERSION
 
@@ -26,13 +27,16 @@ def table() -> Any:
 
 
 def num_devices() -> int:
-    """Return how many devices of the platform there are: STABLEXLA_NUM_DEVICES, or `jax_num_cpu_devices`, or 1."""
+    """Return how many devices of the platform there are: STABLEXLA_NUM_DEVICES, or `jax_num_cpu_devices`, or 1.
+
+    For a number that is none it is 0, which the table refuses when JAX asks for its devices.
+    """
     import jax
 
-    asked = os.environ.get("STABLEXLA_NUM_DEVICES", "")
-    if asked:
-        return int(asked) if asked.isdecimal() else 0
-    return max(1, getattr(jax.config, "jax_num_cpu_devices", 1))
+    try:
+        return knobs.num_devices or max(1, getattr(jax.config, "jax_num_cpu_devices", 1))
+    except StablexlaError:
+        return 0
 
 
 @functools.cache

@@ -86,6 +86,12 @@ def _threads(text: str) -> int:
     return int(text)
 
 
+def _devices(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise ValueError("it is a number of devices, from 1 to 1024")
+    return int(text)
+
+
 def user_cache_folder() -> Path | None:
     """The folder for caches of this user, by the XDG base directory specification; None if there is no home."""
     chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -132,6 +138,13 @@ class Knobs:
     )
     num_threads: Knob[int | None] = Knob(
         "STABLEXLA_NUM_THREADS", None, _threads, "Threads that run programs; as many as the process may use by default."
+    )
+
+    num_devices: Knob[int | None] = Knob(
+        "STABLEXLA_NUM_DEVICES",
+        None,
+        _devices,
+        "Devices of the platform stablexla in JAX; 1 by default.",
     )
 
     ptxas: Knob[Path | None] = Knob(

@@ -95,7 +95,7 @@ void attributes(PJRT_Plugin_Attributes_Args& args) {
 
 PJRT_Error* client_create(PJRT_Client_Create_Args& args) {
   const int count = host.count_devices();
-  if (count < 1) return error(kInvalidArgument, "STABLEXLA_NUM_DEVICES: a number from 1 on");
+  if (count < 1) return error(kInvalidArgument, "STABLEXLA_NUM_DEVICES is a number of devices, from 1 to 1024");
   args.client = new PJRT_Client(count);
   return nullptr;
 }
