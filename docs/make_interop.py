@@ -24,10 +24,11 @@ from tests.interop.proof.known import KNOWN  # noqa: E402
 from tests.interop.proof.programs import PROGRAMS  # noqa: E402
 from tests.interop.proof.run import run_all  # noqa: E402
 from tests.interop.proof.table import Row, page, read_tsv, write_tsv  # noqa: E402
-from tests.interop.proof.trial import Trial  # noqa: E402
+from tests.interop.proof.trial import BOTH, Trial  # noqa: E402
 
 PAGE, LINES = ROOT / "docs/interop.md", ROOT / "docs/interop.tsv"
 CACHE = ROOT / "build/interop"
+PLUGIN_LINES, PLUGIN_CACHE = ROOT / "docs/interop_plugin.tsv", ROOT / "build/interop_plugin"
 
 EPILOG = """examples:
   python docs/make_interop.py                         all; what was equal before is taken from build/interop
@@ -35,6 +36,7 @@ EPILOG = """examples:
   python docs/make_interop.py --only 'fft|conv'       those whose path fits a pattern; prints them, writes no page
   python docs/make_interop.py --only ^programs.flax   of the libraries
   python docs/make_interop.py --failed                what is not equal in docs/interop.tsv, again
+  python docs/make_interop.py --plugin                all, by jax.jit and the PJRT plugin
   python docs/make_interop.py --check                 runs nothing; says what the page lacks
 
 Exit code 1: something is neither equal nor explained (tests/interop/proof/known.py), or --check found something."""
@@ -46,7 +48,7 @@ def subjects() -> list[str]:
     return [*PROGRAMS, *functions]
 
 
-def run(paths: list[str], jobs: int, fresh: bool) -> dict[str, tuple[Trial, ...]]:
+def run(paths: list[str], jobs: int, fresh: bool, plugin: bool) -> dict[str, tuple[Trial, ...]]:
     """What becomes of them, by path; with a bar on a terminal."""
     found: dict[str, tuple[Trial, ...]] = {}
     console = Console(stderr=True)
@@ -61,8 +63,14 @@ def run(paths: list[str], jobs: int, fresh: bool) -> dict[str, tuple[Trial, ...]
                 progress.console.print(f"{path}: {row.state}: {row.worst.verdict.note}", markup=False, highlight=False)
             progress.update(task, advance=1, description=path[-40:].ljust(40))
 
-        run_all(paths, jobs, CACHE, done, fresh=fresh)
+        cache, platforms = (PLUGIN_CACHE, BOTH) if plugin else (CACHE, "cpu")
+        run_all(paths, jobs, cache, done, fresh=fresh, platforms=platforms)
     return found
+
+
+def read(lines: Path) -> dict[str, tuple[Trial, ...]]:
+    """What a file of lines holds; nothing before it is there."""
+    return read_tsv(lines.read_text()) if lines.exists() else {}
 
 
 def lacking(found: dict[str, tuple[Trial, ...]]) -> list[str]:
@@ -76,17 +84,19 @@ def lacking(found: dict[str, tuple[Trial, ...]]) -> list[str]:
     return lines
 
 
-def write(found: dict[str, tuple[Trial, ...]]) -> None:
-    """The page and its lines."""
-    LINES.write_text(write_tsv(Row(path, found[path]) for path in subjects() if path in found))
-    PAGE.write_text(text_of(LINES.read_text()))
+def write(found: dict[str, tuple[Trial, ...]], lines: Path) -> None:
+    """The page, and the lines of one of its two ways."""
+    lines.write_text(write_tsv(Row(path, found[path]) for path in subjects() if path in found))
+    PAGE.write_text(text_of(LINES.read_text(), PLUGIN_LINES.read_text()))
 
 
-def text_of(lines: str) -> str:
-    """The page for docs/interop.tsv."""
+def text_of(lines: str, by_plugin: str) -> str:
+    """The page for docs/interop.tsv and docs/interop_plugin.tsv."""
     names = list(public())
     reasons = {name.path: reason_of(name) for name in names if reason_of(name) and name.path not in ENTRIES}
-    return page(lines, subjects(), names, reasons, {path: program.about for path, program in PROGRAMS.items()})
+    return page(
+        lines, by_plugin, subjects(), names, reasons, {path: program.about for path, program in PROGRAMS.items()}
+    )
 
 
 def show(row: Row) -> None:
@@ -104,6 +114,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--only", metavar="PATTERN", help="a regular expression for paths, as jax.numpy.sin")
     parser.add_argument("--failed", action="store_true", help="only what is not equal in the table")
+    parser.add_argument("--plugin", action="store_true", help="by jax.jit, with JAX_PLATFORMS=stablexla,cpu")
     parser.add_argument("--fresh", action="store_true", help="take nothing from earlier runs")
     parser.add_argument("--jobs", type=int, default=2, help="processes; 2")
     parser.add_argument("--check", action="store_true", help="run nothing; exit code 1 when the page is out of date")
@@ -112,23 +123,24 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
-    before = read_tsv(LINES.read_text()) if LINES.exists() else {}
+    lines = PLUGIN_LINES if options.plugin else LINES
+    before = read(lines)
     if options.check:
-        problems = lacking(before)
-        if not PAGE.exists() or PAGE.read_text() != text_of(LINES.read_text()):
-            problems.append("docs/interop.md is not what docs/interop.tsv says")
+        problems = [f"{each.name}: {line}" for each in (LINES, PLUGIN_LINES) for line in lacking(read(each))]
+        if not PAGE.exists() or PAGE.read_text() != text_of(LINES.read_text(), PLUGIN_LINES.read_text()):
+            problems.append("docs/interop.md is not what docs/interop.tsv and docs/interop_plugin.tsv say")
         print("\n".join(problems), end="\n" if problems else "")
         return int(bool(problems))
     paths = [path for path in subjects() if not options.only or re.search(options.only, path)]
     if options.failed:
         paths = [path for path in paths if path not in before or Row(path, before[path]).state != "equal"]
-    found = run(paths, options.jobs, options.fresh)
+    found = run(paths, options.jobs, options.fresh, options.plugin)
     rows = [Row(path, found[path]) for path in paths]
     if options.only:
         for row in rows:
             show(row)
     else:
-        write(before | found)
+        write(before | found, lines)
     return int(any(row.is_fault for row in rows))
 
 

@@ -167,7 +167,7 @@ def compile_cached(
     if isinstance(program, (XlaComputation, ir.Module)):
         data = _without_locations(program)
     how = [entry, target, num_replicas, num_partitions, steps, _option_texts(options)]
-    path = folder.path / f"{_digest([kind, _functions(data), how, *_surroundings()], data)}{SUFFIX}"
+    path = folder.path / f"{_digest([kind, _functions(data), how, *surroundings()], data)}{SUFFIX}"
     found = _read(folder, path, places)
     if found is not None:
         counts.hits += 1
@@ -300,7 +300,7 @@ def _option_texts(options: CompileOptions) -> list[str]:
 
 
 @functools.cache
-def _surroundings() -> tuple[Any, ...]:
+def surroundings() -> tuple[Any, ...]:
     """Return the rest of the key: the compiler and the machine."""
     builds = [metadata.version(name) for name in _BUILDS]
     machine = [processor.machine(), sorted(processor.features()), repr(host_target())]

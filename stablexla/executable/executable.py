@@ -6,6 +6,7 @@ Stages are recomputed from the source on request, so that unread stages cost not
 from __future__ import annotations
 
 import difflib
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -42,9 +43,13 @@ Array = npt.NDArray[Any]
 class Executable(OnDevices):
     """A compiled program. It may be called from many threads at once; the GIL is released while it runs."""
 
+    _module: hlo_ir.Module | None
+    source_bytes: bytes | None
+    """The program as bytecode, where that is all that is kept of it."""
+
     def __init__(
         self,
-        source: hlo_ir.Module,
+        source: hlo_ir.Module | bytes,
         signature: Signature,
         function: CompiledFunction | GpuFunction,
         pipeline: Pipeline,
@@ -57,6 +62,7 @@ class Executable(OnDevices):
         options: CompileOptions | None = None,
         shardings: Shardings | None = None,
     ) -> None:
+        self._parsing = threading.Lock()
         self._source = source
         self._signature = signature
         self._function = function
@@ -80,6 +86,23 @@ class Executable(OnDevices):
         # So that a small call costs little.
         self._is_plain = self._tree is None and signature.is_static and self._devices.count == 1
         self._host: Host = function.host or Host(signature.name, ())
+
+    @property
+    def _source(self) -> hlo_ir.Module:
+        """The program in StableHLO, parsed when it is asked for where only its bytes are kept."""
+        with self._parsing:
+            if self._module is None:
+                from stablexla.dialects.contexts import contexts_of_their_own
+                from stablexla.interop.load import load_bytes
+
+                assert self.source_bytes is not None
+                with contexts_of_their_own():
+                    self._module = load_bytes(self.source_bytes, f"the source of {self.name}", trusted=True)
+            return self._module
+
+    @_source.setter
+    def _source(self, source: hlo_ir.Module | bytes) -> None:
+        self._module, self.source_bytes = (None, source) if isinstance(source, bytes) else (source, None)
 
     @property
     def name(self) -> str:

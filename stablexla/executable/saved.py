@@ -5,7 +5,6 @@ The format of machine code is in `targets/runtime/saved_code.py`; here are the i
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -27,13 +26,20 @@ from stablexla.targets.signature.interface import Signature
 from stablexla.version import VERSION
 
 if TYPE_CHECKING:
-    import jaxlib.mlir.ir as hlo_ir
-
     from stablexla.targets.runtime.container import Container, Part
 
 
 def save(executable: Executable, path: str | Path) -> None:
     """Write an executable to a file; see `Executable.save`."""
+    container.write(Path(path), *contents_for_others(executable))
+
+
+def contents_for_others(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
+    """Return `contents` for another process.
+
+    Raises:
+        UnsupportedError: the program calls functions of this process.
+    """
     description, sections = contents(executable)
     calls = description["function"]["host_calls"] or ()
     here = [call for call in calls if call.get("target", "").startswith(OF_THIS_PROCESS)]
@@ -42,7 +48,7 @@ def save(executable: Executable, path: str | Path) -> None:
             f"{executable.name}: {len(here)} callbacks of JAX live in the process that traced the program",
             hint="sx.register_custom_call(name, function), and a custom call of that name in the program",
         )
-    container.write(Path(path), description, sections)
+    return description, sections
 
 
 def load_executable(path: str | Path) -> Executable:
@@ -125,7 +131,7 @@ def executable_of(file: Container, name: str, pipeline: Pipeline | None = None) 
 
 
 class _LoadedExecutable(Executable):
-    """An executable whose source is parsed on demand."""
+    """An executable of a file, whose functions in Python may be lost."""
 
     def __init__(
         self, description: Mapping[str, Any], sections: Mapping[str, memoryview], pipeline: Pipeline | None
@@ -134,14 +140,11 @@ class _LoadedExecutable(Executable):
         function = restore(
             signature.name, signature.parameter_specs(), signature.result_specs(), description["function"], sections
         )
-        self._lock = threading.Lock()
-        self._parsed: hlo_ir.Module | None = None
-        self.source_bytes = bytes(sections["source"])
         if pipeline is not None and str(pipeline) != description["pipeline"]:
             pipeline = None
         self.lost_functions = pipeline is None and bool(description["has_functions"])
         super().__init__(
-            None,  # it is the property below
+            bytes(sections["source"]),
             signature,
             function,
             pipeline or Pipeline.parse(description["pipeline"]),
@@ -161,25 +164,9 @@ class _LoadedExecutable(Executable):
             )
         return self.pipeline
 
-    @property
-    def _source(self) -> hlo_ir.Module:
-        from stablexla.dialects.contexts import contexts_of_their_own
-        from stablexla.interop.load import load_bytes
-
-        with self._lock:
-            if self._parsed is None:
-                with contexts_of_their_own():
-                    self._parsed = load_bytes(self.source_bytes, f"the source of {self.name}", trusted=True)
-            return self._parsed
-
-    @_source.setter
-    def _source(self, module: hlo_ir.Module | None) -> None:
-        self._parsed = module
-        self.has_new_source = module is not None
-
 
 def _bytecode(executable: Executable) -> bytes:
-    if isinstance(executable, _LoadedExecutable) and not executable.has_new_source:
+    if executable.source_bytes is not None:
         return executable.source_bytes
     from stablexla.compiling.program_bytes import bytecode_of
 

@@ -1,4 +1,4 @@
-"""Python callbacks: jaxlib hands them to its own CPU client alone, so they are bound before a program goes to it."""
+"""What jaxlib hands to its own CPU client alone: Python callbacks and the targets of FFI calls."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from typing import Any
 
 
 def bind_in_jax() -> None:
-    """Let programs with callbacks for this platform name functions of this process, as those of `interop.jax` do."""
+    """Let programs for this platform name functions of this process, as those of `interop.jax` do."""
     from jax._src import compiler
+    from jaxlib import xla_client
+
+    # Where XLA's CPU has no client, targets wait for one, and are not to be seen.
+    xla_client.register_custom_call_handler("cpu", xla_client._xla.register_custom_call_target)
+    xla_client.register_custom_type_handler("cpu", xla_client._xla.register_custom_type)
 
     compile_and_load = compiler.backend_compile_and_load
 

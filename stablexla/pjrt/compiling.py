@@ -1,24 +1,32 @@
-"""From a program and JAX's compile options to what the table says of an executable."""
+"""From a program and JAX's compile options to what the table says of an executable; the same from saved bytes."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.compiling.cache import surroundings
 from stablexla.compiling.compiler import compile as compile_program
+from stablexla.compiling.program_bytes import bytecode_of
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
-from stablexla.dialects.errors import UnsupportedError
-from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.errors import LoadError, UnsupportedError
 from stablexla.executable.executable import Executable
-from stablexla.interop.encodings.protobuf import fields
+from stablexla.executable.saved import contents_for_others, executable_of
 from stablexla.interop.jax.callbacks import release_with
+from stablexla.interop.jax.ffi import use_targets_of
 from stablexla.interop.load import load
 from stablexla.lowering.support.operations import main_of, terminator_of
 from stablexla.lowering.support.types import is_token
-from stablexla.targets.signature.array_sharding import ArraySharding
+from stablexla.pjrt.messages import Options, Override, shardings
+from stablexla.targets.pipeline.driver import copy_of, run_pipeline
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.runtime import container
 from stablexla.targets.signature.signature import body_of
 from stablexla.targets.stablehlo.inlining import operations_of
 from stablexla.targets.stablehlo.meshes import call_target
@@ -34,37 +42,14 @@ _TYPES = (
 # fmt: on
 NUMBERS = {name: number for number, name in enumerate(_TYPES, 1)}
 TOKEN = NUMBERS["token"]
-# Fields of CompileOptionsProto, of ExecutableBuildOptionsProto, of DeviceAssignmentProto and its rows.
-_BUILD, _REPLICAS, _PARTITIONS, _ASSIGNMENT, _ROWS, _IDS = 3, 4, 5, 9, 3, 1
 # Attributes of parameters whose arrays are gone after a call.
 _DONATED = ("tf.aliasing_output", "jax.buffer_donor")
-_REPLICATED, _OTHER = 0, 3
-
-
-@dataclass(frozen=True)
-class Options:
-    """What stablexla reads of `CompileOptionsProto`.
-
-    Attributes:
-        devices: their numbers by replica and partition, all partitions of the first replica first.
-    """
-
-    num_replicas: int
-    num_partitions: int
-    devices: tuple[int, ...]
-
-    @staticmethod
-    def parse(data: bytes) -> Options:
-        """Read the message; fields that it lacks have jaxlib's defaults."""
-        build = {f.number: f for f in fields(_only(data, _BUILD))}
-        counts = [int(build[n].value or 1) if n in build else 1 for n in (_REPLICAS, _PARTITIONS)]
-        rows = (
-            [_numbers(f.data) for f in fields(build[_ASSIGNMENT].data) if f.number == _ROWS]
-            if _ASSIGNMENT in build
-            else []
-        )
-        devices = [row[replica] for replica in range(counts[0]) for row in rows] or list(range(counts[0] * counts[1]))
-        return Options(counts[0], counts[1], tuple(devices))
+_PARTITION = (
+    "stablehlo: builtin.module(stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,"
+    "stablexla-drop-shardings)"
+)
+_SAVED = "pjrt"
+"""What a saved program has beside an executable's contents."""
 
 
 def compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, Any]:
@@ -75,38 +60,112 @@ def compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, An
     """
     if form != "mlir":
         raise UnsupportedError(f"a program in the format {form!r}", hint="MLIR, as jaxlib sends it")
-    how = Options.parse(options)
+    how = _options(options, count)
+    module = load(code, trusted=True)
+    calls = [call_target(call) for call in operations_of(module, "stablehlo.custom_call")]
+    use_targets_of(calls)
+    executable = compile_program(
+        module,
+        num_replicas=how.num_replicas,
+        num_partitions=how.num_partitions,
+        options=_compile_options(how.overrides),
+    )
+    release_with(executable._function, [name for name in calls if name.startswith(OF_THIS_PROCESS)])
+    executable._source = code  # MLIR's module belongs to this thread
+    arguments, returned = body_of(module).arguments, terminator_of(body_of(module)).operands
+    plain = {
+        "options": options.hex(),
+        "donated": _donated(module),
+        "arguments": [is_token(value.type) for value in arguments],
+        "results": [is_token(value.type) for value in returned],
+        "fingerprint": hashlib.sha256(code + options).hexdigest(),
+    }
+    return _described(executable, how, plain)
+
+
+def saved(executable: Executable, plain: dict[str, Any]) -> bytes:
+    """Write an executable, and what `compiled` found, for `loaded`.
+
+    Raises:
+        UnsupportedError: the program calls functions of this process.
+    """
+    description, sections = contents_for_others(executable)
+    return b"".join(container.pieces({**description, _SAVED: plain}, sections))
+
+
+def loaded(data: bytes, options: bytes, count: int) -> dict[str, Any]:
+    """Describe a saved executable to the table, for other compile options if there are any.
+
+    Raises:
+        LoadError: as `load_executable`; or it was not saved by `saved`.
+        UnsupportedError: it is for more devices than there are.
+    """
+    file = container.parse(data, "a program that JAX kept")
+    plain = file.description.get(_SAVED)
+    if plain is None:
+        raise LoadError("a program that JAX kept: it was not made by the plugin")
+    how = _options(options or bytes.fromhex(plain["options"]), count)
+    return _described(executable_of(file, "a program that JAX kept"), how, plain)
+
+
+def costs(executable: Executable, plain: dict[str, Any]) -> list[tuple[str, float]]:
+    """Return flops of one call, and bytes that its kernels read and write; the program is compiled once more."""
+    kernels = executable.explain().kernels
+    moved = sum(len(kernel.calls) * (kernel.cost.read + kernel.cost.written) for kernel in kernels)
+    flops = sum(len(kernel.calls) * (kernel.cost.flops or 0) for kernel in kernels)
+    return [("flops", float(flops)), ("bytes accessed", float(moved))]
+
+
+def partitioned(executable: Executable) -> bytes:
+    """Return the program of one partition, with its collectives; XLA has no operations of Shardy's."""
+    with executable._contexts():
+        return bytecode_of(run_pipeline(copy_of(executable._source, here=True), Pipeline.parse(_PARTITION)))
+
+
+def fingerprint(count: int) -> int:
+    """Return a number of 64 bits for this compiler, on this kind of machine, for so many devices."""
+    return int.from_bytes(hashlib.sha256(repr((count, surroundings())).encode()).digest()[:8], "little")
+
+
+def _options(data: bytes, count: int) -> Options:
+    how = Options.parse(data)
     if any(device >= count for device in how.devices):
         raise UnsupportedError(f"devices {how.devices}, where there are {count}", hint="STABLEXLA_NUM_DEVICES=N")
-    module = load(code, trusted=True)
-    executable = compile_program(module, num_replicas=how.num_replicas, num_partitions=how.num_partitions)
+    return how
+
+
+def _compile_options(overrides: Mapping[str, Override]) -> CompileOptions | None:
+    """Return the options that JAX's `compiler_options` name; those of others are named in a warning."""
+    known = {field.name for field in fields(CompileOptions)}
+    others = sorted(set(overrides) - known)
+    if others:
+        warnings.warn(f"stablexla has no compiler options {', '.join(others)}", stacklevel=2)
+    ours = {name: value for name, value in overrides.items() if name in known}
+    return CompileOptions(**ours) if ours else None  # type: ignore[arg-type]
+
+
+def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> dict[str, Any]:
     function = executable._function
-    release_with(function, _of_this_process(module))
-    arguments, returned = body_of(module).arguments, terminator_of(body_of(module)).operands
-    takes = [number for number, value in enumerate(arguments) if not is_token(value.type)]
-    donated, dtypes = _donated(module), (spec.dtype for spec in function.results)
+    takes = [number for number, each in enumerate(plain["arguments"]) if not each]
+    dtypes = (spec.dtype for spec in function.results)
     return {
         "function": function,
-        "text": code,
-        "fingerprint": hashlib.sha256(code + options).hexdigest(),
-        "assignment": _assignment(how),
+        "executable": executable,
+        "plain": plain,
+        "text": b"" if how.num_partitions > 1 else executable.source_bytes,
+        "fingerprint": plain["fingerprint"],
+        "assignment": how.assignment(),
         "num_replicas": how.num_replicas,
         "num_partitions": how.num_partitions,
         "devices": list(how.devices),
-        "num_arguments": len(arguments),
+        "num_arguments": len(plain["arguments"]),
         "takes": takes,
-        "donated": [number for number, place in enumerate(takes) if place in donated],
-        "output_types": [TOKEN if is_token(value.type) else NUMBERS[str(next(dtypes))] for value in returned],
+        "donated": [number for number, place in enumerate(takes) if place in plain["donated"]],
+        "output_types": [TOKEN if each else NUMBERS[str(next(dtypes))] for each in plain["results"]],
         "code_bytes": _code_bytes(executable),
-        "parameter_shardings": _shardings(arguments, executable.input_shardings),
-        "output_shardings": _shardings(returned, executable.output_shardings),
+        "parameter_shardings": shardings(plain["arguments"], executable.input_shardings),
+        "output_shardings": shardings(plain["results"], executable.output_shardings),
     }
-
-
-def _of_this_process(module: ir.Module) -> list[str]:
-    """Return the names of the program's Python callbacks."""
-    calls = operations_of(module, "stablehlo.custom_call")
-    return [name for name in map(call_target, calls) if name.startswith(OF_THIS_PROCESS)]
 
 
 def _donated(module: ir.Module) -> list[int]:
@@ -118,81 +177,3 @@ def _donated(module: ir.Module) -> list[int]:
 def _code_bytes(executable: Executable) -> int:
     code = executable._function.keep_alive
     return sum(map(len, code.object_files())) if hasattr(code, "object_files") else 0
-
-
-def _only(data: bytes, number: int) -> bytes:
-    return next((f.data for f in fields(data) if f.number == number), b"")
-
-
-def _numbers(row: bytes) -> list[int]:
-    """Return the device numbers of a row of an assignment, packed or not."""
-    found: list[int] = []
-    for field in fields(row):
-        if field.number == _IDS:
-            found += _unpacked(field.data) if isinstance(field.value, bytes) else [field.value]
-    return found
-
-
-def _unpacked(data: bytes) -> list[int]:
-    found, value, shift = [], 0, 0
-    for byte in data:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            found.append(value)
-            value = shift = 0
-    return found
-
-
-# ---- messages
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _bytes(field: int, data: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(data)) + data
-
-
-def _packed(field: int, values: Iterable[int]) -> bytes:
-    return _bytes(field, b"".join(map(_varint, values)))
-
-
-def _assignment(how: Options) -> bytes:
-    """Write a DeviceAssignmentProto."""
-    rows = [how.devices[partition :: how.num_partitions] for partition in range(how.num_partitions)]
-    counts = _number(1, how.num_replicas) + _number(2, how.num_partitions)
-    return counts + b"".join(_bytes(_ROWS, _packed(_IDS, row)) for row in rows)
-
-
-def _shardings(values: Iterable[Any], known: Sequence[ArraySharding] | None) -> list[bytes]:
-    """Write an OpSharding for each value, tokens among them; none where nothing is sharded."""
-    if known is None:
-        return []
-    arrays = iter(known)
-    return [_number(1, _REPLICATED) if is_token(v.type) else _sharding(next(arrays)) for v in values]
-
-
-def _sharding(sharding: ArraySharding) -> bytes:
-    """Write an OpSharding: tiles of each dimension, and copies of the tiles."""
-    if sharding.is_replicated:
-        return _number(1, _REPLICATED)
-    parts: Sequence[Any] = sharding.parts
-    counts = [len({part[d] for part in parts}) for d in range(len(sharding.shape))]
-    order = sorted(range(len(parts)), key=lambda i: (parts[i], i))
-    tiles = 1
-    for each in counts:
-        tiles *= each
-    copies = len(parts) // tiles
-    dimensions = [*counts, copies] if copies > 1 else counts
-    last = _number(6, 1) if copies > 1 else b""
-    return _number(1, _OTHER) + _packed(3, dimensions) + _packed(4, order) + last

@@ -7,7 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from stablexla.dialects.errors import ParseError, StablexlaError, UnsupportedError, VerificationError
+from stablexla.dialects.errors import LoadError, ParseError, StablexlaError, UnsupportedError, VerificationError
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime._runtime import pjrt_table
 from stablexla.version import VERSION
@@ -23,7 +23,7 @@ def table() -> Any:
 
     current = [int(n) for n in stablehlo.get_current_version().split(".")]
     minimum = [int(n) for n in stablehlo.get_minimum_version().split(".")]
-    return pjrt_table(_compiled, num_devices(), f"stablexla {VERSION}", current, minimum)
+    return pjrt_table(_answer, num_devices(), f"stablexla {VERSION}", current, minimum)
 
 
 def num_devices() -> int:
@@ -52,15 +52,15 @@ def _thread() -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_thread.cache_clear)  # a child has no thread but its own
 
 
-def _compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, Any] | tuple[int, str]:
-    """Compile a program; return its description, or an error's code and message."""
-    from stablexla.pjrt.compiling import compiled
+def _answer(what: str, *arguments: Any) -> Any:
+    """Call a function of `compiling` for the table; return what it returns, or an error's code and message."""
+    from stablexla.pjrt import compiling
 
     try:
-        return _thread().submit(compiled, code, form, options, count).result()
+        return _thread().submit(getattr(compiling, what), *arguments).result()
     except UnsupportedError as error:
         return UNIMPLEMENTED, str(error)
-    except (ParseError, VerificationError) as error:
+    except (ParseError, VerificationError, LoadError) as error:
         return INVALID_ARGUMENT, str(error)
     except (StablexlaError, Exception) as error:
         return INTERNAL, f"{type(error).__name__}: {error}"

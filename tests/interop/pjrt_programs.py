@@ -5,6 +5,7 @@ Prints a line of JSON for each check: its name, and what went wrong, or an empty
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import threading
@@ -19,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import io_callback
+from jax.experimental import io_callback, serialize_executable
 from jax.sharding import NamedSharding, PartitionSpec
 
 CHECKS: dict[str, Callable[[], None]] = {}
@@ -230,6 +231,56 @@ def threads() -> None:
         worker.join()
     for number in range(8):
         np.testing.assert_allclose(found[number], np.sin(X) * number + number, rtol=1e-6, atol=1e-6)
+
+
+@check
+def costs() -> None:
+    compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((64, 64), "float32")).compile()
+    assert compiled.cost_analysis() == {"flops": 2.0 * 64**3, "bytes accessed": 2.0 * 64**2 * 4}
+    stats = compiled.memory_analysis()
+    assert (stats.argument_size_in_bytes, stats.output_size_in_bytes) == (64**2 * 4, 64**2 * 4)
+    assert stats.host_temp_size_in_bytes == 0
+
+
+@check
+def saved_programs() -> None:
+    compiled = jax.jit(lambda x, y: (x @ y["a"], y)).lower(X, {"a": X.T}).compile()
+    again = serialize_executable.deserialize_and_load(
+        *serialize_executable.serialize(compiled), execution_devices=jax.devices()[:1]
+    )
+    found, expected = (jax.tree.leaves(each(X, {"a": X.T})) for each in (again, compiled))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    mesh = mesh_of(4)
+    put = jax.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(mesh, PartitionSpec("a")))
+    compiled = jax.jit(lambda x: x.sum()).lower(put).compile()
+    assert serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled))(put) == 28
+    printing = jax.jit(lambda x: jax.debug.print("{}", x)).lower(X).compile()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="1 callbacks of JAX live in the process"):
+        serialize_executable.serialize(printing)
+
+
+HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
+
+
+@HANDLER
+def double(out: int, into: Any) -> None:
+    for i in range(3):
+        ctypes.cast(out, ctypes.POINTER(ctypes.c_float))[i] = (
+            2 * ctypes.cast(into[0], ctypes.POINTER(ctypes.c_float))[i]
+        )
+
+
+@check
+def targets_of_ffi() -> None:
+    """A target that is registered with JAX for CPUs, and not with stablexla."""
+    address = ctypes.cast(double, ctypes.c_void_p).value
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    capsule = new(address, b"xla._CUSTOM_CALL_TARGET", None)
+    jax.ffi.register_ffi_target("double_it", capsule, platform="cpu", api_version=0)
+    call = jax.ffi.ffi_call("double_it", jax.ShapeDtypeStruct((3,), "float32"), custom_call_api_version=1)
+    np.testing.assert_array_equal(jax.jit(call)(jnp.arange(3.0)), [0, 2, 4])
 
 
 def main() -> None:

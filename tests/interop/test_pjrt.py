@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stablexla.pjrt.compiling import NUMBERS, Options
+from stablexla.pjrt.compiling import NUMBERS
+from stablexla.pjrt.messages import Options
 
 _jax = pytest.importorskip("jaxlib._jax")
 pytest.importorskip("jax")
@@ -83,10 +84,10 @@ def test_a_number_of_devices_that_is_none() -> None:
 
 
 def test_compile_options() -> None:
-    assert Options.parse(b"") == Options(1, 1, (0,))
+    assert Options.parse(b"") == Options(1, 1, (0,), {})
     options = _jax.CompileOptions()
     options.num_replicas, options.num_partitions = 2, 3
-    assert Options.parse(options.SerializeAsString()) == Options(2, 3, (0, 1, 2, 3, 4, 5))
+    assert Options.parse(options.SerializeAsString()) == Options(2, 3, (0, 1, 2, 3, 4, 5), {})
     options.device_assignment = _jax.DeviceAssignment.create(np.array([[5, 4, 3], [2, 1, 0]]))
     assert Options.parse(options.SerializeAsString()).devices == (5, 4, 3, 2, 1, 0)
 
@@ -94,3 +95,50 @@ def test_compile_options() -> None:
 def test_numbers_of_element_types() -> None:
     assert [NUMBERS[name] for name in ("bool", "int64", "float32", "complex128", "token")] == [1, 5, 11, 15, 23]
     assert NUMBERS["float6_e3m2fn"] == 33
+
+
+def test_overrides_of_compile_options() -> None:
+    options = _jax.CompileOptions()
+    given = {"find_repeats": False, "vector_bits": 256, "xla_dump_to": "folder", "a_number": 0.5}
+    options.env_option_overrides = list(given.items())
+    assert Options.parse(options.SerializeAsString()).overrides == given
+
+
+def test_a_compiler_option_of_ours_and_one_of_others() -> None:
+    done = code(
+        "f = jax.jit(lambda x: x * 3, compiler_options={'flush_denormals': True, 'xla_dump_to': 'x'})\n"
+        "print(f(jnp.array(2.0)), float(f(jnp.array(2e-39))))"
+    )
+    assert (done.returncode, done.stdout) == (0, "6.0 0.0\n"), done.stderr
+    assert "stablexla has no compiler options xla_dump_to" in done.stderr
+
+
+def test_jax_keeps_programs_for_other_processes(tmp_path: Path) -> None:
+    """The second process compiles nothing; a damaged file is no more than a warning of JAX's."""
+    text = (
+        "import numpy as np, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "hits = []\n"
+        "jax.monitoring.register_event_listener(lambda name, **_: hits.extend([name] * ('cache_hits' in name)))\n"
+        "f = jax.jit(lambda x, y: (jnp.tanh(x @ x) + y, y * 2), donate_argnums=1)\n"
+        "y = jnp.ones((4, 4))\n"
+        "out = f(jnp.ones((4, 4)), y)\n"
+        "print(len(hits), float(out[0].sum()), float(out[1].sum()), y.is_deleted())"
+    )
+    kept = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+    }
+    first, second = code(text, **kept), code(text, **kept)
+    numbers = f"{16 * (np.tanh(4) + 1):.5f}"[:6]
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert first.stdout.startswith("0 ")
+    assert int(second.stdout.split()[0]) >= 3  # ones, tanh, sums
+    assert first.stdout.split()[1:] == second.stdout.split()[1:]
+    assert first.stdout.split()[1].startswith(numbers[:5])
+    assert first.stdout.split()[3] == "True"
+    for file in tmp_path.glob("*-cache"):
+        file.write_bytes(file.read_bytes()[:100])
+    third = code(text, **kept)
+    assert (third.returncode, third.stdout) == (0, first.stdout), third.stderr

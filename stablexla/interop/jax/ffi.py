@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 from stablexla.compiling.custom_calls import register_custom_call
+from stablexla.dialects.custom_calls import OF_THIS_PROCESS, TARGETS
 from stablexla.dialects.errors import StablexlaError
 from stablexla.interop.jax.required import jax as jax_package
 
@@ -42,6 +44,19 @@ def use_ffi_targets(*names: str) -> tuple[str, ...]:
     for name in wanted:
         register_custom_call(name, known[name])
     return tuple(wanted)
+
+
+def use_targets_of(calls: Sequence[str]) -> None:
+    """Register JAX's handlers for those calls of a program that nobody has registered here."""
+    calls = [name for name in calls if not (name in TARGETS or name.startswith((*_OWN, OF_THIS_PROCESS)))]
+    if calls:
+        from jaxlib import xla_client
+
+        # The name of the platform for functions of the older conventions, and for handlers of the FFI.
+        known = xla_client.custom_call_targets("Host") | xla_client.custom_call_targets("cpu")
+        for name in calls:
+            if name in known:
+                register_custom_call(name, known[name])
 
 
 _OWN = ("lapack_", "xla_", "tridiagonal_solve_perturbed", "dce_sink")

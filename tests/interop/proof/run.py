@@ -26,8 +26,9 @@ Done = Callable[[str, list[Trial]], None]
 class Child:
     """A process that runs `worker`, started when it is needed."""
 
-    def __init__(self, cache: Path, fresh: bool) -> None:
+    def __init__(self, cache: Path, fresh: bool, platforms: str) -> None:
         """`fresh`: nothing is taken from the cache."""
+        self._platforms = platforms
         self._command = [
             sys.executable,
             "-m",
@@ -83,7 +84,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
-                env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"},
+                env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": self._platforms},
                 start_new_session=True,
             )
         return self._process
@@ -115,7 +116,9 @@ def _signal(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def run_all(paths: Sequence[str], jobs: int, cache: Path, done: Done, *, fresh: bool = False) -> None:
+def run_all(
+    paths: Sequence[str], jobs: int, cache: Path, done: Done, *, fresh: bool = False, platforms: str = "cpu"
+) -> None:
     """Runs the functions of these paths in `jobs` processes; `done` is called for each, from many threads in turn."""
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for path in paths:
@@ -123,7 +126,7 @@ def run_all(paths: Sequence[str], jobs: int, cache: Path, done: Done, *, fresh: 
     lock = threading.Lock()
 
     def work() -> None:
-        child = Child(cache, fresh)
+        child = Child(cache, fresh, platforms)
         try:
             while True:
                 path = waiting.get_nowait()

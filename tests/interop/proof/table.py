@@ -80,22 +80,30 @@ def _number(x: float) -> str:
 
 
 def page(
-    tsv: str, paths: Sequence[str], names: Sequence[Public], reasons: Mapping[str, str], abouts: Mapping[str, str]
+    tsv: str,
+    by_plugin: str,
+    paths: Sequence[str],
+    names: Sequence[Public],
+    reasons: Mapping[str, str],
+    abouts: Mapping[str, str],
 ) -> str:
-    """The text of docs/interop.md for what docs/interop.tsv holds, in the order of `paths`."""
-    found = read_tsv(tsv)
+    """The text of docs/interop.md for docs/interop.tsv and docs/interop_plugin.tsv, in the order of `paths`."""
+    found, plugin = read_tsv(tsv), read_tsv(by_plugin)
     rows = [Row(path, found[path]) for path in paths if path in found]
+    others = {path: Row(path, plugin[path]) for path in paths if path in plugin}
     functions = [row for row in rows if not row.path.startswith("programs.")]
     programs = [row for row in rows if row.path.startswith("programs.")]
     nothing = [name for name in names if name.path in reasons]
     parts = [
         "# JAX's functions and libraries on stablexla",
-        "Made by `python docs/make_interop.py`; don't edit. [interop.tsv](interop.tsv) has a line for each call. "
-        "Formats\nof files have a page of their own: [interop_formats.md](interop_formats.md).",
+        "Made by `python docs/make_interop.py`; don't edit. [interop.tsv](interop.tsv) has a line for each call, "
+        "[interop_plugin.tsv](interop_plugin.tsv)\none for each by the [PJRT plugin](jax.md). Formats of files have a "
+        "page of their own: [interop_formats.md](interop_formats.md).",
         _totals(functions, programs, nothing, tsv.splitlines()[0].removeprefix("# ")),
+        _of_plugin([others[row.path] for row in rows if row.path in others], by_plugin.splitlines()[0]),
         _HOW,
         "## Libraries",
-        _programs(programs, abouts),
+        _programs(programs, others, abouts),
         _explained(rows),
     ]
     for module in [*MODULES, *sorted({row.path.rpartition(".")[0] for row in functions} - set(MODULES))]:
@@ -104,6 +112,18 @@ def page(
             parts += [f"## {module}", _functions(own)]
     parts += ["## What is no computation", _no_computations(nothing, reasons)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _of_plugin(rows: Sequence[Row], versions: str) -> str:
+    """How many there are of each state by the plugin, and what is not equal."""
+    states = Counter(row.state for row in rows)
+    counts = ", ".join(f"{states[state]} {state}" for state in (*_ORDER, "no calls") if states[state])
+    others = [f"| {row.path} | {row.state} | {_note(row)} |" for row in rows if row.state != "equal"]
+    lines = [
+        f"By the plugin, `JAX_PLATFORMS=stablexla` and `jax.jit`, the same calls and programs: **{counts}** (with "
+        f"{versions.removeprefix('# ')})."
+    ]
+    return "\n".join([*lines, "", "| by the plugin | state | note |", "|---|---|---|", *others] if others else lines)
 
 
 def _totals(functions: Sequence[Row], programs: Sequence[Row], nothing: Sequence[Public], versions: str) -> str:
@@ -145,11 +165,12 @@ is taken from `build/interop`, unless `--fresh`. `--only PATTERN` runs some and 
 page lacks."""
 
 
-def _programs(rows: Sequence[Row], abouts: Mapping[str, str]) -> str:
-    lines = ["| library | program | what it is | state | note |", "|---|---|---|---|---|"]
+def _programs(rows: Sequence[Row], by_plugin: Mapping[str, Row], abouts: Mapping[str, str]) -> str:
+    lines = ["| library | program | what it is | state | by the plugin | note |", "|---|---|---|---|---|---|"]
     for row in rows:
         _, library, name = row.path.split(".")
-        lines.append(f"| {library} | {name} | {abouts[row.path]} | {_state(row)} | {_note(row)} |")
+        other = by_plugin[row.path].state if row.path in by_plugin else ""
+        lines.append(f"| {library} | {name} | {abouts[row.path]} | {_state(row)} | {other} | {_note(row)} |")
     return "\n".join(lines)
 
 

@@ -1,8 +1,9 @@
-"""One call run by both: by JAX's compiler, and through `stablexla.interop.jax.jit`."""
+"""One call run by both: by JAX's compiler, and through `stablexla.interop.jax.jit` or the plugin."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from tests.interop.proof.calls import Call, leaves_of
 from tests.interop.proof.exact import exact_results
 from tests.interop.proof.judge import Verdict, compare, with_exact, with_interpreter
 from tests.interop.proof.values import Array
+
+BOTH = "stablexla,cpu"
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,9 @@ def attempt(function: Callable[..., Any], call: Call, known: Callable[[str], Tri
 def _ours(
     of_arrays: Callable[..., Any], arrays: Sequence[Array], theirs: list[Array], label: str, key: str, text: str
 ) -> Trial:
-    from stablexla.interop.jax import jit
-
     start = time.perf_counter()
     try:
-        ours = leaves_of(jit(of_arrays)(*arrays))
+        ours = leaves_of(_run_here(of_arrays, arrays))
     except Exception as error:
         return Trial(label, Verdict("unsupported", note=f"{type(error).__name__}: {first_line(error)}"), key)
     seconds = time.perf_counter() - start
@@ -80,6 +81,22 @@ def _ours(
         if found.state == "differs":
             found = with_interpreter(found, ours, _interpreted(text, arrays), exact)
     return Trial(label, found, key, round(seconds, 3))
+
+
+def _run_here(of_arrays: Callable[..., Any], arrays: Sequence[Array]) -> Any:
+    import jax
+
+    if by_plugin():
+        with jax.default_device(jax.devices("stablexla")[0]):
+            return jax.jit(of_arrays)(*arrays)
+    from stablexla.interop.jax import jit
+
+    return jit(of_arrays)(*arrays)
+
+
+def by_plugin() -> bool:
+    """Whether this process's programs run through the plugin: where JAX_PLATFORMS has it beside XLA's CPU."""
+    return os.environ.get("JAX_PLATFORMS") == BOTH
 
 
 def _interpreted(text: str, arrays: Sequence[Array]) -> list[Array]:

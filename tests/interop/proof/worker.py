@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from tests.interop.proof.calls import Call
 from tests.interop.proof.judge import Verdict
-from tests.interop.proof.trial import Trial, attempt, first_line, trial_of
+from tests.interop.proof.trial import Trial, attempt, by_plugin, first_line, trial_of
 
 
 class Cache:
@@ -57,6 +57,9 @@ def subject(path: str) -> tuple[Callable[..., Any], Iterator[Call]]:
 def serve(questions: TextIO, answers: TextIO, cache: Cache) -> None:
     """Answers until the questions end."""
     import jax
+
+    if by_plugin():  # the oracles stay with XLA
+        jax.config.update("jax_default_device", jax.devices("cpu")[0])
 
     def tell(**what: Any) -> None:
         answers.write(json.dumps(what) + "\n")

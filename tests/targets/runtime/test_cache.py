@@ -127,9 +127,9 @@ def test_another_compiler_or_machine(
 ) -> None:
     sx.compile(scaled())
     monkeypatch.setattr(cache, what, "other" if what == "VERSION" else lambda: "other")
-    cache._surroundings.cache_clear()
+    cache.surroundings.cache_clear()
     sx.compile(scaled())
-    cache._surroundings.cache_clear()
+    cache.surroundings.cache_clear()
     assert counts.hits == 0
 
 

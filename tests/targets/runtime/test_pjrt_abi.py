@@ -17,6 +17,7 @@ HEADER = (Path(str(runtime.__file__)).parent / "cpp" / "pjrt" / "pjrt_abi.h").re
 TYPES = {
     "std::size_t": ctypes.c_size_t,
     "std::int64_t": ctypes.c_int64,
+    "std::uint64_t": ctypes.c_uint64,
     "int": ctypes.c_int,
     "bool": ctypes.c_bool,
     "float": ctypes.c_float,

@@ -82,6 +82,7 @@ struct Args {
     X(TopologyDescription_GetMemorySpaceKindIds)
 
 struct PJRT_Api_Version : Args { int major_version; int minor_version; };
+constexpr int kIntegers = 2, kFloat = 3;  // kinds of named values
 struct PJRT_NamedValue : Args {
   const char* name;
   std::size_t name_size;
@@ -239,6 +240,17 @@ struct PJRT_Executable_GetCompiledMemoryStats_Args : Args {
   std::int64_t host_temp_size_in_bytes; std::int64_t peak_memory_in_bytes; std::int64_t total_size_in_bytes;
   std::int64_t total_allocation_bytes; std::int64_t indefinite_allocations; std::int64_t peak_unpadded_heap_bytes;
 };
+struct PJRT_SerializedExecutable;
+struct PJRT_Executable_Serialize_Args : Args {
+  PJRT_Executable* executable; const char* serialized_bytes; std::size_t serialized_bytes_size;
+  PJRT_SerializedExecutable* serialized_executable;
+  void (*serialized_executable_deleter)(PJRT_SerializedExecutable*);
+};
+struct PJRT_Executable_DeserializeAndLoad_Args : Args {
+  PJRT_Client* client; const char* serialized_executable; std::size_t serialized_executable_size;
+  PJRT_LoadedExecutable* loaded_executable; const char* overridden_serialized_compile_options;
+  std::size_t overridden_serialized_compile_options_size; void* load_options;
+};
 struct PJRT_LoadedExecutable_Destroy_Args : Args { PJRT_LoadedExecutable* executable; };
 struct PJRT_LoadedExecutable_GetExecutable_Args : Args {
   PJRT_LoadedExecutable* loaded_executable; PJRT_Executable* executable;
@@ -313,6 +325,9 @@ struct PJRT_TopologyDescription_GetDeviceDescriptions_Args : Args {
 };
 struct PJRT_TopologyDescription_Attributes_Args : Args {
   PJRT_TopologyDescription* topology; const PJRT_NamedValue* attributes; std::size_t num_attributes;
+};
+struct PJRT_TopologyDescription_Fingerprint_Args : Args {
+  PJRT_TopologyDescription* topology; std::uint64_t fingerprint;
 };
 struct PJRT_Shardings_PJRT_Executable_ParameterShardings_Args : Args {
   PJRT_Executable* executable; std::size_t num_parameters; const char* const* shardings;

@@ -36,6 +36,37 @@ class Gil {
 
 PJRT_Error* ending() { return error(kFailedPrecondition, "Python is about to end"); }
 
+// What `work` returns, with the GIL; an exception is an error.
+template <typename F>
+PJRT_Error* with_python(F work) {
+  if (is_ending()) return ending();
+  Gil gil;
+  try {
+    return work();
+  } catch (nb::python_error& failure) {
+    return error(kInternal, failure.what());
+  } catch (const std::exception& failure) {
+    return error(kInternal, failure.what());
+  }
+}
+
+std::string text_of(nb::handle found) {
+  const auto bytes = nb::cast<nb::bytes>(found);
+  return {bytes.c_str(), bytes.size()};
+}
+
+// Calls `answer` of stablexla/pjrt/table.py; it gives an error as its code and message.
+template <typename F, typename... A>
+PJRT_Error* ask(PyObject* answer, F read, const char* what, A&&... arguments) {
+  const nb::object found = nb::handle(answer)(what, std::forward<A>(arguments)...);
+  if (nb::isinstance<nb::tuple>(found)) {
+    const auto [code, message] = nb::cast<std::pair<int, std::string>>(found);
+    return error(static_cast<Code>(code), message);
+  }
+  read(found);
+  return nullptr;
+}
+
 // A Python object that threads of jaxlib's drop, perhaps after Python's end.
 class Held {
  public:
@@ -54,8 +85,12 @@ class Held {
 
 class Program final : public PJRT_Executable {
  public:
-  explicit Program(nb::object function)
-      : function_(std::move(function)), compiled_(nb::cast<const CompiledFunction*>(function_.get())) {}
+  Program(PyObject* answer, const nb::dict& made)
+      : answer_(answer),
+        function_(made["function"]),
+        executable_(made["executable"]),
+        plain_(made["plain"]),
+        compiled_(nb::cast<const CompiledFunction*>(function_.get())) {}
 
   PJRT_Error* run(const Memories& arguments, const Memories& results) override {
     Memories arrays(results.size());
@@ -63,6 +98,27 @@ class Program final : public PJRT_Executable {
       for (const auto& each : results[d])
         if (each != nullptr) arrays[d].push_back(each);
     return compiled_->is_plain() ? run_plain(arguments[0], arrays[0]) : run_with_python(arguments, arrays);
+  }
+
+  PJRT_Error* save(std::string& bytes) override {
+    return with_python([&] {
+      return ask(answer_, [&](nb::handle found) { bytes = text_of(found); }, "saved", executable_.get(), plain_.get());
+    });
+  }
+
+  PJRT_Error* partition(std::string& text) override {
+    return with_python([&] {
+      return ask(answer_, [&](nb::handle found) { text = text_of(found); }, "partitioned", executable_.get());
+    });
+  }
+
+  PJRT_Error* count_costs(std::vector<std::pair<std::string, float>>& found) override {
+    return with_python([&] {
+      const auto read = [&](nb::handle pairs) {
+        for (nb::handle each : nb::list(pairs)) found.push_back(nb::cast<std::pair<std::string, float>>(each));
+      };
+      return ask(answer_, read, "costs", executable_.get(), plain_.get());
+    });
   }
 
  private:
@@ -76,9 +132,7 @@ class Program final : public PJRT_Executable {
   }
 
   PJRT_Error* run_with_python(const Memories& arguments, const Memories& results) {
-    if (is_ending()) return ending();
-    Gil gil;
-    try {
+    return with_python([&]() -> PJRT_Error* {
       nb::list rows;
       for (const auto& of_device : arguments) {
         nb::list row;
@@ -93,11 +147,7 @@ class Program final : public PJRT_Executable {
         for (std::size_t r = 0; r < results[d].size(); ++r)
           copy(nb::object(made[d][r]), *results[d][r]);
       return nullptr;
-    } catch (nb::python_error& failure) {
-      return error(kInternal, failure.what());
-    } catch (const std::exception& failure) {
-      return error(kInternal, failure.what());
-    }
+    });
   }
 
   static void copy(const nb::object& array, const Storage& to) {
@@ -108,7 +158,8 @@ class Program final : public PJRT_Executable {
     PyBuffer_Release(&view);
   }
 
-  Held function_;
+  PyObject* answer_;  // of Python's, as long as the process
+  Held function_, executable_, plain_;
   const CompiledFunction* compiled_;
 };
 
@@ -117,17 +168,9 @@ T taken(const nb::dict& from, const char* key) {
   return nb::cast<T>(from[key]);
 }
 
-std::string text_of(const nb::dict& from, const char* key) {
-  const auto bytes = nb::cast<nb::bytes>(from[key]);
-  return {bytes.c_str(), bytes.size()};
-}
-
 std::vector<std::string> texts_of(const nb::dict& from, const char* key) {
   std::vector<std::string> made;
-  for (nb::handle each : nb::list(from[key])) {
-    const auto bytes = nb::cast<nb::bytes>(each);
-    made.emplace_back(bytes.c_str(), bytes.size());
-  }
+  for (nb::handle each : nb::list(from[key])) made.push_back(text_of(each));
   return made;
 }
 
@@ -152,13 +195,13 @@ void read_outputs(Program& program, const CompiledFunction& function, const std:
   program.arena_bytes = static_cast<std::int64_t>(function.arena_bytes);
 }
 
-std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, const nb::dict& made) {
-  auto program = std::make_shared<Program>(nb::object(made["function"]));
+std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, PyObject* answer, const nb::dict& made) {
+  auto program = std::make_shared<Program>(answer, made);
   const auto& function = *nb::cast<const CompiledFunction*>(made["function"]);
   program->name = function.name;
-  program->text = text_of(made, "text");
+  program->text = text_of(made["text"]);
   program->fingerprint = taken<std::string>(made, "fingerprint");
-  program->assignment = text_of(made, "assignment");
+  program->assignment = text_of(made["assignment"]);
   program->num_replicas = taken<int>(made, "num_replicas");
   program->num_partitions = taken<int>(made, "num_partitions");
   program->num_arguments = taken<std::size_t>(made, "num_arguments");
@@ -178,34 +221,30 @@ std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, const nb:
   return program;
 }
 
-// `compile` is Python's function; it lives as long as the process.
-PJRT_Error* compile_by(PyObject* compile, PJRT_Client& client, const PJRT_Program& program, const std::string& options,
-                       std::shared_ptr<PJRT_Executable>& made) {
-  if (is_ending()) return ending();
-  Gil gil;
-  try {
-    const nb::object found = nb::handle(compile)(nb::bytes(program.code, program.code_size),
-                                                 nb::str(program.format, program.format_size),
-                                                 nb::bytes(options.data(), options.size()), client.device_list.size());
-    if (nb::isinstance<nb::tuple>(found)) {  // an error: its code and message
-      const auto [code, message] = nb::cast<std::pair<int, std::string>>(found);
-      return error(static_cast<Code>(code), message);
-    }
-    made = program_of(client, nb::cast<nb::dict>(found));
-    return nullptr;
-  } catch (nb::python_error& failure) {
-    return error(kInternal, failure.what());
-  } catch (const std::exception& failure) {
-    return error(kInternal, failure.what());
-  }
-}
-
-nb::object table(nb::object compile, int count, std::string version, std::vector<std::int64_t> current,
+nb::object table(nb::object python, int count, std::string version, std::vector<std::int64_t> current,
                  std::vector<std::int64_t> minimum) {
-  PyObject* function = compile.release().ptr();
+  PyObject* answer = python.release().ptr();  // it lives as long as the process
   Host host;
-  host.compile = [function](auto& client, const auto& program, const auto& options, auto& made) {
-    return compile_by(function, client, program, options, made);
+  host.compile = [answer](auto& client, const auto& program, const auto& options, auto& made) {
+    return with_python([&] {
+      const auto read = [&](nb::handle found) { made = program_of(client, answer, nb::cast<nb::dict>(found)); };
+      return ask(answer, read, "compiled", nb::bytes(program.code, program.code_size),
+                 nb::str(program.format, program.format_size), nb::bytes(options.data(), options.size()),
+                 client.device_list.size());
+    });
+  };
+  host.load = [answer](auto& client, const auto& bytes, const auto& options, auto& made) {
+    return with_python([&] {
+      const auto read = [&](nb::handle found) { made = program_of(client, answer, nb::cast<nb::dict>(found)); };
+      return ask(answer, read, "loaded", nb::bytes(bytes.data(), bytes.size()),
+                 nb::bytes(options.data(), options.size()), client.device_list.size());
+    });
+  };
+  host.fingerprint = [answer](const auto& client, auto& found) {
+    return with_python([&] {
+      const auto read = [&](nb::handle number) { found = nb::cast<std::uint64_t>(number); };
+      return ask(answer, read, "fingerprint", client.device_list.size());
+    });
   };
   host.count_devices = [count] { return count; };
   host.version = std::move(version);
@@ -218,11 +257,12 @@ nb::object table(nb::object compile, int count, std::string version, std::vector
 }  // namespace
 
 void bind(nb::module_& m) {
-  m.def("pjrt_table", &table, nb::arg("compile"), nb::arg("num_devices"), nb::arg("version"), nb::arg("current"),
+  m.def("pjrt_table", &table, nb::arg("answer"), nb::arg("num_devices"), nb::arg("version"), nb::arg("current"),
         nb::arg("minimum"),
         "The table of the PJRT C API, as a capsule for `xla_bridge.register_plugin`; one for a process.\n\n"
-        "`compile(code, format, options, count)` compiles a program for some of `count` devices, on a thread of\n"
-        "jaxlib's: it gives a dict that describes the program, or an error's code and message.");
+        "`answer(name, ...)` calls a function of stablexla/pjrt/compiling.py, on any thread: \"compiled\" and \"loaded\"\n"
+        "give a dict that describes a program, \"saved\" and \"partitioned\" bytes, \"costs\" names and numbers, \"fingerprint\" a number;\n"
+        "and each an error as its code and message.");
 }
 
 }  // namespace stablexla::pjrt

@@ -136,6 +136,10 @@ struct PJRT_Executable {
   virtual ~PJRT_Executable() = default;
   // Returns an error, or null.
   virtual PJRT_Error* run(const Memories& arguments, const Memories& results) = 0;
+  // These need Python.
+  virtual PJRT_Error* save(std::string& bytes) = 0;
+  virtual PJRT_Error* partition(std::string& text) = 0;  // gives the program of one device, of a sharded one
+  virtual PJRT_Error* count_costs(std::vector<std::pair<std::string, float>>& found) = 0;
 
   std::string name, text, fingerprint, assignment;
   int num_replicas = 1, num_partitions = 1;
@@ -155,11 +159,21 @@ struct PJRT_Executable {
   std::vector<const char*> kinds, parameter_sharding_data, output_sharding_data;
   std::vector<std::size_t> kind_sizes, parameter_sharding_sizes, output_sharding_sizes;
   void lay_out();  // fills these
+
+  // What one call costs, once it was asked for.
+  std::atomic<bool> has_costs{false};
+  std::mutex asking;
+  std::vector<std::pair<std::string, float>> costs;
+  std::vector<PJRT_NamedValue> named_costs;  // their names are those of `costs`
 };
 
 struct PJRT_LoadedExecutable {
   std::shared_ptr<PJRT_Executable> program;
   std::atomic<bool> is_deleted{false};
+};
+
+struct PJRT_SerializedExecutable {
+  std::string bytes;
 };
 
 // jaxlib's executables own what GetExecutable gives them.
@@ -176,11 +190,18 @@ struct PJRT_Client {
   explicit PJRT_Client(int count);
 };
 
-// Compiles, with Python; set when the table is made. Returns an error, or sets `made`.
+// Compiles, with Python. Returns an error, or sets `made`.
 using Compile = std::function<PJRT_Error*(PJRT_Client&, const PJRT_Program&, const std::string& options,
                                           std::shared_ptr<PJRT_Executable>& made)>;
+// Makes a program of what `save` wrote, for other compile options if there are any.
+using Load = std::function<PJRT_Error*(PJRT_Client&, const std::string& bytes, const std::string& options,
+                                       std::shared_ptr<PJRT_Executable>& made)>;
+// Tells versions of the compiler and kinds of machines apart.
+using Fingerprint = std::function<PJRT_Error*(const PJRT_Client&, std::uint64_t& found)>;
 struct Host {
   Compile compile;
+  Fingerprint fingerprint;
+  Load load;
   std::function<int()> count_devices;
   std::string version;  // of stablexla
   std::vector<std::int64_t> current_version, minimum_version;  // of StableHLO

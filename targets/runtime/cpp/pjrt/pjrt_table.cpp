@@ -80,7 +80,7 @@ PJRT_NamedValue named(const char* name, const std::vector<std::int64_t>& value) 
   made.struct_size = sizeof made;
   made.name = name;
   made.name_size = std::strlen(name);
-  made.type = 2;  // a list of int64
+  made.type = kIntegers;
   made.int64_array_value = value.data();
   made.value_size = value.size();
   return made;
@@ -164,6 +164,9 @@ void topology_attributes(PJRT_TopologyDescription_Attributes_Args& args) {
   args.attributes = nullptr;
   args.num_attributes = 0;
 }
+PJRT_Error* topology_fingerprint(PJRT_TopologyDescription_Fingerprint_Args& args) {
+  return host.fingerprint(*args.topology->client, args.fingerprint);
+}
 
 void description_id(PJRT_DeviceDescription_Id_Args& args) { args.id = args.device_description->id; }
 void description_process(PJRT_DeviceDescription_ProcessIndex_Args& args) { args.process_index = 0; }
@@ -236,9 +239,49 @@ void executable_outputs(PJRT_Executable_NumOutputs_Args& args) { args.num_output
 void executable_code(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args& args) {
   args.size_in_bytes = of(args.executable).code_bytes;
 }
-void executable_costs(PJRT_Executable_GetCostAnalysis_Args& args) {
-  args.num_properties = 0;
-  args.properties = nullptr;
+PJRT_Error* executable_costs(PJRT_Executable_GetCostAnalysis_Args& args) {
+  PJRT_Executable& program = of(args.executable);
+  std::vector<std::pair<std::string, float>> counted;
+  if (!program.has_costs.load())  // without the lock, since it takes the GIL
+    if (PJRT_Error* failure = program.count_costs(counted)) return failure;
+  std::lock_guard<std::mutex> lock(program.asking);
+  if (!program.has_costs.exchange(true)) {
+    program.costs = std::move(counted);
+    for (const auto& [name, number] : program.costs) {
+      PJRT_NamedValue made{};
+      made.struct_size = sizeof made;
+      give(made.name, made.name_size, name);
+      made.type = kFloat;
+      made.float_value = number;
+      made.value_size = 1;
+      program.named_costs.push_back(made);
+    }
+  }
+  args.num_properties = program.named_costs.size();
+  args.properties = program.named_costs.data();
+  return nullptr;
+}
+void delete_saved(PJRT_SerializedExecutable* saved) { delete saved; }
+PJRT_Error* executable_save(PJRT_Executable_Serialize_Args& args) {
+  auto saved = std::make_unique<PJRT_SerializedExecutable>();
+  if (PJRT_Error* failure = of(args.executable).save(saved->bytes)) return failure;
+  give(args.serialized_bytes, args.serialized_bytes_size, saved->bytes);
+  args.serialized_executable = saved.release();
+  args.serialized_executable_deleter = delete_saved;
+  return nullptr;
+}
+PJRT_Error* executable_load(PJRT_Executable_DeserializeAndLoad_Args& args) {
+  const std::string bytes(args.serialized_executable, args.serialized_executable_size);
+  const auto place = reinterpret_cast<char*>(&args.overridden_serialized_compile_options) - reinterpret_cast<char*>(&args);
+  const bool has_options = args.struct_size > static_cast<std::size_t>(place) &&
+                           args.overridden_serialized_compile_options != nullptr;
+  const std::string options = has_options ? std::string(args.overridden_serialized_compile_options,
+                                                        args.overridden_serialized_compile_options_size)
+                                          : std::string();
+  auto made = std::make_unique<PJRT_LoadedExecutable>();
+  if (PJRT_Error* failure = host.load(*args.client, bytes, options, made->program)) return failure;
+  args.loaded_executable = made.release();
+  return nullptr;
 }
 void executable_kinds(PJRT_Executable_OutputMemoryKinds_Args& args) {
   const PJRT_Executable& program = of(args.executable);
@@ -248,7 +291,18 @@ void executable_kinds(PJRT_Executable_OutputMemoryKinds_Args& args) {
 }
 PJRT_Error* executable_program(PJRT_Executable_OptimizedProgram_Args& args) {
   static const char format[] = "mlir";
-  const std::string& text = of(args.executable).text;
+  PJRT_Executable& executable = of(args.executable);
+  const auto has_text = [&executable] {
+    std::lock_guard<std::mutex> lock(executable.asking);
+    return !executable.text.empty();
+  };
+  if (!has_text()) {
+    std::string made;
+    if (PJRT_Error* failure = executable.partition(made)) return failure;
+    std::lock_guard<std::mutex> lock(executable.asking);
+    if (executable.text.empty()) executable.text = std::move(made);
+  }
+  const std::string& text = executable.text;
   PJRT_Program& program = *args.program;
   program.format = format;
   program.format_size = sizeof format - 1;
@@ -275,6 +329,8 @@ void executable_fingerprint(PJRT_Executable_Fingerprint_Args& args) {
 }
 void executable_memory(PJRT_Executable_GetCompiledMemoryStats_Args& args) {
   const PJRT_Executable& program = of(args.executable);
+  auto* first = reinterpret_cast<char*>(&args.generated_code_size_in_bytes);
+  std::memset(first, 0, args.struct_size - static_cast<std::size_t>(first - reinterpret_cast<char*>(&args)));
   args.generated_code_size_in_bytes = program.code_bytes;
   args.argument_size_in_bytes = program.argument_bytes;
   args.output_size_in_bytes = program.output_bytes;
@@ -467,6 +523,7 @@ const PJRT_Api* make_table(Host given) {
   SLOT(TopologyDescription_PlatformVersion, topology_version)
   SLOT(TopologyDescription_GetDeviceDescriptions, topology_devices)
   SLOT(TopologyDescription_Attributes, topology_attributes)
+  SLOT(TopologyDescription_Fingerprint, topology_fingerprint)
   SLOT(DeviceDescription_Id, description_id)
   SLOT(DeviceDescription_ProcessIndex, description_process)
   SLOT(DeviceDescription_Attributes, description_attributes)
@@ -493,6 +550,8 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Executable_NumOutputs, executable_outputs)
   SLOT(Executable_SizeOfGeneratedCodeInBytes, executable_code)
   SLOT(Executable_GetCostAnalysis, executable_costs)
+  SLOT(Executable_Serialize, executable_save)
+  SLOT(Executable_DeserializeAndLoad, executable_load)
   SLOT(Executable_OutputMemoryKinds, executable_kinds)
   SLOT(Executable_OptimizedProgram, executable_program)
   SLOT(Executable_OutputElementTypes, executable_types)

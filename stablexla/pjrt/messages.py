@@ -1,0 +1,137 @@
+"""The messages of protocol buffers that jaxlib sends with a program, and those that describe an executable to it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.interop.encodings.protobuf import Field, fields
+from stablexla.targets.signature.array_sharding import ArraySharding
+
+# Fields of CompileOptionsProto, ExecutableBuildOptionsProto, DeviceAssignmentProto and its rows, and a map's entry.
+_BUILD, _OVERRIDES, _REPLICAS, _PARTITIONS, _ASSIGNMENT, _ROWS, _IDS, _KEY, _VALUE = 3, 7, 4, 5, 9, 3, 1, 1, 2
+# Fields of OptionOverrideProto: a string, a bool, an integer or a double.
+_STRING, _BOOL, _INTEGER, _DOUBLE = 1, 2, 3, 4
+# Kinds of OpSharding.
+_REPLICATED, _OTHER = 0, 3
+
+Override = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Options:
+    """What stablexla reads of `CompileOptionsProto`.
+
+    Attributes:
+        devices: their numbers by replica and partition, all partitions of the first replica first.
+        overrides: `compiler_options` of JAX, by name.
+    """
+
+    num_replicas: int
+    num_partitions: int
+    devices: tuple[int, ...]
+    overrides: Mapping[str, Override]
+
+    @staticmethod
+    def parse(data: bytes) -> Options:
+        """Read the message; fields that it lacks have jaxlib's defaults."""
+        given = list(fields(data))
+        build = {f.number: f for f in fields(next((f.data for f in given if f.number == _BUILD), b""))}
+        counts = [int(build[n].value or 1) if n in build else 1 for n in (_REPLICAS, _PARTITIONS)]
+        rows = (
+            [_numbers(f.data) for f in fields(build[_ASSIGNMENT].data) if f.number == _ROWS]
+            if _ASSIGNMENT in build
+            else []
+        )
+        devices = [row[replica] for replica in range(counts[0]) for row in rows] or list(range(counts[0] * counts[1]))
+        overrides = dict(_override(f.data) for f in given if f.number == _OVERRIDES)
+        return Options(counts[0], counts[1], tuple(devices), overrides)
+
+    def assignment(self) -> bytes:
+        """Write a DeviceAssignmentProto."""
+        rows = [self.devices[partition :: self.num_partitions] for partition in range(self.num_partitions)]
+        counts = _number(1, self.num_replicas) + _number(2, self.num_partitions)
+        return counts + b"".join(_bytes(_ROWS, _packed(_IDS, row)) for row in rows)
+
+
+def _override(entry: bytes) -> tuple[str, Override]:
+    parts = {f.number: f.data for f in fields(entry)}
+    value: Override = ""
+    for field in fields(parts.get(_VALUE, b"")):
+        value = _plain(field)
+    return parts.get(_KEY, b"").decode(), value
+
+
+def _plain(field: Field) -> Override:
+    if field.number == _DOUBLE:
+        bits = field.value if isinstance(field.value, bytes) else struct.pack("<Q", field.value)
+        return float(struct.unpack("<d", bits)[0])
+    if field.number == _STRING:
+        return field.data.decode()
+    return bool(field.value) if field.number == _BOOL else int(field.value)
+
+
+def _numbers(row: bytes) -> list[int]:
+    """Return the device numbers of a row of an assignment, packed or not."""
+    found: list[int] = []
+    for field in fields(row):
+        if field.number == _IDS:
+            found += _unpacked(field.data) if isinstance(field.value, bytes) else [field.value]
+    return found
+
+
+def _unpacked(data: bytes) -> list[int]:
+    found, value, shift = [], 0, 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            found.append(value)
+            value = shift = 0
+    return found
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, data: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(data)) + data
+
+
+def _packed(field: int, values: Iterable[int]) -> bytes:
+    return _bytes(field, b"".join(map(_varint, values)))
+
+
+def shardings(are_tokens: Sequence[bool], known: Sequence[ArraySharding] | None) -> list[bytes]:
+    """Write an OpSharding for each value, tokens among them; none where nothing is sharded."""
+    if known is None:
+        return []
+    arrays: Iterator[ArraySharding] = iter(known)
+    return [_number(1, _REPLICATED) if is_token else _sharding(next(arrays)) for is_token in are_tokens]
+
+
+def _sharding(sharding: ArraySharding) -> bytes:
+    """Write an OpSharding: tiles of each dimension, and copies of the tiles."""
+    if sharding.is_replicated:
+        return _number(1, _REPLICATED)
+    parts: Sequence[Any] = sharding.parts
+    counts = [len({part[d] for part in parts}) for d in range(len(sharding.shape))]
+    order = sorted(range(len(parts)), key=lambda i: (parts[i], i))
+    tiles = 1
+    for each in counts:
+        tiles *= each
+    copies = len(parts) // tiles
+    dimensions = [*counts, copies] if copies > 1 else counts
+    last = _number(6, 1) if copies > 1 else b""
+    return _number(1, _OTHER) + _packed(3, dimensions) + _packed(4, order) + last
