@@ -62,7 +62,6 @@ class Executable(OnDevices):
         options: CompileOptions | None = None,
         shardings: Shardings | None = None,
     ) -> None:
-        self._parsing = threading.Lock()
         self._source = source
         self._signature = signature
         self._function = function
@@ -102,6 +101,7 @@ class Executable(OnDevices):
 
     @_source.setter
     def _source(self, source: hlo_ir.Module | bytes) -> None:
+        self._parsing = threading.Lock()
         self._module, self.source_bytes = (None, source) if isinstance(source, bytes) else (source, None)
 
     @property
