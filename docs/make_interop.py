@@ -73,15 +73,14 @@ def read(lines: Path) -> dict[str, tuple[Trial, ...]]:
     return read_tsv(lines.read_text()) if lines.exists() else {}
 
 
-def lacking(found: dict[str, tuple[Trial, ...]]) -> list[str]:
+def lacking(*ways: dict[str, tuple[Trial, ...]]) -> list[str]:
     """What is missing or out of date in what the page was made from."""
-    wanted = subjects()
-    lines = [f"{path}: not in the table" for path in wanted if path not in found]
-    lines += [f"{path}: in the table, and not there any more" for path in found if path not in wanted]
-    lines += [
-        f"{path}: equal, and in KNOWN" for path in KNOWN if path in found and Row(path, found[path]).state == "equal"
-    ]
-    return lines
+    wanted, lines = subjects(), []
+    for found in ways:
+        lines += [f"{path}: not in the table" for path in wanted if path not in found]
+        lines += [f"{path}: in the table, and not there any more" for path in found if path not in wanted]
+    states = {path: {Row(path, found[path]).state for found in ways if path in found} for path in KNOWN}
+    return [*lines, *(f"{path}: equal, and in KNOWN" for path, each in states.items() if each == {"equal"})]
 
 
 def write(found: dict[str, tuple[Trial, ...]], lines: Path) -> None:
@@ -126,7 +125,7 @@ def main() -> int:
     lines = PLUGIN_LINES if options.plugin else LINES
     before = read(lines)
     if options.check:
-        problems = [f"{each.name}: {line}" for each in (LINES, PLUGIN_LINES) for line in lacking(read(each))]
+        problems = lacking(read(LINES), read(PLUGIN_LINES))
         if not PAGE.exists() or PAGE.read_text() != text_of(LINES.read_text(), PLUGIN_LINES.read_text()):
             problems.append("docs/interop.md is not what docs/interop.tsv and docs/interop_plugin.tsv say")
         print("\n".join(problems), end="\n" if problems else "")
