@@ -97,8 +97,8 @@ def page(
     parts = [
         "# JAX's functions and libraries on stablexla",
         "Made by `python docs/make_interop.py`; don't edit. [interop.tsv](interop.tsv) has a line for each call, "
-        "[another file](interop_plugin.tsv)\none for each by the [PJRT plugin](jax.md). Formats of files have a page of "
-        "their own: [interop_formats.md](interop_formats.md).",
+        "[another file](interop_plugin.tsv)\none for each by the [PJRT plugin](jax.md). Formats of files have a page "
+        "of their own: [interop_formats.md](interop_formats.md).",
         _totals(functions, programs, nothing, tsv.splitlines()[0].removeprefix("# ")),
         _of_plugin([others[row.path] for row in rows if row.path in others], by_plugin.splitlines()[0]),
         _HOW,
@@ -160,8 +160,8 @@ Arguments are small arrays of f32, bf16, s32, c64 and pred, chosen by the signat
   a sum, which shows where numbers cancel.
 - **differs**, **unsupported**: everything else. What is explained stands in a table.
 
-`python docs/make_interop.py` runs all of it, `--plugin` by the plugin; what was equal in an earlier run of the same program on the same arguments
-is taken from `build/interop`, unless `--fresh`. `--only PATTERN` runs some and prints them, `--check` tells what the
+`python docs/make_interop.py` runs all of it, `--plugin` by the plugin; what was equal in an earlier run of the same
+program on the same arguments is taken from `build/interop`, unless `--fresh`. `--only PATTERN` runs some and prints them, `--check` tells what the
 page lacks."""
 
 
