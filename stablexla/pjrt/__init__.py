@@ -14,7 +14,8 @@ def initialize() -> None:
     import jax
     from jax._src import xla_bridge
 
-    if PLATFORM not in str(jax.config.jax_platforms or "").split(","):
+    platforms = str(jax.config.jax_platforms or "").split(",")
+    if PLATFORM not in platforms:
         return
     from stablexla.pjrt.callbacks import bind_in_jax
     from stablexla.pjrt.table import table
@@ -22,3 +23,7 @@ def initialize() -> None:
     bind_in_jax()
     xla_bridge._nonexperimental_plugins.add(PLATFORM)
     xla_bridge.register_plugin(PLATFORM, priority=-1, c_api=table())
+    if platforms == [PLATFORM]:
+        # What asks for the CPU, as Python callbacks and DLPack do, asks for this platform.
+        xla_bridge.register_backend_factory("cpu", lambda: xla_bridge._backends[PLATFORM], fail_quietly=False)
+        jax.config.update("jax_platforms", f"{PLATFORM},cpu")

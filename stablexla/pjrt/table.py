@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from typing import Any
 
 from stablexla.dialects.errors import LoadError, ParseError, StablexlaError, UnsupportedError, VerificationError
 from stablexla.targets.pipeline.knobs import knobs
-from stablexla.targets.runtime._runtime import pjrt_table
+from stablexla.targets.runtime._runtime import pjrt_drain, pjrt_table
 from stablexla.version import VERSION
 
 INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
@@ -19,11 +20,15 @@ INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
 @functools.cache
 def table() -> Any:
     """Return the table, as a capsule; there is one in a process."""
+    import jax
     from jaxlib.mlir.dialects import stablehlo
 
     current = [int(n) for n in stablehlo.get_current_version().split(".")]
     minimum = [int(n) for n in stablehlo.get_minimum_version().split(".")]
-    return pjrt_table(_answer, num_devices(), f"stablexla {VERSION}", current, minimum)
+    asynchronous = bool(getattr(jax.config, "jax_cpu_enable_async_dispatch", True))
+    made = pjrt_table(_answer, num_devices(), f"stablexla {VERSION}", current, minimum, asynchronous)
+    atexit.register(pjrt_drain)  # before the interpreter ends, and the runtime with it
+    return made
 
 
 def num_devices() -> int:

@@ -245,4 +245,6 @@ def pjrt_table(
     version: str,
     current: Sequence[int],
     minimum: Sequence[int],
+    asynchronous: bool,
 ) -> Any: ...
+def pjrt_drain() -> None: ...

@@ -234,6 +234,35 @@ def threads() -> None:
 
 
 @check
+def asynchronous_calls() -> None:
+    """A call that takes long returns before it has run; what follows on its results comes after it."""
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 20000, lambda _, y: y @ x, x))
+    x = jnp.eye(48)
+    slow(x).block_until_ready()
+    result = slow(x)
+    assert not result.is_ready()
+    following = jax.jit(lambda y: y + 1)(result)
+    assert not following.is_ready()
+    np.testing.assert_array_equal(following, np.eye(48) + 1)
+    assert result.is_ready()
+
+
+@check
+def many_calls_on_donated_arrays() -> None:
+    """More than wait in the queue at once; the last result lies where the first argument lay, but for races."""
+    step = jax.jit(lambda x, y: (x + y, y), donate_argnums=0)
+    x, y = jnp.zeros((512, 512)), jnp.ones((512, 512))
+    for _ in range(100):
+        x, _ = step(x, y)
+    np.testing.assert_array_equal(x, np.full((512, 512), 100))
+    before = jax.devices()[0].memory_stats()["num_allocs"]
+    for _ in range(100):
+        x, _ = step(x, y)
+    x.block_until_ready()
+    assert jax.devices()[0].memory_stats()["num_allocs"] <= before + 2
+
+
+@check
 def costs() -> None:
     compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((64, 64), "float32")).compile()
     assert compiled.cost_analysis() == {"flops": 2.0 * 64**3, "bytes accessed": 2.0 * 64**2 * 4}

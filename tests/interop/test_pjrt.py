@@ -71,6 +71,46 @@ def test_a_process_ends_with_arrays_and_programs_alive() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "6.0\n", "")
 
 
+def test_a_process_ends_with_runs_in_the_queue() -> None:
+    done = code(
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 2000, lambda _, y: y @ x, x))\n"
+        "results = [f(jnp.eye(48)) for _ in range(20)]\n"
+        "print('end')"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_no_memory_for_a_run() -> None:
+    """The error comes where the result is waited for, and where results that are made of it are."""
+    done = code(
+        "import resource\n"
+        "f = jax.jit(lambda x: jnp.sort(jnp.arange(2**29, dtype='float32') * x)[5])\n"
+        "g = jax.jit(lambda y: jnp.tanh(y) + jnp.zeros((200, 200)))\n"
+        "f.lower(jnp.float32(1)).compile(), g(jnp.float32(1)).block_until_ready()\n"
+        "size = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (size + 2**30, -1))\n"
+        "y = f(jnp.float32(1))\n"
+        "for result in (y, g(y)):\n"
+        "    try: result.block_until_ready()\n"
+        "    except jax.errors.JaxRuntimeError as error: print(error)\n"
+        "print(g(jnp.float32(0))[0, 0])"
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert [line.startswith("RESOURCE_EXHAUSTED: jit__lambda: ") for line in lines] == [True, True, False]
+    assert lines[2] == "0.0"
+
+
+def test_a_process_that_is_forked_before_the_first_use() -> None:
+    done = code(
+        "import os\n"
+        "child = os.fork()\n"
+        "print(jax.jit(lambda x: (x @ x).sum())(jnp.ones((10, 10))), flush=True)\n"
+        "if child: assert os.waitpid(child, 0)[1] == 0"
+    )
+    assert (done.returncode, done.stdout) == (0, "1000.0\n" * 2), done.stderr
+
+
 def test_more_devices_than_there_are() -> None:
     done = code("jax.pmap(lambda x: x)(jnp.ones((2, 1)))")
     assert done.returncode == 1
@@ -81,6 +121,21 @@ def test_a_number_of_devices_that_is_none() -> None:
     done = code("jax.devices()", STABLEXLA_NUM_DEVICES="many")
     assert done.returncode == 1
     assert "STABLEXLA_NUM_DEVICES" in done.stderr
+
+
+def test_the_cpu_is_this_platform_where_it_is_the_only_one() -> None:
+    done = code(
+        "import numpy as np\n"
+        "assert jax.devices('cpu') == jax.devices()\n"
+        "x = np.arange(6, dtype=np.float32)\n"
+        "y = jnp.from_dlpack(x)\n"
+        "assert y.unsafe_buffer_pointer() == x.ctypes.data and y.devices() == set(jax.devices())\n"
+        "assert (jnp.from_dlpack(x.reshape(2, 3).T) == x.reshape(2, 3).T).all()\n"
+        "z = jax.jit(lambda x: jax.pure_callback(np.sin, x, x))(y)\n"
+        "np.testing.assert_allclose(z, np.sin(x), rtol=1e-6)\n"
+        "jax.debug.print('{}', z[0])"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0.0\n", "")
 
 
 def test_compile_options() -> None:

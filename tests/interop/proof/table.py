@@ -161,8 +161,8 @@ Arguments are small arrays of f32, bf16, s32, c64 and pred, chosen by the signat
 - **differs**, **unsupported**: everything else. What is explained stands in a table.
 
 `python docs/make_interop.py` runs all of it, `--plugin` by the plugin; what was equal in an earlier run of the same
-program on the same arguments is taken from `build/interop`, unless `--fresh`. `--only PATTERN` runs some and prints them, `--check` tells what the
-page lacks."""
+program on the same arguments is taken from `build`, unless `--fresh`. `--only PATTERN` runs some and prints them,
+`--check` tells what the page lacks."""
 
 
 def _programs(rows: Sequence[Row], by_plugin: Mapping[str, Row], abouts: Mapping[str, str]) -> str:

@@ -26,7 +26,7 @@ class Table:
     """Calls functions by name with keyword arguments; an error is returned as its code and message."""
 
     def __init__(self) -> None:
-        capsule = pjrt_table(self._answer, 2, "stablexla test", [1, 2, 3], [0, 9, 0])
+        capsule = pjrt_table(self._answer, 2, "stablexla test", [1, 2, 3], [0, 9, 0], True)
         self.api = abi.PJRT_Api.from_address(pointer_of(capsule, b"pjrt_c_api"))
 
     @staticmethod

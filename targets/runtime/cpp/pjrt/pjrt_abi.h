@@ -158,6 +158,12 @@ struct PJRT_Client_BufferFromHostBuffer_Args : Args {
   PJRT_Memory* memory; PJRT_Buffer_MemoryLayout* device_layout; PJRT_Event* done_with_host_buffer;
   PJRT_Buffer* buffer;
 };
+struct PJRT_Client_CreateViewOfDeviceBuffer_Args : Args {
+  PJRT_Client* client; void* device_buffer_ptr; const std::int64_t* dims; std::size_t num_dims;
+  PJRT_Buffer_Type element_type; PJRT_Buffer_MemoryLayout* layout; PJRT_Device* device;
+  void (*on_delete_callback)(void* device_buffer_ptr, void* user_arg); void* on_delete_callback_arg;
+  std::int64_t stream; PJRT_Buffer* buffer; PJRT_Memory* memory;
+};
 struct PJRT_Client_TopologyDescription_Args : Args { PJRT_Client* client; PJRT_TopologyDescription* topology; };
 struct PJRT_DeviceDescription_Id_Args : Args { PJRT_DeviceDescription* device_description; int id; };
 struct PJRT_DeviceDescription_ProcessIndex_Args : Args {

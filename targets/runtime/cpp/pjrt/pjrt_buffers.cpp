@@ -54,13 +54,13 @@ std::shared_ptr<Storage> Storage::of_block(Block block, std::size_t bytes) {
   return std::make_shared<Storage>(block, block.data, bytes, nullptr);
 }
 
-std::shared_ptr<Storage> Storage::borrowed(void* data, std::size_t bytes, std::shared_ptr<Outcome> released) {
-  return std::make_shared<Storage>(Block{}, data, bytes, std::move(released));
+std::shared_ptr<Storage> Storage::borrowed(void* data, std::size_t bytes, std::function<void()> release) {
+  return std::make_shared<Storage>(Block{}, data, bytes, std::move(release));
 }
 
 Storage::~Storage() {
-  if (released_ != nullptr)
-    released_->set();
+  if (release_ != nullptr)
+    release_();
   else
     release_block(block_);
 }
@@ -68,6 +68,12 @@ Storage::~Storage() {
 std::shared_ptr<Storage> PJRT_Buffer::storage() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return storage_;
+}
+
+PJRT_Error* PJRT_Buffer::wait() const {
+  if (made == nullptr) return nullptr;
+  if (!made->is_set()) made->wait();
+  return made->failure();
 }
 
 std::shared_ptr<Storage> PJRT_Buffer::take() {
@@ -101,48 +107,113 @@ void gather(const char* from, char* to, const std::int64_t* dims, const std::int
     gather(from + i * strides[0], to + static_cast<std::size_t>(i) * inner, dims + 1, strides + 1, rank - 1, element);
 }
 
-bool is_dense(const PJRT_Client_BufferFromHostBuffer_Args& args, std::size_t element) {
-  if (args.byte_strides == nullptr) return true;
+// An array of somebody else's; no strides are those of rows.
+struct Given {
+  char* data;
+  PJRT_Buffer_Type type;
+  std::vector<std::int64_t> dims, strides;
+  std::size_t element = 0, bytes = 0;
+
+  PJRT_Error* measure();
+  bool is_dense() const;
+  std::shared_ptr<Storage> copy() const;  // null where there is no memory
+};
+
+PJRT_Error* Given::measure() {
+  element = element_bytes(type);
+  if (element == 0) return error(kUnimplemented, "an array of element type " + std::to_string(type));
+  if (!strides.empty() && strides.size() != dims.size())
+    return error(kInvalidArgument, "as many strides as dimensions, please");
+  bytes = element;
+  for (std::int64_t extent : dims) {
+    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes))
+      return error(kInvalidArgument, "an extent below 0, or more bytes than an address can count");
+  }
+  return nullptr;
+}
+
+// Whether programs can read it where it lies.
+bool Given::is_dense() const {
+  if (bytes == 0 || reinterpret_cast<std::uintptr_t>(data) % element != 0) return false;
   auto wanted = static_cast<std::int64_t>(element);
-  for (std::size_t i = args.num_dims; i-- > 0;) {
-    if (args.dims[i] != 1 && args.byte_strides[i] != wanted) return false;
-    wanted *= args.dims[i];
+  for (std::size_t i = strides.size(); i-- > 0;) {
+    if (dims[i] != 1 && strides[i] != wanted) return false;
+    wanted *= dims[i];
   }
   return true;
+}
+
+std::shared_ptr<Storage> Given::copy() const {
+  auto storage = Storage::of_pool(bytes);
+  if (storage == nullptr || bytes == 0) return storage;
+  if (strides.empty())
+    std::memcpy(storage->data, data, bytes);
+  else
+    gather(data, static_cast<char*>(storage->data), dims.data(), strides.data(), dims.size(), element);
+  return storage;
+}
+
+PJRT_Error* no_memory(std::size_t bytes) {
+  return error(kResourceExhausted, std::to_string(bytes) + " bytes for an array");
+}
+
+// The strides of a layout in bytes; for none those of rows.
+std::vector<std::int64_t> strides_of(const PJRT_Buffer_MemoryLayout* layout, const Given& given) {
+  constexpr int kTiled = 0;
+  if (layout == nullptr) return {};
+  if (layout->type != kTiled)
+    return {layout->strides.byte_strides, layout->strides.byte_strides + layout->strides.num_byte_strides};
+  std::vector<std::int64_t> strides(given.dims.size());
+  auto next = static_cast<std::int64_t>(given.element);
+  for (std::size_t i = 0; i < layout->tiled.minor_to_major_size && i < strides.size(); ++i) {
+    const auto dimension = static_cast<std::size_t>(layout->tiled.minor_to_major[i]);
+    strides.at(dimension) = next;
+    next *= given.dims[dimension];
+  }
+  return strides;
 }
 
 }  // namespace
 
 PJRT_Error* buffer_of_host(PJRT_Client_BufferFromHostBuffer_Args& args) {
-  const std::size_t element = element_bytes(args.type);
-  if (element == 0) return error(kUnimplemented, "an array of element type " + std::to_string(args.type));
-  if (args.byte_strides != nullptr && args.num_byte_strides != args.num_dims)
-    return error(kInvalidArgument, "as many strides as dimensions, please");
-  std::size_t bytes = element;
-  for (std::size_t i = 0; i < args.num_dims; ++i) {
-    if (args.dims[i] < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(args.dims[i]), &bytes))
-      return error(kInvalidArgument, "an extent below 0, or more bytes than an address can count");
-  }
+  Given given{static_cast<char*>(const_cast<void*>(args.data)), args.type, {args.dims, args.dims + args.num_dims}, {}};
+  if (args.byte_strides != nullptr) given.strides.assign(args.byte_strides, args.byte_strides + args.num_byte_strides);
+  if (PJRT_Error* failure = given.measure()) return failure;
   PJRT_Memory* memory = args.memory != nullptr ? args.memory : args.device->memories.front();
-  auto* data = static_cast<char*>(const_cast<void*>(args.data));
-  const bool dense = bytes == 0 || is_dense(args, element);
-  const bool aligned = reinterpret_cast<std::uintptr_t>(data) % element == 0;
-  std::shared_ptr<Storage> storage;
   auto released = std::make_shared<Outcome>();
-  if (args.host_buffer_semantics > kUntilTransfer && dense && aligned && bytes != 0) {
-    storage = Storage::borrowed(data, bytes, released);
+  std::shared_ptr<Storage> storage;
+  if (args.host_buffer_semantics > kUntilTransfer && given.is_dense()) {
+    storage = Storage::borrowed(given.data, given.bytes, [released] { released->set(); });
   } else {
-    storage = Storage::of_pool(bytes);
-    if (storage == nullptr) return error(kResourceExhausted, std::to_string(bytes) + " bytes for an array");
-    if (bytes != 0 && dense)
-      std::memcpy(storage->data, data, bytes);
-    else if (bytes != 0)
-      gather(data, static_cast<char*>(storage->data), args.dims, args.byte_strides, args.num_dims, element);
+    storage = given.copy();
+    if (storage == nullptr) return no_memory(given.bytes);
     released->set();
   }
-  std::vector<std::int64_t> dims(args.dims, args.dims + args.num_dims);
-  args.buffer = new PJRT_Buffer(args.type, std::move(dims), memory, std::move(storage));
+  args.buffer = new PJRT_Buffer(args.type, std::move(given.dims), memory, std::move(storage));
   args.done_with_host_buffer = new PJRT_Event{std::move(released)};
+  return nullptr;
+}
+
+// Memory of another framework's, by DLPack: it is told when nobody here reads it any more.
+PJRT_Error* buffer_of_view(PJRT_Client_CreateViewOfDeviceBuffer_Args& args) {
+  Given given{static_cast<char*>(args.device_buffer_ptr), args.element_type, {args.dims, args.dims + args.num_dims}, {}};
+  if (PJRT_Error* failure = given.measure()) return failure;
+  given.strides = strides_of(args.layout, given);
+  if (PJRT_Error* failure = given.measure()) return failure;
+  PJRT_Memory* memory = args.memory != nullptr ? args.memory : args.device->memories.front();
+  const auto release = [told = args.on_delete_callback, data = args.device_buffer_ptr,
+                        argument = args.on_delete_callback_arg] {
+    if (told != nullptr) told(data, argument);
+  };
+  std::shared_ptr<Storage> storage;
+  if (given.is_dense()) {
+    storage = Storage::borrowed(given.data, given.bytes, release);
+  } else {
+    storage = given.copy();
+    if (storage == nullptr) return no_memory(given.bytes);
+    release();
+  }
+  args.buffer = new PJRT_Buffer(args.element_type, std::move(given.dims), memory, std::move(storage));
   return nullptr;
 }
 
@@ -154,6 +225,7 @@ PJRT_Error* copy_to_host(PJRT_Buffer_ToHostBuffer_Args& args) {
     return nullptr;
   }
   if (args.dst_size < storage->bytes) return error(kInvalidArgument, "less memory than the array has bytes");
+  if (PJRT_Error* failure = args.src->wait()) return failure;
   std::memcpy(args.dst, storage->data, storage->bytes);
   args.event = done_event();
   return nullptr;
@@ -162,6 +234,7 @@ PJRT_Error* copy_to_host(PJRT_Buffer_ToHostBuffer_Args& args) {
 PJRT_Error* copy_to(const PJRT_Buffer& from, PJRT_Memory* memory, PJRT_Buffer** to) {
   const std::shared_ptr<Storage> storage = from.storage();
   if (storage == nullptr) return error(kInvalidArgument, "the array has been deleted or donated");
+  if (PJRT_Error* failure = from.wait()) return failure;
   auto copy = Storage::of_pool(storage->bytes);
   if (copy == nullptr) return error(kResourceExhausted, std::to_string(storage->bytes) + " bytes for an array");
   std::memcpy(copy->data, storage->data, storage->bytes);

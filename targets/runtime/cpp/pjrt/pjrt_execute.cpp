@@ -1,8 +1,9 @@
 // Runs of a program over the arrays that JAX passes: checks, donation, results.
 #include <algorithm>
-#include <cstring>
+#include <chrono>
 
 #include "pjrt_objects.h"
+#include "pjrt_queue.h"
 
 namespace stablexla::pjrt {
 
@@ -20,14 +21,25 @@ bool is_kept(const PJRT_ExecuteOptions* options, int parameter) {
   return std::find(first, last, parameter) != last;
 }
 
+using Clock = std::chrono::steady_clock;
+
+// A run that takes less than handing it over would.
+constexpr std::int64_t kQuick = 50'000;  // ns
+constexpr std::int64_t kSmall = 1 << 16;  // bytes of a program that has not run yet
+
 struct Call {
+  std::shared_ptr<PJRT_Executable> executable;
   PJRT_Executable& program;
   std::vector<std::vector<PJRT_Buffer*>> buffers;
   Memories arguments, results;
+  std::vector<std::shared_ptr<Outcome>> awaited;  // of the arguments that are not made yet
 
   PJRT_Error* take_arguments(const PJRT_LoadedExecutable_Execute_Args& args);
-  void donate(const PJRT_ExecuteOptions* options);
+  void donate(const PJRT_ExecuteOptions* options, bool in_turn);
   PJRT_Error* make_results();
+  bool is_quick() const;
+  PJRT_Error* run();
+  void give_results(const PJRT_LoadedExecutable_Execute_Args& args, const std::shared_ptr<Outcome>& done);
 };
 
 PJRT_Error* Call::take_arguments(const PJRT_LoadedExecutable_Execute_Args& args) {
@@ -39,13 +51,15 @@ PJRT_Error* Call::take_arguments(const PJRT_LoadedExecutable_Execute_Args& args)
       arguments[d].push_back(buffers[d].back()->storage());
       if (arguments[d].back() == nullptr)
         return error(kInvalidArgument, place(program, d, i) + " has been deleted or donated");
+      if (buffers[d].back()->made != nullptr) awaited.push_back(buffers[d].back()->made);
     }
   }
   return nullptr;
 }
 
-// Donated arguments are deleted; a result may take the memory of one that nobody else uses.
-void Call::donate(const PJRT_ExecuteOptions* options) {
+// Donated arguments are deleted; a result may take the memory of one that nobody else uses. A run in the queue may take
+// it from those before it in the queue, too, since they are done by then.
+void Call::donate(const PJRT_ExecuteOptions* options, bool in_turn) {
   results.resize(buffers.size());
   for (auto& of_device : results) of_device.resize(program.outputs.size());
   for (std::size_t d = 0; d < buffers.size(); ++d) {
@@ -60,9 +74,9 @@ void Call::donate(const PJRT_ExecuteOptions* options) {
       const int alias = program.outputs[r].alias;
       if (alias < 0 || !given[static_cast<std::size_t>(alias)]) continue;
       const std::shared_ptr<Storage>& storage = arguments[d][static_cast<std::size_t>(alias)];
-      // One use is this call's own.
-      if (storage.use_count() == 1 && storage->is_ours() && storage->bytes == program.outputs[r].bytes)
-        results[d][r] = storage;
+      const long uses = storage.use_count();  // first: runs that end between the two reads must count as uses
+      const long known = 1 + (in_turn ? storage->queued.load() : 0);
+      if (uses <= known && storage->is_ours() && storage->bytes == program.outputs[r].bytes) results[d][r] = storage;
     }
   }
 }
@@ -79,32 +93,96 @@ PJRT_Error* Call::make_results() {
   return nullptr;
 }
 
+bool Call::is_quick() const {
+  const std::int64_t last = program.nanoseconds.load(std::memory_order_relaxed);
+  const std::int64_t bytes = program.argument_bytes + program.output_bytes + program.arena_bytes;
+  return last < 0 ? bytes < kSmall : last < kQuick;
+}
+
+PJRT_Error* Call::run() {
+  for (const auto& each : awaited) {
+    if (!each->is_set()) each->wait();
+    if (PJRT_Error* failure = each->failure()) return failure;
+  }
+  const auto start = Clock::now();
+  if (PJRT_Error* failure = program.run(arguments, results)) return failure;
+  const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
+  program.nanoseconds.store(spent.count(), std::memory_order_relaxed);
+  return nullptr;
+}
+
+void Call::give_results(const PJRT_LoadedExecutable_Execute_Args& args, const std::shared_ptr<Outcome>& done) {
+  for (std::size_t d = 0; d < args.num_devices; ++d) {
+    for (std::size_t r = 0; r < program.outputs.size(); ++r) {
+      const Output& output = program.outputs[r];
+      PJRT_Device* device = args.execute_device != nullptr ? args.execute_device : program.devices[d];
+      if (output.is_token()) results[d][r] = Storage::of_pool(0);
+      args.output_lists[d][r] =
+          new PJRT_Buffer(output.type, output.dims, device->memories.front(), results[d][r], done);
+    }
+    if (args.device_complete_events != nullptr)
+      args.device_complete_events[d] = done == nullptr ? done_event() : new PJRT_Event{done};
+  }
+}
+
+void count_uses(const Memories& memories, int change) {
+  for (const auto& of_device : memories)
+    for (const auto& each : of_device)
+      if (each != nullptr) each->queued.fetch_add(change);
+}
+
+// Puts the run into the queue. Order matters: what takes its arguments later is after it in the queue.
+PJRT_Error* start(Call call, const PJRT_LoadedExecutable_Execute_Args& args) {
+  std::lock_guard<std::mutex> lock(turn());
+  if (PJRT_Error* failure = call.take_arguments(args)) return failure;
+  call.donate(args.options, true);
+  if (PJRT_Error* failure = call.make_results()) return failure;
+  const auto done = std::make_shared<Outcome>();
+  call.give_results(args, done);
+  count_uses(call.arguments, 1);
+  count_uses(call.results, 1);
+  const auto bytes = static_cast<std::size_t>(call.program.output_bytes);
+  auto shared = std::make_shared<Call>(std::move(call));
+  enqueue(bytes, [shared, done] {
+    std::unique_ptr<PJRT_Error> failure(shared->run());
+    for (Memories* each : {&shared->arguments, &shared->results}) {
+      for (auto& of_device : *each)
+        for (auto& storage : of_device) {
+          if (storage == nullptr) continue;
+          std::atomic<int>& queued = storage->queued;
+          const std::shared_ptr<Storage> last = std::move(storage);
+          queued.fetch_sub(1);
+        }
+    }
+    done->set(std::move(failure));
+  });
+  return nullptr;
+}
+
 }  // namespace
 
-PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args) {
+PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits) {
   if (args.executable->is_deleted.load()) return error(kFailedPrecondition, "the program has been deleted");
-  PJRT_Executable& program = *args.executable->program;
+  const std::shared_ptr<PJRT_Executable>& executable = args.executable->program;
+  PJRT_Executable& program = *executable;
   if (args.num_devices != program.devices.size())
     return error(kInvalidArgument, program.name + ": arguments for " + std::to_string(args.num_devices) +
                                        " devices, where the program is for " + std::to_string(program.devices.size()));
   if (args.num_args != program.num_arguments)
     return error(kInvalidArgument, program.name + ": " + std::to_string(args.num_args) + " arguments, where it takes " +
                                        std::to_string(program.num_arguments));
-  Call call{program, {}, {}, {}};
+  Call call{executable, program, {}, {}, {}, {}};
+  const bool may_start = !waits && !program.needs_python();
+  if (may_start && !call.is_quick()) return start(std::move(call), args);
   if (PJRT_Error* failure = call.take_arguments(args)) return failure;
-  call.donate(args.options);
+  if (may_start)
+    for (const auto& each : call.awaited)
+      if (!each->is_set()) return start(Call{executable, program, {}, {}, {}, {}}, args);
+  call.donate(args.options, false);
   if (PJRT_Error* failure = call.make_results()) return failure;
-  if (PJRT_Error* failure = program.run(call.arguments, call.results)) return failure;
-  for (std::size_t d = 0; d < args.num_devices; ++d) {
-    for (std::size_t r = 0; r < program.outputs.size(); ++r) {
-      const Output& output = program.outputs[r];
-      PJRT_Device* device = args.execute_device != nullptr ? args.execute_device : program.devices[d];
-      if (output.is_token()) call.results[d][r] = Storage::of_pool(0);
-      args.output_lists[d][r] =
-          new PJRT_Buffer(output.type, output.dims, device->memories.front(), std::move(call.results[d][r]));
-    }
-    if (args.device_complete_events != nullptr) args.device_complete_events[d] = done_event();
-  }
+  if (PJRT_Error* failure = call.run()) return failure;
+  call.arguments.clear();
+  call.give_results(args, nullptr);
   return nullptr;
 }
 

@@ -11,6 +11,7 @@
 #include "arrays.h"
 #include "compiled_function.h"
 #include "pjrt_objects.h"
+#include "pjrt_queue.h"
 #include "released_gil.h"
 
 namespace stablexla::pjrt {
@@ -91,6 +92,8 @@ class Program final : public PJRT_Executable {
         executable_(made["executable"]),
         plain_(made["plain"]),
         compiled_(nb::cast<const CompiledFunction*>(function_.get())) {}
+
+  bool needs_python() const override { return !compiled_->is_plain(); }
 
   PJRT_Error* run(const Memories& arguments, const Memories& results) override {
     Memories arrays(results.size());
@@ -222,9 +225,10 @@ std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, PyObject*
 }
 
 nb::object table(nb::object python, int count, std::string version, std::vector<std::int64_t> current,
-                 std::vector<std::int64_t> minimum) {
+                 std::vector<std::int64_t> minimum, bool asynchronous) {
   PyObject* answer = python.release().ptr();  // it lives as long as the process
   Host host;
+  host.is_asynchronous = asynchronous;
   host.compile = [answer](auto& client, const auto& program, const auto& options, auto& made) {
     return with_python([&] {
       const auto read = [&](nb::handle found) { made = program_of(client, answer, nb::cast<nb::dict>(found)); };
@@ -257,8 +261,10 @@ nb::object table(nb::object python, int count, std::string version, std::vector<
 }  // namespace
 
 void bind(nb::module_& m) {
+  m.def("pjrt_drain", &drain, nb::call_guard<nb::gil_scoped_release>(),
+        "Waits until all programs that were started by the PJRT table have run.");
   m.def("pjrt_table", &table, nb::arg("answer"), nb::arg("num_devices"), nb::arg("version"), nb::arg("current"),
-        nb::arg("minimum"),
+        nb::arg("minimum"), nb::arg("asynchronous"),
         "The table of the PJRT C API, as a capsule for `xla_bridge.register_plugin`; one for a process.\n\n"
         "`answer(name, ...)` calls a function of stablexla/pjrt/compiling.py, on any thread: \"compiled\" and \"loaded\"\n"
         "give a dict that describes a program, \"saved\" and \"partitioned\" bytes, \"costs\" names and numbers, \"fingerprint\" a number;\n"

@@ -84,32 +84,36 @@ class Storage {
  public:
   static std::shared_ptr<Storage> of_pool(std::size_t bytes);  // null where there is no memory
   static std::shared_ptr<Storage> of_block(Block block, std::size_t bytes);
-  static std::shared_ptr<Storage> borrowed(void* data, std::size_t bytes, std::shared_ptr<Outcome> released);
-  Storage(Block block, void* data, std::size_t bytes, std::shared_ptr<Outcome> released)
-      : data(data), bytes(bytes), block_(block), released_(std::move(released)) {}
+  static std::shared_ptr<Storage> borrowed(void* data, std::size_t bytes, std::function<void()> release);
+  Storage(Block block, void* data, std::size_t bytes, std::function<void()> release)
+      : data(data), bytes(bytes), block_(block), release_(std::move(release)) {}
   ~Storage();
   Storage(const Storage&) = delete;
-  bool is_ours() const { return released_ == nullptr; }
+  bool is_ours() const { return release_ == nullptr; }
 
   void* const data;
   const std::size_t bytes;
+  std::atomic<int> queued{0};  // uses of runs in the queue
 
  private:
   Block block_;
-  std::shared_ptr<Outcome> released_;
+  std::function<void()> release_;  // of somebody else's
 };
 
 struct PJRT_Buffer {
   PJRT_Buffer_Type type;
   std::vector<std::int64_t> dims;
   PJRT_Memory* memory;
-  std::atomic<int> references{0};  // of others to the memory, which then is never donated
+  std::atomic<int> references{0};       // of others to the memory, which then is never donated
+  const std::shared_ptr<Outcome> made;  // of the run that writes it; null where that is done
 
   PJRT_Buffer(PJRT_Buffer_Type type, std::vector<std::int64_t> dims, PJRT_Memory* memory,
-              std::shared_ptr<Storage> storage)
-      : type(type), dims(std::move(dims)), memory(memory), storage_(std::move(storage)) {}
+              std::shared_ptr<Storage> storage, std::shared_ptr<Outcome> made = nullptr)
+      : type(type), dims(std::move(dims)), memory(memory), made(std::move(made)), storage_(std::move(storage)) {}
   std::shared_ptr<Storage> storage() const;  // null once it is deleted
   std::shared_ptr<Storage> take();           // deletes it
+  bool is_made() const { return made == nullptr || made->is_set(); }
+  PJRT_Error* wait() const;  // until it is made; why it is not, or null
 
  private:
   mutable std::mutex mutex_;
@@ -134,6 +138,7 @@ using Memories = std::vector<std::vector<std::shared_ptr<Storage>>>;  // of arra
 // A program for one or several devices.
 struct PJRT_Executable {
   virtual ~PJRT_Executable() = default;
+  virtual bool needs_python() const = 0;
   // Returns an error, or null.
   virtual PJRT_Error* run(const Memories& arguments, const Memories& results) = 0;
   // These need Python.
@@ -149,6 +154,7 @@ struct PJRT_Executable {
   std::vector<Output> outputs;
   std::vector<PJRT_Device*> devices;
   std::vector<PJRT_LogicalDeviceIds> logical_ids;
+  std::atomic<std::int64_t> nanoseconds{-1};  // of the last run
   std::int64_t code_bytes = 0, argument_bytes = 0, output_bytes = 0, alias_bytes = 0, arena_bytes = 0;
   std::vector<std::string> parameter_shardings, output_shardings;  // OpSharding protos; none for one partition
 
@@ -199,6 +205,7 @@ using Load = std::function<PJRT_Error*(PJRT_Client&, const std::string& bytes, c
 // Tells versions of the compiler and kinds of machines apart.
 using Fingerprint = std::function<PJRT_Error*(const PJRT_Client&, std::uint64_t& found)>;
 struct Host {
+  bool is_asynchronous = true;
   Compile compile;
   Fingerprint fingerprint;
   Load load;
@@ -211,9 +218,10 @@ const PJRT_Api* make_table(Host host);
 
 // Arrays, in pjrt_buffers.cpp.
 PJRT_Error* buffer_of_host(PJRT_Client_BufferFromHostBuffer_Args& args);
+PJRT_Error* buffer_of_view(PJRT_Client_CreateViewOfDeviceBuffer_Args& args);
 PJRT_Error* copy_to_host(PJRT_Buffer_ToHostBuffer_Args& args);
 PJRT_Error* copy_to(const PJRT_Buffer& from, PJRT_Memory* memory, PJRT_Buffer** to);
-// Runs, in pjrt_execute.cpp.
-PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args);
+// Runs, in pjrt_execute.cpp; one that does not wait for them only starts those that take long.
+PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits);
 
 }  // namespace stablexla::pjrt

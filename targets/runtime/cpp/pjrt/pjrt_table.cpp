@@ -363,6 +363,7 @@ void loaded_devices(PJRT_LoadedExecutable_AddressableDevices_Args& args) {
   args.addressable_devices = args.executable->program->devices.data();
   args.num_addressable_devices = args.executable->program->devices.size();
 }
+PJRT_Error* loaded_execute(PJRT_LoadedExecutable_Execute_Args& args) { return execute(args, !host.is_asynchronous); }
 void loaded_delete(PJRT_LoadedExecutable_Delete_Args& args) { args.executable->is_deleted.store(true); }
 void loaded_is_deleted(PJRT_LoadedExecutable_IsDeleted_Args& args) {
   args.is_deleted = args.executable->is_deleted.load();
@@ -411,23 +412,26 @@ PJRT_Error* buffer_size(PJRT_Buffer_OnDeviceSizeInBytes_Args& args) {
 }
 PJRT_Error* buffer_ready(PJRT_Buffer_ReadyEvent_Args& args) {
   if (args.buffer->storage() == nullptr) return deleted();
-  args.event = done_event();
+  args.event = args.buffer->made == nullptr ? done_event() : new PJRT_Event{args.buffer->made};
   return nullptr;
 }
 PJRT_Error* buffer_address(PJRT_Buffer_UnsafePointer_Args& args) {
   const auto storage = args.buffer->storage();
   if (storage == nullptr) return deleted();
+  if (PJRT_Error* failure = args.buffer->wait()) return failure;
   args.buffer_pointer = reinterpret_cast<std::uintptr_t>(storage->data);
   return nullptr;
 }
 PJRT_Error* buffer_data(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args) {
   const auto storage = args.buffer->storage();
   if (storage == nullptr) return deleted();
+  if (PJRT_Error* failure = args.buffer->wait()) return failure;
   args.device_memory_ptr = storage->data;
   return nullptr;
 }
 PJRT_Error* buffer_hold(PJRT_Buffer_IncreaseExternalReferenceCount_Args& args) {
   if (args.buffer->storage() == nullptr) return deleted();
+  if (PJRT_Error* failure = args.buffer->wait()) return failure;
   args.buffer->references.fetch_add(1);
   return nullptr;
 }
@@ -517,6 +521,7 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Client_Compile, client_compile)
   SLOT(Client_DefaultDeviceAssignment, client_assignment)
   SLOT(Client_BufferFromHostBuffer, buffer_of_host)
+  SLOT(Client_CreateViewOfDeviceBuffer, buffer_of_view)
   SLOT(Client_TopologyDescription, client_topology)
   SLOT(TopologyDescription_Destroy, topology_destroy)
   SLOT(TopologyDescription_PlatformName, topology_name)
@@ -563,7 +568,7 @@ const PJRT_Api* make_table(Host given) {
   SLOT(LoadedExecutable_AddressableDevices, loaded_devices)
   SLOT(LoadedExecutable_Delete, loaded_delete)
   SLOT(LoadedExecutable_IsDeleted, loaded_is_deleted)
-  SLOT(LoadedExecutable_Execute, execute)
+  SLOT(LoadedExecutable_Execute, loaded_execute)
   SLOT(LoadedExecutable_Fingerprint, loaded_fingerprint)
   SLOT(LoadedExecutable_GetDeviceAssignment, loaded_assignment)
   SLOT(LoadedExecutable_AddressableDeviceLogicalIds, loaded_logical_ids)
