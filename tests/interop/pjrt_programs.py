@@ -263,6 +263,22 @@ def many_calls_on_donated_arrays() -> None:
 
 
 @check
+def memory_that_numpy_reads() -> None:
+    """It stays after the array is deleted, or donated, until numpy's array goes."""
+    x = jnp.arange(1000.0) * 2
+    view = np.asarray(x)
+    x.delete()
+    others = [jnp.full(1000, float(n)) for n in range(20)]
+    np.testing.assert_array_equal(view, np.arange(1000) * 2)
+    y = jnp.arange(1000.0) * 3
+    view = np.asarray(y)
+    z = jax.jit(lambda y: y + 1, donate_argnums=0)(y)
+    others += [jnp.full(1000, float(n)) for n in range(20)]
+    np.testing.assert_array_equal(view + 1, z)
+    np.testing.assert_array_equal(view, np.arange(1000) * 3)
+
+
+@check
 def costs() -> None:
     compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((64, 64), "float32")).compile()
     assert compiled.cost_analysis() == {"flops": 2.0 * 64**3, "bytes accessed": 2.0 * 64**2 * 4}

@@ -80,6 +80,13 @@ def test_a_process_ends_with_runs_in_the_queue() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
+def test_an_example_runs_on_the_platform() -> None:
+    """`jax.jit` and `interop.jax.jit` beside each other, both here: the same network, bit for bit."""
+    done = run("examples/jax_function.py", "--steps", "40", JAX_PLATFORMS="stablexla")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "largest difference from jax.jit's network: 0.0e+00" in done.stdout
+
+
 def test_no_memory_for_a_run() -> None:
     """The error comes where the result is waited for, and where results that are made of it are."""
     done = code(

@@ -70,6 +70,27 @@ std::shared_ptr<Storage> PJRT_Buffer::storage() const {
   return storage_;
 }
 
+bool PJRT_Buffer::hold() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (storage_ == nullptr) return false;
+  held_ = storage_;
+  ++holders_;
+  return true;
+}
+
+bool PJRT_Buffer::release() {
+  std::shared_ptr<Storage> last;  // dropped without the lock
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (holders_ == 0) return false;
+  if (--holders_ == 0) last = std::move(held_);
+  return true;
+}
+
+bool PJRT_Buffer::is_held() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return holders_ != 0;
+}
+
 PJRT_Error* PJRT_Buffer::wait() const {
   if (made == nullptr) return nullptr;
   if (!made->is_set()) made->wait();

@@ -23,8 +23,8 @@ bool is_kept(const PJRT_ExecuteOptions* options, int parameter) {
 
 using Clock = std::chrono::steady_clock;
 
-// A run that takes less than handing it over would.
-constexpr std::int64_t kQuick = 50'000;  // ns
+// Handing a run over costs two threads' waking up: one that takes less than many times that runs where it was called.
+constexpr std::int64_t kQuick = 1'000'000;  // ns
 constexpr std::int64_t kSmall = 1 << 16;  // bytes of a program that has not run yet
 
 struct Call {
@@ -66,7 +66,7 @@ void Call::donate(const PJRT_ExecuteOptions* options, bool in_turn) {
     std::vector<bool> given(program.takes.size(), false);
     for (int parameter : program.donated) {
       PJRT_Buffer* buffer = buffers[d][static_cast<std::size_t>(parameter)];
-      if (is_kept(options, program.takes[static_cast<std::size_t>(parameter)]) || buffer->references.load() != 0) continue;
+      if (is_kept(options, program.takes[static_cast<std::size_t>(parameter)]) || buffer->is_held()) continue;
       buffer->take();
       given[static_cast<std::size_t>(parameter)] = true;
     }

@@ -104,7 +104,6 @@ struct PJRT_Buffer {
   PJRT_Buffer_Type type;
   std::vector<std::int64_t> dims;
   PJRT_Memory* memory;
-  std::atomic<int> references{0};       // of others to the memory, which then is never donated
   const std::shared_ptr<Outcome> made;  // of the run that writes it; null where that is done
 
   PJRT_Buffer(PJRT_Buffer_Type type, std::vector<std::int64_t> dims, PJRT_Memory* memory,
@@ -114,10 +113,15 @@ struct PJRT_Buffer {
   std::shared_ptr<Storage> take();           // deletes it
   bool is_made() const { return made == nullptr || made->is_set(); }
   PJRT_Error* wait() const;  // until it is made; why it is not, or null
+  // Others that read the memory, as numpy's arrays do: it stays when the array is deleted, and is not donated.
+  bool hold();     // false once it is deleted
+  bool release();  // false where nobody holds it
+  bool is_held() const;
 
  private:
   mutable std::mutex mutex_;
-  std::shared_ptr<Storage> storage_;
+  std::shared_ptr<Storage> storage_, held_;
+  int holders_ = 0;
 };
 
 std::size_t element_bytes(PJRT_Buffer_Type type);  // 0 for what is no array's

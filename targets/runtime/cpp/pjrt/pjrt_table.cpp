@@ -432,12 +432,10 @@ PJRT_Error* buffer_data(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args) {
 PJRT_Error* buffer_hold(PJRT_Buffer_IncreaseExternalReferenceCount_Args& args) {
   if (args.buffer->storage() == nullptr) return deleted();
   if (PJRT_Error* failure = args.buffer->wait()) return failure;
-  args.buffer->references.fetch_add(1);
-  return nullptr;
+  return args.buffer->hold() ? nullptr : deleted();
 }
 PJRT_Error* buffer_release(PJRT_Buffer_DecreaseExternalReferenceCount_Args& args) {
-  if (args.buffer->references.fetch_sub(1) > 0) return nullptr;
-  args.buffer->references.fetch_add(1);
+  if (args.buffer->release()) return nullptr;
   return error(kInvalidArgument, "nobody refers to the array's memory");
 }
 PJRT_Error* buffer_to_device(PJRT_Buffer_CopyToDevice_Args& args) {
