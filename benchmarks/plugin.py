@@ -138,7 +138,9 @@ def tables(rounds: int) -> str:
     left = {platform: child("memory", platform) for platform in PLATFORMS}
     heads = " | ".join(PLATFORMS.values())
     lines = [f"| us | {heads} |", "|---|---:|---:|"]
-    lines += [f"| {text} | {_row(best, key, '.2f' if key in ('one', 'ten') else '.0f')} |" for key, text in TIMES.items()]
+    lines += [
+        f"| {text} | {_row(best, key, '.2f' if key in ('one', 'ten') else '.0f')} |" for key, text in TIMES.items()
+    ]
     lines += ["", f"| MB more in memory after | {heads} |", "|---|---:|---:|"]
     lines += [f"| {text} | {_row(left, key, '.1f')} |" for key, text in MEMORY.items()]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Compute a GEMM transposed where only its transpose is used, as for gradients of weights in JAX.
+"""Compute a GEMM transposed: where only its transpose is used, as for gradients of weights in JAX; where it is narrow.
 
 Users of the transpose, such as an update of the weights, can then be fused as an epilogue. A product in a loop is left
 as it is: the sum that it is added to stays in cache from iteration to iteration, and reading that in the epilogue made
@@ -10,8 +10,10 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import tensor
 
+from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.generic import filled
+from stablexla.dialects.tensor_types import TensorType
+from stablexla.lowering.support.generic import PARALLEL, Output, filled, generic
 from stablexla.lowering.support.operations import defining, program_of
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
@@ -39,21 +41,66 @@ def _turn(op: ir.Operation) -> bool:
     start, loops = defining(product.operands[2]), loops_of(product)
     if start is None or start.name != "linalg.fill" or not _is_plain(loops):
         return False
-    first, second = (number for number, reduced in enumerate(loops.reduced) if not reduced)
-    places = {first: second, second: first}
     with op.context, op.location, ir.InsertionPoint(op):
-        maps = [_renamed(map_, places) for map_ in loops.maps[:2]]
-        result = op.results[0].type
-        empty = tensor.empty(result.shape, result.element_type)
-        zeros = filled(start.operands[0], empty)
-        made = product.clone().operation
-        made.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in (*maps, loops.maps[2])])
-        made.operands[2] = zeros
-        made.results[0].set_type(result)
-    op.results[0].replace_all_uses_with(made.results[0])
+        made = _transposed(product, start, loops)
+    op.results[0].replace_all_uses_with(made)
     erase(op)
     erase(product)
     return True
+
+
+@module_pass("stablexla-turn-narrow-products", "computes products of few columns transposed")
+def turn_narrow_products(module: ir.Module, *, vector_bits: int = 256) -> None:
+    """Compute a narrow product with vectors along its rows, and transpose the result.
+
+    A micro-kernel's tile is several vectors wide: of 2 columns it computes 16 or 64. Gradients of the weights of a last
+    layer are such products, with the rows of the left operand contiguous in memory.
+    """
+    for function in program_of(module):
+        operations = [view.operation for view in function.regions[0].blocks[0].operations]
+        narrow = [op for op in operations if is_generic(op) and _is_narrow(op, vector_bits)]
+        for product in narrow:
+            type_ = product.results[0].type
+            result = Output(TensorType(BY_NAME[str(type_.element_type)], tuple(type_.shape)))
+            with product.context, product.location, ir.InsertionPoint(product):
+                turned = _transposed(product, defining(product.operands[2]), loops_of(product))
+                maps = [ir.AffineMap.get_permutation(order) for order in ([1, 0], [0, 1])]
+                (back,) = generic([turned], [result], maps, [PARALLEL] * 2, lambda elements: elements[:1])
+            product.results[0].replace_all_uses_with(back)
+            erase(product)
+        if narrow:
+            drop_unused(function)
+
+
+def _is_narrow(op: ir.Operation, vector_bits: int) -> bool:
+    """Whether a product has at most two vectors of columns, more rows, and an operand whose rows lie side by side."""
+    if classify(op) is not Kind.CONTRACTION or {v.type.rank for v in op.operands} != {2}:
+        return False
+    start, loops = defining(op.operands[2]), loops_of(op)
+    elements = {v.type.element_type for v in op.operands}
+    if start is None or start.name != "linalg.fill" or not _is_plain(loops) or len(elements) != 1:
+        return False
+    (element,) = elements
+    rows, columns = op.results[0].type.shape
+    if not isinstance(element, (ir.F32Type, ir.F64Type)) or columns * element.width > 2 * vector_bits:
+        return False
+    first = next(number for number, reduced in enumerate(loops.reduced) if not reduced)
+    last = {ir.AffineDimExpr(map_.results[-1]).position for map_ in loops.maps[:2]}
+    return bool(rows >= 2 * columns and first in last)
+
+
+def _transposed(product: ir.Operation, start: ir.Operation, loops: Loops) -> ir.Value:
+    """Emit the product with its two parallel loops exchanged."""
+    first, second = (number for number, reduced in enumerate(loops.reduced) if not reduced)
+    places = {first: second, second: first}
+    maps = [_renamed(map_, places) for map_ in loops.maps[:2]]
+    old = product.results[0].type
+    zeros = filled(start.operands[0], tensor.empty(old.shape[::-1], old.element_type))
+    made = product.clone().operation
+    made.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in (*maps, loops.maps[2])])
+    made.operands[2] = zeros
+    made.results[0].set_type(zeros.type)
+    return made.results[0]
 
 
 def _is_plain(loops: Loops) -> bool:

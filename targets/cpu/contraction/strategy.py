@@ -59,6 +59,10 @@ def emit_contraction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return next(emitted for strategy in STRATEGIES if (emitted := strategy(kernel, sizes)) is not None)
 
 
+PACKED_TILES = {4: (6, 1.0), 3: (8, 1.08), 2: (12, 1.16), 1: (14, 1.3)}
+"""By the vectors of a tile, with 32 registers: its rows, and what its work costs beside that of four vectors."""
+
+
 class _Sizes:
     """A contraction with the figures of the cost model."""
 
@@ -233,7 +237,7 @@ def _packing_pays(sizes: _Sizes) -> bool:
 def _plan_packed(sizes: _Sizes) -> PackedPlan:
     """Plan B panels as deep as one running sum may be, a cache block of lhs in 3/8 of L2; all rows in one if near."""
     c, target = sizes.contraction, sizes.target
-    tile = RegisterTile(6, 4 if target.num_vector_registers >= 32 else 2)
+    tile = _packed_tile(sizes)
     width = tile.vectors * sizes.lanes
     limit = target.lhs_block // sizes.bytes
     most = LONGEST_RUNNING_SUM
@@ -259,6 +263,15 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     panels = FAR_PANELS if far and row_blocks == 1 else PANELS
     group = max(1, target.group_bytes // (depth * sizes.bytes * width)) * width if alone else 0
     return PackedPlan(tile, depth, rows, columns, group, panels, parts)
+
+
+def _packed_tile(sizes: _Sizes) -> RegisterTile:
+    """Choose the vectors of a tile that leave the fewest of its last panel empty, and rows for the other registers."""
+    if sizes.target.num_vector_registers < 32:
+        return RegisterTile(6, 2)
+    across = math.ceil(sizes.n / sizes.lanes)
+    vectors = min(PACKED_TILES, key=lambda v: math.ceil(across / v) * v * PACKED_TILES[v][1])
+    return RegisterTile(PACKED_TILES[vectors][0], vectors)
 
 
 def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:

@@ -54,6 +54,44 @@ def test_values_are_those_of_a_product_and_a_transpose(shape: tuple[int, int, in
     np.testing.assert_array_equal(found, compiled(program, PLAIN)(weights, x, g))
 
 
+NARROW = ",".join([*PREPARE, "stablexla-turn-narrow-products{vector-bits=256},stablexla-group,stablexla-outline"])
+
+
+def narrow(k: int, rows: int, columns: int, element: str, contracted: tuple[int, int] = (0, 0)) -> sx.XlaComputation:
+    b = sx.XlaBuilder("narrow")
+    shapes = [(k, rows), (k, columns)]
+    x, y = (b.parameter(i, sx.Shape(element, s[::-1] if c else s)) for i, (s, c) in enumerate(zip(shapes, contracted)))
+    return b.build(sx.dot_general(x, y, sx.DotDimensionNumbers(*((c,) for c in contracted))))
+
+
+@pytest.mark.parametrize("element", ["f32", "f64"])
+@pytest.mark.parametrize("shape", [(40, 48, 2), (7, 33, 5), (300, 20, 8), (65, 9, 1)])
+@pytest.mark.parametrize("contracted", [(0, 0), (0, 1)])
+def test_narrow_products_are_computed_transposed(
+    shape: tuple[int, int, int], element: str, contracted: tuple[int, int]
+):
+    """Whole numbers, so that every order of a sum gives the same."""
+    k, rows, columns = shape
+    rng = np.random.default_rng(2)
+    x, y = (rng.integers(-4, 5, s).astype(sx.Shape(element, ()).element_type.dtype) for s in ((k, rows), (k, columns)))
+    executable = compiled(narrow(k, rows, columns, element, contracted), NARROW)
+    np.testing.assert_array_equal(executable(x, y.T.copy() if contracted[1] else y), x.T @ y)
+    assert kinds(executable) == (["contraction", "transpose"] if columns > 1 else ["contraction"])
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (narrow(40, 48, 17, "f32"), "more than two vectors of columns"),
+        (narrow(40, 10, 8, "f32"), "hardly more rows than columns"),
+        (narrow(40, 48, 2, "f32", (1, 0)), "the rows of the left operand do not lie side by side"),
+        (narrow(40, 48, 2, "bf16"), "elements that are widened"),
+    ],
+)
+def test_other_products_stay(program: sx.XlaComputation, why: str):
+    assert "transpose" not in kinds(compiled(program, NARROW)), why
+
+
 def test_nothing_is_left_of_a_transpose_but_the_product():
     program = update((32, 48, 64), "f32")
     assert kinds(compiled(program, PLAIN)) == ["contraction", "transpose", "loop"]
