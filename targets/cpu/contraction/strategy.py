@@ -163,7 +163,9 @@ def _plan_dots(sizes: _Sizes) -> SkinnyDotsPlan:
 
 def _is_rows(sizes: _Sizes) -> bool:
     c = sizes.contraction
-    along_n = c.n.b == 1 and c.n.c == 1 and sizes.n >= 2 * sizes.lanes
+    # Of less than two vectors of columns a micro-kernel is better for as many rows as lanes.
+    wide = sizes.n >= (1 if sizes.m <= SKINNY_ROWS // 2 else 2) * sizes.lanes
+    along_n = c.n.b == 1 and c.n.c == 1 and wide
     large = sizes.n * sizes.depth * sizes.bytes > sizes.target.l2_bytes or sizes.depth > SHORT_DEPTH
     return along_n and large and sizes.m <= SKINNY_ROWS and not _is_thin(sizes)
 
