@@ -1,13 +1,12 @@
-"""One program in many processes over MPI: `mpiexec -n 4 python program.py`, which calls `initialize()` first.
+"""One program in many processes: `mpiexec -n 4 python program.py`, which calls `initialize()` first; or without MPI.
 
-Each process has its share of a program's devices; collectives use the MPI library that mpi4py has loaded.
-Without mpiexec there is one process, which has all devices.
+Each process has its share of a program's devices; collectives use the MPI library that mpi4py has loaded, or TCP where
+`initialize` is told an address. Without either there is one process, which has all devices.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
 import re
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ from stablexla.dialects.errors import ExecutionError, StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.knobs import is_launched, knobs
 from stablexla.targets.runtime import _runtime, mpi_symbols
+from stablexla.targets.runtime.connections import listen, meet, place
 
 _HINT = 'pip install "stablexla[mpi]"'
 _EXIT_LIMIT = 10.0
@@ -48,8 +48,15 @@ _kept: list[object] = []
 """The communicators, which the native runtime uses by their handles."""
 
 
-def initialize() -> World:
-    """Join the processes that `mpiexec` has started; further calls do nothing.
+def initialize(
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    secret: str = "",
+    time_limit: float = 300.0,
+) -> World:
+    """Join the processes that `mpiexec` has started, or those that know one address; further calls do nothing.
 
     From then on a program for N devices has N / size of them in each process, in the order of ranks, and its
     collectives reach those of the others. All processes must call it, and run the same programs in the same order.
@@ -59,11 +66,20 @@ def initialize() -> World:
     machine's cores, unless `set_num_threads` or STABLEXLA_NUM_THREADS sets its number of threads. MPI ends with Python;
     a process does not wait for others that failed.
 
+    Args:
+        coordinator: without MPI, the address at which process 0 listens for the others, as "host:port". Processes
+            speak over TCP then, unencrypted: the network is one that is trusted.
+        num_processes: how many there are, with a coordinator.
+        process_id: the number of this one among them.
+        secret: what all processes know, and others do not.
+        time_limit: seconds for which a process waits for the others.
+
     Returns:
         The processes: `rank` and `size`.
 
     Raises:
-        StablexlaError: mpi4py is missing or finds no MPI, or MPI was initialised for one thread only.
+        StablexlaError: mpi4py is missing or finds no MPI, or MPI was initialised for one thread only; or processes did
+            not come to the coordinator.
 
     Source: this package.
 
@@ -73,7 +89,11 @@ def initialize() -> World:
     global _world
     with _lock:
         if _world is None:
-            if "mpi4py.MPI" not in sys.modules and not is_launched():
+            if coordinator is not None:
+                _world = _checked(coordinator, num_processes, process_id)
+                if _world.size > 1:
+                    _connect(_world, coordinator, secret, time_limit)
+            elif "mpi4py.MPI" not in sys.modules and not is_launched():
                 _world = World(0, 1)
             else:
                 _world = _start()
@@ -158,9 +178,10 @@ def _start() -> World:
         return world
     data, control = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
     _kept.extend((data, control))
-    pids = _pids(MPI.COMM_WORLD, world)
-    neighbours = sum(pid != 0 for pid in pids)
-    cores = _runtime.default_num_threads()
+    own = np.array(place(), np.int64)
+    rows = np.empty((world.size, len(own)), np.int64)
+    MPI.COMM_WORLD.Allgather(own, rows)
+    pids = _pids(rows.tolist())
     names = ("BYTE", "REQUEST_NULL", "ERRORS_RETURN")
     constants = {name: _handle(MPI, getattr(MPI, name)) for name in names}
     constants["ANY_SOURCE"] = MPI.ANY_SOURCE
@@ -168,11 +189,41 @@ def _start() -> World:
     handles = _handle(MPI, data), _handle(MPI, control)
     library = _library()
     mpi_symbols.use(library, MPI.get_vendor()[0], _handle(MPI, MPI.COMM_WORLD), world.size)
-    _runtime.start_mpi(library, constants, world.rank, *handles, pids, neighbours > cores)
-    if _runtime.get_num_threads() == cores and knobs.num_threads is None:
-        _runtime.set_num_threads(max(1, cores // neighbours))
+    _runtime.start_mpi(library, constants, world.rank, *handles, pids, _share_cores(pids))
     atexit.register(_leave, MPI, ours)
     return world
+
+
+def _checked(coordinator: str, num_processes: int | None, process_id: int | None) -> World:
+    """Return the world that `initialize` was told of."""
+    if not re.fullmatch(r".+:\d+", coordinator):
+        raise StablexlaError(f"{coordinator!r} is no address of a process", hint="host:port")
+    if num_processes is None or process_id is None or not 0 <= process_id < num_processes:
+        raise StablexlaError(
+            f"process {process_id} of {num_processes} cannot be",
+            hint="initialize(coordinator, num_processes, process_id), with process_id from 0 to num_processes - 1",
+        )
+    return World(process_id, num_processes)
+
+
+def _connect(world: World, coordinator: str, secret: str, seconds: float) -> None:
+    """Connect the native runtime to the other processes, over TCP."""
+    host, _, port = coordinator.rpartition(":")
+    address = host.strip("[]"), int(port)
+    listener = listen(*address) if world.rank == 0 else None
+    connections, places = meet(world.rank, world.size, address, secret, seconds, listener)
+    pids = _pids(places)
+    _runtime.start_sockets(world.rank, connections, pids, _share_cores(pids))
+    atexit.register(_part)
+
+
+def _share_cores(pids: list[int]) -> bool:
+    """Give each process on this machine its share of the cores; return whether there are more processes than these."""
+    neighbours = sum(pid != 0 for pid in pids)
+    cores = _runtime.default_num_threads()
+    if _runtime.get_num_threads() == cores and knobs.num_threads is None:
+        _runtime.set_num_threads(max(1, cores // neighbours))
+    return neighbours > cores
 
 
 def _import_mpi() -> tuple[Any, bool]:
@@ -191,13 +242,10 @@ def _import_mpi() -> tuple[Any, bool]:
     return MPI, ours
 
 
-def _pids(comm: Any, world: World) -> list[int]:
+def _pids(places: list[list[int]]) -> list[int]:
     """Return the process ids by rank, 0 outside this machine or PID namespace."""
-    boot = int(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:15], 16)
-    own = np.array([boot, os.stat("/proc/self/ns/pid").st_ino, os.getpid()], np.int64)
-    rows = np.empty((world.size, 3), np.int64)
-    comm.Allgather(own, rows)
-    return [int(pid) if (host, space) == (own[0], own[1]) else 0 for host, space, pid in rows]
+    boot, space, _ = place()
+    return [pid if (host, other) == (boot, space) else 0 for host, other, pid in places]
 
 
 def _handle(MPI: Any, value: Any) -> int:
@@ -218,12 +266,16 @@ def _library() -> str:
     return found.pop()
 
 
+def _part() -> bool:
+    """Wait for the other processes' end; return whether all have come to theirs."""
+    return _runtime.leave_mpi(_EXIT_LIMIT, getattr(sys, "last_type", None) is not None)
+
+
 def _leave(MPI: Any, ours: bool) -> None:
     """Finalise MPI with the process, unless other processes could not finish then."""
-    failed = getattr(sys, "last_type", None) is not None
     if MPI.Is_finalized():
         return
-    if _runtime.leave_mpi(_EXIT_LIMIT, failed):
+    if _part():
         if ours:
             MPI.Finalize()
     elif not ours:  # mpi4py is going to wait in MPI_Finalize

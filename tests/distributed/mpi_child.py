@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import stablexla as sx
+from tests.distributed.mpi_launch import join
 from tests.distributed.mpi_programs import PROGRAMS, Array, Program
 
 
@@ -37,7 +38,7 @@ def run(program: Program, folder: Path, expected: dict[str, Array]) -> None:
 
 
 def main() -> None:
-    world = sx.distributed.initialize()
+    world = join()
     assert sx.distributed.initialize() is world
     assert (world.rank, world.size) == (sx.distributed.process_index(), sx.distributed.process_count())
     with np.load(sys.argv[1]) as file:

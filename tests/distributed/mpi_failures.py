@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import stablexla as sx
+from tests.distributed.mpi_launch import join
 
 X = np.ones(3, np.float32)
 LIMIT = 3.0
@@ -205,7 +206,7 @@ SCENARIOS = {s.__name__: s for s in _ALL}
 
 
 def main() -> None:
-    world = sx.distributed.initialize()
+    world = join()
     for name in sys.argv[2:]:
         text = SCENARIOS[name](world.rank, world.size)
         (Path(sys.argv[1]) / f"{name}{world.rank}").write_text(text)

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from stablexla import distributed
-from tests.distributed.mpi_launch import needs_mpi, start
+from tests.distributed.mpi_launch import TRANSPORTS, needs_mpi, start
 from tests.distributed.mpi_programs import PROGRAMS, TYPES
-
-pytestmark = needs_mpi
 
 FOUR = [f"every_{name}" for name in TYPES] + ["modes", "partitions", "pieces", "large", "loop", "messages"]
 SPREAD = [(2, ["pair"]), (4, FOUR), (2, FOUR), (3, ["uneven"])]
@@ -35,20 +33,25 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize(("processes", "names"), SPREAD, ids=["2 of 2", "4 of 4", "2 of 4", "3 of 6"])
-def test_results_are_those_of_one_process(processes: int, names: list[str], expected: Path) -> None:
-    done = start(processes, "tests.distributed.mpi_child", str(expected), *names)
+def test_results_are_those_of_one_process(processes: int, names: list[str], expected: Path, transport: str) -> None:
+    for rank in range(processes):
+        expected.with_name(f"done_{processes}_{rank}").unlink(missing_ok=True)
+    done = start(processes, "tests.distributed.mpi_child", str(expected), *names, transport=transport)
     assert done.returncode == 0, done.stderr
     for rank in range(processes):
         assert expected.with_name(f"done_{processes}_{rank}").read_text() == " ".join(names)
 
 
+@needs_mpi
 def test_the_launcher_is_that_of_this_environment() -> None:
     path = Path(distributed.launcher()[0])
     assert path.name == "mpiexec"
     assert path.parent == Path(sys.executable).parent
 
 
+@needs_mpi
 def test_without_mpiexec_a_process_is_alone_and_loads_no_mpi() -> None:
     code = (
         "import sys, stablexla as sx; w = sx.distributed.initialize(); "
@@ -58,6 +61,7 @@ def test_without_mpiexec_a_process_is_alone_and_loads_no_mpi() -> None:
     assert done.stdout.strip() == "World(rank=0, size=1) range(0, 4) 1 False"
 
 
+@needs_mpi
 def test_without_mpi4py_the_way_out_is_named() -> None:
     code = "import sys; sys.modules['mpi4py'] = None\nimport stablexla as sx; sx.distributed.initialize()"
     done = subprocess.run(

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.mpi_launch import needs_mpi, start
-
-pytestmark = needs_mpi
+from tests.distributed.mpi_launch import TRANSPORTS, start
 
 PROCESSES = 3
 
@@ -41,11 +39,12 @@ def others_say(texts: list[str], beginning: str, *parts: str) -> None:
             assert part in text
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=TRANSPORTS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the same processes said in all scenarios: after each of them the next run works."""
     folder = tmp_path_factory.mktemp("mpi")
-    done = start(PROCESSES, "tests.distributed.mpi_failures", str(folder), *ONE_AFTER_ANOTHER)
+    child = "tests.distributed.mpi_failures"
+    done = start(PROCESSES, child, str(folder), *ONE_AFTER_ANOTHER, transport=request.param)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -79,11 +78,14 @@ def test_what_a_sender_that_gave_up_has_in_its_place_is_no_result(folder: Path) 
     assert texts[1].startswith("CollectiveError: collective_permute: overtaken: process 0: ")
 
 
-def test_a_process_that_is_killed_is_missed(tmp_path: Path) -> None:
-    start(PROCESSES, "tests.distributed.mpi_guard", "tests.distributed.mpi_failures", str(tmp_path), "killed")
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_process_that_is_killed_is_missed(tmp_path: Path, transport: str) -> None:
+    guard = ["tests.distributed.mpi_guard"] if transport == "mpi" else []
+    start(PROCESSES, *guard, "tests.distributed.mpi_failures", str(tmp_path), "killed", transport=transport)
     texts = read(tmp_path, "killed")
     assert texts[1] == ""
-    others_say(texts, "all_reduce: host: ", "process 1 (pid ", "is gone", "group     devices 0, 1, 2")
+    said = ["process 1 (pid ", "is gone"] if transport == "mpi" else ["TCP: process 1 has ended, or cannot be reached"]
+    others_say(texts, "all_reduce: host: ", *said, "group     devices 0, 1, 2")
 
 
 def test_a_process_that_ends_early_is_missed(folder: Path) -> None:

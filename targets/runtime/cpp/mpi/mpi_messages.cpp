@@ -168,7 +168,7 @@ void MpiMessages::send_synchronous(int peer, const void* data, std::int64_t byte
 bool MpiMessages::is_done(std::size_t begin, std::size_t end, MpiWait& wait) {
   for (std::size_t i = begin; i < end && error_ == 0; ++i)
     if (!mpi_.is_done(requests_[i].handle, error_)) return false;
-  if (error_ != 0) wait.fail("MPI: " + mpi_.text_of(error_));
+  if (error_ != 0) wait.fail(mpi_.said(error_));
   return error_ == 0;
 }
 
@@ -180,7 +180,7 @@ bool MpiMessages::finish(std::size_t begin, std::size_t end, MpiWait& wait) {
     }
     if (error_ != 0 || !wait.pause()) return false;
   }
-  if (error_ != 0) wait.fail("MPI: " + mpi_.text_of(error_));
+  if (error_ != 0) wait.fail(mpi_.said(error_));
   return error_ == 0;
 }
 

@@ -157,7 +157,7 @@ Failure MpiTransport::prepare(int local, const std::vector<std::vector<int>>& se
       continue;
     const int error = make_communicator(processes);
     if (error == 0) continue;
-    wait.fail("MPI: " + mpi_.text_of(error));
+    wait.fail(mpi_.said(error));
     return wait.failure();
   }
   return {};
