@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import threading
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import numpy as np
@@ -90,9 +91,10 @@ def initialize(
     with _lock:
         if _world is None:
             if coordinator is not None:
-                _world = _checked(coordinator, num_processes, process_id)
-                if _world.size > 1:
-                    _connect(_world, coordinator, secret, time_limit)
+                world, address = _checked(coordinator, num_processes, process_id)
+                if world.size > 1:
+                    _connect(world, address, secret, time_limit, listen(*address) if world.rank == 0 else None)
+                _world = world
             elif "mpi4py.MPI" not in sys.modules and not is_launched():
                 _world = World(0, 1)
             else:
@@ -194,8 +196,20 @@ def _start() -> World:
     return world
 
 
-def _checked(coordinator: str, num_processes: int | None, process_id: int | None) -> World:
-    """Return the world that `initialize` was told of."""
+def join(world: World, coordinator: tuple[str, int], secret: str, seconds: float, listener: socket | None) -> None:
+    """As `initialize` over TCP, for process 0 with a socket that listens already.
+
+    Raises:
+        StablexlaError: processes did not come.
+    """
+    global _world
+    with _lock:
+        _connect(world, coordinator, secret, seconds, listener)
+        _world = world
+
+
+def _checked(coordinator: str, num_processes: int | None, process_id: int | None) -> tuple[World, tuple[str, int]]:
+    """Return the world that `initialize` was told of, and the address."""
     if not re.fullmatch(r".+:\d+", coordinator):
         raise StablexlaError(f"{coordinator!r} is no address of a process", hint="host:port")
     if num_processes is None or process_id is None or not 0 <= process_id < num_processes:
@@ -203,14 +217,12 @@ def _checked(coordinator: str, num_processes: int | None, process_id: int | None
             f"process {process_id} of {num_processes} cannot be",
             hint="initialize(coordinator, num_processes, process_id), with process_id from 0 to num_processes - 1",
         )
-    return World(process_id, num_processes)
-
-
-def _connect(world: World, coordinator: str, secret: str, seconds: float) -> None:
-    """Connect the native runtime to the other processes, over TCP."""
     host, _, port = coordinator.rpartition(":")
-    address = host.strip("[]"), int(port)
-    listener = listen(*address) if world.rank == 0 else None
+    return World(process_id, num_processes), (host.strip("[]"), int(port))
+
+
+def _connect(world: World, address: tuple[str, int], secret: str, seconds: float, listener: socket | None) -> None:
+    """Connect the native runtime to the other processes, over TCP."""
     connections, places = meet(world.rank, world.size, address, secret, seconds, listener)
     pids = _pids(places)
     _runtime.start_sockets(world.rank, connections, pids, _share_cores(pids))

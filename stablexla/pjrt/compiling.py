@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla import distributed
 from stablexla.compiling.cache import surroundings
 from stablexla.compiling.compiler import compile as compile_program
 from stablexla.compiling.program_bytes import bytecode_of
@@ -48,6 +49,8 @@ _PARTITION = (
     "stablehlo: builtin.module(stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,"
     "stablexla-drop-shardings)"
 )
+TIME_LIMIT = 300.0
+"""Seconds for which a device waits for those of other processes, which may compile meanwhile."""
 _SAVED = "pjrt"
 """What a saved program has beside an executable's contents."""
 
@@ -151,6 +154,7 @@ def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> d
     return {
         "function": function,
         "executable": executable,
+        "run": _runner(executable, how),
         "plain": plain,
         "text": b"" if how.num_partitions > 1 else executable.source_bytes,
         "fingerprint": plain["fingerprint"],
@@ -166,6 +170,44 @@ def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> d
         "parameter_shardings": shardings(plain["arguments"], executable.input_shardings),
         "output_shardings": shardings(plain["results"], executable.output_shardings),
     }
+
+
+def _runner(executable: Executable, how: Options) -> Callable[[list[list[Any]]], Any]:
+    """Return what runs the program on this process's devices, given their arguments.
+
+    Raises:
+        UnsupportedError: processes have not equally many of the devices, or not in their order.
+    """
+    devices = executable._devices
+    each = _devices_here(how)
+    if each == len(how.devices):
+        devices._local = range(each)
+        return executable._function.execute_replicated
+    executable.collective_timeout = TIME_LIMIT
+    first = distributed.process_index() * each
+
+    def run(rows: list[list[Any]]) -> Any:
+        arguments: list[Any] = [None] * len(how.devices)
+        arguments[first : first + each] = rows
+        return devices.execute_replicated(arguments, gather=False, donate=False)[first : first + each]
+
+    return run
+
+
+def _devices_here(how: Options) -> int:
+    """Return how many of the program's devices each process has."""
+    from stablexla.pjrt.table import num_devices
+
+    processes = [device // num_devices() for device in how.devices]
+    if set(processes) == {distributed.process_index()}:
+        return len(processes)
+    each, rest = divmod(len(processes), distributed.process_count())
+    if rest or processes != [d // each for d in range(len(processes))]:
+        raise UnsupportedError(
+            f"devices {how.devices} of processes {tuple(processes)}: of all processes equally many, in their order",
+            hint="jax.make_mesh over all of jax.devices(), or jax.local_devices()",
+        )
+    return each
 
 
 def _donated(module: ir.Module) -> list[int]:

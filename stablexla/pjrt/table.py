@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import os
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,7 +28,8 @@ def table() -> Any:
     current = [int(n) for n in stablehlo.get_current_version().split(".")]
     minimum = [int(n) for n in stablehlo.get_minimum_version().split(".")]
     asynchronous = bool(getattr(jax.config, "jax_cpu_enable_async_dispatch", True))
-    made = pjrt_table(_answer, num_devices(), f"stablexla {VERSION}", current, minimum, asynchronous)
+    version = f"stablexla {VERSION}"
+    made = pjrt_table(_answer, num_devices(), version, current, minimum, asynchronous, *_processes())
     atexit.register(pjrt_drain)  # before the interpreter ends, and the runtime with it
     return made
 
@@ -42,6 +45,39 @@ def num_devices() -> int:
         return knobs.num_devices or max(1, getattr(jax.config, "jax_num_cpu_devices", 1))
     except StablexlaError:
         return 0
+
+
+def _processes() -> tuple[int, int]:
+    """Return this process's number, and how many `jax.distributed.initialize` joined; connect them.
+
+    Process 0 puts the address at which it waits, and a secret, into JAX's key-value store.
+    """
+    from jax._src.distributed import global_state as state
+
+    if state.client is None or (state.num_processes or 1) == 1:
+        return 0, 1
+    from stablexla import distributed
+    from stablexla.targets.runtime.connections import address_towards, listen
+
+    rank, size = state.process_id, state.num_processes
+    if not distributed.is_initialized():
+        listener = None
+        if rank == 0:
+            host, _, port = state.coordinator_address.rpartition(":")
+            listener = listen(address_towards(host.strip("[]"), int(port)))
+            state.client.key_value_set(_KEY, json.dumps([*listener.getsockname()[:2], secrets.token_hex(16)]))
+        host, port, secret = json.loads(state.client.blocking_key_value_get(_KEY, int(1000 * _PATIENCE)))
+        distributed.join(distributed.World(rank, size), (host, port), secret, _PATIENCE, listener)
+    if (distributed.process_index(), distributed.process_count()) != (rank, size):
+        raise StablexlaError(
+            f"process {rank} of {size} is {distributed.process_index()} of {distributed.process_count()} to "
+            "stablexla.distributed",
+            hint="call jax.distributed.initialize alone",
+        )
+    return rank, size
+
+
+_KEY, _PATIENCE = "stablexla/processes", 300.0
 
 
 @functools.cache

@@ -247,5 +247,7 @@ def pjrt_table(
     current: Sequence[int],
     minimum: Sequence[int],
     asynchronous: bool,
+    process: int = 0,
+    processes: int = 1,
 ) -> Any: ...
 def pjrt_drain() -> None: ...

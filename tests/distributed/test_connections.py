@@ -97,5 +97,5 @@ def test_arguments(coordinator: str, size: int | None, rank: int | None, said: s
 
 
 def test_an_address_that_is_taken() -> None:
-    with listen(HOST) as first, pytest.raises(sx.StablexlaError, match="no process can be reached at 127.0.0.1:"):
+    with listen(HOST) as first, pytest.raises(sx.StablexlaError, match=r"no process can be reached at 127\.0\.0\.1:"):
         listen(HOST, first.getsockname()[1])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import os
+import socket
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -204,3 +206,22 @@ def test_jax_keeps_programs_for_other_processes(tmp_path: Path) -> None:
         file.write_bytes(file.read_bytes()[:100])
     third = code(text, **kept)
     assert (third.returncode, third.stdout) == (0, first.stdout), third.stderr
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_processes(size: int) -> None:
+    """`jax.distributed.initialize`, meshes over all devices and over the own ones; data goes over TCP."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"STABLEXLA_NUM_THREADS": "1"}
+    child = [sys.executable, str(PROGRAMS.with_name("pjrt_processes.py")), str(port), str(size)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen([*child, str(rank)], cwd=ROOT, env=variables, **pipes) for rank in range(size)]
+    try:
+        said = [each.communicate(timeout=200) for each in started]
+    finally:
+        for each in started:
+            each.kill()
+    assert [(each.returncode, out) for each, (out, _) in zip(started, said, strict=True)] == [(0, "done\n")] * size, (
+        said
+    )

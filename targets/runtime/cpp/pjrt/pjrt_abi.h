@@ -165,6 +165,9 @@ struct PJRT_Client_CreateViewOfDeviceBuffer_Args : Args {
   std::int64_t stream; PJRT_Buffer* buffer; PJRT_Memory* memory;
 };
 struct PJRT_Client_TopologyDescription_Args : Args { PJRT_Client* client; PJRT_TopologyDescription* topology; };
+struct PJRT_Client_UpdateGlobalProcessInfo_Args : Args {
+  PJRT_Client* client; void* process_infos; std::size_t num_process_infos;
+};
 struct PJRT_DeviceDescription_Id_Args : Args { PJRT_DeviceDescription* device_description; int id; };
 struct PJRT_DeviceDescription_ProcessIndex_Args : Args {
   PJRT_DeviceDescription* device_description; int process_index;

@@ -90,6 +90,7 @@ class Program final : public PJRT_Executable {
       : answer_(answer),
         function_(made["function"]),
         executable_(made["executable"]),
+        run_(made["run"]),
         plain_(made["plain"]),
         compiled_(nb::cast<const CompiledFunction*>(function_.get())) {}
 
@@ -145,7 +146,7 @@ class Program final : public PJRT_Executable {
       }
       const nb::object made = compiled_->num_devices == 1
                                   ? nb::object(nb::make_tuple(function_.get().attr("execute")(rows[0])))
-                                  : function_.get().attr("execute_replicated")(rows);
+                                  : run_.get()(rows);
       for (std::size_t d = 0; d < results.size(); ++d)
         for (std::size_t r = 0; r < results[d].size(); ++r)
           copy(nb::object(made[d][r]), *results[d][r]);
@@ -162,7 +163,7 @@ class Program final : public PJRT_Executable {
   }
 
   PyObject* answer_;  // of Python's, as long as the process
-  Held function_, executable_, plain_;
+  Held function_, executable_, run_, plain_;
   const CompiledFunction* compiled_;
 };
 
@@ -216,8 +217,11 @@ std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, PyObject*
   read_outputs(*program, function, taken<std::vector<int>>(made, "output_types"));
   int number = 0;
   for (int id : taken<std::vector<int>>(made, "devices")) {
-    program->devices.push_back(client.device_list.at(static_cast<std::size_t>(id)));
-    program->logical_ids.push_back({number / program->num_partitions, number % program->num_partitions});
+    PJRT_Device* device = client.device_list.at(static_cast<std::size_t>(id));
+    if (device->description.process == client.process) {
+      program->devices.push_back(device);
+      program->logical_ids.push_back({number / program->num_partitions, number % program->num_partitions});
+    }
     ++number;
   }
   program->lay_out();
@@ -225,7 +229,7 @@ std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, PyObject*
 }
 
 nb::object table(nb::object python, int count, std::string version, std::vector<std::int64_t> current,
-                 std::vector<std::int64_t> minimum, bool asynchronous) {
+                 std::vector<std::int64_t> minimum, bool asynchronous, int process, int processes) {
   PyObject* answer = python.release().ptr();  // it lives as long as the process
   Host host;
   host.is_asynchronous = asynchronous;
@@ -250,7 +254,9 @@ nb::object table(nb::object python, int count, std::string version, std::vector<
       return ask(answer, read, "fingerprint", client.device_list.size());
     });
   };
-  host.count_devices = [count] { return count; };
+  host.num_devices = count;
+  host.process = process;
+  host.processes = processes;
   host.version = std::move(version);
   host.current_version = std::move(current);
   host.minimum_version = std::move(minimum);
@@ -264,7 +270,7 @@ void bind(nb::module_& m) {
   m.def("pjrt_drain", &drain, nb::call_guard<nb::gil_scoped_release>(),
         "Waits until all programs that were started by the PJRT table have run.");
   m.def("pjrt_table", &table, nb::arg("answer"), nb::arg("num_devices"), nb::arg("version"), nb::arg("current"),
-        nb::arg("minimum"), nb::arg("asynchronous"),
+        nb::arg("minimum"), nb::arg("asynchronous"), nb::arg("process") = 0, nb::arg("processes") = 1,
         "The table of the PJRT C API, as a capsule for `xla_bridge.register_plugin`; one for a process.\n\n"
         "`answer(name, ...)` calls a function of stablexla/pjrt/compiling.py, on any thread: \"compiled\" and \"loaded\"\n"
         "give a dict that describes a program, \"saved\" and \"partitioned\" bytes, \"costs\" names and numbers, \"fingerprint\" a number;\n"

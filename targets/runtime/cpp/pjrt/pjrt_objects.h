@@ -64,14 +64,15 @@ struct PJRT_Memory {
 };
 
 struct PJRT_DeviceDescription {
-  int id;
+  int id, process;
   std::string text;
 };
 
 struct PJRT_Device {
   PJRT_DeviceDescription description;
   PJRT_Client* client;
-  std::vector<PJRT_Memory*> memories;  // the default one first
+  std::vector<PJRT_Memory*> memories;  // the default one first; none of another process's
+  int local_id;                        // in its process
 };
 
 struct PJRT_TopologyDescription {
@@ -156,7 +157,7 @@ struct PJRT_Executable {
   std::vector<int> takes;         // those that are arrays
   std::vector<int> donated;       // of the arrays, by their number among them, those that are gone after a call
   std::vector<Output> outputs;
-  std::vector<PJRT_Device*> devices;
+  std::vector<PJRT_Device*> devices;  // those of this process, in the order of the program's
   std::vector<PJRT_LogicalDeviceIds> logical_ids;
   std::atomic<std::int64_t> nanoseconds{-1};  // of the last run
   std::int64_t code_bytes = 0, argument_bytes = 0, output_bytes = 0, alias_bytes = 0, arena_bytes = 0;
@@ -194,10 +195,11 @@ struct SharedExecutable {
 struct PJRT_Client {
   std::vector<std::unique_ptr<PJRT_Device>> devices;
   std::vector<std::unique_ptr<PJRT_Memory>> memories;
-  std::vector<PJRT_Device*> device_list;
+  std::vector<PJRT_Device*> device_list, local_list;  // of all processes, and of this one
   std::vector<PJRT_Memory*> memory_list;
   PJRT_TopologyDescription topology;
-  explicit PJRT_Client(int count);
+  const int process;
+  PJRT_Client(int count, int process, int processes);  // with `count` devices in each process
 };
 
 // Compiles, with Python. Returns an error, or sets `made`.
@@ -213,7 +215,7 @@ struct Host {
   Compile compile;
   Fingerprint fingerprint;
   Load load;
-  std::function<int()> count_devices;
+  int num_devices = 1, process = 0, processes = 1;  // devices in each process
   std::string version;  // of stablexla
   std::vector<std::int64_t> current_version, minimum_version;  // of StableHLO
 };

@@ -94,9 +94,9 @@ void attributes(PJRT_Plugin_Attributes_Args& args) {
 }
 
 PJRT_Error* client_create(PJRT_Client_Create_Args& args) {
-  const int count = host.count_devices();
-  if (count < 1) return error(kInvalidArgument, "STABLEXLA_NUM_DEVICES is a number of devices, from 1 to 1024");
-  args.client = new PJRT_Client(count);
+  if (host.num_devices < 1)
+    return error(kInvalidArgument, "STABLEXLA_NUM_DEVICES is a number of devices, from 1 to 1024");
+  args.client = new PJRT_Client(host.num_devices, host.process, host.processes);
   return nullptr;
 }
 
@@ -105,7 +105,7 @@ void client_name(PJRT_Client_PlatformName_Args& args) {
   args.platform_name = kPlatform;
   args.platform_name_size = sizeof kPlatform - 1;
 }
-void client_process(PJRT_Client_ProcessIndex_Args& args) { args.process_index = 0; }
+void client_process(PJRT_Client_ProcessIndex_Args& args) { args.process_index = args.client->process; }
 void client_version(PJRT_Client_PlatformVersion_Args& args) {
   give(args.platform_version, args.platform_version_size, host.version);
 }
@@ -114,18 +114,20 @@ void client_devices(PJRT_Client_Devices_Args& args) {
   args.num_devices = args.client->device_list.size();
 }
 void client_addressable(PJRT_Client_AddressableDevices_Args& args) {
-  args.addressable_devices = args.client->device_list.data();
-  args.num_addressable_devices = args.client->device_list.size();
+  args.addressable_devices = args.client->local_list.data();
+  args.num_addressable_devices = args.client->local_list.size();
 }
-PJRT_Error* find_device(PJRT_Client* client, int id, PJRT_Device*& found) {
-  if (id < 0 || static_cast<std::size_t>(id) >= client->device_list.size())
+PJRT_Error* find_device(const std::vector<PJRT_Device*>& devices, int id, PJRT_Device*& found) {
+  if (id < 0 || static_cast<std::size_t>(id) >= devices.size())
     return error(kInvalidArgument, "there is no device " + std::to_string(id));
-  found = client->device_list[static_cast<std::size_t>(id)];
+  found = devices[static_cast<std::size_t>(id)];
   return nullptr;
 }
-PJRT_Error* client_lookup(PJRT_Client_LookupDevice_Args& args) { return find_device(args.client, args.id, args.device); }
+PJRT_Error* client_lookup(PJRT_Client_LookupDevice_Args& args) {
+  return find_device(args.client->device_list, args.id, args.device);
+}
 PJRT_Error* client_lookup_here(PJRT_Client_LookupAddressableDevice_Args& args) {
-  return find_device(args.client, args.local_hardware_id, args.addressable_device);
+  return find_device(args.client->local_list, args.local_hardware_id, args.addressable_device);
 }
 void client_memories(PJRT_Client_AddressableMemories_Args& args) {
   args.addressable_memories = args.client->memory_list.data();
@@ -148,6 +150,8 @@ PJRT_Error* client_compile(PJRT_Client_Compile_Args& args) {
   return nullptr;
 }
 
+void client_processes(PJRT_Client_UpdateGlobalProcessInfo_Args&) {}  // the connections tell who is gone
+
 void topology_destroy(PJRT_TopologyDescription_Destroy_Args&) {}  // it is the client's
 void topology_name(PJRT_TopologyDescription_PlatformName_Args& args) {
   args.platform_name = kPlatform;
@@ -169,7 +173,9 @@ PJRT_Error* topology_fingerprint(PJRT_TopologyDescription_Fingerprint_Args& args
 }
 
 void description_id(PJRT_DeviceDescription_Id_Args& args) { args.id = args.device_description->id; }
-void description_process(PJRT_DeviceDescription_ProcessIndex_Args& args) { args.process_index = 0; }
+void description_process(PJRT_DeviceDescription_ProcessIndex_Args& args) {
+  args.process_index = args.device_description->process;
+}
 void description_attributes(PJRT_DeviceDescription_Attributes_Args& args) {
   args.attributes = nullptr;
   args.num_attributes = 0;
@@ -185,13 +191,20 @@ void description_text(PJRT_DeviceDescription_ToString_Args& args) {
   give(args.to_string, args.to_string_size, args.device_description->text);
 }
 void device_description(PJRT_Device_GetDescription_Args& args) { args.device_description = &args.device->description; }
-void device_addressable(PJRT_Device_IsAddressable_Args& args) { args.is_addressable = true; }
-void device_hardware(PJRT_Device_LocalHardwareId_Args& args) { args.local_hardware_id = args.device->description.id; }
+void device_addressable(PJRT_Device_IsAddressable_Args& args) {
+  args.is_addressable = args.device->description.process == args.device->client->process;
+}
+void device_hardware(PJRT_Device_LocalHardwareId_Args& args) { args.local_hardware_id = args.device->local_id; }
 void device_memories(PJRT_Device_AddressableMemories_Args& args) {
   args.memories = args.device->memories.data();
   args.num_memories = args.device->memories.size();
 }
-void device_memory(PJRT_Device_DefaultMemory_Args& args) { args.memory = args.device->memories.front(); }
+PJRT_Error* device_memory(PJRT_Device_DefaultMemory_Args& args) {
+  if (args.device->memories.empty())
+    return error(kInvalidArgument, args.device->description.text + " belongs to another process");
+  args.memory = args.device->memories.front();
+  return nullptr;
+}
 void device_stats(PJRT_Device_MemoryStats_Args& args) {
   const PoolStats now = pool_stats();
   args.bytes_in_use = static_cast<std::int64_t>(now.in_use_bytes);
@@ -439,6 +452,8 @@ PJRT_Error* buffer_release(PJRT_Buffer_DecreaseExternalReferenceCount_Args& args
   return error(kInvalidArgument, "nobody refers to the array's memory");
 }
 PJRT_Error* buffer_to_device(PJRT_Buffer_CopyToDevice_Args& args) {
+  if (args.dst_device->memories.empty())
+    return error(kUnimplemented, args.dst_device->description.text + " belongs to another process");
   return copy_to(*args.buffer, args.dst_device->memories.front(), &args.dst_buffer);
 }
 PJRT_Error* buffer_to_memory(PJRT_Buffer_CopyToMemory_Args& args) {
@@ -447,13 +462,15 @@ PJRT_Error* buffer_to_memory(PJRT_Buffer_CopyToMemory_Args& args) {
 
 }  // namespace
 
-PJRT_Client::PJRT_Client(int count) {
+PJRT_Client::PJRT_Client(int count, int process, int processes) : process(process) {
   int next = 0;
-  for (int id = 0; id < count; ++id) {
+  for (int id = 0; id < count * processes; ++id) {
     auto device = std::make_unique<PJRT_Device>();
+    const bool is_here = id / count == process;
     device->client = this;
-    device->description = {id, "stablexla:" + std::to_string(id)};
-    for (int kind = 0; kind < 2; ++kind) {
+    device->local_id = id % count;
+    device->description = {id, id / count, "stablexla:" + std::to_string(id)};
+    for (int kind = 0; is_here && kind < 2; ++kind) {
       const char* name = kind == 0 ? "device" : "unpinned_host";
       const std::string text = std::string(name) + " of stablexla:" + std::to_string(id);
       memories.push_back(std::unique_ptr<PJRT_Memory>(new PJRT_Memory{next++, kind, name, text, device.get()}));
@@ -462,6 +479,7 @@ PJRT_Client::PJRT_Client(int count) {
     }
     topology.descriptions.push_back(&device->description);
     device_list.push_back(device.get());
+    if (is_here) local_list.push_back(device.get());
     devices.push_back(std::move(device));
   }
   topology.client = this;
@@ -520,6 +538,7 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Client_DefaultDeviceAssignment, client_assignment)
   SLOT(Client_BufferFromHostBuffer, buffer_of_host)
   SLOT(Client_CreateViewOfDeviceBuffer, buffer_of_view)
+  SLOT(Client_UpdateGlobalProcessInfo, client_processes)
   SLOT(Client_TopologyDescription, client_topology)
   SLOT(TopologyDescription_Destroy, topology_destroy)
   SLOT(TopologyDescription_PlatformName, topology_name)
