@@ -14,7 +14,7 @@ from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.support.generic import PARALLEL, Output, filled, generic
-from stablexla.lowering.support.operations import defining, program_of
+from stablexla.lowering.support.operations import defining, is_tensor, program_of
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import Loops, is_generic, loops_of
@@ -74,7 +74,7 @@ def turn_narrow_products(module: ir.Module, *, vector_bits: int = 256) -> None:
 
 def _is_narrow(op: ir.Operation, vector_bits: int) -> bool:
     """Whether a product has at most two vectors of columns, more rows, and an operand whose rows lie side by side."""
-    if classify(op) is not Kind.CONTRACTION or {v.type.rank for v in op.operands} != {2}:
+    if classify(op) is not Kind.CONTRACTION or not all(is_tensor(v) and v.type.rank == 2 for v in op.operands):
         return False
     start, loops = defining(op.operands[2]), loops_of(op)
     elements = {v.type.element_type for v in op.operands}
