@@ -18,9 +18,14 @@ void Outcome::set(std::unique_ptr<PJRT_Error> failure) {
   for (auto [callback, argument] : waiting) callback(this->failure(), argument);
 }
 
+void (*wait_without_gil)(const std::function<void()>& wait) = [](const std::function<void()>& wait) { wait(); };
+
 void Outcome::wait() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return is_set(); });
+  if (is_set()) return;
+  wait_without_gil([this] {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return is_set(); });
+  });
 }
 
 PJRT_Error* Outcome::failure() const { return is_set() && failure_ != nullptr ? new PJRT_Error(*failure_) : nullptr; }
@@ -93,7 +98,7 @@ bool PJRT_Buffer::is_held() const {
 
 PJRT_Error* PJRT_Buffer::wait() const {
   if (made == nullptr) return nullptr;
-  if (!made->is_set()) made->wait();
+  made->wait();
   return made->failure();
 }
 

@@ -101,7 +101,7 @@ bool Call::is_quick() const {
 
 PJRT_Error* Call::run() {
   for (const auto& each : awaited) {
-    if (!each->is_set()) each->wait();
+    each->wait();
     if (PJRT_Error* failure = each->failure()) return failure;
   }
   const auto start = Clock::now();
@@ -159,6 +159,12 @@ PJRT_Error* start(Call call, const PJRT_LoadedExecutable_Execute_Args& args) {
   return nullptr;
 }
 
+PJRT_Error* start_without_gil(const Call& call, const PJRT_LoadedExecutable_Execute_Args& args) {
+  PJRT_Error* failure = nullptr;
+  wait_without_gil([&] { failure = start(Call{call.executable, call.program, {}, {}, {}, {}}, args); });
+  return failure;
+}
+
 }  // namespace
 
 PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits) {
@@ -173,11 +179,11 @@ PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits) {
                                        std::to_string(program.num_arguments));
   Call call{executable, program, {}, {}, {}, {}};
   const bool may_start = !waits && !program.needs_python();
-  if (may_start && !call.is_quick()) return start(std::move(call), args);
+  if (may_start && !call.is_quick()) return start_without_gil(call, args);
   if (PJRT_Error* failure = call.take_arguments(args)) return failure;
   if (may_start)
     for (const auto& each : call.awaited)
-      if (!each->is_set()) return start(Call{executable, program, {}, {}, {}, {}}, args);
+      if (!each->is_set()) return start_without_gil(call, args);
   call.donate(args.options, false);
   if (PJRT_Error* failure = call.make_results()) return failure;
   if (PJRT_Error* failure = call.run()) return failure;

@@ -37,6 +37,13 @@ class Gil {
 
 PJRT_Error* ending() { return error(kFailedPrecondition, "Python is about to end"); }
 
+void without_gil(const std::function<void()>& wait) {
+  if (is_ending() || !Py_IsInitialized() || PyGILState_Check() == 0) return wait();
+  PyThreadState* state = PyEval_SaveThread();
+  wait();
+  PyEval_RestoreThread(state);
+}
+
 // What `work` returns, with the GIL; an exception is an error.
 template <typename F>
 PJRT_Error* with_python(F work) {
@@ -260,6 +267,7 @@ nb::object table(nb::object python, int count, std::string version, std::vector<
   host.version = std::move(version);
   host.current_version = std::move(current);
   host.minimum_version = std::move(minimum);
+  wait_without_gil = without_gil;
   const PJRT_Api* made = make_table(std::move(host));
   return nb::steal(PyCapsule_New(const_cast<PJRT_Api*>(made), "pjrt_c_api", nullptr));
 }

@@ -33,6 +33,10 @@ struct PJRT_Error {
 
 inline PJRT_Error* error(Code code, std::string message) { return new PJRT_Error{code, std::move(message)}; }
 
+// Runs a wait, without the GIL where this thread has it: what is waited for may need it, as numpy's arrays do that a run
+// was the last to read. Set where there is a Python.
+extern void (*wait_without_gil)(const std::function<void()>& wait);
+
 // Something that is done, or failed, once.
 class Outcome {
  public:
