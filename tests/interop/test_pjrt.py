@@ -101,7 +101,7 @@ def test_no_memory_for_a_run() -> None:
         "y = f(jnp.float32(1))\n"
         "for result in (y, g(y)):\n"
         "    try: result.block_until_ready()\n"
-        "    except (jax.errors.JaxRuntimeError, ValueError) as error: print(error)\n"  # ValueError if it is known
+        "    except jax.errors.JaxRuntimeError as error: print(error)\n"
         "print(g(jnp.float32(0))[0, 0])"
     )
     lines = done.stdout.splitlines()

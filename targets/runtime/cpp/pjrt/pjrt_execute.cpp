@@ -183,7 +183,7 @@ PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits) {
   if (PJRT_Error* failure = call.take_arguments(args)) return failure;
   if (may_start)
     for (const auto& each : call.awaited)
-      if (!each->is_set()) return start_without_gil(call, args);
+      if (!each->is_good()) return start_without_gil(call, args);  // what failed fails where the result is read
   call.donate(args.options, false);
   if (PJRT_Error* failure = call.make_results()) return failure;
   if (PJRT_Error* failure = call.run()) return failure;

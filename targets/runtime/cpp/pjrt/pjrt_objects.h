@@ -42,6 +42,7 @@ class Outcome {
  public:
   void set(std::unique_ptr<PJRT_Error> failure = nullptr);
   bool is_set() const { return done_.load(std::memory_order_acquire); }
+  bool is_good() const { return is_set() && failure_ == nullptr; }
   void wait();
   PJRT_Error* failure() const;  // a copy for the caller, or null; once it is set
   // Calls back when it is set, at once if it is.
