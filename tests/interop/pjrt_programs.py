@@ -236,12 +236,13 @@ def threads() -> None:
 @check
 def asynchronous_calls() -> None:
     """A call that takes long returns before it has run; what follows on its results comes after it."""
-    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 20000, lambda _, y: y @ x, x))
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 200_000, lambda _, y: y @ x, x))
+    add = jax.jit(lambda y: y + 1)
     x = jnp.eye(48)
-    slow(x).block_until_ready()
+    add(slow(x)).block_until_ready()
     result = slow(x)
+    following = add(result)
     assert not result.is_ready()
-    following = jax.jit(lambda y: y + 1)(result)
     assert not following.is_ready()
     np.testing.assert_array_equal(following, np.eye(48) + 1)
     assert result.is_ready()
