@@ -49,6 +49,8 @@ _PARTITION = (
     "stablehlo: builtin.module(stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,"
     "stablexla-drop-shardings)"
 )
+_FEEDS = ("stablehlo.infeed", "stablehlo.outfeed")
+_INSTEAD_OF_FEEDS = "jax.experimental.io_callback"
 TIME_LIMIT = 300.0
 """Seconds for which a device waits for those of other processes, which may compile meanwhile."""
 _SAVED = "pjrt"
@@ -65,6 +67,9 @@ def compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, An
         raise UnsupportedError(f"a program in the format {form!r}", hint="MLIR, as jaxlib sends it")
     how = _options(options, count)
     module = load(code, trusted=True)
+    for name in _FEEDS:
+        if operations_of(module, name):
+            raise UnsupportedError(f"{name}: JAX has no function that feeds a plugin's device", hint=_INSTEAD_OF_FEEDS)
     calls = [call_target(call) for call in operations_of(module, "stablehlo.custom_call")]
     use_targets_of(calls)
     executable = compile_program(

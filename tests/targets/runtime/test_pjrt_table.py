@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import stablexla as sx
-from stablexla.pjrt import compiling
 from stablexla.pjrt.compiling import NUMBERS
+from stablexla.pjrt.table import _answer as answer
 from stablexla.targets.runtime._runtime import pjrt_table
 
 abi = pytest.importorskip("pypjrt._abi.pjrt_0_114")
@@ -26,15 +25,8 @@ class Table:
     """Calls functions by name with keyword arguments; an error is returned as its code and message."""
 
     def __init__(self) -> None:
-        capsule = pjrt_table(self._answer, 2, "stablexla test", [1, 2, 3], [0, 9, 0], True)
+        capsule = pjrt_table(answer, 2, "stablexla test", [1, 2, 3], [0, 9, 0], True)
         self.api = abi.PJRT_Api.from_address(pointer_of(capsule, b"pjrt_c_api"))
-
-    @staticmethod
-    def _answer(what: str, *arguments: Any) -> Any:
-        try:
-            return getattr(compiling, what)(*arguments)
-        except sx.StablexlaError as error:
-            return INVALID_ARGUMENT, str(error)
 
     def call(self, name: str, **values: Any) -> Any:
         args = getattr(abi, f"PJRT_{name}_Args", abi.PJRT_Event_Await_Args)()
@@ -187,6 +179,18 @@ def test_what_does_not_fit(table: Any) -> None:
     small = np.zeros(2, np.float32)
     done = table.call("Buffer_ToHostBuffer", src=given.buffer, dst=small.ctypes.data, dst_size=small.nbytes)
     assert done == (INVALID_ARGUMENT, "less memory than the array has bytes")
+
+
+def test_infeeds_and_outfeeds_are_refused(table: Any) -> None:
+    feeds = {
+        "infeed": '%x, %1 = "stablehlo.infeed"(%0) : (!stablehlo.token) -> (tensor<f32>, !stablehlo.token)',
+        "outfeed": '%1 = "stablehlo.outfeed"(%0) : (!stablehlo.token) -> !stablehlo.token',
+    }
+    for name, operation in feeds.items():
+        text = "func.func public @main() {\n  %0 = stablehlo.create_token : !stablehlo.token\n  " + operation
+        code, said = program(table, text + "\n  return\n}")
+        assert code == UNIMPLEMENTED
+        assert said.startswith(f"stablehlo.{name}: JAX has no function that feeds a plugin's device")
 
 
 def test_functions_that_are_not_there_say_so(table: Any) -> None:
