@@ -5,6 +5,7 @@ Prints a line of JSON for each check: its name, and what went wrong, or an empty
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import json
 import os
@@ -277,6 +278,22 @@ def memory_that_numpy_reads() -> None:
     others += [jnp.full(1000, float(n)) for n in range(20)]
     np.testing.assert_array_equal(view + 1, z)
     np.testing.assert_array_equal(view, np.arange(1000) * 3)
+
+
+@check
+def an_interrupt_during_a_run() -> None:
+    """Ctrl-C is raised when the run is over (the thread that waits has let go of Python), and all goes on."""
+
+    def interrupted(x: Any) -> Any:
+        y = io_callback(lambda x: _thread.interrupt_main() or x, jax.ShapeDtypeStruct(X.shape, X.dtype), x)
+        return jax.lax.fori_loop(0, 100, lambda _, y: jnp.sin(y), y)
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            jax.jit(interrupted)(X).block_until_ready()
+            for _ in range(100_000):  # a signal is looked at between two instructions of Python's
+                pass
+    same(lambda x: jnp.cos(x) @ x.T, X)
 
 
 @check
