@@ -53,24 +53,32 @@ def run_parts(executable: Executable, arguments: Sequence[object], donate: bool 
 
 
 def parts_of(array: Array, sharding: ArraySharding) -> list[Array]:
-    """Return each partition's shard of an array; equal shards are one array, the whole one where possible."""
+    """Return each partition's shard of an array; equal shards are one array, the whole one where possible.
+
+    Of summands, the first ones are the array.
+    """
     made: dict[object, Array] = {}
     for partition, part in enumerate(sharding.parts):
         if part not in made:
             made[part] = np.ascontiguousarray(array[sharding.index(partition)]).reshape(
                 [stop - start for start, stop in part]
             )
-    return [made[part] for part in sharding.parts]
+    shards = [made[part] for part in sharding.parts]
+    summands = sharding.summands or [0] * len(shards)
+    return [np.zeros_like(shard) if number else shard for shard, number in zip(shards, summands, strict=True)]
 
 
 def joined(parts: Sequence[Array], sharding: ArraySharding) -> Array:
     """Return the array whose shards the partitions hold."""
     if sharding.is_replicated:
         return parts[0]
-    array = np.empty(sharding.shape, parts[0].dtype)
+    array = np.zeros(sharding.shape, parts[0].dtype) if sharding.summands else np.empty(sharding.shape, parts[0].dtype)
     seen = set()
-    for partition, part in enumerate(sharding.parts):
-        if part not in seen:
-            seen.add(part)
-            array[sharding.index(partition)] = parts[partition]
+    for partition, key in enumerate(zip(sharding.parts, sharding.summands or [0] * len(parts), strict=True)):
+        if key not in seen:
+            seen.add(key)
+            if sharding.summands:
+                array[sharding.index(partition)] += parts[partition]
+            else:
+                array[sharding.index(partition)] = parts[partition]
     return array

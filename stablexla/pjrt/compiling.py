@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from difflib import get_close_matches
+from math import prod
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -21,6 +23,7 @@ from stablexla.executable.saved import contents_for_others, executable_of
 from stablexla.interop.jax.callbacks import release_with
 from stablexla.interop.jax.ffi import use_targets_of
 from stablexla.interop.load import load
+from stablexla.lowering.support.donation import ALIASING, DONOR
 from stablexla.lowering.support.operations import main_of, terminator_of
 from stablexla.lowering.support.types import is_token
 from stablexla.pjrt.messages import Options, Override, shardings
@@ -43,8 +46,7 @@ _TYPES = (
 # fmt: on
 NUMBERS = {name: number for number, name in enumerate(_TYPES, 1)}
 TOKEN = NUMBERS["token"]
-# Attributes of parameters whose arrays are gone after a call.
-_DONATED = ("tf.aliasing_output", "jax.buffer_donor")
+_OF_XLA = ("exec_time_optimization_effort", "memory_fitting_effort", "memory_fitting_level", "optimization_level")
 _PARTITION = (
     "stablehlo: builtin.module(stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,"
     "stablexla-drop-shardings)"
@@ -143,9 +145,17 @@ def _options(data: bytes, count: int) -> Options:
 
 
 def _compile_options(overrides: Mapping[str, Override]) -> CompileOptions | None:
-    """Return the options that JAX's `compiler_options` name; those of others are named in a warning."""
+    """Return the options that JAX's `compiler_options` name; those of XLA are named in a warning.
+
+    Raises:
+        UnsupportedError: an option is neither of this compiler nor of XLA.
+    """
     known = {field.name for field in fields(CompileOptions)}
     others = sorted(set(overrides) - known)
+    for name in others:
+        if not name.startswith("xla_") and name not in _OF_XLA:
+            near = get_close_matches(name, known, 1)
+            raise UnsupportedError(f"No such compile option: '{name}'", hint=near[0] if near else "")
     if others:
         warnings.warn(f"stablexla has no compiler options {', '.join(others)}", stacklevel=2)
     ours = {name: value for name, value in overrides.items() if name in known}
@@ -169,11 +179,11 @@ def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> d
         "devices": list(how.devices),
         "num_arguments": len(plain["arguments"]),
         "takes": takes,
-        "donated": [number for number, place in enumerate(takes) if place in plain["donated"]],
+        "donated": _used_up(function, takes, plain),
         "output_types": [TOKEN if each else NUMBERS[str(next(dtypes))] for each in plain["results"]],
         "code_bytes": _code_bytes(executable),
-        "parameter_shardings": shardings(plain["arguments"], executable.input_shardings),
-        "output_shardings": shardings(plain["results"], executable.output_shardings),
+        "parameter_shardings": shardings(plain["arguments"], executable.input_shardings, how.num_partitions),
+        "output_shardings": shardings(plain["results"], executable.output_shardings, how.num_partitions),
     }
 
 
@@ -215,10 +225,24 @@ def _devices_here(how: Options) -> int:
     return each
 
 
-def _donated(module: ir.Module) -> list[int]:
-    """Return the numbers of the donated arguments."""
+def _donated(module: ir.Module) -> dict[str, list[int]]:
+    """Return the numbers of the donated arguments: those that JAX gives to a result, and those that may be given."""
     rows = main_of(module).attributes.get("arg_attrs", ())
-    return [number for number, row in enumerate(rows) if any(name in row for name in _DONATED)]
+    return {name: [number for number, row in enumerate(rows) if name in row] for name in (ALIASING, DONOR)}
+
+
+def _used_up(function: Any, takes: Sequence[int], plain: Mapping[str, Any]) -> list[int]:
+    """Return the arrays that are gone after a call. As XLA has it: a donor where a result has as many bytes."""
+    free = [prod(spec.shape) * spec.dtype.itemsize for spec in function.results]
+    found = []
+    for number, place in enumerate(takes):
+        spec = function.parameters[number]
+        size = prod(spec.shape) * spec.dtype.itemsize
+        if place in plain["donated"][ALIASING] or (place in plain["donated"][DONOR] and size in free):
+            found.append(number)
+            if size in free:
+                free.remove(size)
+    return found
 
 
 def _code_bytes(executable: Executable) -> int:

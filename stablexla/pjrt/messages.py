@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -15,7 +16,7 @@ _BUILD, _OVERRIDES, _REPLICAS, _PARTITIONS, _ASSIGNMENT, _ROWS, _IDS, _KEY, _VAL
 # Fields of OptionOverrideProto: a string, a bool, an integer or a double.
 _STRING, _BOOL, _INTEGER, _DOUBLE = 1, 2, 3, 4
 # Kinds of OpSharding.
-_REPLICATED, _OTHER = 0, 3
+_REPLICATED, _OTHER, _UNREDUCED = 0, 3, 6
 
 Override = bool | int | float | str
 
@@ -113,25 +114,34 @@ def _packed(field: int, values: Iterable[int]) -> bytes:
     return _bytes(field, b"".join(map(_varint, values)))
 
 
-def shardings(are_tokens: Sequence[bool], known: Sequence[ArraySharding] | None) -> list[bytes]:
-    """Write an OpSharding for each value, tokens among them; none where nothing is sharded."""
+# A frontend attribute of OpSharding (jaxlib 0.12): how summands are put together.
+_SUM = _bytes(7, _bytes(_KEY, b"sdy::reduction_op") + _bytes(_VALUE, b"SUM"))
+
+
+def shardings(are_tokens: Sequence[bool], known: Sequence[ArraySharding] | None, partitions: int) -> list[bytes]:
+    """Write an OpSharding for each value, tokens among them; none for one partition, which has the whole arrays."""
     if known is None:
-        return []
+        return [_number(1, _REPLICATED)] * len(are_tokens) if partitions > 1 else []
     arrays: Iterator[ArraySharding] = iter(known)
     return [_number(1, _REPLICATED) if is_token else _sharding(next(arrays)) for is_token in are_tokens]
 
 
 def _sharding(sharding: ArraySharding) -> bytes:
-    """Write an OpSharding: tiles of each dimension, and copies of the tiles."""
+    """Write an OpSharding: tiles of each dimension, then summands and copies of the tiles."""
     if sharding.is_replicated:
         return _number(1, _REPLICATED)
     parts: Sequence[Any] = sharding.parts
+    summands = sharding.summands or (0,) * len(parts)
     counts = [len({part[d] for part in parts}) for d in range(len(sharding.shape))]
-    order = sorted(range(len(parts)), key=lambda i: (parts[i], i))
-    tiles = 1
-    for each in counts:
-        tiles *= each
-    copies = len(parts) // tiles
-    dimensions = [*counts, copies] if copies > 1 else counts
-    last = _number(6, 1) if copies > 1 else b""
-    return _number(1, _OTHER) + _packed(3, dimensions) + _packed(4, order) + last
+    order = sorted(range(len(parts)), key=lambda i: (parts[i], summands[i], i))
+    added = len(set(summands))
+    copies = len(parts) // (prod(counts) * added)
+    if not sharding.summands:
+        dimensions = [*counts, copies] if copies > 1 else counts
+        last = _number(6, 1) if copies > 1 else b""
+        return _number(1, _OTHER) + _packed(3, dimensions) + _packed(4, order) + last
+    if added == len(parts):
+        return _number(1, _UNREDUCED) + _SUM
+    dimensions = [*counts, added, copies] if copies > 1 else [*counts, added]
+    last = _packed(8, [_UNREDUCED, _REPLICATED] if copies > 1 else [_UNREDUCED])
+    return _number(1, _OTHER) + _packed(3, dimensions) + _packed(4, order) + _SUM + last

@@ -115,6 +115,19 @@ def donation() -> None:
 
 
 @check
+def donors() -> None:
+    """A donated array is gone if a result has as many bytes; it cannot be another argument as well."""
+    x, y = jnp.ones((3, 2)), jnp.ones((3, 2))
+    jax.jit(lambda x: x @ x.T, donate_argnums=0)(x)
+    assert not x.is_deleted()
+    add = jax.jit(lambda x, y: x + y, donate_argnums=0)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="argument 0 is donated, and is another argument, too"):
+        add(y, y)
+    assert add(y, x)[0, 0] == 2
+    assert y.is_deleted()
+
+
+@check
 def memory_is_shared() -> None:
     x = jnp.arange(1000.0)
     assert np.asarray(x).ctypes.data == x.unsafe_buffer_pointer() == np.from_dlpack(x).ctypes.data
@@ -214,6 +227,31 @@ def shard_map() -> None:
     )
     given = jax.device_put(jnp.arange(4.0), NamedSharding(mesh, PartitionSpec("a")))
     np.testing.assert_array_equal(jax.jit(add)(given), [6])
+
+
+@check
+def sums_that_are_not_added_up() -> None:
+    mesh = jax.make_mesh((4,), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+    sums = PartitionSpec(None, None, unreduced={"a"})
+    with jax.set_mesh(mesh):
+        x = jax.device_put(X, PartitionSpec(None, "a"))
+        partial = jax.jit(lambda x: jnp.einsum("ij,kj->ik", x, x, out_sharding=sums))(x)
+        assert partial.sharding.spec == sums
+        for i, shard in enumerate(partial.addressable_shards):
+            np.testing.assert_array_equal(shard.data, np.outer(X[:, i], X[:, i]))
+        whole = jax.sharding.reshard(partial, PartitionSpec())
+        np.testing.assert_allclose(whole, X @ X.T, rtol=1e-6)
+
+
+@check
+def a_mesh_without_shardings() -> None:
+    """Programs of several devices of which no array has a sharding: each device holds all of it."""
+    mesh = jax.make_mesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        assert jnp.array([0.0, 1.0]).sharding.is_fully_replicated
+        shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
+        callback = jax.jit(lambda x: jax.pure_callback(lambda x: x + jnp.ones(4), shape, x))  # not on the mesh
+        np.testing.assert_array_equal(callback(X), X + 1)
 
 
 @check

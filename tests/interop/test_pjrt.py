@@ -177,6 +177,12 @@ def test_a_compiler_option_of_ours_and_one_of_others() -> None:
     assert "stablexla has no compiler options xla_dump_to" in done.stderr
 
 
+def test_a_compiler_option_of_nobody() -> None:
+    done = code("jax.jit(lambda x: x, compiler_options={'vector_bit': 128})(jnp.array(2.0))")
+    assert done.returncode == 1
+    assert "No such compile option: 'vector_bit'\n  try: vector_bits" in done.stderr
+
+
 def test_jax_keeps_programs_for_other_processes(tmp_path: Path) -> None:
     """The second process compiles nothing; a damaged file is no more than a warning of JAX's."""
     text = (

@@ -150,6 +150,110 @@ class TestWarnings:
             sx.compile(PRODUCT)
 
 
+def sums_program(body: str, argument: str, result: str, shape: str = "tensor<8x8xf32>") -> str:
+    """A program of one parameter %x of 8x4, and a result, with these shardings."""
+    return f"""{HEAD}
+      func.func public @main(%x: tensor<8x4xf32> {{sdy.sharding = #sdy.sharding<@grid, {argument}>}})
+          -> ({shape} {{sdy.sharding = #sdy.sharding<@grid, {result}>}}) {{
+        {body}
+        return %r : {shape}
+      }}
+    }}"""
+
+
+TIMES_ITSELF = """%p = stablehlo.dot_general %x, %x, contracting_dims = [1] x [1]
+            : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x8xf32>"""
+SUMS = '[{}, {}], unreduced={"y"}'
+
+
+class TestSums:
+    """Arrays that are the sum of what the devices along an axis hold."""
+
+    def test_a_result_stays_a_sum(self) -> None:
+        text = sums_program(TIMES_ITSELF.replace("%p", "%r"), '[{}, {"y"}]', SUMS)
+        executable = sx.compile(text)
+        assert executable.output_shardings is not None
+        assert executable.output_shardings[0].summands == (0, 1, 0, 1)
+        assert "all_reduce" not in executable.ir("stablehlo")
+        np.testing.assert_array_equal(executable(X), X @ X.T)
+        halves = [X[:, :2].copy(), X[:, 2:].copy()]
+        for device, (result,) in enumerate(executable.execute_replicated([[halves[d % 2]] for d in range(4)])):
+            np.testing.assert_array_equal(result, halves[device % 2] @ halves[device % 2].T)
+
+    def test_a_parameter_is_a_sum(self, tmp_path: Path) -> None:
+        """Whole arrays are summands with zeros; the shardings are saved with the program."""
+        executable = sx.compile(
+            sums_program("%r = stablehlo.multiply %x, %x : tensor<8x4xf32>", SUMS, "[{}, {}]", "tensor<8x4xf32>")
+        )
+        np.testing.assert_array_equal(executable(X), X * X)
+        parts = [[X], [X + 1], [X], [X + 1]]
+        for (result,) in executable.execute_replicated(parts):
+            np.testing.assert_array_equal(result, (2 * X + 1) ** 2)
+        executable.save(tmp_path / "program")
+        np.testing.assert_array_equal(sx.load_executable(tmp_path / "program")(X), X * X)
+
+    def test_products_are_added_up_once(self) -> None:
+        """What is linear in the sums is computed on each summand; an offset is added on one device."""
+        body = f"""{TIMES_ITSELF}
+            %q = sdy.sharding_constraint %p <@grid, {SUMS}> : tensor<8x8xf32>
+            %one = stablehlo.constant dense<1.0> : tensor<8x8xf32>
+            %s = stablehlo.add %q, %one {{sdy.sharding = #sdy.sharding_per_value<[<@grid, {SUMS}>]>}} : tensor<8x8xf32>
+            %t = stablehlo.multiply %s, %p {{sdy.sharding = #sdy.sharding_per_value<[<@grid, {SUMS}>]>}}
+                : tensor<8x8xf32>
+            %u = stablehlo.transpose %t, dims = [1, 0]
+                {{sdy.sharding = #sdy.sharding_per_value<[<@grid, {SUMS}>]>}} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+            %r = sdy.sharding_constraint %u <@grid, [{{}}, {{}}]> : tensor<8x8xf32>"""
+        executable = sx.compile(sums_program(body, '[{}, {"y"}]', "[{}, {}]"))
+        np.testing.assert_array_equal(executable(X), ((X @ X.T + 1) * (X @ X.T)).T)
+        assert executable.ir("stablehlo").count("stablehlo.all_reduce") == 2  # of %p, a factor, and of %u
+
+    def test_a_loop_adds_summands(self) -> None:
+        body = f"""%zero = stablehlo.constant dense<0.0> : tensor<8x8xf32>
+            %start = sdy.sharding_constraint %zero <@grid, {SUMS}> : tensor<8x8xf32>
+            %c0 = stablehlo.constant dense<0> : tensor<i32>
+            %w:2 = stablehlo.while(%i = %c0, %a = %start) : tensor<i32>, tensor<8x8xf32>
+            cond {{
+              %c3 = stablehlo.constant dense<3> : tensor<i32>
+              %more = stablehlo.compare LT, %i, %c3 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+              stablehlo.return %more : tensor<i1>
+            }} do {{
+              {TIMES_ITSELF}
+              %q = sdy.sharding_constraint %p <@grid, {SUMS}> : tensor<8x8xf32>
+              %b = stablehlo.add %a, %q {{sdy.sharding = #sdy.sharding_per_value<[<@grid, {SUMS}>]>}} : tensor<8x8xf32>
+              %c1 = stablehlo.constant dense<1> : tensor<i32>
+              %j = stablehlo.add %i, %c1 : tensor<i32>
+              stablehlo.return %j, %b : tensor<i32>, tensor<8x8xf32>
+            }}
+            %s = sdy.sharding_constraint %w#1 <@grid, {SUMS}> : tensor<8x8xf32>
+            %r = sdy.sharding_constraint %s <@grid, [{{}}, {{}}]> : tensor<8x8xf32>"""
+        executable = sx.compile(sums_program(body, '[{}, {"y"}]', "[{}, {}]"))
+        np.testing.assert_array_equal(executable(X), 3 * (X @ X.T))
+        text = executable.ir("stablehlo")
+        assert text.count("stablehlo.all_reduce") == 1
+        assert text.index("stablehlo.all_reduce") > text.index("stablehlo.while")
+
+    @pytest.mark.parametrize("before", ['[{}, {"y"}]', "[{}, {}]", '[{"x"}, {"y"}]', '[{"x", "y"}, {}]'])
+    @pytest.mark.parametrize("after", [SUMS, '[{"x"}, {}], unreduced={"y"}', '[{}, {}], unreduced={"x", "y"}'])
+    def test_parts_become_summands_and_back(self, before: str, after: str) -> None:
+        there = sx.compile(
+            sums_program(f"%r = sdy.reshard %x <@grid, {after}> : tensor<8x4xf32>", before, after, "tensor<8x4xf32>")
+        )
+        np.testing.assert_array_equal(there(X), X)
+        assert "all_gather" not in there.ir("stablehlo") or before == '[{"x", "y"}, {}]' or '"x"' in before
+        back = sx.compile(
+            sums_program(f"%r = sdy.reshard %x <@grid, {before}> : tensor<8x4xf32>", after, before, "tensor<8x4xf32>")
+        )
+        np.testing.assert_array_equal(back(X), X)
+
+    def test_a_maximum_is_not_linear(self) -> None:
+        body = """%n = stablehlo.constant dense<0xFF800000> : tensor<f32>
+            %r = stablehlo.reduce(%x init: %n) applies stablehlo.maximum across dimensions = [1]
+                {sdy.sharding = #sdy.sharding_per_value<[<@grid, [{}], unreduced={"y"}>]>}
+                : (tensor<8x4xf32>, tensor<f32>) -> tensor<8xf32>"""
+        executable = sx.compile(sums_program(body, SUMS, '[{}], unreduced={"y"}', "tensor<8xf32>"))
+        np.testing.assert_array_equal(executable(X), X.max(1))
+
+
 class TestRefused:
     def test_sums_that_are_not_added_up(self) -> None:
         text = (

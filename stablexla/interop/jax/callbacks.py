@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -14,6 +15,7 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS, TARGETS, CustomCallTarget
+from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.load import load
 from stablexla.lowering.rules.calls.jax_callbacks import CALLBACKS
 from stablexla.lowering.support.types import is_token
@@ -61,6 +63,17 @@ def _function(callback: Callback, takes_token: bool) -> Callback:
 
     def call(*arrays: Any) -> tuple[Any, ...]:
         copies = [np.array(array) for array in arrays]
-        return tuple(callback(None, *copies)[1:]) if takes_token else tuple(callback(*copies))
+        if takes_token:
+            return tuple(_called(callback, None, *copies)[1:])
+        return tuple(_called(callback, *copies))
 
     return call
+
+
+def _called(callback: Callback, *arguments: Any) -> Any:
+    """Call a callback without the mesh and the trace of the caller, whose thread this may be: XLA's do not see them."""
+    if internals().no_trace_under_way():
+        with jax().set_mesh(None):
+            return callback(*arguments)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(callback, *arguments).result()

@@ -12,8 +12,10 @@ from jaxlib.mlir.dialects import sdy
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.targets.stablehlo.meshes import axis_sizes, meshes_of
 from stablexla.targets.stablehlo.partition.axes import (
+    NOT_PARTIAL,
     Axes,
     Axis,
+    Partial,
     Sharding,
     coordinates_of,
     count,
@@ -61,15 +63,9 @@ class Meshes:
         return self._axes(sdy.MeshAttr(where))
 
     def exact(self, attribute: Any) -> Sharding:
-        """Convert a `#sdy.sharding`, without sub-axes that are no product of prime ones.
-
-        Raises:
-            UnsupportedError: partial sums.
-        """
+        """Convert a `#sdy.sharding`, without sub-axes that are no product of prime ones."""
         attribute = sdy.TensorShardingAttr(attribute)
         mesh = self._mesh_of(attribute)
-        if len(attribute.unreduced_axes):
-            raise UnsupportedError("an array of sums that are not added up yet", operation=str(attribute))
         dimensions = (sdy.DimensionShardingAttr(each).axes for each in attribute.dimension_shardings)
         return tuple(_parts(mesh, axes) for axes in dimensions)
 
@@ -82,6 +78,17 @@ class Meshes:
         """Convert a `#sdy.sharding_per_value` of arrays; `()` for values that are no arrays."""
         each = sdy.TensorShardingPerValueAttr(attribute).shardings
         return [() if s is None else self.read(a, s) for a, s in zip(each, shapes, strict=True)]
+
+    def partial(self, attribute: Any) -> Partial:
+        """Return the axes along which an array with this `#sdy.sharding` is the sum of what the devices hold."""
+        attribute = sdy.TensorShardingAttr(attribute)
+        if not len(attribute.unreduced_axes):
+            return NOT_PARTIAL
+        return frozenset(_parts(self._mesh_of(attribute), attribute.unreduced_axes))
+
+    def partials(self, attribute: Any) -> list[Partial]:
+        """Return `partial` of each array of a `#sdy.sharding_per_value`."""
+        return [self.partial(each) for each in sdy.TensorShardingPerValueAttr(attribute).shardings]
 
     def exactly(self, attribute: Any) -> list[Sharding]:
         """Convert as `of_values`, but keep axes that do not divide evenly."""

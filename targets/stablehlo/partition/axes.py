@@ -34,6 +34,10 @@ Axes: TypeAlias = tuple[Axis, ...]
 Sharding: TypeAlias = tuple[Axes, ...]
 """For each dimension of an array the axes that it is cut along, major first; `()` where it is replicated."""
 
+Partial: TypeAlias = frozenset[Axis]
+"""Axes along which the array is the sum of what the devices hold."""
+NOT_PARTIAL: Partial = frozenset()
+
 
 def primes(number: int) -> list[int]:
     """Return the prime factors of a number in ascending order."""
@@ -73,6 +77,11 @@ def axes_of(sharding: Sharding) -> set[Axis]:
     return {axis for axes in sharding for axis in axes}
 
 
+def in_order(axes: Iterable[Axis]) -> Axes:
+    """Return axes in an order that is the same in every process."""
+    return tuple(sorted(axes, key=lambda axis: (axis.name, axis.coordinates)))
+
+
 def whole(rank: int) -> Sharding:
     """Return the fully replicated sharding."""
     return ((),) * rank
@@ -84,13 +93,13 @@ def local_shape(shape: Sequence[int], sharding: Sharding) -> list[int]:
 
 
 def fitting(shape: Sequence[int], sharding: Sharding) -> Sharding:
-    """Drop axes that do not divide their dimension evenly into nonempty parts, or are used twice."""
+    """Drop axes that do not divide their dimension evenly, or are used twice."""
     used: set[Axis] = set()
     dimensions = []
     for size, axes in zip(shape, sharding, strict=True):
         kept: list[Axis] = []
         for axis in axes:
-            if axis in used or not size or size % (count(kept) * axis.size):
+            if axis in used or size % (count(kept) * axis.size):
                 break
             used.add(axis)
             kept.append(axis)

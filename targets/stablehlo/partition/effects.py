@@ -9,7 +9,7 @@ import numpy as np
 
 from stablexla.dialects import hlo
 from stablexla.targets.stablehlo.partition.annotations import SHARDING, shape_of
-from stablexla.targets.stablehlo.partition.emit import Emitter, partition_id
+from stablexla.targets.stablehlo.partition.emit import Emitter, partition_id, zeros
 
 
 def has_effect(op: Any) -> bool:
@@ -31,10 +31,6 @@ def once(op: Any, emitter: Emitter) -> list[Any]:
         hlo.return_(list(call.results))
     tokens = iter([value for value in op.operands if shape_of(value.type) is None])
     with hlo.block(choice.regions[1]):
-        others = [next(tokens) if shape_of(type_) is None else _zeros(type_) for type_ in types]
+        others = [next(tokens) if shape_of(type_) is None else zeros(type_) for type_ in types]
         hlo.return_(others)
     return [r if shape_of(r.type) is None else emitter.from_first(r) for r in choice.results]
-
-
-def _zeros(type_: Any) -> Any:
-    return hlo.broadcast(hlo.convert(hlo.array(np.array(0)), type_.element_type), type_.shape)

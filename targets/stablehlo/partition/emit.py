@@ -49,15 +49,24 @@ class Emitter:
         """Emit a slice: the device's part of a value."""
         shape = list(value.type.shape)
         sizes = [n // count(axes) for n, axes in zip(shape, added, strict=True)]
+        return hlo.dynamic_slice(value, self._starts(sizes, added), sizes)
+
+    def among_zeros(self, value: Any, cut: Sharding) -> Any:
+        """Emit the array of zeros but for the device's part of it, which is `value`."""
+        shape = list(value.type.shape)
+        wide = hlo.tensor(value.type, [n * count(axes) for n, axes in zip(shape, cut, strict=True)])
+        return hlo.dynamic_update(zeros(wide), value, self._starts(shape, cut))
+
+    def _starts(self, sizes: Sequence[int], cut: Sharding) -> list[Any]:
         zero: Any = None
         starts = []
-        for size, axes in zip(sizes, added, strict=True):
+        for size, axes in zip(sizes, cut, strict=True):
             if axes:
                 starts.append(self.start(axes, size))
             else:
                 zero = zero or hlo.array(np.array(0, np.int32))
                 starts.append(zero)
-        return hlo.dynamic_slice(value, starts, sizes)
+        return starts
 
     def start(self, axes: Axes, size: int) -> Any:
         """Emit the offset of the device's part of a dimension, as a scalar of type i32."""
@@ -103,6 +112,11 @@ class Emitter:
         type_ = hlo.tensor(value.type, shape)
         return _reduced(hlo.operation("stablehlo.reduce_scatter", [value], [type_], attributes, regions=1), reducer)
 
+    def on_first(self, value: Any, axes: Axes) -> Any:
+        """Emit a value that is kept where the device is the first one along some axes, and is 0 elsewhere."""
+        is_first = hlo.compare(self.start(axes, 1), hlo.array(np.array(0, np.int32)), "EQ")
+        return hlo.select(is_first, value, zeros(value.type))
+
     def from_first(self, value: Any) -> Any:
         """Emit a broadcast of the first partition's value."""
         attributes = {"replica_groups": hlo.table([range(self.devices)]), "channel_handle": self._next_channel()}
@@ -128,6 +142,11 @@ def _reduced(op: Any, reducer: str) -> Any:
     """Add a combiner of two scalars to a collective; return its result."""
     hlo.combiner(op, op.results[0].type, lambda this, that: hlo.emit(reducer, [this, that], [this.type]))
     return op.results[0]
+
+
+def zeros(type_: Any) -> Any:
+    """Emit an array of zeros."""
+    return hlo.broadcast(hlo.convert(hlo.array(np.array(0)), type_.element_type), type_.shape)
 
 
 def partition_id() -> Any:

@@ -21,7 +21,7 @@ STARTS = {"stablehlo.add": 0, "stablehlo.multiply": 1, "stablehlo.xor": 0}
 def _reduce(op: Any, operands: list[Shape], results: list[Shape]) -> Factors:
     reduced = set(ints(op, "dimensions"))
     inputs = operands[: len(operands) // 2]
-    reducer = _reducer(op) if len(inputs) == 1 else None
+    reducer = reducer_of(op) if len(inputs) == 1 else None
     ids = tuple(i if reducer or i not in reduced else None for i in range(len(inputs[0])))
     kept = tuple(i for i in range(len(inputs[0])) if i not in reduced)
     starts = ((),) * len(inputs)
@@ -29,8 +29,8 @@ def _reduce(op: Any, operands: list[Shape], results: list[Shape]) -> Factors:
     return Factors((ids,) * len(inputs) + starts, (kept,) * len(inputs), sums, reducer or "")
 
 
-def _reducer(op: Any) -> str | None:
-    """The operation that a reduction does, where parts can be reduced and then put together by it."""
+def reducer_of(op: Any) -> str | None:
+    """Return the operation that a reduction does, where parts can be reduced and then put together by it."""
     block = op.regions[0].blocks[0]
     if len(block.operations) != 2:
         return None

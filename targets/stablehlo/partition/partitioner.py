@@ -6,7 +6,7 @@ Operations are visited in program order and rewritten in place. Those without a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -20,9 +20,19 @@ from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.context import place_of
 from stablexla.targets.stablehlo.meshes import call_target
-from stablexla.targets.stablehlo.partition import factors_windows  # noqa: F401
+from stablexla.targets.stablehlo.partition import factors_windows
 from stablexla.targets.stablehlo.partition.annotations import SHARDING, Meshes, shape_of
-from stablexla.targets.stablehlo.partition.axes import Axes, Axis, Sharding, axes_of, local_shape, whole
+from stablexla.targets.stablehlo.partition.axes import (
+    NOT_PARTIAL,
+    Axes,
+    Axis,
+    Partial,
+    Sharding,
+    axes_of,
+    in_order,
+    local_shape,
+    whole,
+)
 from stablexla.targets.stablehlo.partition.effects import has_effect, once
 from stablexla.targets.stablehlo.partition.emit import Emitter
 from stablexla.targets.stablehlo.partition.factors import Factors, factors_of
@@ -52,15 +62,38 @@ RESHARDS = frozenset(
     for name in ("all_gather", "all_slice", "all_to_all", "collective_permute", "reshard", "sharding_constraint")
 )
 PASSES_ON = frozenset(["sdy.data_flow_edge", "sdy.func_data_flow_edge", "sdy.propagation_barrier"])
+# By operation, and the number of its operands, those that may be partial: it is linear in them all together.
+PARTIAL_OPERANDS: dict[str, Callable[[int], Sequence[int]]] = {
+    **dict.fromkeys(
+        (
+            f"stablehlo.{name}"
+            for name in (
+                *("add", "broadcast_in_dim", "concatenate", "convert", "imag", "negate", "pad", "real"),
+                *("reverse", "slice", "subtract", "transpose", "multiply", "dot_general"),
+            )
+        ),
+        range,
+    ),
+    **dict.fromkeys((f"stablehlo.{name}" for name in ("dynamic_slice", "gather", "divide", "reduce")), lambda _: (0,)),
+    "stablehlo.select": lambda _: (1, 2),
+    "stablehlo.dynamic_update_slice": lambda _: (0, 1),
+}
+# Linear in each by itself: the others stay as they are.
+OF_ONE_SUM = frozenset(f"stablehlo.{name}" for name in ("multiply", "divide", "dot_general"))
 
 
 @dataclass
 class Part:
-    """A value that holds the device's part of an array, with the array's sharding."""
+    """A value that holds the device's part of an array, with the array's sharding.
+
+    Attributes:
+        partial: the axes along which the array is the sum of what the devices hold.
+    """
 
     value: Any
     sharding: Sharding
     shape: tuple[int, ...] | None
+    partial: Partial = NOT_PARTIAL
 
 
 class Partitioner:
@@ -76,13 +109,15 @@ class Partitioner:
         self.replicated: dict[str, list[str]] = {}
         self._parts: dict[Any, Part] = {}
         self._context: Axes = ()
-        self._moved: dict[tuple[Any, Sharding], Any] = {}
+        self._moved: dict[tuple[Any, Sharding, Partial], Any] = {}
         self._dead: list[Any] = []
+        self._results: list[Any] = []
 
     def function(self, main: Any) -> tuple[list[Part], list[Part]]:
         """Rewrite a function; return its parameters and results as parts, in order."""
         block = main.regions[0].blocks[0]
         arguments, results = _annotations(main, "arg_attrs"), _annotations(main, "res_attrs")
+        self._results = results
         taken = [self._take(a, note) for a, note in zip(block.arguments, arguments, strict=True)]
         terminator = self._visit_all(block)
         given = []
@@ -90,8 +125,9 @@ class Partitioner:
             for i, (value, note) in enumerate(zip(list(terminator.operands), results, strict=True)):
                 part = self._parts[value]
                 if note is not None and part.shape is not None:
-                    sharding = self.meshes.read(note, part.shape)
-                    part = replace(part, value=self._as(value, sharding), sharding=sharding)
+                    sharding, partial = self.meshes.read(note, part.shape), self.meshes.partial(note)
+                    made = self._as(value, sharding, partial)
+                    part = replace(part, value=made, sharding=sharding, partial=partial)
                 terminator.operands[i] = part.value
                 given.append(part)
         inputs = [a.type for a in block.arguments]
@@ -112,28 +148,37 @@ class Partitioner:
         shape = shape_of(argument.type)
         sharding = () if shape is None else whole(len(shape))
         if note is not None and shape is not None:
-            sharding = self.meshes.read(note, shape)
+            return self._set(argument, self.meshes.read(note, shape), self.meshes.partial(note))
         return self._set(argument, sharding)
 
-    def _set(self, value: Any, sharding: Sharding) -> Part:
+    def _set(self, value: Any, sharding: Sharding, partial: Partial = NOT_PARTIAL) -> Part:
         """Make an original value of the module the part of the array that it was."""
         shape = shape_of(value.type)
         if shape is not None and any(sharding):
             value.set_type(hlo.tensor(value.type, local_shape(shape, sharding)))
-        self._parts[value] = Part(value, sharding, shape)
+        self._parts[value] = Part(value, sharding, shape, partial)
         return self._parts[value]
 
-    def _as(self, value: Any, sharding: Sharding) -> Any:
-        """Reshard an array's part at the insertion point."""
+    def _as(self, value: Any, sharding: Sharding, partial: Partial = NOT_PARTIAL) -> Any:
+        """Reshard an array's part at the insertion point, and add up what is not to stay partial."""
         part = self._parts[value]
-        if part.shape is None or part.sharding == sharding:
+        if part.shape is None or (part.sharding, part.partial) == (sharding, partial):
             return part.value
-        key = value, sharding
+        key = value, sharding, partial
         if key not in self._moved:
-            made = part.value
-            for move in moves(part.sharding, sharding, self._context, self.devices):
+            kept = part.partial & partial
+            added = self._added(replace(part), in_order(part.partial - kept), sharding, "stablehlo.add")
+            made = added.value
+            before, new = added.sharding, partial - kept
+            if new & axes_of(before):  # the parts, and zeros around them
+                shared = tuple(tuple(a for a in axes if a in new) for axes in before)
+                if all(axes[len(axes) - len(s) :] == s for axes, s in zip(before, shared, strict=True)):
+                    made, new = self.emitter.among_zeros(made, shared), new - axes_of(shared)
+                    before = tuple(axes[: len(axes) - len(s)] for axes, s in zip(before, shared, strict=True))
+                    kept |= axes_of(shared)
+            for move in moves(before, sharding, (*self._context, *in_order(kept)), self.devices):
                 made = self.emitter.move(made, move)
-            self._moved[key] = made
+            self._moved[key] = self.emitter.on_first(made, in_order(new)) if new else made
         return self._moved[key]
 
     def _whole(self, value: Any) -> Any:
@@ -156,8 +201,8 @@ class Partitioner:
         elif name == "stablehlo.reshape":
             self._reshape(op)
         elif name in RESHARDS:
-            key = "sharding" if "sharding" in op.attributes else "out_sharding"
-            self._reshard(op, self.meshes.read(op.attributes[key], self._shape(op.operands[0])))
+            note = _target(op)
+            self._reshard(op, self.meshes.read(note, self._shape(op.operands[0])), self.meshes.partial(note))
         elif name in PASSES_ON or name == "stablehlo.optimization_barrier":
             self._pass_on(op)
         elif name in ("sdy.manual_computation", "sdy.named_computation"):
@@ -206,12 +251,14 @@ class Partitioner:
             self._shape(value), tuple(result.type.shape), self._parts[value].sharding, wanted[0] if wanted else None
         )
         source, target = found or (whole(len(self._shape(value))), whole(len(result.type.shape)))
-        op.operands[0] = self._as(value, source)
-        self._set(result, target)
+        partial = self._parts[value].partial
+        op.operands[0] = self._as(value, source, partial)
+        self._set(result, target, partial)
 
-    def _reshard(self, op: Any, sharding: Sharding) -> None:
+    def _reshard(self, op: Any, sharding: Sharding, partial: Partial) -> None:
         value = op.operands[0]
-        self._parts[op.results[0]] = Part(self._as(value, sharding), sharding, self._shape(value))
+        made = self._as(value, sharding, partial)
+        self._parts[op.results[0]] = Part(made, sharding, self._shape(value), partial)
         self._drop(op)
 
     def _pass_on(self, op: Any) -> None:
@@ -222,19 +269,20 @@ class Partitioner:
             return
         for i, (part, result) in enumerate(zip(parts, op.results, strict=True)):
             op.operands[i] = part.value
-            self._set(result, part.sharding)
+            self._set(result, part.sharding, part.partial)
 
     def _control(self, op: Any) -> None:
         """Partition while, if, case: values in and out of regions have the results' wanted shardings."""
         shapes = [shape_of(result.type) for result in op.results]
         wanted = self._wanted(op) or [whole(len(shape or ())) for shape in shapes]
+        partial = self._wanted_partials(op)
         is_loop = op.name == "stablehlo.while"
         for i, value in enumerate(list(op.operands)):
-            op.operands[i] = self._as(value, wanted[i]) if is_loop else self._whole(value)
+            op.operands[i] = self._as(value, wanted[i], partial[i]) if is_loop else self._whole(value)
         for region in op.regions:
             block = region.blocks[0]
-            for argument, sharding in zip(block.arguments, wanted, strict=False):
-                self._set(argument, sharding)
+            for argument, sharding, sums in zip(block.arguments, wanted, partial, strict=False):
+                self._set(argument, sharding, sums)
         outside = self._moved
         for i, region in enumerate(op.regions):
             self._moved = dict(outside)  # resharded values inside are not available outside
@@ -242,10 +290,11 @@ class Partitioner:
             with hlo_ir.InsertionPoint(terminator), terminator.location:
                 for j, value in enumerate(list(terminator.operands)):
                     is_condition = is_loop and i == 0
-                    terminator.operands[j] = self._whole(value) if is_condition else self._as(value, wanted[j])
+                    made = self._whole(value) if is_condition else self._as(value, wanted[j], partial[j])
+                    terminator.operands[j] = made
         self._moved = outside
-        for result, sharding in zip(op.results, wanted, strict=True):
-            self._set(result, sharding)
+        for result, sharding, sums in zip(op.results, wanted, partial, strict=True):
+            self._set(result, sharding, sums)
 
     def _manual(self, op: Any) -> None:
         """Inline a manual computation's region, on the parts along its manual axes."""
@@ -253,21 +302,27 @@ class Partitioner:
         manual = self.meshes.manual_axes(op) if is_manual else ()
         block = op.regions[0].blocks[0]
         ins = self._of_computation(op, "in_shardings", [self._shape(v) for v in op.operands], manual)
-        for argument, value, sharding in zip(block.arguments, list(op.operands), ins, strict=True):
+        sums = self._partials(op, "in_shardings", len(ins))
+        for argument, value, sharding, partial in zip(block.arguments, list(op.operands), ins, sums, strict=True):
             inner = tuple(tuple(a for a in axes if a not in manual) for axes in sharding)
-            self._parts[argument] = Part(self._as(value, sharding), inner, shape_of(argument.type))
+            made = self._as(value, sharding, partial)
+            self._parts[argument] = Part(made, inner, shape_of(argument.type), partial - set(manual))
         outs = self._of_computation(op, "out_shardings", [shape_of(r.type) for r in op.results], manual)
         outer, self._context = self._context, (*self._context, *manual)
         terminator = self._visit_all(block)
         with hlo_ir.InsertionPoint(terminator), terminator.location:
-            for i, (result, sharding) in enumerate(zip(op.results, outs, strict=True)):
+            sums = self._partials(op, "out_shardings", len(outs))
+            for i, (result, sharding, partial) in enumerate(zip(op.results, outs, sums, strict=True)):
                 inner = tuple(tuple(a for a in axes if a not in manual) for axes in sharding)
-                made = terminator.operands[i] = self._as(terminator.operands[i], inner)
-                self._parts[result] = Part(made, sharding, shape_of(result.type))
+                made = terminator.operands[i] = self._as(terminator.operands[i], inner, partial - set(manual))
+                self._parts[result] = Part(made, sharding, shape_of(result.type), partial)
         for each in [each.operation for each in block.operations][:-1]:
             each.move_before(op)
         self._context = outer
         self._drop(op)
+
+    def _partials(self, op: Any, key: str, count: int) -> list[Partial]:
+        return self.meshes.partials(op.attributes[key]) if key in op.attributes else [NOT_PARTIAL] * count
 
     def _of_computation(self, op: Any, key: str, shapes: Sequence[Any], manual: Axes) -> list[Sharding]:
         if key not in op.attributes:
@@ -298,7 +353,9 @@ class Partitioner:
         if has_effect(op) and not self._context and not is_manual(op):
             self._compute_once(op)
             return
-        wanted = self._wanted(op)
+        wanted, partial = self._wanted(op), self._wanted_partial(op)
+        if partial or any(part.partial for part in parts):
+            parts = self._with_sums(op, partial)
         resolve_groups(op, self.meshes, self.emitter)
         for region in op.regions:
             for block in region.blocks:
@@ -317,7 +374,42 @@ class Partitioner:
             self._leave(op, [self._whole(value) for value in op.operands])
             self._agree(op, behind)
             return
-        self._compute_parts(op, behind, known, wanted)
+        self._compute_parts(op, behind, known, wanted, partial)
+
+    def _wanted_partial(self, op: Any) -> Partial:
+        """Return the axes along which all of an operation's results may stay sums of what the devices hold."""
+        wanted = self._wanted_partials(op)
+        return wanted[0].intersection(*wanted) if wanted else NOT_PARTIAL
+
+    def _wanted_partials(self, op: Any) -> list[Partial]:
+        """Return for each result the axes along which it may stay a sum: the operation says so, or its only user."""
+        found = self._partials(op, SHARDING, len(op.results))
+        for i, result in enumerate(op.results):
+            uses = list(result.uses)
+            if found[i] or len(uses) != 1:
+                continue
+            if uses[0].owner.name in RESHARDS:
+                found[i] = self.meshes.partial(_target(uses[0].owner))
+            elif uses[0].owner.name == "func.return":
+                note = self._results[uses[0].operand_number]
+                found[i] = NOT_PARTIAL if note is None else self.meshes.partial(note)
+        return found
+
+    def _with_sums(self, op: Any, partial: Partial) -> list[Part]:
+        """Make of the operands what the operation can be computed of, on every device by itself."""
+        parts = [self._parts[value] for value in op.operands]
+        data = PARTIAL_OPERANDS[op.name](len(parts)) if op.name in PARTIAL_OPERANDS and not _selects(op) else ()
+        if op.name in OF_ONE_SUM:
+            data = [i for i in data if parts[i].partial & partial][:1]
+        for i, part in enumerate(parts):
+            kept = NOT_PARTIAL
+            if i in data:
+                kept = part.partial & partial if op.name in OF_ONE_SUM else partial
+            if part.shape is not None and kept != part.partial:
+                made = self._as(op.operands[i], part.sharding, kept)
+                parts[i] = self._parts[made] = replace(part, value=made, partial=kept)
+                op.operands[i] = made
+        return parts
 
     def _compute_once(self, op: Any) -> None:
         for i, value in enumerate(list(op.operands)):
@@ -338,11 +430,15 @@ class Partitioner:
                     self._capture(inner)
 
     def _leave(self, op: Any, operands: Sequence[Any]) -> None:
+        partial = self._kept(op)
         for i, value in enumerate(operands):
             op.operands[i] = value
         for result in op.results:
             shape = shape_of(result.type)
-            self._set(result, () if shape is None else whole(len(shape)))
+            self._set(result, () if shape is None else whole(len(shape)), partial)
+
+    def _kept(self, op: Any) -> Partial:
+        return NOT_PARTIAL.union(*(self._parts[value].partial for value in op.operands))
 
     def _agree(self, op: Any, behind: Any) -> None:
         """Broadcast the first device's random numbers to all, as each draws its own."""
@@ -350,7 +446,9 @@ class Partitioner:
             with hlo_ir.InsertionPoint(behind), op.location:
                 self._parts[op.results[0]].value = self.emitter.from_first(op.results[0])
 
-    def _compute_parts(self, op: Any, behind: Any, factors: Factors, wanted: list[Sharding] | None) -> None:
+    def _compute_parts(
+        self, op: Any, behind: Any, factors: Factors, wanted: list[Sharding] | None, may_stay: Partial
+    ) -> None:
         values = list(op.operands)
         shapes = [self._shape(v) for v in values]
         chosen = cut_factors(factors, [self._parts[v].sharding for v in values], wanted, [prod(s) for s in shapes])
@@ -359,36 +457,54 @@ class Partitioner:
             groups = np.array(hlo_ir.DenseIntElementsAttr(op.attributes[key]))
             bad = unshared(groups, {a for axes in chosen.values() for a in axes}, self.devices)
             chosen = {f: axes for f, axes in chosen.items() if not bad & set(axes)}
-        needed = [sharding_by(ids, chosen) for ids in factors.operands]
+        needed, kept = [sharding_by(ids, chosen) for ids in factors.operands], self._kept(op)
         if not chosen and any(any(self._parts[v].sharding) for v in values):
             self._note(op)
         for i, (value, sharding) in enumerate(zip(values, needed, strict=True)):
-            op.operands[i] = self._as(value, sharding)
+            op.operands[i] = self._as(value, sharding, self._parts[value].partial)
         made = [sharding_by(ids, chosen) for ids in factors.results]
         adapt(op, shapes, [tuple(v.type.shape) for v in op.operands])
         for result, sharding in zip(op.results, made, strict=True):
-            self._set(result, sharding)
+            self._set(result, sharding, kept)
         partial = tuple(axis for factor in factors.sums for axis in chosen.get(factor, ()))
         with hlo_ir.InsertionPoint(behind), op.location:
             if partial:
-                self._add_up(op.results[0], partial, wanted[0] if wanted else None, factors.reducer)
+                part = self._parts[op.results[0]]
+                stays = may_stay.intersection(partial) if factors.reducer == "stablehlo.add" else NOT_PARTIAL
+                part.partial |= frozenset(partial)
+                rest = tuple(axis for axis in partial if axis not in stays)
+                self._added(part, rest, wanted[0] if wanted else None, factors.reducer)
             elif op.name == "stablehlo.iota":
                 self._parts[op.results[0]].value = shift_iota(op, made[0], self.emitter)
 
-    def _add_up(self, result: Any, partial: Axes, wanted: Sharding | None, reducer: str) -> None:
-        part = self._parts[result]
-        others: set[Axis] = {*axes_of(part.sharding), *self._context}
-        place = scattered(part.sharding, wanted, partial)
+    def _added(self, part: Part, axes: Axes, wanted: Sharding | None, reducer: str) -> Part:
+        """Add up a part along some axes, in place; scatter it where it is wanted in such parts."""
+        if not axes:
+            return part
+        part.partial -= frozenset(axes)
+        others: set[Axis] = {*axes_of(part.sharding), *self._context, *part.partial}
+        place = scattered(part.sharding, wanted, axes)
         if place is not None and wanted is not None:
-            dimension, axes = place
-            part.value = self.emitter.reduce_scatter(result, dimension, axes, others, reducer)
+            dimension, along = place
+            part.value = self.emitter.reduce_scatter(part.value, dimension, along, others, reducer)
             part.sharding = wanted
         else:
-            part.value = self.emitter.reduce(result, partial, others, reducer)
+            part.value = self.emitter.reduce(part.value, axes, others, reducer)
+        return part
 
     def _note(self, op: Any) -> None:
         name = f"{op.name} @{call_target(op)}" if op.name == "stablehlo.custom_call" else str(op.name)
         self.replicated.setdefault(name, []).append(place_of(op.location))
+
+
+def _selects(op: Any) -> bool:
+    """Whether it is a reduction that is no sum."""
+    return op.name == "stablehlo.reduce" and factors_windows.reducer_of(op) != "stablehlo.add"
+
+
+def _target(op: Any) -> Any:
+    """Return the sharding to which an operation reshards."""
+    return op.attributes["sharding" if "sharding" in op.attributes else "out_sharding"]
 
 
 def _can_count(op: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jaxlib.mlir.ir as hlo_ir
 import jaxlib.mlir.passmanager as hlo_passes
+from jaxlib.mlir.dialects import sdy
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError, ReplicationWarning
@@ -94,10 +95,14 @@ def partition(module: hlo_ir.Module) -> None:
 
 
 def _places(parts: Sequence[Part], devices: int) -> tuple[ArraySharding, ...]:
-    from stablexla.targets.stablehlo.partition.axes import blocks
+    from stablexla.targets.stablehlo.partition.axes import blocks, in_order, positions
 
     return tuple(
-        ArraySharding(part.shape, tuple(blocks(part.shape, part.sharding, devices)))
+        ArraySharding(
+            part.shape,
+            tuple(blocks(part.shape, part.sharding, devices)),
+            positions(in_order(part.partial), devices) if part.partial else (),
+        )
         for part in parts
         if part.shape is not None
     )
@@ -121,11 +126,15 @@ def _says(module: hlo_ir.Module, key: str, dialect: str = "?") -> bool:
 
 
 def _drop_inner_constraints(module: hlo_ir.Module) -> None:
-    """Drop sharding constraints on scalars, as in the bodies of reductions."""
+    """Drop sharding constraints on scalars, as in the bodies of reductions, unless they are sums of the devices'."""
     found: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:
-        if op.name == "sdy.sharding_constraint" and op.operation.results[0].type.rank == 0:
+        if (
+            op.name == "sdy.sharding_constraint"
+            and op.operation.results[0].type.rank == 0
+            and not len(sdy.TensorShardingAttr(op.attributes["sharding"]).unreduced_axes)
+        ):
             found.append(op.operation)
         return hlo_ir.WalkResult.ADVANCE
 

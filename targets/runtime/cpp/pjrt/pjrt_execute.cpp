@@ -53,6 +53,14 @@ PJRT_Error* Call::take_arguments(const PJRT_LoadedExecutable_Execute_Args& args)
         return error(kInvalidArgument, place(program, d, i) + " has been deleted or donated");
       if (buffers[d].back()->made != nullptr) awaited.push_back(buffers[d].back()->made);
     }
+    for (int parameter : program.donated) {
+      const auto& row = buffers[d];
+      const PJRT_Buffer* given = row[static_cast<std::size_t>(parameter)];
+      if (is_kept(args.options, program.takes[static_cast<std::size_t>(parameter)])) continue;
+      if (std::count(row.begin(), row.end(), given) > 1)
+        return error(kInvalidArgument, place(program, d, program.takes[static_cast<std::size_t>(parameter)]) +
+                                           " is donated, and is another argument, too");
+    }
   }
   return nullptr;
 }
