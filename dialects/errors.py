@@ -37,6 +37,7 @@ class StablexlaError(Exception):
         operands: name and printed shape of each operand that matters.
         source: the user's line, when known.
         hint: a way out, when one is known.
+        option: that way out on the command line, where it is another one.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class StablexlaError(Exception):
         operands: Mapping[str, object] | None = None,
         source: SourceLine | None = None,
         hint: str = "",
+        option: str = "",
     ) -> None:
         self.summary = summary
         self.operation = operation
@@ -55,6 +57,7 @@ class StablexlaError(Exception):
         self.operands = dict(operands or {})
         self.source = source
         self.hint = hint
+        self.option = option
         super().__init__(self._message())
 
     def _message(self) -> str:
@@ -67,6 +70,10 @@ class StablexlaError(Exception):
         if self.hint:
             lines.append(f"  try: {self.hint}")
         return "\n".join(lines)
+
+    def on_command_line(self) -> str:
+        """Return the message with the tools' way out."""
+        return str(self).replace(f"\n  try: {self.hint}", f"\n  try: {self.option}") if self.option else str(self)
 
 
 class ShapeError(StablexlaError):
@@ -95,13 +102,20 @@ class CompileError(StablexlaError):
     `reproducer` the path of a file that shows the failure again, or ""."""
 
     def __init__(
-        self, summary: str, *, stage: str = "", diagnostics: tuple[str, ...] = (), reproducer: str = "", hint: str = ""
+        self,
+        summary: str,
+        *,
+        stage: str = "",
+        diagnostics: tuple[str, ...] = (),
+        reproducer: str = "",
+        hint: str = "",
+        option: str = "",
     ) -> None:
         self.stage, self.diagnostics, self.reproducer = stage, diagnostics, reproducer
         details = "".join(f"\n  {line}" for text in diagnostics for line in text.splitlines())
         if reproducer:
             details += f"\n  reproduce: stablexla-opt --run-reproducer {reproducer}"
-        super().__init__(summary + details, hint=hint)
+        super().__init__(summary + details, hint=hint, option=option)
         self.summary = summary
 
 

@@ -30,7 +30,7 @@ from stablexla.targets.signature.signature import needs_shapes, signature_of
 
 Form = Literal["library", "object", "assembly", "llvm-ir"]
 SUFFIXES: dict[str, Form] = {".so": "library", ".o": "object", ".s": "assembly", ".ll": "llvm-ir"}
-VECTOR_BITS = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
+VECTOR_BITS = {"generic": 128, "x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
 """Of vectors in kernels, for processors that are named rather than met."""
 
 
@@ -56,7 +56,7 @@ def compile_library(
     form: Form | None = None,
     header_file: str | Path | None = None,
     name: str = "",
-    cpu: str = "native",
+    cpu: str | None = None,
     triple: str = "",
     c_functions: Sequence[str] = (),
     linker: str = "",
@@ -71,7 +71,7 @@ def compile_library(
         form: its form; by default from the file's suffix.
         header_file: where to write the C header.
         name: the prefix of the functions; by default the output's name.
-        cpu: the processor, as LLVM calls it; that of this machine by default.
+        cpu: the processor, as LLVM calls it; by default that of this machine, "native", or a generic one of `triple`.
         triple: LLVM's target triple, for another kind of machine.
         c_functions: targets of custom calls that are C functions of other libraries.
         linker: a C++ compiler to link with.
@@ -84,6 +84,7 @@ def compile_library(
     """
     output, options = Path(output), options or CompileOptions()
     form = form or _form_of(output)
+    cpu = cpu or ("generic" if triple else "native")
     options = _for_cpu(options, cpu)
     function_name = _name_of(name, output)
     with contexts_of_their_own(), _registered(c_functions):
@@ -91,7 +92,8 @@ def compile_library(
     if form == "library" and made.external and not link_arguments:
         raise UnsupportedError(
             f"the program calls {', '.join(made.external)}, which the library must be linked with",
-            hint='link_arguments=["-lopenblas"], on the command line --link-arg=-lopenblas',
+            hint='link_arguments=["-lopenblas"]',
+            option="--link-arg=-lopenblas",
         )
     _write(made, output, form, CpuOptions.of(options).opt_level, cpu, triple, linker, link_arguments)
     if header_file is not None:
@@ -104,7 +106,8 @@ def _lowered(program: Program, name: str, options: CompileOptions) -> tuple[Stan
     if needs_shapes(source):
         raise UnsupportedError(
             "the shapes of the program's parameters are not known yet",
-            hint='"stablexla-opt --shapes" or executable.specialize(shapes) gives the program for certain shapes',
+            hint="stablexla-compile --shapes 2x3,5 makes a library for certain shapes",
+            option="--shapes 2x3,5",
         )
     signature = signature_of(source)
     if signature.num_devices > 1:
@@ -148,7 +151,8 @@ def _form_of(output: Path) -> Form:
     if output.suffix not in SUFFIXES:
         raise CompileError(
             f"{output}: what to make does not follow from the name",
-            hint=f"a name that ends in {', '.join(SUFFIXES)}, or form= (--emit=)",
+            hint=f"a name that ends in {', '.join(SUFFIXES)}, or form=",
+            option=f"a name that ends in {', '.join(SUFFIXES)}, or --emit",
         )
     return SUFFIXES[output.suffix]
 
@@ -161,7 +165,8 @@ def _name_of(name: str, output: Path) -> str:
     if not is_function_name(name):
         raise CompileError(
             f"{name!r} cannot be the name of the program's function: the libraries of C or the runtime have one",
-            hint=f"name={function_name(name, 'program')!r} (--name={function_name(name, 'program')})",
+            hint=f"name={function_name(name, 'program')!r}",
+            option=f"--name={function_name(name, 'program')}",
         )
     return name
 
@@ -173,7 +178,8 @@ def _for_cpu(options: CompileOptions, cpu: str) -> CompileOptions:
     if cpu not in VECTOR_BITS:
         raise CompileError(
             f"how wide the vectors of {cpu!r} are is not known here",
-            hint="vector_bits=128, 256 or 512 (--vector-bits)",
+            hint="vector_bits=128, 256 or 512",
+            option="--vector-bits=128, 256 or 512",
         )
     return replace(options, vector_bits=VECTOR_BITS[cpu])
 

@@ -1,8 +1,7 @@
-"""The tool for the cache of compiled programs: `python -m stablexla.tools.cache`."""
+"""The tool for the cache of compiled programs: `python -m stablexla cache`."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import time
@@ -11,32 +10,34 @@ from pathlib import Path
 from stablexla.dialects.errors import LoadError
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import container
-from stablexla.tools.common import USAGE, run_tool
+from stablexla.tools.common import run_tool
+from stablexla.tools.parser import USAGE, Parser
 
 EXAMPLES = """examples:
-  python -m stablexla.tools.cache                       # what the cache that is on by default holds
-  python -m stablexla.tools.cache --clear
+  python -m stablexla cache                       # what the cache that is on by default holds
+  python -m stablexla cache --clear
   STABLEXLA_CACHE=/scratch/models python model.py       # another folder: compiled once, found from then on
-  python -m stablexla.tools.cache --folder /scratch/models
+  python -m stablexla cache --folder /scratch/models
 """
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
-    parser = argparse.ArgumentParser(
-        prog="python -m stablexla.tools.cache",
-        description="Lists the compiled programs that are kept in the cache's folder, or removes them.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
+    given = parser().parse_args(arguments)
+    return run_tool(lambda: _run(given.folder or knobs.cache or _by_default(), given.clear))
+
+
+def parser() -> Parser:
+    """Return the parser of all options."""
+    description = "Lists the compiled programs that are kept in the cache's folder, or removes them."
+    made = Parser("python -m stablexla cache", description, EXAMPLES)
+    made.add_argument(
         "--folder", type=Path, help="the folder (default: what STABLEXLA_CACHE or STABLEXLA_KERNEL_CACHE says)"
     )
-    what = parser.add_mutually_exclusive_group()
+    what = made.add_mutually_exclusive_group()
     what.add_argument("--info", action="store_true", help="list the entries (default)")
     what.add_argument("--clear", action="store_true", help="remove all entries")
-    given = parser.parse_args(arguments)
-    return run_tool(lambda: _run(given.folder or knobs.cache or _by_default(), given.clear))
+    return made
 
 
 def _by_default() -> Path | None:

@@ -6,20 +6,25 @@ import argparse
 import io
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 from stablexla.dialects.errors import ParseError, StablexlaError
 from stablexla.interop.entry import MAIN
 from stablexla.targets.pipeline.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
 from stablexla.targets.registry import target_names
+from stablexla.tools.parser import Printed, list_of_chips, list_of_targets
 
-FAILED, USAGE = 1, 2
+FAILED = 1
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `compile_options` reads."""
     group = parser.add_argument_group("compilation")
-    group.add_argument("--target", type=target, default="cpu", help="what to compile for: cpu (default), gpu:sm_90 ...")
+    help_ = "what to compile for: cpu (default), gpu, gpu:sm_90 ..."
+    group.add_argument("--target", type=target, default="cpu", metavar="NAME", help=help_)
+    group.add_argument("--list-targets", action=Printed, text=list_of_targets, help="print the targets, and end")
+    group.add_argument("--list-chips", action=Printed, text=list_of_chips, help="print the GPUs' chips, and end")
     group.add_argument("--opt-level", type=int, choices=OPT_LEVELS, help="LLVM's optimisation level")
     group.add_argument(
         "--vector-bits", type=int, choices=VECTOR_BITS, help="width of vectors (default: this machine's)"
@@ -39,9 +44,10 @@ def add_entry_option(parser: argparse.ArgumentParser) -> None:
 
 def target(text: str) -> str:
     """Parse an option's target; the text after the colon is checked at look-up."""
-    kind = text.partition(":")[0]
-    if kind not in target_names():
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(sorted(target_names()))}")
+    if text.partition(":")[0] not in target_names():
+        near = get_close_matches(text, target_names(), 1)
+        instead = f"; {near[0]}?" if near else f": {', '.join(target_names())}"
+        raise argparse.ArgumentTypeError(f"there is no target {text!r}{instead}")
     return text
 
 
@@ -90,7 +96,7 @@ def read_input(file: str) -> tuple[bytes, str]:
 
 def tell(error: StablexlaError) -> None:
     """Print an error as the tools do: `error: file:line:column: what`."""
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {error.on_command_line()}", file=sys.stderr)
 
 
 def run_tool(main: Callable[[], int]) -> int:

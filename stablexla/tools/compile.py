@@ -14,6 +14,8 @@ from stablexla.tools.common import add_compile_options, add_entry_option, compil
 from stablexla.tools.compile_gpu import SUFFIXES as KERNELS
 from stablexla.tools.compile_gpu import write_kernels
 from stablexla.tools.isolated_tool import run_apart
+from stablexla.tools.parser import Parser
+from stablexla.tools.running.open_shapes import known_shapes
 
 EXAMPLES = """\
 the functions:
@@ -28,6 +30,8 @@ examples:
   c++ program.o model.o $(stablexla-compile --archive) -pthread    which needs the runtime
   stablexla-compile solve.mlir -o libsolve.so --link-arg=-lopenblas
                                                                    a program that calls LAPACK
+  stablexla-compile model.mlir -o model.o --target-triple=aarch64-linux-gnu
+                                                                   for any processor of that kind
   stablexla-compile model.mlir -o model.ll                         LLVM IR, to look at
   stablexla-compile model.mlir -o model.ptx --target gpu:sm_90     the kernels for a GPU; .cubin through ptxas
 
@@ -38,7 +42,7 @@ exit codes: 0 it was made; 1 an error; 2 wrong usage
 def main(arguments: list[str] | None = None) -> int:
     """Run the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    given = _parser().parse_args(arguments)
+    given = parser().parse_args(arguments)
     if given.isolated:
         return run_apart("stablexla.tools.compile", arguments)
     if given.archive:
@@ -47,22 +51,21 @@ def main(arguments: list[str] | None = None) -> int:
     return run_tool(lambda: _run(given))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="stablexla-compile",
-        description="Compiles a StableHLO program into a library that C programs call without Python.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def parser() -> Parser:
+    """Return the parser of all options."""
+    description = "Compiles a StableHLO program into a library that C programs call without Python."
+    parser = Parser("stablexla-compile", description, EXAMPLES)
     add = parser.add_argument
     add("file", nargs="?", help="MLIR text, bytecode or a portable artifact; - is standard input")
     add_entry_option(parser)
     add("-o", "--output", type=Path, metavar="FILE", help=f"the file to make: {', '.join(SUFFIXES)}")
+    add("--shapes", metavar="LIST", help="a shape for each parameter whose type leaves extents open: 2x3,5")
+    parser.set_defaults(inputs=None, input=[])
     add("--emit", choices=sorted(SUFFIXES.values()), help="what to make (default: by the name of the output)")
     add("--header", type=Path, metavar="FILE", help="write the C header to this file")
     add("--name", default="", help="what the functions begin with (default: the name of the output)")
-    add("--target-cpu", default="native", metavar="CPU", help="as LLVM calls it (default: this machine's)")
+    cpu = "as LLVM calls it (default: this machine's; with --target-triple a generic one)"
+    add("--target-cpu", default="", metavar="CPU", help=cpu)
     add("--target-triple", default="", metavar="TRIPLE", help="for another kind of machine; as LLVM writes it")
     add(
         "--c-function",
@@ -80,19 +83,19 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(given: argparse.Namespace) -> int:
     if given.file is None or given.output is None:
-        _parser().error("a program and -o OUTPUT are needed")
+        parser().error("a program and -o OUTPUT are needed")
     if given.target != "cpu":
         if given.output.suffix not in KERNELS:
-            _parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
+            parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
         return write_kernels(given)
     data, file = read_input(given.file)
     made = compile_library(
-        with_entry(load_bytes(data, file), given.entry),
+        known_shapes(with_entry(load_bytes(data, file), given.entry), given),
         given.output,
         form=given.emit,
         header_file=given.header,
         name=given.name,
-        cpu=given.target_cpu,
+        cpu=given.target_cpu or None,
         triple=given.target_triple,
         c_functions=given.c_function,
         linker=given.linker,

@@ -23,13 +23,14 @@ from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.pipeline.printing import PassTimes
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.stablehlo.imports.shapes.refinement import refining_step
-from stablexla.tools.common import FAILED, USAGE, compile_options, read_input, run_tool, tell
+from stablexla.tools.common import FAILED, compile_options, read_input, run_tool, tell
 from stablexla.tools.isolated_tool import run_apart
 from stablexla.tools.optimizing.expected import compare
 from stablexla.tools.optimizing.input import Part, split_input
-from stablexla.tools.optimizing.options import SEPARATOR, UsageError, in_its_nest, parse
+from stablexla.tools.optimizing.options import SEPARATOR, in_its_nest, parse, parser
 from stablexla.tools.optimizing.passes import show_passes
 from stablexla.tools.optimizing.watcher import OptWatcher, form_of
+from stablexla.tools.parser import UsageError
 
 TRANSFORM = "transform"
 """The step that `--transform-script` adds."""
@@ -271,8 +272,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run_tool(lambda: _run_with(sys.argv[1:] if argv is None else argv))
     except UsageError as error:
-        print(f"stablexla-opt: {error}", file=sys.stderr)
-        return USAGE
+        return parser().refuse(str(error))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from stablexla.targets.signature.signature import Signature, signature_of
 from stablexla.tools.common import add_compile_options, add_entry_option, compile_options, count, read_input, run_tool
 from stablexla.tools.isolated_tool import APART, run_apart
 from stablexla.tools.optimizing.options import load_python
+from stablexla.tools.parser import Parser
 from stablexla.tools.running.comparing import HELP, add_compare_options, compare, read_pipeline
 from stablexla.tools.running.explaining import add_explain_options, explain, profile
 from stablexla.tools.running.inputs import FORMS
@@ -62,14 +63,9 @@ exit codes: 0 it ran, and agreed if it was compared; 1 an error, or results that
 """
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="stablexla-run",
-        description="Compiles a StableHLO program and runs it.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def parser() -> Parser:
+    """Return the parser of all options."""
+    parser = Parser("stablexla-run", "Compiles a StableHLO program and runs it.", EXAMPLES)
     add = parser.add_argument
     add("file", help="MLIR text, bytecode or a portable artifact; - is standard input")
     add_entry_option(parser)
@@ -204,10 +200,10 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; return its exit code."""
     given = sys.argv[1:] if argv is None else argv
-    parser = _parser()
-    arguments = parser.parse_args(given)
+    options = parser()
+    arguments = options.parse_args(given)
     if arguments.processes and not arguments.launcher:
-        parser.error("--processes is for --launcher mpi")
+        options.error("--processes is for --launcher mpi")
     if arguments.isolated and not arguments.apart:  # all that reads the program runs there
         return run_apart("stablexla.tools.run", given, compiling_apart=True)
     if arguments.launched:

@@ -21,7 +21,8 @@ from stablexla.interop.encodings.versions import CURRENT, MINIMUM, resolve
 from stablexla.interop.encodings.writers import FORMS, write
 from stablexla.interop.entry import with_entry
 from stablexla.interop.load import load, load_bytes
-from stablexla.tools.common import FAILED, USAGE, add_entry_option, read_input, run_tool
+from stablexla.tools.common import FAILED, add_entry_option, read_input, run_tool
+from stablexla.tools.parser import Parser, UsageError
 
 EXAMPLES = f"""
 forms (--to, or by the ending of -o FILE):
@@ -58,14 +59,10 @@ ENDINGS = {
 }
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="stablexla-translate",
-        description="Reads a program in any form, checks it, and writes it in another; or tells what a file holds.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def parser() -> Parser:
+    """Return the parser of all options."""
+    description = "Reads a program in any form, checks it, and writes it in another; or tells what a file holds."
+    parser = Parser("stablexla-translate", description, EXAMPLES)
     add = parser.add_argument
     add("file", nargs="?", default="-", metavar="FILE", help="the program; - is standard input (default)")
     add("--to", choices=[form.value for form in FORMS], help="the form to write (default: by -o's ending, else text)")
@@ -88,10 +85,6 @@ def _parser() -> argparse.ArgumentParser:
         "--mlir-elide-elementsattrs-if-larger", type=int, metavar="N", help="leave out constants of more elements"
     )
     return parser
-
-
-class UsageError(Exception):
-    """Options that contradict each other."""
 
 
 def _form(arguments: argparse.Namespace) -> Format:
@@ -220,13 +213,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; return its exit code."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
+    options = parser()
+    arguments = options.parse_args(argv)
     try:
         return run_tool(lambda: _run(arguments))
     except UsageError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return USAGE
+        return options.refuse(str(error))
 
 
 if __name__ == "__main__":

@@ -97,7 +97,8 @@ def _check_name(name: str, module: ir.Module) -> None:
     if taken:
         raise CompileError(
             f"the library cannot be called {name!r}: the program itself has or calls {', '.join(sorted(taken))}",
-            hint="another name for its functions: name= (--name=)",
+            hint="another name for its functions: name=",
+            option="another name for its functions: --name",
         )
 
 

@@ -108,9 +108,8 @@ def main_of(module: hlo_ir.Module) -> Any:
     found = f"it has {', '.join('@' + n for n in names)}" if names else "it has no functions"
     raise VerificationError(
         f"the module has no function @main; {found}",
-        hint=f'sx.compile(program, entry="{names[0]}"), or --entry={names[0]} of the tools'
-        if names
-        else "name the entry function @main",
+        hint=f'sx.compile(program, entry="{names[0]}")' if names else "name the entry function @main",
+        option=f"--entry={names[0]}" if names else "",
     )
 
 

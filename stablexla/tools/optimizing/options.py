@@ -20,6 +20,7 @@ from stablexla.targets.pipeline.passes import PASSES, PREFIX
 from stablexla.targets.pipeline.pipelines import Element
 from stablexla.targets.pipeline.standard_error import captured_stderr
 from stablexla.tools.common import add_compile_options, add_entry_option
+from stablexla.tools.parser import Parser, UsageError
 
 SEPARATOR = "// -----"
 EXAMPLES = """
@@ -42,6 +43,10 @@ examples:
 exit codes: 0 all went well; 1 the input does not parse or verify, or a pass failed; 2 wrong usage
 """
 
+STAGES = (
+    "run the target's pipeline up to this step: stablehlo, tensor, kernels, buffers, llvm; for GPUs after buffers gpu, "
+    "nvvm, ptx, host, llvm"
+)
 OPTIONAL_VALUES = {
     "--split-input-file": SEPARATOR,
     "--verify-diagnostics": "all",
@@ -54,20 +59,10 @@ OPTIONAL_VALUES = {
 """Options with an optional value, and their default. A value must follow `=`."""
 
 
-class UsageError(Exception):
-    """Options that contradict each other."""
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser of all options but the passes."""
-    made = argparse.ArgumentParser(
-        prog="stablexla-opt",
-        usage="%(prog)s [FILE] [options]",
-        description="Runs passes on a file of StableHLO or of upstream's dialects, and prints what they leave.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    description = "Runs passes on a file of StableHLO or of upstream's dialects, and prints what they leave."
+    made = Parser("stablexla-opt", description, EXAMPLES, usage="%(prog)s [FILE] [options]")
     help_ = "MLIR text, bytecode, an artifact or HLO; - is standard input (default)"
     made.add_argument("file", nargs="?", default="-", help=help_)
     _add_work(made)
@@ -82,7 +77,7 @@ def _add_work(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("what to run")
     what = group.add_mutually_exclusive_group()
     what.add_argument("--pass-pipeline", metavar="TEXT", help="passes of MLIR and of stablexla: 'builtin.module(...)'")
-    what.add_argument("--stage", metavar="NAME", help="run the target's pipeline up to this step")
+    what.add_argument("--stage", metavar="NAME", help=STAGES)
     what.add_argument("--run-reproducer", action="store_true", help="run the command in the file's first line")
     what.add_argument(
         *("--show-passes", "--list-passes"), metavar="PATTERN", help="list the passes whose names match, and stop"
