@@ -12,6 +12,7 @@ from typing import Literal
 from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.c_header import function_name, header, is_function_name, is_identifier
 from stablexla.compiling.compiler import leaf_names
+from stablexla.compiling.staged import StagedText
 from stablexla.dialects import custom_calls
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.custom_calls import CustomCallTarget
@@ -102,6 +103,11 @@ def compile_library(
 
 
 def _lowered(program: Program, name: str, options: CompileOptions) -> tuple[Standalone, Signature]:
+    lowered = StagedText.of(program)
+    if lowered is not None and (rest := lowered.rest(find_target("cpu"), options)) is not None:
+        module, signature = lowered.module(pipeline_of(find_target("cpu"), options)), lowered.signature()
+        made = run_pipeline(module, rest, watcher=KnobWatcher(signature.name, rest, module))
+        return standalone(made, signature, name, options.flush_denormals), signature
     source = load(program)
     if needs_shapes(source):
         raise UnsupportedError(
@@ -120,8 +126,8 @@ def _lowered(program: Program, name: str, options: CompileOptions) -> tuple[Stan
         signature = replace(signature, parameter_names=leaf_names(program))
     pipeline = pipeline_of(find_target("cpu"), options)
     watcher = KnobWatcher(signature.name, pipeline, source)
-    lowered = run_pipeline(copy_of(source), pipeline, watcher=watcher, again=lambda: copy_of(source))
-    return standalone(lowered, signature, name, options.flush_denormals), signature
+    made = run_pipeline(copy_of(source), pipeline, watcher=watcher, again=lambda: copy_of(source))
+    return standalone(made, signature, name, options.flush_denormals), signature
 
 
 def _write(

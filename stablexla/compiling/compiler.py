@@ -16,6 +16,7 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.device_counts import Counts, counts_of, with_counts
+from stablexla.compiling.staged import StagedText
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import CompileError, StablexlaError
@@ -52,7 +53,8 @@ def compile(
     ended.
 
     Args:
-        program: what `sx.load` takes: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO
+        program: what `sx.load` takes, or the text of a later stage, as `stablexla-opt --stage` writes it, from which
+            the compilation goes on: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO
             portable artifact or an HLO proto (`bytes`); a `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`,
             which stays unchanged.
         entry: the function of the module to run, which may be any of its functions.
@@ -82,6 +84,8 @@ def compile(
     if not isinstance(options, CompileOptions):
         raise CompileError(f"options must be CompileOptions, not {told(options)}")
     given = (program, entry, target, num_replicas, num_partitions, options)
+    if StagedText.of(program) is not None:
+        return _compile_now(*given)
     folder = options.cache or knobs.cache
     if not folder and (knobs.kernel_cache == "off" or is_big(program)):
         return _compile_now(*given)
@@ -122,18 +126,24 @@ def compile_watched(
 ) -> Executable:
     """Compile in this process, with a `watcher` of the pipeline."""
     with contexts_of_their_own() if is_big(program) else nullcontext():
-        return _compile(program, entry, find_target(target), num_replicas, num_partitions, options, watcher)
+        return _compile(program, entry, target, num_replicas, num_partitions, options, watcher)
 
 
 def _compile(
     program: Program,
     entry: str,
-    target: Target,
+    asked: str,
     num_replicas: int | None,
     num_partitions: int | None,
     options: CompileOptions,
     watch: type[KnobWatcher],
 ) -> Executable:
+    target = find_target(asked)
+    lowered = StagedText.of(program)
+    if lowered is not None:
+        target = lowered.target(asked)
+        if (rest := lowered.rest(target, options)) is not None:
+            return _compile_rest(lowered, rest, target, options, watch)
     source = load(program, entry=entry)
     counts = counts_of(source, num_replicas, num_partitions)
     source = with_counts(source, counts)
@@ -167,6 +177,27 @@ def _compile(
         computation=program if isinstance(program, XlaComputation) and entry == MAIN else None,
         options=options,
         shardings=None if sharded is None else (sharded.inputs, sharded.outputs),
+    )
+
+
+def _compile_rest(
+    lowered: StagedText, rest: Pipeline, target: Target, options: CompileOptions, watch: type[KnobWatcher]
+) -> Executable:
+    """Take a program from the stage at which its text is to the end."""
+    signature = lowered.signature()
+    module = lowered.module(pipeline_of(target, options))
+    watcher = watch(signature.name, rest, module)
+    function = _built(module, rest, target, signature, options, watcher)
+    watcher.finish()
+    return Executable(
+        module,
+        signature,
+        function,
+        rest,
+        target=target.name,
+        num_replicas=signature.num_replicas,
+        num_partitions=signature.num_partitions,
+        options=options,
     )
 
 

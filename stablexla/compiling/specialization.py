@@ -336,7 +336,7 @@ def executable_for_sizes(executable: Executable, arguments: Sequence[Any]) -> Ex
     """
     from stablexla.compiling.compiler import compile
 
-    source = copy_of(executable._source, here=True)
+    source = copy_of(executable._stablehlo, here=True)
     forget_bounds(source)
     types = [a.type for a in body_of(source).arguments]
     step = shapes_step(types, tuple(tuple(np.shape(a)) for a in arguments))

@@ -105,6 +105,22 @@ class Executable(OnDevices):
         self._module, self.source_bytes = (None, source) if isinstance(source, bytes) else (source, None)
 
     @property
+    def _stablehlo(self) -> hlo_ir.Module:
+        """The program in StableHLO.
+
+        Raises:
+            CompileError: it was compiled from the text of a later stage.
+        """
+        from stablexla.targets.pipeline.driver import side_of
+
+        if side_of(self._source) != "stablehlo":
+            raise CompileError(
+                f"{self.name}: it was compiled from the text of a stage, and this needs the program in StableHLO",
+                hint="compile the program that the text was made of",
+            )
+        return self._source
+
+    @property
     def name(self) -> str:
         """The program's name."""
         return self._signature.name
@@ -340,7 +356,7 @@ class Executable(OnDevices):
         from stablexla.targets.pipeline.driver import copy_of
 
         with self._contexts():
-            source = copy_of(self._source, here=True)
+            source = copy_of(self._stablehlo, here=True)
             return explain(
                 source, self._pipeline_again(), name=self.name, signature=str(self._signature), target=self.target
             )

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stablexla.builder.tuple_tree import TupleTree
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
-from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, UnsupportedError
-from stablexla.dialects.shapes import Shape
-from stablexla.dialects.tensor_types import TensorType
 from stablexla.executable.executable import Executable
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
@@ -88,12 +85,7 @@ def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
     description = {
         "stablexla": VERSION,
         "target": executable.target,
-        "name": signature.name,
-        "parameters": [str(t) for t in signature.parameters],
-        "results": [str(t) for t in signature.results],
-        "parameter_names": signature.parameter_names,
-        "dynamic_parameters": signature.dynamic_parameters,
-        "dynamic_results": signature.dynamic_results,
+        **signature.plain(),
         "tree": None if tree is None else tree.texts(),
         "pipeline": str(executable.pipeline),
         "has_functions": _has_functions(executable),
@@ -136,7 +128,7 @@ class _LoadedExecutable(Executable):
     def __init__(
         self, description: Mapping[str, Any], sections: Mapping[str, memoryview], pipeline: Pipeline | None
     ) -> None:
-        signature = _signature(description)
+        signature = Signature.of_plain(description)
         function = restore(
             signature.name, signature.parameter_specs(), signature.result_specs(), description["function"], sections
         )
@@ -170,7 +162,7 @@ def _bytecode(executable: Executable) -> bytes:
         return executable.source_bytes
     from stablexla.compiling.program_bytes import bytecode_of
 
-    return bytecode_of(executable._source)
+    return bytecode_of(executable._stablehlo)
 
 
 def _has_functions(executable: Executable) -> bool:
@@ -185,29 +177,8 @@ def _plain_options(options: CompileOptions | None) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, (bool, int))}
 
 
-def _signature(description: Mapping[str, Any]) -> Signature:
-    def places(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(row) for row in rows)
-
-    return Signature(
-        description["name"],
-        tuple(map(_type, description["parameters"])),
-        tuple(map(_type, description["results"])),
-        tuple(description["parameter_names"]),
-        places(description["dynamic_parameters"]),
-        places(description["dynamic_results"]),
-        description["num_replicas"],
-        description["num_partitions"],
-    )
-
-
 def _shardings(sides: Sequence[Any]) -> Shardings | None:
     if not sides:
         return None
     inputs, outputs = (tuple(ArraySharding.of_plain(*array) for array in side) for side in sides)
     return inputs, outputs
-
-
-def _type(text: str) -> TensorType:
-    shape = Shape.parse(text)
-    return TensorType(BY_NAME[shape.element_type.name], shape.dimensions)

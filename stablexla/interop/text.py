@@ -22,6 +22,10 @@ TEXT = "<text>"
 _LONGEST = 600
 _ENDINGS = (".mlir", ".mlirbc", ".stablehlo", ".hlo", ".pb", ".txt")
 _PLACE = re.compile(r'"([^"\n]*)":(\d+):(\d+)')
+_OF_UPSTREAM = re.compile(r"Dialect `(\w+)' not found")
+_UPSTREAM = frozenset(
+    ("affine", "arith", "bufferization", "cf", "gpu", "linalg", "llvm", "math", "memref", "nvvm", "scf", "vector")
+)
 _ABOUT_AN_OPERATION = re.compile(r"'[\w.]+' op ")
 
 
@@ -77,6 +81,9 @@ def _refusal(
     hint = ""
     if file == TEXT and "\n" not in text and text.strip().endswith(_ENDINGS):
         hint = f"pathlib.Path({text.strip()!r}), if this is the name of a file"
+    missing = _OF_UPSTREAM.match(message)
+    if missing is not None and missing[1] in _UPSTREAM:
+        hint = "the text of a stage, with its first two lines: stablexla-opt --stage=tensor writes them"
     line, column = (int(match[2]), int(match[3])) if match else (0, 0)
     return ParseError(message + _excerpt(text, match, file), file=file, line=line, column=column, hint=hint)
 

@@ -78,7 +78,7 @@ def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], byt
     sys.stderr.flush()
     if isinstance(executable, ShapedExecutable):
         counts = {"num_replicas": executable.num_replicas, "num_partitions": executable.num_partitions}
-        return {"waits": True, **counts}, bytecode_of(executable._source)
+        return {"waits": True, **counts}, bytecode_of(executable._stablehlo)
     return {}, b"".join(container.pieces(*contents(executable)))
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 
-from stablexla.dialects.errors import ParseError, StablexlaError
+from stablexla.compiling.staged import StagedText
+from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
 from stablexla.interop.entry import MAIN
 from stablexla.targets.pipeline.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
 from stablexla.targets.registry import target_names
@@ -92,6 +93,24 @@ def read_input(file: str) -> tuple[bytes, str]:
         return Path(file).read_bytes(), file
     except OSError as error:
         raise ParseError(f"cannot be read: {error.strerror}", file=file) from None
+
+
+def lowered_input(arguments: argparse.Namespace, data: bytes) -> StagedText | None:
+    """Return the program if its first line says that it is at a later stage; `--target` is set to that one's.
+
+    Raises:
+        CompileError: options that came too late for it.
+    """
+    lowered = StagedText.of(data)
+    if lowered is None:
+        return None
+    late = {"--entry": arguments.entry != MAIN, "--shapes": bool(getattr(arguments, "shapes", None))}
+    for option, given in late.items():
+        if given and lowered.header.stage != "stablehlo":
+            raise CompileError(f"{option}: the program is at the stage {lowered.header.stage!r} already")
+    target = lowered.target(arguments.target)
+    arguments.target = target.name
+    return None if lowered.rest(target, CompileOptions()) is None else lowered
 
 
 def tell(error: StablexlaError) -> None:

@@ -8,9 +8,16 @@ from pathlib import Path
 
 from stablexla.compiling.ahead_of_time import SUFFIXES, compile_library
 from stablexla.interop.entry import with_entry
-from stablexla.interop.load import load_bytes
+from stablexla.interop.load import Program, load_bytes
 from stablexla.targets.llvm.toolchain import archive
-from stablexla.tools.common import add_compile_options, add_entry_option, compile_options, read_input, run_tool
+from stablexla.tools.common import (
+    add_compile_options,
+    add_entry_option,
+    compile_options,
+    lowered_input,
+    read_input,
+    run_tool,
+)
 from stablexla.tools.compile_gpu import SUFFIXES as KERNELS
 from stablexla.tools.compile_gpu import write_kernels
 from stablexla.tools.isolated_tool import run_apart
@@ -89,8 +96,11 @@ def _run(given: argparse.Namespace) -> int:
             parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
         return write_kernels(given)
     data, file = read_input(given.file)
+    program: Program = data
+    if lowered_input(given, data) is None:
+        program = known_shapes(with_entry(load_bytes(data, file), given.entry), given)
     made = compile_library(
-        known_shapes(with_entry(load_bytes(data, file), given.entry), given),
+        program,
         given.output,
         form=given.emit,
         header_file=given.header,

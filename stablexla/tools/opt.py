@@ -17,11 +17,12 @@ from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.rules import LoweringRule
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
-from stablexla.targets.pipeline.dump import Header
+from stablexla.targets.pipeline.dump import Header, signature_or_none
 from stablexla.targets.pipeline.passes import function_of
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.pipeline.printing import PassTimes
 from stablexla.targets.registry import find_target, pipeline_of
+from stablexla.targets.signature.interface import Signature
 from stablexla.targets.stablehlo.imports.shapes.refinement import refining_step
 from stablexla.tools.common import FAILED, compile_options, read_input, run_tool, tell
 from stablexla.tools.isolated_tool import run_apart
@@ -62,13 +63,16 @@ class Job:
             module = part.read_plainly(side) if listens else part.read(side)
             if side == "stablehlo":
                 module = with_entry(module, self._given.entry)
+        signature = part.header.signature if part.header else None
+        if signature is None and self._given.stage is not None and not self._given.refine_arguments:
+            signature = signature_or_none(module)
         source = copy_of(module)
         watcher = OptWatcher(self._given, Path(part.file).stem, pipeline, source, self._times)
         # A run that is repeated to find the pass that failed would say everything twice.
         again = None if listens else lambda: copy_of(source)
         left = run_pipeline(module, pipeline, watcher=watcher, again=again)
         with self._timed("Output"):
-            return self._written(left, part.file)
+            return self._written(left, part.file, signature)
 
     def report(self) -> None:
         """Print the times on request."""
@@ -129,13 +133,14 @@ class Job:
             raise UsageError(f"--transform-at={given.transform_at}: the steps that are run are {names}")
         return pipeline.inserting(step, after=given.transform_at)
 
-    def _written(self, module: Any, file: str) -> bytes:
+    def _written(self, module: Any, file: str, signature: Signature | None) -> bytes:
         if self._given.emit_bytecode:
             buffer = BytesIO()
             module.operation.write_bytecode(buffer)
             return buffer.getvalue()
-        text = form_of(self._given).text(module)
         stage = self._given.stage
+        special = find_target(self._given.target).texts.get(stage)
+        text = special(module) if special is not None else form_of(self._given).text(module)
         if stage is not None:
             command = f"stablexla-opt {shlex.quote(file)} --stage={stage}"
             if self._given.target != "cpu":
@@ -144,7 +149,7 @@ class Job:
                 command += f" --entry={shlex.quote(self._given.entry)}"
             if self._given.refine_arguments:
                 command += f" --refine-arguments={shlex.quote(self._given.refine_arguments)}"
-            text = f"{Header(stage, command)}\n{text}"
+            text = f"{Header(stage, command, None if special else signature)}\n{text}"
         return text.encode(errors="surrogateescape")
 
 

@@ -25,7 +25,15 @@ from stablexla.lowering.support.types import TensorType
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.signature.signature import Signature, signature_of
-from stablexla.tools.common import add_compile_options, add_entry_option, compile_options, count, read_input, run_tool
+from stablexla.tools.common import (
+    add_compile_options,
+    add_entry_option,
+    compile_options,
+    count,
+    lowered_input,
+    read_input,
+    run_tool,
+)
 from stablexla.tools.isolated_tool import APART, run_apart
 from stablexla.tools.optimizing.options import load_python
 from stablexla.tools.parser import Parser
@@ -151,13 +159,17 @@ def _options(arguments: argparse.Namespace) -> CompileOptions:
 def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
     for script in arguments.load:
         load_python(script)
-    from_input = read_input("-") if arguments.file == "-" else None
-    module = load_bytes(*from_input) if from_input else load(Path(arguments.file))
-    module = with_entry(module, arguments.entry)
-    if arguments.launcher and not arguments.launched:
-        return launch(module, from_input[0] if from_input else None, given, arguments)
-    module = known_shapes(module, arguments)
-    signature = signature_of(module)
+    data, name = read_input(arguments.file)
+    lowered = lowered_input(arguments, data)
+    if lowered is None:
+        module = load_bytes(data, name) if arguments.file == "-" else load(Path(arguments.file))
+        module = with_entry(module, arguments.entry)
+        if arguments.launcher and not arguments.launched:
+            return launch(module, data if arguments.file == "-" else None, given, arguments)
+        module = known_shapes(module, arguments)
+        signature = signature_of(module)
+    else:
+        module, signature = lowered.text, lowered.signature()
     dump = {"dump": arguments.dump} if arguments.dump and not is_quiet() else {}
     start = perf_counter()
     with knobs.scoped(**dump):

@@ -6,6 +6,7 @@ The knobs (`knobs.py`) turn each of these on.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shlex
 import tempfile
@@ -26,31 +27,67 @@ from stablexla.targets.pipeline.messages import messages_of
 from stablexla.targets.pipeline.passes import FUNCTION, PASSES, Side, file_of
 from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
 from stablexla.targets.pipeline.printing import Printer, Printing
+from stablexla.targets.signature.signature import Signature, signature_of
 
 SOURCE = "source.mlir"
+_PROGRAM = re.compile(r"// program: (\{.*\})")
 _HEADER = re.compile(r"// stage (?P<stage>[\w-]+): (?P<command>.*)")
 
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a dumped file.
+    """The first lines of a dumped file.
 
     Attributes:
         stage: the step that the text was written after, or "source".
         command: the `stablexla-opt` command that made it, or, in a reproducer, that shows the failure.
+        signature: of the program; what is lowered tells signed from unsigned integers no more. The second line.
     """
 
     stage: str
     command: str
+    signature: Signature | None = None
 
     def __str__(self) -> str:
-        return f"// stage {self.stage}: {self.command}"
+        lines = [f"// stage {self.stage}: {self.command}"]
+        if self.signature is not None:
+            lines.append(f"// program: {json.dumps(self.signature.plain())}")
+        return "\n".join(lines)
+
+    @property
+    def target(self) -> str:
+        """The target that the command names; cpu if it names none."""
+        match = re.search(r"(?<!\S)--target[= ](\S+)", self.command)
+        return match[1] if match else "cpu"
 
     @staticmethod
     def read(text: str) -> Header | None:
         """Parse the header of a dumped text; None when it has none."""
-        match = _HEADER.match(text.split("\n", 1)[0])
-        return Header(match["stage"], match["command"]) if match else None
+        first, _, rest = text.partition("\n")
+        match = _HEADER.match(first)
+        if match is None:
+            return None
+        return Header(match["stage"], match["command"], _signature(rest.split("\n", 1)[0]))
+
+
+def _signature(line: str) -> Signature | None:
+    match = _PROGRAM.match(line)
+    if match is None:
+        return None
+    try:
+        return Signature.of_plain(json.loads(match[1]))
+    except (KeyError, TypeError, ValueError, StablexlaError):
+        return None
+
+
+def signature_or_none(module: Any) -> Signature | None:
+    """Return the signature of a StableHLO module for a header; None where it has none that can be called."""
+    if side_of(module) != "stablehlo":
+        return None
+    try:
+        return signature_of(module)
+    except StablexlaError:
+        return None
 
 
 def command(file: str, step: Step) -> str:
@@ -152,6 +189,7 @@ class KnobWatcher(Watcher):
                 self._dump.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise StablexlaError(f"nothing can be dumped to {self._dump}: {error.strerror}") from None
+            self._signature = signature_or_none(self.source)
             header = Header("source", f"the program {self.name} as it was given")
             self._write(self._dump / SOURCE, header, self.source)
 
@@ -177,7 +215,7 @@ class KnobWatcher(Watcher):
     def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
         self.times[step.name] = seconds
         if self._dump is not None:
-            header = Header(step.name, command(self._input_of(number), step))
+            header = Header(step.name, command(self._input_of(number), step), self._signature)
             self._write(self._dump / file_name(number, step.name), header, module)
 
     def before_pass(self, step: Step, element: Element, module: Any) -> None:

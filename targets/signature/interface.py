@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.shapes import Shape
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.targets.runtime import ArraySpec
 
@@ -47,9 +51,45 @@ class Signature:
         """Return the results for the native runtime: the arrays, then the sizes of all dynamic dimensions."""
         return [_spec(t, "") for t in self.results] + _sizes(self.dynamic_results)
 
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values, for a file."""
+        return {
+            "name": self.name,
+            "parameters": [str(t) for t in self.parameters],
+            "results": [str(t) for t in self.results],
+            "parameter_names": self.parameter_names,
+            "dynamic_parameters": self.dynamic_parameters,
+            "dynamic_results": self.dynamic_results,
+            "num_replicas": self.num_replicas,
+            "num_partitions": self.num_partitions,
+        }
+
+    @staticmethod
+    def of_plain(values: Mapping[str, Any]) -> Signature:
+        """Return what `plain` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError, StablexlaError: it is something else.
+        """
+        return Signature(
+            str(values["name"]),
+            tuple(map(_type, values["parameters"])),
+            tuple(map(_type, values["results"])),
+            tuple(values["parameter_names"]),
+            tuple(map(tuple, values["dynamic_parameters"])),
+            tuple(map(tuple, values["dynamic_results"])),
+            int(values["num_replicas"]),
+            int(values["num_partitions"]),
+        )
+
     def __str__(self) -> str:
         parameters = ", ".join(_texts(self.parameters, self.dynamic_parameters))
         return f"({parameters}) -> ({', '.join(_texts(self.results, self.dynamic_results))})"
+
+
+def _type(text: str) -> TensorType:
+    shape = Shape.parse(text)
+    return TensorType(BY_NAME[shape.element_type.name], shape.dimensions)
 
 
 def _sizes(dynamic: tuple[tuple[int, ...], ...]) -> list[ArraySpec]:

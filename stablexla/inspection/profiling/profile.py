@@ -164,7 +164,7 @@ def _with_marks(executable: Executable) -> tuple[Executable, list[TimedCall]]:
 
     taker = _Taker()
     with executable._contexts():
-        source = copy_of(executable._source, here=True)
+        source = copy_of(executable._stablehlo, here=True)
         pipeline = executable._pipeline_again().inserting(
             Step("profile", "stablexla-time-calls"), after=executable.pipeline.names[-1]
         )

@@ -350,8 +350,10 @@ class TestDump:
 
 
 def strip_locations(text: str) -> str:
-    """A text without its first line and without the numbers of its locations."""
-    lines = [line.split(" loc(")[0] for line in text.splitlines() if not line.startswith(("#loc", "// stage"))]
+    """A text without its first lines and without the numbers of its locations."""
+    lines = [
+        line.split(" loc(")[0] for line in text.splitlines() if not line.startswith(("#loc", "// stage", "// program"))
+    ]
     return "\n".join(lines)
 
 

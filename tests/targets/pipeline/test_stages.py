@@ -107,6 +107,7 @@ def test_stages_of_the_tool_are_those_of_an_executable(tmp_path: Path, capfd: py
     executable = sx.compile(path)
     for stage in executable.stages:
         assert opt.main([str(path), f"--stage={stage}"]) == 0
-        head, _, text = capfd.readouterr().out.partition("\n")
+        head, program, text = capfd.readouterr().out.split("\n", 2)
         assert head.startswith(f"// stage {stage}: stablexla-opt ")
+        assert program.startswith("// program: {")
         assert text.rstrip("\n") == executable.ir(stage)
