@@ -74,6 +74,7 @@ def place_of_function(function: Callable[..., Any]) -> tuple[str, int]:
 
 _registered: dict[str, LoweringRule] = {}
 _scoped: ContextVar[tuple[LoweringRule, ...]] = ContextVar("stablexla_scoped_rules", default=())
+_alone: ContextVar[tuple[LoweringRule, ...] | None] = ContextVar("stablexla_only_these_rules", default=None)
 _active: ContextVar[Mapping[str, LoweringRule]] = ContextVar("stablexla_active_rules")
 
 
@@ -102,8 +103,20 @@ def scoped(rules: Iterable[LoweringRule]) -> Iterator[None]:
         _scoped.reset(token)
 
 
+@contextmanager
+def only(rules: Iterable[LoweringRule]) -> Iterator[None]:
+    """Leave out all registered rules but these inside a `with` block, in this thread."""
+    token = _alone.set(tuple(rules))
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
 def in_scope() -> tuple[LoweringRule, ...]:
     """Return the rules for a program compiled here and now; the innermost of each name."""
+    if (alone := _alone.get()) is not None:
+        return alone
     return merged(_registered.values(), _scoped.get())
 
 

@@ -26,7 +26,7 @@ from stablexla.inspection.comparing.comparison import Comparison
 from stablexla.inspection.comparing.findings import Cause, Difference, Finding, NotJudged, SmallProgram
 from stablexla.inspection.comparing.operation_search import Found, Progress, Search, exceeds_rounding, no_progress
 from stablexla.inspection.comparing.prefix_search import Prefixes, text_of_module
-from stablexla.inspection.comparing.references import Against, arrays_of, imported, other_way, way_of
+from stablexla.inspection.comparing.references import Against, arrays_of, imported, other_way, rules_note, way_of
 from stablexla.inspection.comparing.ways import Compiled, Way
 from stablexla.inspection.judging.oracles import Oracle
 from stablexla.inspection.judging.verdicts import Judge
@@ -86,7 +86,9 @@ def compare(
         if isinstance(against, Executable) and _text(against._source) != _text(executable._source):
             made = _results_only(executable, against, given, options)
         else:
-            made = _ComparisonRun(executable.name, ours, other_way(ours, against), source, given, options).run()
+            other = other_way(ours, against)
+            made = _ComparisonRun(executable.name, ours, other, source, given, options).run()
+            notes = (*notes, *rules_note(ours, other))
     return replace(made, seconds=round(perf_counter() - start, 3), notes=(*made.notes, *notes))
 
 

@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from stablexla.compiling.specialization import SHAPES
 from stablexla.dialects.errors import CompileError, ExecutionError
+from stablexla.dialects.rules import CUSTOM_CALL, merged
 from stablexla.executable.executable import Executable
 from stablexla.inspection.comparing.bisection import minimal_way, up_to_stage
 from stablexla.inspection.comparing.ways import Compiled, Way
 from stablexla.inspection.judging.oracles import NAMES, shared_oracle
 from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.options import CompileOptions
-from stablexla.targets.pipeline.pipelines import Pipeline, Step
+from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.runtime.arguments import fit_at
 
@@ -85,16 +86,38 @@ def _way_of_ours(ours: Compiled, against: Against) -> Compiled:
         pipeline = pipeline_of(find_target(ours.target), against)
         return Compiled(pipeline, replace(against, pipeline=None), ours.target, _name(pipeline, ours, repr(against)))
     if isinstance(against, Pipeline):
-        return replace(ours, pipeline=against, name=_name(against, ours, "the other pipeline"))
+        return _usual(replace(ours, pipeline=against, name=_name(against, ours, "the other pipeline")), ours)
     base = minimal_way(ours)
     if base is not None and against == "plain":
-        return base
+        return _usual(base, ours)
     if base is not None and (against == "source" or against in ours.pipeline):
-        return up_to_stage(ours, str(against))
+        head = [] if against == "source" else ours.pipeline.up_to(against).steps
+        is_lowered = any(element.name == LOWER for step in head for element in step.elements)
+        way = up_to_stage(ours, str(against))
+        return way if is_lowered else _usual(way, ours)
     stages = ["source", *ours.pipeline.names] if base is not None else []
     raise CompileError(
         f"nothing can be compared with {against!r}", hint=" or ".join(["interpreter", "xla", "plain", *stages])
     )
+
+
+def _usual(way: Compiled, ours: Compiled) -> Compiled:
+    """Return a reference without the user's rules, which are what is judged; custom calls have no others."""
+    calls = [rule for rule in ours.pipeline.rules if rule.name.startswith(CUSTOM_CALL)]
+    rules = merged(calls, way.pipeline.rules if way.pipeline.rules != ours.pipeline.rules else ())
+    return replace(way, pipeline=Pipeline(way.pipeline.name, way.pipeline.steps, rules))
+
+
+def rules_note(ours: Compiled, other: Way) -> tuple[str, ...]:
+    """Return what to say of the user's rules that one of the two sides has alone."""
+    theirs = other.pipeline.rules if isinstance(other, Compiled) else ()
+    alone = [str(rule) for rule in ours.pipeline.rules if rule not in theirs]
+    others = [str(rule) for rule in theirs if rule not in ours.pipeline.rules]
+    said = [
+        (alone, f"the program has, and {other.name} has not"),
+        (others, f"{other.name} has, and the program has not"),
+    ]
+    return tuple(f"rules that {who}: {', '.join(rules)}" for rules, who in said if rules)
 
 
 def _name(pipeline: Pipeline, ours: Compiled, otherwise: str) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from stablexla.dialects.errors import StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.rules import only
 from stablexla.processes.questions import Refusal
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
@@ -60,7 +61,8 @@ class Compiled:
         from stablexla.compiling.compiler import compile  # it makes executables, which import this package
 
         try:
-            executable = compile(module, target=self.target, options=replace(self.options, pipeline=self.pipeline))
+            with only(self.pipeline.rules):  # one side may lack what the other one was given
+                executable = compile(module, target=self.target, options=replace(self.options, pipeline=self.pipeline))
         except StablexlaError as error:
             return Refusal(type(error).__name__, str(error))
 
