@@ -35,7 +35,7 @@ from stablexla.tools.common import (
     run_tool,
 )
 from stablexla.tools.isolated_tool import APART, run_apart
-from stablexla.tools.optimizing.options import load_python
+from stablexla.tools.optimizing.options import load_python, warn_of_loaded
 from stablexla.tools.parser import Parser
 from stablexla.tools.running.comparing import HELP, add_compare_options, compare, read_pipeline
 from stablexla.tools.running.explaining import add_explain_options, explain, profile
@@ -152,13 +152,15 @@ def _time(call: Callable[[], object], calls: int, compiling: float, console: Con
 
 
 def _options(arguments: argparse.Namespace) -> CompileOptions:
-    options = compile_options(arguments)
+    limit = arguments.time_limit if arguments.isolated or not arguments.compare else None  # it is the comparison's
+    options = compile_options(argparse.Namespace(**{**vars(arguments), "time_limit": limit}))
     return replace(options, pipeline=read_pipeline(arguments.pipeline)) if arguments.pipeline else options
 
 
 def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
     for script in arguments.load:
         load_python(script)
+    warn_of_loaded(arguments.load)
     data, name = read_input(arguments.file)
     lowered = lowered_input(arguments, data)
     if lowered is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
-from time import perf_counter
+from math import inf
+from time import monotonic, perf_counter
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -28,7 +29,8 @@ from stablexla.inspection.comparing.operation_search import Found, Progress, Sea
 from stablexla.inspection.comparing.prefix_search import Prefixes, text_of_module
 from stablexla.inspection.comparing.references import Against, arrays_of, imported, other_way, rules_note, way_of
 from stablexla.inspection.comparing.ways import Compiled, Way
-from stablexla.inspection.judging.oracles import Oracle
+from stablexla.inspection.judging.costs import SECONDS, scalar_operations
+from stablexla.inspection.judging.oracles import Oracle, shared_oracle
 from stablexla.inspection.judging.verdicts import Judge
 from stablexla.inspection.program import SOURCES, FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
@@ -49,6 +51,7 @@ class CompareOptions:
         byte_limit: bytes of values that are held at a time.
         cause: whether to look for the step, pass or kernel at fault.
         progress: a callback for the current activity and its progress.
+        time_limit: seconds after which no more operations are judged; what is known by then is reported.
     """
 
     tolerance: float | None = None
@@ -56,6 +59,7 @@ class CompareOptions:
     byte_limit: int = 256 << 20
     cause: bool = True
     progress: Progress = no_progress
+    time_limit: float | None = None
 
 
 def compare(
@@ -112,6 +116,26 @@ def _differences(actual: list[Array], wanted: list[Array], tolerance: float | No
     return {i: Difference.of(actual[i], wanted[i], mask) for i, mask in enumerate(masks) if mask.any()}
 
 
+MOST = 50_000
+"""Scalar operations of an operation that StableHLO's interpreter judges as a whole: it takes 0.1 s for them."""
+MOST_IN_ALL = 5_000_000
+"""Of a program that it runs as a whole."""
+
+
+def _xla() -> Way | None:
+    from importlib.util import find_spec
+
+    return shared_oracle("xla") if find_spec("jax") is not None else None
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} s"
+
+
+def _work(program: SmallProgram) -> int:
+    return sum(array.size for array in program.arguments)
+
+
 @dataclass
 class _ComparisonRun:
     """The state of one comparison."""
@@ -137,14 +161,26 @@ class _ComparisonRun:
             )
         self.actual = self._run()
         judge, self.quiet = (Judge(self.other, self.options.ulp) for _ in range(2))
+        is_slow = isinstance(self.other, Oracle) and self.other.name == "interpreter"
+        work = sum(map(scalar_operations, self.program.units)) if is_slow else 0
+        instead = _xla() if work > MOST else None
+        self.whole_way = self.other if work <= MOST_IN_ALL else instead
+        if work > MOST_IN_ALL:
+            time = _time(work * SECONDS)
+            what = f"{len(self.program.units)} operations, {time} by {self.other.name}: large ones are sampled"
+            self.options.progress(what, 0, 0)
         self.search = Search(
-            self.ours, self.other, judge, self.options.byte_limit, self.options.tolerance, self.options.progress
+            self.ours,
+            self.other,
+            judge,
+            self.options.byte_limit,
+            self.options.tolerance,
+            self.options.progress,
+            most=MOST if is_slow else inf,
+            instead=instead,
+            deadline=inf if self.options.time_limit is None else monotonic() + self.options.time_limit,
         )
-        found = self.search.first_wrong(self.program, self.arguments)
-        finding = self._of_operation(found) if found is not None else self._of_prefix()
-        results = self._results_apart()
-        if finding is None and results:
-            finding = self._of_rounding()
+        finding, results = self._searched()
         if self.search.added_up:
             where = ", ".join(str(p) for p in dict.fromkeys(self.search.added_up))
             self.notes.append(f"rounding adds up in loops whose operations are right, at {where}")
@@ -161,7 +197,34 @@ class _ComparisonRun:
             self.whole,
             dict(judge.faults),
             tuple(self.notes),
+            stopped=self.search.stopped,
         )
+
+    def _searched(self) -> tuple[Finding | None, dict[int, Difference]]:
+        """Return the first wrong operation, and the results that differ; what is known when it is stopped."""
+        finding, results = None, {}
+        search = self.search
+        try:
+            found = search.first_wrong(self.program, self.arguments)
+            finding = self._of_operation(found) if found is not None else None
+            if finding is None and not search.is_late():
+                finding = self._of_prefix()
+            if not search.is_late():
+                results = self._results_apart()
+            if finding is None and results:
+                finding = self._of_rounding()
+        except KeyboardInterrupt:
+            search.stopped = "Ctrl-C"
+        if search.stopped:
+            self.whole = False
+            self.notes.append(f"stopped by {search.stopped}: this is a part of the report")
+        if search.sampled:
+            self.notes.append(
+                f"{search.sampled} large operations were judged by {self.other.name} on slices of their operands"
+            )
+        if search.by_other and search.instead is not None:
+            self.notes.append(f"{search.by_other} large operations were judged as a whole by {search.instead.name}")
+        return finding, results
 
     def _run(self) -> list[Array]:
         """Return the results of the unchanged program."""
@@ -174,12 +237,18 @@ class _ComparisonRun:
 
     def _results_apart(self) -> dict[int, Difference]:
         """Return the results that differ from the reference, with the differences."""
-        self.options.progress(f"the program by {self.other.name}", 0, 0)
-        wanted = self.other.run(self.source, self.arguments)
+        if self.whole_way is None:
+            self.whole = False
+            self.notes.append(f"{self.other.name} would take too long for the program as a whole")
+            return {}
+        self.options.progress(f"the program by {self.whole_way.name}", 0, 0)
+        wanted = self.whole_way.run(self.source, self.arguments)
         if isinstance(wanted, Refusal):
             self.whole = False
-            self.notes.append(f"{self.other.name} does not run the program as a whole: {wanted}")
+            self.notes.append(f"{self.whole_way.name} does not run the program as a whole: {wanted}")
             return {}
+        if self.whole_way is not self.other:
+            self.notes.append(f"the program's results are compared with those of {self.whole_way.name}")
         return _differences(self.actual, wanted, self.options.tolerance)
 
     def _not_judged(self) -> tuple[NotJudged, ...]:
@@ -194,7 +263,8 @@ class _ComparisonRun:
         replay = found.program.apart([unit])
         known = dict(zip(unit.reads, found.operands, strict=True))
         arguments = [known[v] for v in replay.taken]
-        wanted = self.other.run(replay.module, arguments)
+        other = found.by or self.other
+        wanted = other.run(replay.module, arguments)
         right = None if isinstance(wanted, Refusal) else tuple(wanted)
         program = SmallProgram(
             text_of_module(replay.module), tuple(arguments), len(found.program.needed(unit.results, unit.reads)), right
@@ -218,7 +288,8 @@ class _ComparisonRun:
         known = dict(zip(found.unit.reads, found.operands, strict=True))
         by_position = [known[v] for v in found.unit.op.operands]
         args = (found.program, found.unit, found.operands, found.result, made[found.result], found.wanted, by_position)
-        return bool(self.quiet.verdict(*args).wrong.any())
+        quiet = self.quiet if found.by is None else Judge(found.by, self.options.ulp)
+        return bool(quiet.verdict(*args).wrong.any())
 
     def _in_context(self, found: Found) -> tuple[SmallProgram, Cause | None] | None:
         """Return a larger failing program and its cause, where the operation alone is right."""
@@ -258,7 +329,8 @@ class _ComparisonRun:
             return None
 
         def right_after(changed: ir.Module) -> bool | None:
-            results = self.other.run(changed, program.arguments) if isinstance(self.other, Oracle) else None
+            quick = isinstance(self.other, Oracle) and _work(program) <= MOST
+            results = self.other.run(changed, program.arguments) if quick else None
             if results is None or isinstance(results, Refusal) or program.wanted is None:
                 return None
             pairs = zip(results, program.wanted, strict=True)
@@ -311,7 +383,7 @@ class _ComparisonRun:
             for v, a in zip(self.program.returns, self.actual, strict=True)
             if v in judged and exceeds_rounding(a, judged[v], self.options.tolerance).any()
         ]
-        candidates = [w for w in (minimal_way(self.ours), self.other) if w is not None]
+        candidates = [w for w in (minimal_way(self.ours), self.whole_way) if w is not None]
         if isinstance(self.other, Compiled):
             candidates.reverse()
         elif not different and judged.keys() >= {

@@ -29,6 +29,7 @@ class Comparison:
         excused: known faults of the other side, and freedoms of the standard, with their counts.
         notes: further remarks.
         seconds: how long it took.
+        stopped: what ended it early, the time limit or Ctrl-C; "" where all was looked at.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Comparison:
     excused: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    stopped: str = ""
 
     def __bool__(self) -> bool:
         return self.equal

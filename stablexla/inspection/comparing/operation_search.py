@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from math import inf
+from time import monotonic
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -17,7 +19,9 @@ from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.comparing.findings import RegionStep
 from stablexla.inspection.comparing.runs import Run
+from stablexla.inspection.comparing.sampling import sample_of
 from stablexla.inspection.comparing.ways import Compiled, Way
+from stablexla.inspection.judging.costs import SECONDS, scalar_operations
 from stablexla.inspection.judging.verdicts import Judge, distance_in_ulp
 from stablexla.inspection.places import Place
 from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, ProgramOperation
@@ -43,6 +47,7 @@ class Found:
         wrong: which elements are wrong, flat.
         turns: loops and branches around it.
         context: the program that returned the wrong result, and its arguments.
+        by: what judged it, where that was not the search's reference.
     """
 
     program: FlatProgram
@@ -54,6 +59,7 @@ class Found:
     wrong: Array
     turns: tuple[RegionStep, ...] = ()
     context: tuple[ir.Module, list[Array]] | None = None
+    by: Way | None = None
 
 
 Progress = Callable[[str, int, int], None]
@@ -78,6 +84,12 @@ class Search:
         judged: how many operations were.
         added_up: loops and branches whose results differ though each of their operations is right.
         returned: those values among the program's results that were had on the way.
+        most: scalar operations above which the reference judges a sample of an operation, or `instead` all of it.
+        instead: what judges large operations that cannot be sliced.
+        deadline: of `monotonic`, after which nothing more is judged.
+        sampled, by_other: how many operations were judged by a sample, and by `instead`.
+        slowest: seconds, and the operation that took them.
+        stopped: why not all operations were judged.
     """
 
     ours: Compiled
@@ -90,6 +102,16 @@ class Search:
     judged: int = 0
     added_up: list[Place] = field(default_factory=list)
     returned: Values = field(default_factory=dict)
+    most: float = inf
+    instead: Way | None = None
+    deadline: float = inf
+    sampled: int = 0
+    by_other: int = 0
+    slowest: tuple[float, str] = (0.0, "")
+    stopped: str = ""
+
+    def __post_init__(self) -> None:
+        self._other_judge = Judge(self.instead, self.judge.ulp) if self.instead is not None else None
 
     def first_wrong(
         self, program: FlatProgram, arguments: Sequence[Array], turns: tuple[RegionStep, ...] = ()
@@ -100,12 +122,25 @@ class Search:
             if not unit.is_judged and unit.results and unit.op.name not in SOURCES:
                 self._refuse(unit, unit.why_not)
         for batch in run.batches(self.byte_limit):
+            if self.is_late():
+                break
             if not turns:
-                self.progress("operations judged", batch[0].number, len(program.units))
+                self._tell(batch[0].number, len(program.units))
             found = self._judge_batch(run, batch, turns)
             if found is not None:
                 return found
         return None
+
+    def is_late(self) -> bool:
+        """Whether the time is over."""
+        if monotonic() > self.deadline:
+            self.stopped = self.stopped or "the time limit"
+        return bool(self.stopped)
+
+    def _tell(self, done: int, of: int) -> None:
+        seconds, name = self.slowest
+        slowest = f" (slowest: {name}, {seconds:.1f} s)" if seconds > 1 else ""
+        self.progress(f"operations judged{slowest}", done, of)
 
     def _judge_batch(self, run: Run, batch: list[ProgramOperation], turns: tuple[RegionStep, ...]) -> Found | None:
         values = run.values(batch)
@@ -114,8 +149,16 @@ class Search:
         program = run.program
         if not turns:
             self.returned |= {v: values[v] for v in program.returns if v in values}
-        wanted = self._wanted(program, batch, values)
+        large = [unit for unit in batch if scalar_operations(unit) > self.most]
+        wanted = self._wanted(self.other, program, [unit for unit in batch if unit not in large], values)
+        others = {} if self.instead is None else self._wanted(self.instead, program, large, values)
         for unit in batch:
+            if self.is_late():
+                return None
+            if unit in large:
+                if (found := self._judge_large(program, unit, values, others.get(unit.number), turns)) is not None:
+                    return found
+                continue
             results = wanted[unit.number]
             if isinstance(results, Refusal):
                 self._refuse(unit, f"{self.other.name}: {results}")
@@ -140,20 +183,61 @@ class Search:
         return None
 
     def _wanted(
-        self, program: FlatProgram, units: list[ProgramOperation], values: Values
+        self, way: Way, program: FlatProgram, units: list[ProgramOperation], values: Values
     ) -> dict[int, list[Array] | Refusal]:
-        """Return the reference's results for the same operands, by operation; batches that it refuses are halved."""
+        """Return a reference's results for the same operands, by operation; batches that it refuses are halved."""
+        if not units:
+            return {}
         replay = program.apart(units)
-        found = self.other.run(replay.module, [values[v] for v in replay.taken])
+        found = way.run(replay.module, [values[v] for v in replay.taken])
         if isinstance(found, Refusal):
             if len(units) == 1:
                 return {units[0].number: found}
             middle = len(units) // 2
-            return self._wanted(program, units[:middle], values) | self._wanted(program, units[middle:], values)
+            parts = (units[:middle], units[middle:])
+            return self._wanted(way, program, parts[0], values) | self._wanted(way, program, parts[1], values)
         results: dict[int, list[Array] | Refusal] = {}
         for unit in units:
             results[unit.number], found = found[: len(unit.results)], found[len(unit.results) :]
         return results
+
+    def _judge_large(
+        self,
+        program: FlatProgram,
+        unit: ProgramOperation,
+        values: Values,
+        others: list[Array] | Refusal | None,
+        turns: tuple[RegionStep, ...],
+    ) -> Found | None:
+        """Judge an operation that the reference would take long for: slices of it, and by `instead` all of it."""
+        start = monotonic()
+        if not turns:
+            self._tell(unit.number, len(program.units))
+        sample = None if unit.op.name in CONTROL else sample_of(unit, values, program.module, int(self.most))
+        wanted = Refusal("large", "") if sample is None else self.other.run(sample.program.module, sample.arguments)
+        self.slowest = max(self.slowest, (monotonic() - start, unit.name))
+        if sample is not None and not isinstance(wanted, Refusal):
+            self.sampled += 1
+            known = dict(zip(sample.program.arguments, sample.arguments, strict=True))
+            known |= dict(zip(sample.unit.results, sample.results, strict=True))
+            if (found := self._judge(sample.program, sample.unit, known, wanted, turns)) is not None:
+                return found
+        if self._other_judge is not None and others is not None and not isinstance(others, Refusal):
+            self.by_other += 1
+            ours, self.judge = self.judge, self._other_judge
+            try:
+                found = self._judge(program, unit, values, others, turns)
+            finally:
+                self.judge = ours
+            if found is not None:
+                return replace(found, by=found.by or self.instead)
+        elif isinstance(wanted, Refusal):
+            reason = f"{self.other.name}: it would take about {scalar_operations(unit) * SECONDS:.0f} s"
+            said = f"; {self.instead.name}: {others}" if self.instead is not None and others is not None else ""
+            self._refuse(unit, reason + said)
+            return None
+        self.judged += 1
+        return None
 
     def _judge(
         self,

@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
+from stablexla.dialects.rules import LoweringRule, in_scope
 from stablexla.targets.pipeline.driver import parse_passes, sides_of_pass
 from stablexla.targets.pipeline.passes import PASSES, PREFIX
 from stablexla.targets.pipeline.pipelines import Element
@@ -215,6 +216,20 @@ def load_python(file: str) -> None:
         lines = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
         place = f"{file}:{lines[-1].lineno}" if lines else file
         raise ParseError(f"{type(error).__name__}: {error}", file=place) from error
+
+
+def warn_of_loaded(files: Sequence[str]) -> None:
+    """Warn of files that were loaded, and have rules that they do not register."""
+    registered = in_scope()
+    for file in files:
+        found = vars(sys.modules.get(Path(file).stem, sys))
+        for name, rule in found.items():
+            if isinstance(rule, LoweringRule) and rule not in registered:
+                print(
+                    f"warning: {file}: the rule {name} of {rule.name} is not registered, and has no effect\n"
+                    f"  try: @sx.lowers({rule.name!r})",
+                    file=sys.stderr,
+                )
 
 
 def in_its_nest(name: str) -> str:

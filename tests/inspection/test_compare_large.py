@@ -1,0 +1,124 @@
+"""Comparisons of large operations, and of programs with rules of the user: slices, XLA's part, limits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from mlir.dialects import arith
+
+import stablexla as sx
+from stablexla.inspection.comparing.compare import CompareOptions, compare
+from stablexla.lowering.support.generic import elementwise
+from stablexla.lowering.support.registry import RULES
+from tests.inspection.comparing import break_emitters, break_rule, normal
+
+
+def negated(ctx: Any, results: Any) -> Any:
+    """What a rule gives, with the other sign."""
+    values = results if isinstance(results, list) else [results]
+    return elementwise(values, ctx.result_types, ctx.result_types, arith.negf)
+
+
+class TestLargeOperations:
+    """StableHLO's interpreter takes microseconds for a scalar operation: it judges slices of large operations."""
+
+    @staticmethod
+    def network() -> sx.Executable:
+        b = sx.XlaBuilder("network")
+        x, w = b.parameter(0, sx.f32[256, 300]), b.parameter(1, sx.f32[300, 400])
+        y = sx.tanh(sx.dot(x, w))
+        return sx.compile(b.build(sx.reduce(sx.transpose(y, (1, 0)), b.constant(np.float32(0)), sx.add, (1,))))
+
+    ARGUMENTS: ClassVar = [normal(256, 300), normal(300, 400)]
+
+    def test_all_is_judged(self) -> None:
+        found = self.network().compare(self.ARGUMENTS, "interpreter")
+        assert found, found
+        assert found.judged == found.operations == 4
+        assert "4 large operations were judged by interpreter on slices of their operands" in found.notes
+        assert "4 large operations were judged as a whole by xla" in found.notes
+        assert found.seconds < 60
+
+    @pytest.mark.parametrize("name", ["tanh", "dot_general", "transpose", "reduce"])
+    def test_slices_show_a_wrong_rule(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without XLA, too; the slice is the smallest program."""
+        monkeypatch.setattr("stablexla.inspection.comparing.compare._xla", lambda: None)
+        rule = RULES[f"stablehlo.{name}"].rule
+        break_rule(monkeypatch, f"stablehlo.{name}", lambda ctx, *xs: negated(ctx, rule(ctx, *xs)))
+        found = self.network().compare(self.ARGUMENTS, "interpreter")
+        assert not found
+        assert found.finding is not None
+        assert found.finding.operation == f"stablehlo.{name}"
+        assert found.finding.program is not None
+        assert sum(a.size for a in found.finding.program.arguments) < 50_000
+
+    def test_a_wrong_element_outside_of_the_slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """XLA sees all of it."""
+        break_emitters(monkeypatch, "loop", lambda kernel: True)
+        found = self.network().compare(self.ARGUMENTS, "interpreter")
+        assert not found
+
+    def test_what_cannot_be_sliced(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        b = sx.XlaBuilder("backwards")
+        x = b.parameter(0, sx.f32[100_000])
+        executable = sx.compile(b.build(sx.rev(x, (0,))))
+        assert "1 large operations were judged as a whole by xla" in executable.compare([normal(100_000)]).notes
+        monkeypatch.setattr("stablexla.inspection.comparing.compare._xla", lambda: None)
+        found = executable.compare([normal(100_000)])
+        assert not found.judged
+        assert found.not_judged[0].reason.startswith("interpreter: it would take about ")
+
+    def test_a_part_of_the_report(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        executable = self.network()
+        found = compare(executable, self.ARGUMENTS, "xla", CompareOptions(time_limit=1e-9))
+        assert (found.stopped, found.judged, found.whole) == ("the time limit", 0, False)
+        assert "NOTHING COULD BE COMPARED" in str(found)
+        said: list[str] = []
+
+        def interrupt(what: str, done: int, of: int) -> None:
+            said.append(what)
+            if len(said) == 2:
+                raise KeyboardInterrupt
+
+        found = compare(executable, self.ARGUMENTS, "interpreter", CompareOptions(progress=interrupt))
+        assert found.stopped == "Ctrl-C"
+        assert "4 operations, " in said[0] or "operations, " in said[0]
+        assert "stopped by Ctrl-C: this is a part of the report" in str(found)
+
+
+class TestRulesOfTheUser:
+    def test_a_wrong_rule_is_not_in_the_reference(self) -> None:
+        """What was registered is what is judged, whatever the reference is."""
+        b = sx.XlaBuilder("wrong")
+        computation = b.build(sx.tanh(b.parameter(0, sx.f32[64])))
+        usual = sx.compile(computation)
+        with sx.lowering_rules(sx.lowering_rule("stablehlo.tanh", lambda ctx, x: x)):
+            executable = sx.compile(computation)
+            for against in (usual.pipeline, "plain", "source", "interpreter"):
+                found = executable.compare([normal(64)], against)
+                assert not found
+                assert found.finding is not None
+                assert found.finding.operation == "stablehlo.tanh"
+                assert any("rules that the program has" in note for note in found.notes)
+        assert usual.compare([normal(64)], usual.pipeline).notes == ()
+
+    def test_on_the_command_line(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        """`--load` with a wrong rule, against the pipeline as it is without it."""
+        program, rules, pipeline = (tmp_path / name for name in ("tanh.mlir", "rule.py", "usual.pipeline"))
+        program.write_text(
+            "func.func @main(%x: tensor<9xf32>) -> tensor<9xf32> {\n"
+            "  %0 = stablehlo.tanh %x : tensor<9xf32>\n  return %0 : tensor<9xf32>\n}"
+        )
+        rules.write_text("import stablexla as sx\n\n@sx.lowers('stablehlo.tanh')\ndef wrong(ctx, x):\n    return x\n")
+        pipeline.write_text(str(sx.compile(program).pipeline))
+        words = [sys.executable, "-m", "stablexla", "run", str(program), f"--load={rules}", f"--compare={pipeline}"]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 1
+        assert "DIFFERS" in done.stdout
+        assert "rules that the program has" in done.stdout
+        assert "rule.py:4" in done.stdout
