@@ -5,7 +5,6 @@ Rank-0 tensors are scalars in the lowered program, so that loop counters and com
 
 from __future__ import annotations
 
-import linecache
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from stablexla.dialects.composites import attributes_of
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.dialects.rules import COMPOSITE, LoweringRule
+from stablexla.dialects.source_files import frames_in, line_of
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.choices import Choices
 from stablexla.lowering.support.donation import note_donations
@@ -37,8 +37,8 @@ from stablexla.lowering.support.types import (
     tensor_type,
 )
 
-# The innermost of the calls that led to an operation, as JAX writes them.
-_FRAME = re.compile(r'"([^"\n]+)"\("([^"\n]+)":(\d+)')
+# The name of an operation, as JAX puts it around the frames of its calls.
+_NAME = re.compile(r'"([^"\n]+)"\(.*"\(')
 
 _INTEGERS = (ir.IntegerType, ir.IndexType)
 
@@ -182,11 +182,11 @@ def place_of(location: Any) -> str:
     place = str(location).removeprefix("loc(").removesuffix(")")
     if place == "unknown":
         return ""
-    frame = _FRAME.search(place)
-    if frame is None:
-        return f"\n  from {place}"
-    text = linecache.getline(frame[2], int(frame[3])).strip()
-    return f"\n  from {frame[2]}:{frame[3]} in {frame[1]}" + (f":  {text}" if text else "")
+    frames = frames_in(place)
+    if frames and frames[0].function:
+        return f"\n  from {line_of(place)}"
+    name = None if frames else _NAME.match(place)
+    return f"\n  from {name[1] if name else place}"
 
 
 class ModuleLowering:

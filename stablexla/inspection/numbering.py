@@ -12,7 +12,8 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
-from stablexla.inspection.places import Place, place_of
+from stablexla.inspection.places import Place, place_of, within_call
+from stablexla.targets.stablehlo.inlining import operations_of
 
 TAG = "stablexla#"
 _TAGS = re.compile(rf"{TAG}(\d+)")
@@ -46,14 +47,41 @@ class SourceOperation:
 
 
 def number_operations(module: hlo_ir.Module) -> list[SourceOperation]:
-    """Number the operations in place; the new location wraps the old one."""
+    """Number the operations in place; the new location wraps the old one.
+
+    Operations of a function that is called have their places seen from its first call: JAX's own functions, such as
+    `jax.nn.relu`, have no lines of the user's in them.
+    """
+    calls = _calls(module)
     found: list[SourceOperation] = []
     for view in module.body.operations:
         function = view.operation
         if function.name == "func.func":
             name = symbol_of(function)
-            _number_regions(function, name, 0, found)
+            _number_regions(function, name, 0, found, calls.get(name))
     return found
+
+
+def _calls(module: hlo_ir.Module) -> dict[str, Any]:
+    """Return the location of each function's first call, seen from the first calls of the functions around it."""
+    first: dict[str, tuple[str, Any]] = {}
+    for view in module.body.operations:
+        if view.operation.name == "func.func":
+            caller = symbol_of(view.operation)
+            for call in operations_of(view.operation, "func.call"):
+                callee = str(hlo_ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
+                if callee != caller:
+                    first.setdefault(callee, (caller, call.location))
+    seen: dict[str, Any] = {}
+    for name in first:
+        chain: list[str] = []
+        while name in first and name not in seen and name not in chain:
+            chain.append(name)
+            name = first[name][0]
+        for callee in reversed(chain):
+            caller, location = first[callee]
+            seen[callee] = within_call(location, seen[caller]) if caller in seen else location
+    return seen
 
 
 def numbers_in(text: str) -> tuple[int, ...]:
@@ -61,22 +89,22 @@ def numbers_in(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(n) for n in _TAGS.findall(text)))
 
 
-def _number_regions(parent: Any, function: str, depth: int, found: list[SourceOperation]) -> None:
+def _number_regions(parent: Any, function: str, depth: int, found: list[SourceOperation], call: Any) -> None:
     for region in parent.regions:
         for block in region.blocks:
             for view in block.operations:
                 op = view.operation
                 if op.name not in _FRAME:
-                    _number(op, function, depth, found)
+                    _number(op, function, depth, found, call)
                     if op.name in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
-                        _number_regions(op, function, depth + 1, found)
+                        _number_regions(op, function, depth + 1, found, call)
 
 
-def _number(op: Any, function: str, depth: int, found: list[SourceOperation]) -> None:
+def _number(op: Any, function: str, depth: int, found: list[SourceOperation], call: Any) -> None:
     number = len(found)
     types = ", ".join(str(r.type) for r in op.results)
     used = not len(op.results) or any(True for r in op.results for _ in r.uses)
-    place = place_of(op.location)
+    place = place_of(op.location if call is None else within_call(op.location, call))
     found.append(SourceOperation(number, op.name, types, function, depth, place, used, _detail(op)))
     location = hlo_ir.Location.name(f"{TAG}{number}", op.location, op.context)
     op.location = location

@@ -10,19 +10,20 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
-
-_INNERMOST = ("jax/_src/", "jax/experimental/", "site-packages/jax/", "flax/", "torch/", "torchax/")
+from stablexla.dialects.source_files import is_library, is_machinery, short_name
 
 
 @dataclass(frozen=True)
 class Place:
-    """A line of a program's source.
+    """A line of a program's source; of an operation inside a library's function the library's line.
+
+    Lines of JAX's own code and of `stablexla.interop` are left out.
 
     Attributes:
         file, line, column: where it is, from 1; "" and 0 where that is not known.
         function: in which function, or "".
         name: the producer's name of the operation, such as JAX's `jit(f)/mlp/dot_general`, or "".
-        callers: the places that it was called from, the nearest first.
+        callers: the places in the user's code that it was called from, the nearest first.
         others: further places that took part, where the operation was made of several.
     """
 
@@ -44,18 +45,28 @@ class Place:
         """The source line itself, where the file can be read."""
         return linecache.getline(self.file, self.line).strip() if self.line else ""
 
-    def __str__(self) -> str:
-        """Return `model.py:17:9 in normalize`, followed by the producer's name."""
+    @property
+    def user_call(self) -> Place | None:
+        """The user's call of the library that the place is in; None elsewhere."""
+        return self.callers[0] if self.callers and is_library(self.file) else None
+
+    @property
+    def _where(self) -> str:
         where = _short(self.file) + (f":{self.line}" if self.line else "") + (f":{self.column}" if self.column else "")
-        if self.function:
-            where += f" in {self.function}"
+        return f"{where} in {self.function}" if self.function else where
+
+    def __str__(self) -> str:
+        """Return `model.py:17:9 in normalize`, or a library's line and the user's call; then the producer's name."""
+        where = self._where if self.user_call is None else f"{self._where}, called from {self.user_call._where}"
         if not self.name:
             return where or "unknown"
         return f"{where} ({self.name})" if where else self.name
 
 
 def _short(file: str) -> str:
-    """Return a path relative to the working directory if it is below it, as compilers print it."""
+    """Return a path relative to the working directory if it is below it, a library's without the path to it."""
+    if is_library(file):
+        return short_name(file)
     if not os.path.isabs(file):
         return "<text>" if file == "-" else file
     here = os.path.relpath(file)
@@ -64,13 +75,18 @@ def _short(file: str) -> str:
 
 def place_of(location: Any) -> Place:
     """Return the place of a location of either MLIR."""
+    place = _place_of(location)
+    return Place(name=place.name) if is_machinery(place.file) else place
+
+
+def _place_of(location: Any) -> Place:
     kind = _kind(location)
     if kind == "FileLineColLoc":
         return Place(str(location.filename), int(location.start_line), int(location.start_col))
     if kind == "NameLoc":
-        return _named(str(location.name_str), place_of(location.child_loc))
+        return _named(str(location.name_str), _place_of(location.child_loc))
     if kind == "CallSiteLoc":
-        return _called(place_of(location.callee), place_of(location.caller))
+        return _called(_place_of(location.callee), _place_of(location.caller))
     if kind == "FusedLoc":
         parts = [place for place in map(place_of, location.locations) if place.is_known]
         return _fused(parts)
@@ -98,25 +114,22 @@ def _named(name: str, inner: Place) -> Place:
 
 
 def _called(callee: Place, caller: Place) -> Place:
-    """Return the callee, unless it is in a library and the caller is nearer to the user."""
+    """Return the innermost frame outside the machinery, and the user's frames that it was called from."""
     if not callee.is_known:
         return caller
     chain = (callee, *callee.callers, *([caller] if caller.is_known else []), *caller.callers)
     plain = [_with(p, callers=()) for p in chain]
-    first = next((i for i, p in enumerate(plain) if p.line and not _is_library(p.file)), 0)
+    lines = [i for i, p in enumerate(plain) if p.line and not is_machinery(p.file)]
+    first = lines[0] if lines else 0
     names = dict.fromkeys(p.name for p in reversed(plain[: first + 1]) if p.name)
-    name = "/".join(names)
-    return _with(plain[first], name=name, callers=tuple(plain[first + 1 :]))
+    callers = dict.fromkeys(plain[i] for i in lines[1:] if not is_library(plain[i].file))
+    return _with(plain[first], name="/".join(names), callers=tuple(callers))
 
 
 def _fused(parts: list[Place]) -> Place:
     if not parts:
         return Place()
     return _with(parts[0], others=tuple(parts[1:]))
-
-
-def _is_library(file: str) -> bool:
-    return any(part in file for part in _INNERMOST)
 
 
 def _with(place: Place, **changes: Any) -> Place:

@@ -22,6 +22,7 @@ from stablexla.compiling.compiler import compile as compile_program
 from stablexla.dialects.errors import ExecutionError, StablexlaError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.interop.arrays import to_dlpack
+from stablexla.interop.jax.required import jax as jax_package
 from stablexla.targets.pipeline.options import CompileOptions
 
 
@@ -111,8 +112,6 @@ def _torch() -> Any:
     """
     try:
         with _quiet():
-            import jax
-            import jax.export
             import torch
             import torchax
             import torchax.export
@@ -121,6 +120,7 @@ def _torch() -> Any:
             from torchax.decompositions import DECOMPOSITIONS
             from torchax.ops import mappings
 
+            jax = jax_package()
             torchax.default_env()  # registers its operations
     except (ImportError, AttributeError) as error:  # AttributeError: a torchax that is older than torch
         raise StablexlaError(f"torchax cannot be imported: {error}", hint="pip install 'stablexla[torch]'") from error

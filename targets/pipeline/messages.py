@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import linecache
 import re
 from collections.abc import Iterable
 from typing import Any
 
+from stablexla.dialects import source_files
 from stablexla.dialects.contexts import Diagnostic
 from stablexla.targets.pipeline.passes import PASSES, Side
 from stablexla.targets.pipeline.pipelines import LOWER
 
-_PLACE = re.compile(r'"([^"\n]+)":(\d+):(\d+)')
 _LONGEST = 600
 
 
@@ -40,14 +39,12 @@ def line_of(severity: str, message: str, location: str) -> str:
 def place_of(location: str) -> str:
     """Return a location's file and line, with the line's text when the file can be read; "" when it has none.
 
+    Of an operation inside a library's function it is the library's line, followed by the user's call.
+
     >>> place_of('loc("x"("model.py":3:7))')
     'model.py:3'
     """
-    match = _PLACE.search(location)
-    if match is None:
-        return ""
-    text = linecache.getline(match[1], int(match[2])).strip()
-    return f"{match[1]}:{match[2]}" + (f":  {text}" if text else "")
+    return source_files.line_of(location, functions=False)
 
 
 def refused_passes(message: str) -> str:

@@ -113,7 +113,8 @@ def _place_rows(place: Place) -> list[Row]:
     if not place.is_known:
         return [("at", "a place that is not known: the program has no locations")]
     rows = [("at", f"{place}:  {_first_line(place.text)}" if place.text else str(place))]
-    rows += [("called from", str(p)) for p in place.callers[:SHOWN]]
+    callers = place.callers if place.user_call is None else place.callers[1:]  # the first is part of the place's text
+    rows += [("called from", str(p)) for p in callers[:SHOWN]]
     return [*rows, *(("and", str(p)) for p in place.others[:SHOWN])]
 
 

@@ -138,8 +138,9 @@ def _source(explanation: Explanation) -> str:
     """Return the user's own lines, of the files that can be read."""
     by_file: dict[str, dict[int, list[int]]] = {}
     for op in explanation.operations:
-        if op.place.line and linecache.getline(op.place.file, op.place.line):
-            by_file.setdefault(op.place.file, {}).setdefault(op.place.line, []).append(op.number)
+        place = op.place.user_call or op.place
+        if place.line and linecache.getline(place.file, place.line):
+            by_file.setdefault(place.file, {}).setdefault(place.line, []).append(op.number)
     if not by_file:
         return ""
     parts: list[tuple[Sequence[int], str]] = []

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import update_wrapper
+from inspect import signature
 from types import MethodType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stablexla.dialects.errors import ExecutionError
 from stablexla.executable.executable import Executable
+from stablexla.interop.jax.arguments import names_of_arguments, not_an_array
 from stablexla.interop.jax.arrays import Returns, signature_of
+from stablexla.interop.jax.inspection import Inspectable, Inspection
 from stablexla.interop.jax.program import JaxProgram, from_lowered
 from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.jax.static import Names, Numbers, StaticArguments
 from stablexla.targets.pipeline.options import CompileOptions
+
+if TYPE_CHECKING:
+    from stablexla.inspection.explaining.explanation import Explanation
 
 Key: TypeAlias = tuple[object, object, tuple[object, ...]]
 
@@ -65,13 +71,13 @@ def jit(
     return JitFunction(function, settings, options, returns)
 
 
-class JitFunction:
+class JitFunction(Inspectable):
     """The result of `jit`: a function with a compiled program for each signature."""
 
     def __init__(
         self, function: Callable[..., Any], settings: dict[str, Any], options: CompileOptions | None, returns: Returns
     ) -> None:
-        self._traced = jax().jit(function, **settings)
+        self._traced, self._function = jax().jit(function, **settings), function
         self._options, self._returns = options, returns
         static = StaticArguments(function, settings["static_argnums"], settings["static_argnames"])
         self._static = static if static else None
@@ -117,11 +123,18 @@ class JitFunction:
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Key]:
         """Return the leaves of the non-static arguments, and the cache key of their program."""
         static: object = None
+        rest, named = args, kwargs
         if self._static is not None:
-            args, kwargs, static = self._static.split(args, kwargs)
-        leaves, tree = self._flatten_tree((args, kwargs))
+            rest, named, static = self._static.split(args, kwargs)
+        leaves, tree = self._flatten_tree((rest, named))
         array_type = self._array_type
-        types = tuple([leaf.aval if type(leaf) is array_type else signature_of(leaf) for leaf in leaves])
+        try:
+            types = tuple([leaf.aval if type(leaf) is array_type else signature_of(leaf) for leaf in leaves])
+        except TypeError:
+            wrong = not_an_array(args, kwargs, leaves, names_of_arguments(self._function, len(args)))
+            if not wrong:
+                raise
+            raise TypeError(f"{self._name}: {wrong}") from None
         return leaves, (tree, static, self._with_meshes(types, leaves) if self._has_meshes else types)
 
     def _with_meshes(self, types: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...]:
@@ -168,16 +181,53 @@ class JitFunction:
 
     def program(self, *args: Any, **kwargs: Any) -> JaxProgram:
         """Return the compiled program for these arguments."""
+        return self._program(args, kwargs)[0]
+
+    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[JaxProgram, list[Any]]:
+        """Return the compiled program for these arguments, and the leaves that it takes."""
         programs = self._programs_for(self._settings_now())
         leaves, key = self._signature(args, kwargs)
         found = programs.get(key) or self._compile(programs, key, leaves, args, kwargs)
         if found is None:
             raise ExecutionError(f"{self._name}: JAX's jax_disable_jit is on, or an argument stands for a traced value")
-        return found
+        return found, leaves
 
     def executable(self, *args: Any, **kwargs: Any) -> Executable:
         """Return the executable for these arguments: its IR at every stage, its kernels."""
         return self.program(*args, **kwargs).executable
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Explain each operation of the program for these arguments: its kernel, or why it has none.
+
+        `print()` it for tables, `save("page.html")` it for one page with all stages side by side.
+
+        Args:
+            args, kwargs: as the function takes them; a `jax.ShapeDtypeStruct` may stand for an array.
+
+        Returns:
+            The explanation, as of `Executable.explain`.
+
+        Raises:
+            CompileError: the pipeline leaves no kernels, as one of a user may.
+            ExecutionError: JAX's `jax_disable_jit` is on.
+
+        >>> import jax.numpy as jnp
+        >>> layer = sx.interop.jax.jit(lambda tree, x: jnp.tanh(x @ tree["w"]))
+        >>> [kernel.kind for kernel in layer.explain({"w": jnp.ones((4, 5))}, jnp.ones((3, 4))).kernels]
+        ['contraction']
+        """
+        return self.executable(*args, **kwargs).explain()
+
+    def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
+        """Return the compiled program with these arguments; its methods take options, as `.profile(runs=3)`."""
+        program, leaves = self._program(args, kwargs)
+        return program.inspect_flat(leaves)
+
+    def _own_names(self) -> Collection[str]:
+        try:
+            return signature(self._function).parameters.keys()
+        except (TypeError, ValueError):
+            return ()
 
     def clear_cache(self) -> None:
         """Discard the programs."""

@@ -22,6 +22,7 @@ class Interface:
     Attributes:
         name: the function's.
         in_tree, out_tree: the structure of (args, kwargs) and of the result.
+        in_avals: shape and dtype of each of the arguments' leaves; of an exported function they may be symbolic.
         out_avals: JAX's types of the results; of an exported function their shapes may be symbolic.
         kept: which leaves are parameters; constants come before the arguments' leaves.
         constants: arrays that the function closes over and that are no constants of the program.
@@ -33,6 +34,7 @@ class Interface:
     name: str
     in_tree: Any
     out_tree: Any
+    in_avals: tuple[Any, ...]
     out_avals: tuple[Any, ...]
     kept: tuple[int, ...]
     constants: tuple[Any, ...] = ()
@@ -59,6 +61,7 @@ def interface_of(lowered: Any) -> Interface:
         str(lowering._name).removeprefix("jit(").removesuffix(")"),
         lowered.in_tree,
         lowered.out_tree,
+        tuple(jax().tree_util.tree_leaves(lowered.args_info)),
         tuple(details["global_out_avals"]),
         kept,
         tuple(lowering.const_args),
@@ -79,7 +82,8 @@ def interface_of_exported(exported: Any, parameters: Sequence[ArraySpec]) -> Int
     if len(exported.platforms) > 1:
         constants = (parameters[0].dtype.type(exported.platforms.index("cpu")),)
         kept = (0, *(i + 1 for i in kept))
-    return Interface(exported.fun_name, exported.in_tree, exported.out_tree, tuple(exported.out_avals), kept, constants)
+    in_avals, out_avals = tuple(exported.in_avals), tuple(exported.out_avals)
+    return Interface(exported.fun_name, exported.in_tree, exported.out_tree, in_avals, out_avals, kept, constants)
 
 
 def _marked(module: ir.Module) -> list[bool]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,8 +11,10 @@ from stablexla.compiling.compiler import compile as compile_program
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.interop.jax import donation
-from stablexla.interop.jax.arrays import Returns, maker, replace_contents, to_host
+from stablexla.interop.jax.arguments import Names, names_of_parameters, wrong_leaf, wrong_structure
+from stablexla.interop.jax.arrays import Array, Returns, maker, replace_contents, to_host
 from stablexla.interop.jax.callbacks import bind_callbacks, release_with
+from stablexla.interop.jax.inspection import Inspectable, Inspection
 from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_exported
 from stablexla.interop.jax.meshes import Mesh, devices_of
 from stablexla.interop.jax.required import internals, jax
@@ -21,8 +23,11 @@ from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.signature.signature import needs_shapes
 from stablexla.targets.stablehlo.partition import is_sharded
 
+if TYPE_CHECKING:
+    from stablexla.inspection.explaining.explanation import Explanation
 
-class JaxProgram:
+
+class JaxProgram(Inspectable):
     """A compiled function of JAX for certain argument types. Call it like the function.
 
     Attributes:
@@ -60,29 +65,88 @@ class JaxProgram:
         Raises:
             ExecutionError: arguments of another structure, or arrays of other types, than it was lowered for.
         """
+        leaves = self._leaves(args, kwargs)
+        try:
+            return self.call_flat(leaves)
+        except ExecutionError:
+            self._check_leaves(args, kwargs)
+            raise
+
+    def explain(self) -> Explanation:
+        """Explain each operation, as `Executable.explain` does.
+
+        Raises:
+            CompileError: the pipeline leaves no kernels, as one of a user may.
+
+        >>> import jax
+        >>> lowered = jax.jit(lambda tree: tree["a"] * 2).lower({"a": jax.ShapeDtypeStruct((64,), "float32")})
+        >>> [kernel.kind for kernel in sx.interop.jax.from_lowered(lowered).explain().kernels]
+        ['loop']
+        """
+        return self.executable.explain()
+
+    def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
+        """Return the program with these arguments, to be explained, profiled, traced and compared.
+
+        Args:
+            args, kwargs: as the function takes them.
+
+        Raises:
+            ExecutionError: arguments of another structure, or arrays of other types, than it was lowered for.
+        """
+        leaves = self._leaves(args, kwargs)
+        self._check_leaves(args, kwargs)
+        return self.inspect_flat(leaves)
+
+    def inspect_flat(self, leaves: Sequence[Any]) -> Inspection:
+        """Return the program with the leaves of its arguments."""
+        return Inspection(self.executable, self._arrays(self._all_leaves(leaves)))
+
+    def _own_names(self) -> Collection[str]:
+        names: tuple[str, ...] = tuple(self._interface.in_tree.children()[1].node_data()[1])  # the dictionary's keys
+        return names
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        leaves: list[Any]
         leaves, tree = jax().tree_util.tree_flatten((args, kwargs))
-        if tree != self._interface.in_tree:
-            takes = f"{self.name}: takes arguments of the structure {self._interface.in_tree}"
-            raise ExecutionError(f"{takes}, but {tree} came")
-        return self.call_flat(leaves)
+        wanted = self._interface.in_tree
+        if tree != wanted:
+            wrong = wrong_structure((args, kwargs), wanted, self._interface.in_avals, self._names())
+            raise ExecutionError(f"{self.name}: {wrong}")
+        return leaves
+
+    def _check_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuse leaves of other types than the program was lowered for."""
+        wrong = wrong_leaf((args, kwargs), self._interface.in_avals, self._names())
+        if wrong:
+            raise ExecutionError(f"{self.name}: {wrong}") from None
+
+    def _names(self) -> Names:
+        first = len(self._interface.constants)
+        named = zip(self._interface.kept, self.executable.parameters, strict=True)
+        return names_of_parameters(self._interface.in_tree, {i - first: spec.name or "" for i, spec in named})
 
     def call_flat(self, leaves: Sequence[Any]) -> Any:
         """Run the program on the leaves of its arguments."""
-        if self._interface.constants:
-            leaves = [*self._interface.constants, *leaves]
+        leaves = self._all_leaves(leaves)
         if self._interface.changed:
-            return self._call_changing([*leaves, *self._interface.captured])
+            return self._call_changing(leaves)
         if self._interface.donated:
             return self._call_donated(leaves)
+        return self._finish(self._execute(self._arrays(leaves)))
+
+    def _all_leaves(self, leaves: Sequence[Any]) -> Sequence[Any]:
+        """Return the arguments' leaves with the arrays that the function closes over."""
+        constants, captured = self._interface.constants, self._interface.captured
+        return [*constants, *leaves, *captured] if constants or captured else leaves
+
+    def _arrays(self, leaves: Sequence[Any]) -> list[Array]:
+        """Return the arguments of the executable, from all leaves."""
         array_type = self._array_type
-        return self._finish(
-            self._execute(
-                [
-                    np.asarray(leaf) if type(leaf := leaves[i]) is array_type else to_host(leaf, dtype)
-                    for i, dtype in self._takes
-                ]
-            )
-        )
+        return [
+            np.asarray(leaf) if type(leaf := leaves[i]) is array_type else to_host(leaf, dtype)
+            for i, dtype in self._takes
+        ]
 
     def call_arrays(self, arrays: Sequence[Any]) -> Any:
         """Run `call_flat` on leaves that are all arrays of JAX, of the lowered types."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from stablexla.dialects.errors import StablexlaError
 
+# `stablexla/interop`, all of it.
+_LAYER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
 
 @cache
 def jax() -> Any:
-    """Import the package jax.
+    """Import the package jax, and have frames of this layer left out of its locations.
 
     Raises:
         StablexlaError: it is not installed.
@@ -19,8 +23,10 @@ def jax() -> Any:
     try:
         import jax
         import jax.export
+        from jax.extend.source_info_util import register_exclusion
     except ImportError as error:
         raise StablexlaError(f"jax cannot be imported: {error}", hint="pip install 'stablexla[jax]'") from error
+    register_exclusion(_LAYER)  # JAX keeps ten frames only: these would take the places of the user's
     package: ModuleType = jax
     return package
 

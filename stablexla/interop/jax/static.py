@@ -42,8 +42,8 @@ class StaticArguments:
         places = {n + len(args) if n < 0 else n for n in self._numbers}
         static: list[tuple[object, type, object]] = [(i, type(a), a) for i, a in enumerate(args) if i in places]
         static += [(k, type(v), v) for k, v in sorted(kwargs.items(), key=lambda item: item[0]) if k in self._names]
-        for place, kind, value in static:
+        for place, kind, _ in static:
             if kind.__hash__ is None:
-                raise ValueError(f"static argument {place!r} must be hashable, and {value!r} is not")
+                raise ValueError(f"static argument {place!r} must be hashable, and a {kind.__name__} is not")
         rest = tuple(a for i, a in enumerate(args) if i not in places)
         return rest, {k: v for k, v in kwargs.items() if k not in self._names}, tuple(static)
