@@ -29,7 +29,12 @@ examples:
   stablexla-compile solve.mlir -o libsolve.so --link-arg=-lopenblas
                                                                    a program that calls LAPACK
   stablexla-compile model.mlir -o model.ll                         LLVM IR, to look at
-  stablexla-compile model.mlir -o model.ptx --target gpu:sm_90     the kernels for a GPU; .cubin through ptxas
+  stablexla-compile model.mlir -o model.ptx --target gpu:sm_90 --header model.h
+                                                                   the kernels for a GPU; .cubin through ptxas
+
+beside the kernels for a GPU:
+  model.json       always: grids, blocks, shared memory, arguments and order of the launches (docs/gpu_from_c.md)
+  model.constants  the program's constants, where it has any
 
 exit codes: 0 it was made; 1 an error; 2 wrong usage
 """
@@ -60,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     add_entry_option(parser)
     add("-o", "--output", type=Path, metavar="FILE", help=f"the file to make: {', '.join(SUFFIXES)}")
     add("--emit", choices=sorted(SUFFIXES.values()), help="what to make (default: by the name of the output)")
-    add("--header", type=Path, metavar="FILE", help="write the C header to this file")
+    add("--header", type=Path, metavar="FILE", help="write the C header; for a GPU one that launches the kernels")
     add("--name", default="", help="what the functions begin with (default: the name of the output)")
     add("--target-cpu", default="native", metavar="CPU", help="as LLVM calls it (default: this machine's)")
     add("--target-triple", default="", metavar="TRIPLE", help="for another kind of machine; as LLVM writes it")
@@ -84,6 +89,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.target != "cpu":
         if given.output.suffix not in KERNELS:
             _parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
+        _refuse_options_of_the_cpu(given)
         return write_kernels(given)
     data, file = read_input(given.file)
     made = compile_library(
@@ -102,6 +108,12 @@ def _run(given: argparse.Namespace) -> int:
     if made.external and given.output.suffix != ".so":
         print(f"{given.output}: needs {', '.join(made.external)} of another library", file=sys.stderr)
     return 0
+
+
+def _refuse_options_of_the_cpu(given: argparse.Namespace) -> None:
+    for name in ("emit", "target_cpu", "target_triple", "c_function", "linker", "link_arg"):
+        if getattr(given, name) != _parser().get_default(name):
+            _parser().error(f"--{name.replace('_', '-')} is for C libraries, which are for the CPU alone")
 
 
 if __name__ == "__main__":
