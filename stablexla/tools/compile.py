@@ -1,4 +1,4 @@
-"""`stablexla-compile`: compiles a program to a C library, without Python."""
+"""`stablexla-compile`: compiles a program to a C library without Python, or to the kernels of a GPU."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="stablexla-compile",
-        description="Compiles a StableHLO program into a library that C programs call without Python.",
+        description="Compiles a StableHLO program into a library that C programs call without Python, or into "
+        "kernels for a GPU.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -141,6 +141,11 @@ ROUNDS = """func.func @main(%x: tensor<8x16xf32>, %y: tensor<200x16xf32>) -> (te
   return %last#1, %last#0 : tensor<8x16xf32>, tensor<i32>
 }"""
 
+DONATED = """func.func @main(%x: tensor<40xf32> {tf.aliasing_output = 0 : i32}) -> tensor<40xf32> {
+  %0 = stablehlo.add %x, %x : tensor<40xf32>
+  return %0 : tensor<40xf32>
+}"""
+
 
 class TestManifest:
     def test_of_one_kernel(self, tmp_path: Path) -> None:
@@ -176,11 +181,7 @@ class TestManifest:
         found = written(b.build(b.parameter(0, sx.f32["<=8"], name="x") * 2), tmp_path)
         assert found["parameters"][1]["name"] == "x_size0"
         assert found["parameters"][1]["size_of"] == {"array": 0, "dimension": 0}
-        text = """func.func @main(%x: tensor<40xf32> {tf.aliasing_output = 0 : i32}) -> tensor<40xf32> {
-          %0 = stablehlo.add %x, %x : tensor<40xf32>
-          return %0 : tensor<40xf32>
-        }"""
-        found = written(text, tmp_path, header_file=tmp_path / "model.h")
+        found = written(DONATED, tmp_path, header_file=tmp_path / "model.h")
         assert found["results"][0]["may_be_parameter"] == 0
         assert "but y0 may be x0." in (tmp_path / "model.h").read_text()
 
@@ -217,6 +218,18 @@ class TestLauncher:
             wanted = sx.compile(program(make, *arrays), target=CHIP).execute(list(arrays))
         for actual, want in zip(found, wanted, strict=True):
             assert actual.tobytes() == np.asarray(want).tobytes()
+
+    def test_a_result_in_the_memory_of_its_argument(self, tmp_path: Path) -> None:
+        written(DONATED, tmp_path, header_file=tmp_path / "model.h")
+        x = numbers(40)
+        with driver() as session:
+            launcher = Launcher(tmp_path)
+            assert launcher.load() == 0
+            address = session.put(x)
+            assert launcher.run([address], [address]) == 0, simulator.report()
+            found = session.get(address, x.shape, x.dtype)
+            launcher.unload()
+        np.testing.assert_array_equal(found, x + x)
 
     def test_programs_without_kernels(self, tmp_path: Path) -> None:
         x = numbers(40)
