@@ -37,6 +37,7 @@ NAVIGATION: dict[str, list[str]] = {
         "docs/ahead_of_time",
         "docs/distributed",
         "docs/gpu",
+        "docs/gpu_from_c",
         "docs/performance",
         "docs/compile_time",
     ],

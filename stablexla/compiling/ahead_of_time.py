@@ -87,7 +87,7 @@ def compile_library(
     form = form or _form_of(output)
     cpu = cpu or ("generic" if triple else "native")
     options = _for_cpu(options, cpu)
-    function_name = _name_of(name, output)
+    function_name = prefix_of(name, output)
     with contexts_of_their_own(), _registered(c_functions):
         made, signature = _lowered(program, function_name, options)
     if form == "library" and made.external and not link_arguments:
@@ -163,7 +163,12 @@ def _form_of(output: Path) -> Form:
     return SUFFIXES[output.suffix]
 
 
-def _name_of(name: str, output: Path) -> str:
+def prefix_of(name: str, output: Path) -> str:
+    """Return the prefix of a program's C functions: `name`, or what follows from the name of the output.
+
+    Raises:
+        CompileError: `name` is none that a function in C can have.
+    """
     if not name:
         return function_name(output.name.split(".")[0].removeprefix("lib"), "program")
     if not is_identifier(name):

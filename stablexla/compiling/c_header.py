@@ -104,8 +104,8 @@ def identifier(text: str, default: str) -> str:
 def header(name: str, signature: Signature, *, is_random: bool) -> str:
     """Return the text of the header for a program whose functions begin with `name`."""
     parameters, results = signature.parameter_specs(), signature.result_specs()
-    names = _names(parameters, len(signature.parameters), signature.dynamic_parameters, "x")
-    made = _names(results, len(signature.results), signature.dynamic_results, "y")
+    names = array_names(parameters, len(signature.parameters), signature.dynamic_parameters, "x")
+    made = array_names(results, len(signature.results), signature.dynamic_results, "y")
     typed = [f"const {_declaration(spec, n)}" for spec, n in zip(parameters, names, strict=True)]
     typed += [_declaration(spec, n) for spec, n in zip(results, made, strict=True)]
     constants = [
@@ -126,8 +126,15 @@ def header(name: str, signature: Signature, *, is_random: bool) -> str:
     )
 
 
-def _names(specs: Sequence[ArraySpec], arrays: int, dynamic: Sequence[Sequence[int]], letter: str) -> list[str]:
-    """Return a name for each array, and for each dynamic size, which follow the arrays."""
+def array_names(specs: Sequence[ArraySpec], arrays: int, dynamic: Sequence[Sequence[int]], letter: str) -> list[str]:
+    """Return an identifier for each array, and for each dynamic size, which follow the arrays.
+
+    Args:
+        specs: the arrays and the sizes.
+        arrays: how many of them are arrays.
+        dynamic: the dynamic dimensions of each array.
+        letter: what the names of arrays without one begin with.
+    """
     names: list[str] = []
     for i, spec in enumerate(specs[:arrays]):
         name = identifier(spec.name, f"{letter}{i}")

@@ -1,4 +1,4 @@
-"""`stablexla-compile`: compiles a program to a C library, without Python."""
+"""`stablexla-compile`: compiles a program to a C library without Python, or to the kernels of a GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,12 @@ examples:
   stablexla-compile model.mlir -o model.o --target-triple=aarch64-linux-gnu
                                                                    for any processor of that kind
   stablexla-compile model.mlir -o model.ll                         LLVM IR, to look at
-  stablexla-compile model.mlir -o model.ptx --target gpu:sm_90     the kernels for a GPU; .cubin through ptxas
+  stablexla-compile model.mlir -o model.ptx --target gpu:sm_90 --header model.h
+                                                                   the kernels for a GPU; .cubin through ptxas
+
+beside the kernels for a GPU:
+  model.json       always: grids, blocks, shared memory, arguments and order of the launches (docs/gpu_from_c.md)
+  model.constants  the program's constants, where it has any
 
 exit codes: 0 it was made; 1 an error; 2 wrong usage
 """
@@ -60,7 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> Parser:
     """Return the parser of all options."""
-    description = "Compiles a StableHLO program into a library that C programs call without Python."
+    description = (
+        "Compiles a StableHLO program into a library that C programs call without Python, or into kernels for a GPU."
+    )
     parser = Parser("stablexla-compile", description, EXAMPLES)
     add = parser.add_argument
     add("file", nargs="?", help="MLIR text, bytecode or a portable artifact; - is standard input")
@@ -69,7 +76,7 @@ def parser() -> Parser:
     add("--shapes", metavar="LIST", help="a shape for each parameter whose type leaves extents open: 2x3,5")
     parser.set_defaults(inputs=None, input=[])
     add("--emit", choices=sorted(SUFFIXES.values()), help="what to make (default: by the name of the output)")
-    add("--header", type=Path, metavar="FILE", help="write the C header to this file")
+    add("--header", type=Path, metavar="FILE", help="write the C header; for a GPU one that launches the kernels")
     add("--name", default="", help="what the functions begin with (default: the name of the output)")
     cpu = "as LLVM calls it (default: this machine's; with --target-triple a generic one)"
     add("--target-cpu", default="", metavar="CPU", help=cpu)
@@ -94,6 +101,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.target != "cpu":
         if given.output.suffix not in KERNELS:
             parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
+        _refuse_options_of_the_cpu(given)
         return write_kernels(given)
     data, file = read_input(given.file)
     program: Program = data
@@ -115,6 +123,12 @@ def _run(given: argparse.Namespace) -> int:
     if made.external and given.output.suffix != ".so":
         print(f"{given.output}: needs {', '.join(made.external)} of another library", file=sys.stderr)
     return 0
+
+
+def _refuse_options_of_the_cpu(given: argparse.Namespace) -> None:
+    for name in ("emit", "target_cpu", "target_triple", "c_function", "linker", "link_arg"):
+        if getattr(given, name) != parser().get_default(name):
+            parser().error(f"--{name.replace('_', '-')} is for C libraries, which are for the CPU alone")
 
 
 if __name__ == "__main__":

@@ -1,40 +1,30 @@
-"""The kernels of a GPU program in a file: PTX, or ptxas's cubin."""
+"""`stablexla-compile` for GPUs: the kernels in a file, their manifest beside it, and a C header on demand."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from stablexla.compiling.compiler import compile
-from stablexla.dialects.errors import CompileError
-from stablexla.interop.load import load_bytes
-from stablexla.tools.common import compile_options, read_input
+from stablexla.interop.entry import with_entry
+from stablexla.interop.load import Program, load_bytes
+from stablexla.tools.common import compile_options, lowered_input, read_input
+from stablexla.tools.running.open_shapes import known_shapes
 
 SUFFIXES = (".ptx", ".cubin")
 
 
 def write_kernels(given: argparse.Namespace) -> int:
-    """Write the file of `--output`, in the form of its suffix.
+    """Write the file of `--output`, in the form of its suffix, its manifest, and the file of `--header`.
 
     Raises:
-        CompileError: there is no ptxas for a cubin, or it does not know the chip; and as `sx.compile`.
+        CompileError: as `stablexla.compiling.gpu_kernels.write_kernels` and `sx.compile`.
     """
+    from stablexla.compiling import gpu_kernels  # which imports the GPU's passes
+
     data, file = read_input(given.file)
-    executable = compile(load_bytes(data, file), entry=given.entry, target=given.target, options=compile_options(given))
-    ptx = executable.ir("ptx")
-    if given.output.suffix == ".ptx":
-        given.output.write_text(ptx + "\n")
-    else:
-        given.output.write_bytes(_cubin(ptx, executable.target, given.output))
+    program: Program = data
+    if lowered_input(given, data) is None:
+        program = known_shapes(with_entry(load_bytes(data, file), given.entry), given)
+    executable = compile(program, target=given.target, options=compile_options(given))
+    gpu_kernels.write_kernels(executable, given.output, header_file=given.header, name=given.name)
     return 0
-
-
-def _cubin(ptx: str, target: str, output: Path) -> bytes:
-    from stablexla.targets.gpu.chips import GpuName
-    from stablexla.targets.gpu.ptx.cubin import assemble
-
-    chip = GpuName.parse(target).chip
-    made = assemble(ptx, chip)
-    if made is None:
-        raise CompileError(f"{output}: there is no ptxas that knows {chip}", hint="pip install stablexla[gpu]")
-    return made

@@ -82,20 +82,37 @@ def take_entry(module: ir.Module) -> EntryContract:
     main = _find_main(module) if side_of(module) == "upstream" else None
     if main is None or main.name != "llvm.func":
         raise CompileError("the pipeline left no function main in LLVM's dialect")
+    entry = entry_of(main)
     rows = [{a.name: a.attr for a in attributes} for attributes in _argument_attributes(main)]
-    roles = [ir.StringAttr(row[ROLE]).value if ROLE in row else "" for row in rows]
+    with module.context:
+        kept = [ir.DictAttr.get({k: v for k, v in row.items() if not k.startswith(PREFIX)}) for row in rows]
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
+    return entry
+
+
+def entry_of(main: Any) -> EntryContract:
+    """Read the calling contract of `main`, in any dialect; the arena has 0 bytes where no size is noted.
+
+    Raises:
+        CompileError: it is not of the contract's form.
+    """
+    rows = [{a.name: a.attr for a in attributes} for attributes in _argument_attributes(main)]
+    roles = argument_roles(main)
     if roles != sorted(roles, key=lambda r: ROLES.index(r) if r in ROLES else -1) or roles.count("arena") != 1:
         raise CompileError(
             f"main must take parameters, constants, results and an arena, each marked {ROLE}; it takes {roles}"
         )
     constants = tuple(_constant(row[VALUE]) for row, role in zip(rows, roles, strict=True) if role == "constant")
     arena = ir.IntegerAttr(rows[-1][BYTES]).value if BYTES in rows[-1] else 0
-    with module.context:
-        kept = [ir.DictAttr.get({k: v for k, v in row.items() if not k.startswith(PREFIX)}) for row in rows]
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
     results = [row for row, role in zip(rows, roles, strict=True) if role == "result"]
     aliases = {i: ir.IntegerAttr(row[ALIAS]).value for i, row in enumerate(results) if ALIAS in row}
     return EntryContract(roles.count("parameter"), len(results), constants, arena, aliases)
+
+
+def argument_roles(main: Any) -> list[Any]:
+    """Return the role of each argument of `main`, "" where there is none."""
+    rows = [{a.name: a.attr for a in attributes} for attributes in _argument_attributes(main)]
+    return [ir.StringAttr(row[ROLE]).value if ROLE in row else "" for row in rows]
 
 
 def add_packed_entry(module: ir.Module) -> None:
