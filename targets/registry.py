@@ -42,6 +42,7 @@ class Target:
         load: makes the last step's module callable: a function of arrays with `execute(sequence)` and `__call__`.
         texts: for stages that are read as something else than MLIR, what gives their text.
         is_saved: what `load` gives can be written to a file, and so be kept in a cache.
+        ignores: fields of `CompileOptions` that change nothing of its code.
         ahead: opened around the target's own steps and `load`, where nobody looks at what is between them: parts of the
             program may be compiled early. It gives what says whether any was.
     """
@@ -51,6 +52,7 @@ class Target:
     load: Callable[[Any, Signature, CompileOptions], Any]
     texts: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
     is_saved: bool = True
+    ignores: tuple[str, ...] = ()
     ahead: Callable[[CompileOptions], AbstractContextManager[Ahead | None]] = lambda _: nullcontext()
 
 

@@ -5,6 +5,7 @@ interop/ reads the program, targets/ has the steps and passes; this module combi
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from math import prod
@@ -25,7 +26,7 @@ from stablexla.interop.entry import MAIN
 from stablexla.interop.load import Program, load
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import KnobWatcher
-from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.knobs import knobs, warn_of_unknown_variables
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import Target, find_target, pipeline_of
@@ -83,6 +84,7 @@ def compile(
     options = CompileOptions() if options is None else options
     if not isinstance(options, CompileOptions):
         raise CompileError(f"options must be CompileOptions, not {told(options)}")
+    warn_of_unknown_variables()
     given = (program, entry, target, num_replicas, num_partitions, options)
     if StagedText.of(program) is not None:
         return _compile_now(*given)
@@ -139,6 +141,9 @@ def _compile(
     watch: type[KnobWatcher],
 ) -> Executable:
     target = find_target(asked)
+    for name in target.ignores:
+        if getattr(options, name) is not None:
+            warnings.warn(f"{name}={getattr(options, name)} changes nothing for the target {target.name}", stacklevel=4)
     lowered = StagedText.of(program)
     if lowered is not None:
         target = lowered.target(asked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+import warnings
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -118,12 +119,18 @@ def tell(error: StablexlaError) -> None:
     print(f"error: {error.on_command_line()}", file=sys.stderr)
 
 
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
 def run_tool(main: Callable[[], int]) -> int:
     """Return the exit code of a tool: that of `main`, or 1 after an error, which is printed."""
     if sys.stdout is None:  # the caller closed it
         sys.stdout = io.TextIOWrapper(io.BytesIO())
     try:
-        return main()
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            return main()
     except StablexlaError as error:
         tell(error)
     except BrokenPipeError:

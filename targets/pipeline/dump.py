@@ -5,11 +5,13 @@ The knobs (`knobs.py`) turn each of these on.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
 import shlex
 import tempfile
+import warnings
 from dataclasses import field
 from pathlib import Path
 from time import perf_counter
@@ -180,6 +182,7 @@ class KnobWatcher(Watcher):
         self._began = 0.0
         self._dump = knobs.dump
         self._override = knobs.override
+        self._has_replaced = False
         folder = program_folder(self.name, self.source) if self._dump or self._override else ""
         if self._override is not None:
             self._override /= folder
@@ -210,6 +213,7 @@ class KnobWatcher(Watcher):
         path = self._override / file_name(number, step.name)
         if not path.exists():
             return module
+        self._has_replaced = True
         return parse_stage(path.read_text(), side_after(self.pipeline, step.name), file=str(path))
 
     def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
@@ -235,8 +239,26 @@ class KnobWatcher(Watcher):
         self._write(path, Header(stage, reproducing(str(path), step, self.pipeline)), before)
         return str(path)
 
+    def _warn_of_override(self) -> None:
+        """Warn of a folder of edited stages that none of this program's is in."""
+        folder = self._override
+        if folder is None or self._has_replaced:
+            return
+        names = [file_name(number, step) for number, step in enumerate(self.pipeline.names)]
+        if not folder.is_dir():
+            there = sorted(path.name for path in folder.parent.iterdir()) if folder.parent.is_dir() else []
+            near = difflib.get_close_matches(folder.name, there, n=1, cutoff=0.3)
+            what = f"it has no folder {folder.name}" if folder.parent.is_dir() else "it is no folder"
+            hint = f"; {near[0]} is that of another program" if near else ""
+        else:
+            others = sorted(path.name for path in folder.iterdir())
+            what, hint = f"{folder.name} has {', '.join(others) or 'nothing'}", f"; stages are {', '.join(names)}"
+        place = knobs.override
+        warnings.warn(f"STABLEXLA_OVERRIDE={place} changes nothing of {self.name}: {what}{hint}", stacklevel=4)
+
     def finish(self) -> None:
         """Print the times, if the knobs demand them."""
+        self._warn_of_override()
         if not knobs.time:
             return
         from rich.console import Console  # takes longer to import than all else here

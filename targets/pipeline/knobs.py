@@ -5,7 +5,10 @@ A knob can be set in code as well, for the length of a `with` block: `with knobs
 
 from __future__ import annotations
 
+import difflib
+import functools
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +22,9 @@ T = TypeVar("T")
 
 LAUNCHERS = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
 """Variables that MPI launchers set for the processes that they start; each launcher has its own."""
+
+OF_TESTS = "STABLEXLA_TEST_"
+"""What the variables begin with by which tests talk to the processes that they start."""
 
 _set_in_code: ContextVar[dict[str, Any]] = ContextVar("stablexla_knobs")
 
@@ -194,3 +200,14 @@ class Knobs:
 
 
 knobs = Knobs()
+
+
+@functools.cache
+def warn_of_unknown_variables() -> None:
+    """Warn, once in a process, of variables that begin as ours do and are none."""
+    known = [knob.variable for knob in knobs.table().values()]
+    for name in sorted(os.environ):
+        if name.startswith("STABLEXLA_") and not name.startswith(OF_TESTS) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"; {near[0]}?" if near else f": those that there are begin with {', '.join(known)}"
+            warnings.warn(f"the environment variable {name} is not read{meant}", stacklevel=3)
