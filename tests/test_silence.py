@@ -128,9 +128,7 @@ def test_what_hints_name_is_there() -> None:
                 except AttributeError:
                     wrong.append(f"{place}: sx.{name}")
                     break
-        wrong += [
-            f"{place}: {o}" for o in re.findall(r"(?<![\w-])--[a-z][\w-]+", text) if o not in options() | OTHERS_OPTIONS
-        ]
+        wrong += [f"{place}: {o}" for o in re.findall(r"(?<![\w-])--[a-z][\w-]+", text) if o not in known]
         wrong += [f"{place}: {e}" for e in re.findall(r"stablexla\[(\w+)\]", text) if e not in extras]
         wrong += [f"{place}: {v}" for v in re.findall(r"STABLEXLA_\w+", text) if v not in variables]
         wrong += [f"{place}: {t}" for t in re.findall(r"\bstablexla-(\w+)", text) if not _is_tool_or_pass(t)]

@@ -7,7 +7,6 @@ import io
 import sys
 import warnings
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 
 from stablexla.compiling.staged import StagedText
@@ -47,9 +46,7 @@ def add_entry_option(parser: argparse.ArgumentParser) -> None:
 def target(text: str) -> str:
     """Parse an option's target; the text after the colon is checked at look-up."""
     if text.partition(":")[0] not in target_names():
-        near = get_close_matches(text, target_names(), 1)
-        instead = f"; {near[0]}?" if near else f": {', '.join(target_names())}"
-        raise argparse.ArgumentTypeError(f"there is no target {text!r}{instead}")
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(target_names())}; --list-targets lists them")
     return text
 
 
