@@ -46,7 +46,7 @@ class StagedText:
             if not data.startswith(_START) or recognise(bytes(data)) is not Format.TEXT:
                 return None
             data = data.decode(errors="replace")
-        header = Header.read(data) if isinstance(data, str) else None
+        header = Header.read(data) if isinstance(data, str) and data.startswith(_START.decode()) else None
         return StagedText(header, data, file) if header is not None and header.stage != "source" else None
 
     def target(self, asked: str) -> Target:
