@@ -9,6 +9,7 @@ from __future__ import annotations
 NAVIGATION: dict[str, list[str]] = {
     "Begin": [
         "docs/start",
+        "docs/tutorials/README",
         "docs/builder",
         "docs/arrays",
         "Examples <examples/README>",
@@ -57,6 +58,14 @@ NAVIGATION: dict[str, list[str]] = {
 }
 
 BELOW: dict[str, list[str]] = {
+    "docs/tutorials/README": [
+        "compiler_engineer",
+        "jax_user",
+        "pytorch_module",
+        "c_library",
+        "ptx",
+        "slow_kernel",
+    ],
     "docs/reference/README": [
         "builder",
         "types",
