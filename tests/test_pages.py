@@ -107,13 +107,13 @@ def test_everything_on_the_page_happens(page: Path, folder: Path) -> None:
     assert ran >= 3
 
 
-def test_figures_are_any_figures():
+def test_figures_are_any_figures() -> None:
     wanted = "row_0  row  99.6%  ████  1  6286.13  676.1 MiB/s  32.2 G  3-6\noutside  0.4%\n"
     printed = "row_0  row  8.0%   █      12  6.1    1.0 GiB/s    0       3-6\noutside     92.0%\n"
     assert fits(without_figures(wanted), without_figures(printed))
     assert not fits(without_figures(wanted), without_figures(printed.replace("row_0", "loop_0")))
 
 
-def test_the_list_of_tutorials_has_all_pages():
+def test_the_list_of_tutorials_has_all_pages() -> None:
     text = (TUTORIALS / "README.md").read_text()
     assert [page.name for page in TUTORIALS.glob("*.md") if f"({page.name})" not in text] == ["README.md"]
