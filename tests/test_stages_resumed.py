@@ -92,6 +92,11 @@ def test_the_tools_go_on(
 def test_the_target_is_the_stages_own(written: Any) -> None:
     path = written("nvvm", "--target=gpu:sm_80")
     assert Header.read(path.read_text()).target == "gpu:sm_80"  # type: ignore[union-attr]
+    ptx, kernels = path.with_suffix(".ptx"), path.with_name("kernels.ptx")
+    assert opt.main([str(path), "--stage=ptx", "-o", str(ptx)]) == 0
+    assert ".target sm_80" in ptx.read_text()
+    assert compile_tool.main([str(path), "--target=gpu:sm_80", "-o", str(kernels)]) == 0
+    assert ".target sm_80" in kernels.read_text()
     with pytest.raises(sx.CompileError, match="lowered for gpu:sm_80, and cannot become a program for gpu:sm_90"):
         sx.compile(path, target="gpu:sm_90")
 
@@ -103,9 +108,9 @@ def test_the_target_is_the_stages_own(written: Any) -> None:
         (["--shapes", "3"], "--shapes: the program is at the stage 'tensor' already"),
         (
             ["--compare=xla"],
-            "in StableHLO\n  try: compile the program that the text was made of",
+            "--compare needs the program in StableHLO; this one is at 'tensor'",
         ),
-        (["--explain"], "this needs the program in StableHLO"),
+        (["--explain"], "--explain needs the program in StableHLO"),
         (["--target", "gpu"], "it was lowered for cpu"),
     ],
 )

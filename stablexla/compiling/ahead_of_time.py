@@ -150,6 +150,11 @@ def _write(
         target = folder / "program.o" if form == "library" else output
         generated(text, target, opt_level, cpu, triple, assembly=form == "assembly")
         if form == "library":
+            if triple and not linker:
+                raise CompileError(
+                    f"{output}: a shared library for {triple} needs the linker and the runtime of such a machine",
+                    hint=f"{output.with_suffix('.o')}, an object file, which is linked there",
+                )
             toolchain.link(target, output, link_arguments, linker)
 
 
@@ -158,7 +163,7 @@ def _form_of(output: Path) -> Form:
         raise CompileError(
             f"{output}: what to make does not follow from the name",
             hint=f"a name that ends in {', '.join(SUFFIXES)}, or form=",
-            option=f"a name that ends in {', '.join(SUFFIXES)}, or --emit",
+            option=f"a name that ends in {', '.join(SUFFIXES)}, or --emit; .ptx and .cubin with --target gpu:sm_90",
         )
     return SUFFIXES[output.suffix]
 

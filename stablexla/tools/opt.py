@@ -12,6 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from stablexla.compiling.staged import StagedText
 from stablexla.dialects.contexts import Diagnostic, listening, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.rules import LoweringRule
@@ -231,6 +232,8 @@ def _check_names(given: argparse.Namespace, target: Pipeline) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
+    if given.target == "cpu" and given.file != "-" and (lowered := StagedText.of(Path(given.file))) is not None:
+        given.target = lowered.header.target  # of the stage at which the file is
     target = pipeline_of(find_target(given.target), compile_options(given)).with_rules(*map(_rule, given.rule))
     if given.show_passes is not None:
         return show_passes(given.show_passes)

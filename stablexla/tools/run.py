@@ -17,7 +17,7 @@ from rich.table import Table
 
 from stablexla.compiling.compiler import compile
 from stablexla.dialects.element_types import ElementType
-from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.executable.executable import Executable
 from stablexla.interop.entry import with_entry
 from stablexla.interop.load import load, load_bytes
@@ -171,6 +171,11 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
         module = known_shapes(module, arguments)
         signature = signature_of(module)
     else:
+        for option in ("compare", "explain", "profile"):
+            if getattr(arguments, option):
+                raise CompileError(
+                    f"--{option} needs the program in StableHLO; this one is at {lowered.header.stage!r}"
+                )
         module, signature = lowered.text, lowered.signature()
     dump = {"dump": arguments.dump} if arguments.dump and not is_quiet() else {}
     start = perf_counter()

@@ -386,3 +386,10 @@ def test_it_runs_as_a_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "stablexla.tools.compile", "-", "-o", str(tmp_path / "copy.o")]
     subprocess.run(command, input=TEXT, text=True, check=True, timeout=60)
     assert (tmp_path / "copy.o").exists()
+
+
+def test_a_shared_library_for_another_machine(tmp_path: Path) -> None:
+    with pytest.raises(
+        sx.CompileError, match=r"for aarch64-linux-gnu needs the linker.*\n  try: .*model\.o, an object"
+    ):
+        compile_library(model(), tmp_path / "model.so", triple="aarch64-linux-gnu")
