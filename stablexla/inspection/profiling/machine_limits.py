@@ -25,7 +25,7 @@ from stablexla.targets.runtime import get_num_threads, processor
 FILE = "machine-limits.json"
 COPIED = 64 << 20
 """Bytes read by the copy, as many are written: more than the caches hold, in a tenth of a second."""
-ROUNDS, SECONDS = 6, 0.01
+ROUNDS, SECONDS = 10, 0.005
 """How often a loop is timed, of which the best counts, and about how long each time."""
 
 
