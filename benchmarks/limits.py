@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
-from threading import Barrier, Thread
-from time import perf_counter
 
 import numpy as np
 
 from benchmarks.limit_loops import Loop, arithmetic_loops, memory_loops
 from benchmarks.programs.registry import Work
+from stablexla.inspection.profiling.machine_limits import aligned, best_seconds, count_for
 
 CACHES = {"near cache": 1 << 18, "far cache": 1 << 22, "memory": 1 << 27}
 """Bytes that a core reads and writes; the last is more than a last-level cache holds of it."""
@@ -123,62 +121,19 @@ def _peak(loop: Loop, threads: int, rounds: int, seconds: float) -> float:
     def run(thread: int, count: int) -> None:
         loop.run(places[thread].ctypes.data, places[thread].ctypes.data, 1, count)
 
-    count = _count(partial(run, 0), seconds)
-    return threads * count * loop.work / _best(run, threads, count, rounds)
+    count = count_for(partial(run, 0), seconds)
+    return threads * count * loop.work / best_seconds(run, threads, count, rounds)
 
 
 def _bandwidth(loops: dict[str, Loop], size: int, threads: int, rounds: int, seconds: float) -> Bandwidth:
     """Of each kind, the fastest way to do it."""
-    sources, targets = ([_aligned(size // 2) for _ in range(threads)] for _ in range(2))
+    sources, targets = ([aligned(size // 2) for _ in range(threads)] for _ in range(2))
     found = {}
     for name, loop in loops.items():
 
         def run(thread: int, count: int, loop: Loop = loop) -> None:
             loop.run(sources[thread].ctypes.data, targets[thread].ctypes.data, size // 2, count)
 
-        count = _count(partial(run, 0), seconds)
-        found[name] = threads * count * loop.work * (size // 2) / _best(run, threads, count, rounds)
+        count = count_for(partial(run, 0), seconds)
+        found[name] = threads * count * loop.work * (size // 2) / best_seconds(run, threads, count, rounds)
     return Bandwidth(*(max(rate for way, rate in found.items() if way.startswith(k)) for k in ("read", "copy", "fill")))
-
-
-def _aligned(size: int) -> np.ndarray:
-    """So many bytes, written once, beginning at a page."""
-    memory = np.ones(size + 4096, np.uint8)
-    start = -memory.ctypes.data % 4096
-    return memory[start : start + size]
-
-
-def _count(run: Callable[[int], None], seconds: float) -> int:
-    """About how many rounds of a loop take so long."""
-    count = 1
-    while True:
-        start = perf_counter()
-        run(count)
-        taken = perf_counter() - start
-        if taken > seconds / 4:
-            return max(1, round(count * seconds / taken))
-        count *= 4
-
-
-def _best(run: Callable[[int, int], None], threads: int, count: int, rounds: int) -> float:
-    """Seconds from the common start to the end of the last thread, in the best round."""
-    return min(_together(run, threads, count) for _ in range(rounds))
-
-
-def _together(run: Callable[[int, int], None], threads: int, count: int) -> float:
-    barrier = Barrier(threads)
-    spans: list[tuple[float, float]] = [(0.0, 0.0)] * threads
-
-    def body(thread: int) -> None:
-        barrier.wait()
-        start = perf_counter()
-        run(thread, count)
-        spans[thread] = (start, perf_counter())
-
-    workers = [Thread(target=body, args=(thread,)) for thread in range(1, threads)]
-    for worker in workers:
-        worker.start()
-    body(0)
-    for worker in workers:
-        worker.join()
-    return max(end for _, end in spans) - min(start for start, _ in spans)

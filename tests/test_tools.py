@@ -219,6 +219,27 @@ class TestRun:
         assert run.main([str(tmp_path / "missing.mlir")]) == 1
         assert "cannot be read" in capfd.readouterr().err
 
+    def test_profiles_begin_with_a_summary(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program, "--profile=2"]) == 0
+        summary = capfd.readouterr().out
+        assert "2 runs" in summary
+        assert "bound: " in summary
+        assert len(summary.splitlines()) <= 20
+        assert run.main([program, "--profile=2", "--all"]) == 0
+        assert "kernels of affine" in capfd.readouterr().out
+        assert run.main([program, "--profile=2", "--kernels=loop_*"]) == 0
+        assert "kernels of affine" in capfd.readouterr().out
+
+    def test_explanations_begin_with_a_summary(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program, "--explain"]) == 0
+        summary = capfd.readouterr().out
+        assert "3 operations" in summary
+        assert len(summary.splitlines()) <= 20
+        assert run.main([program, "--explain", "--all"]) == 0
+        assert "became" in capfd.readouterr().out
+        assert run.main([program, "--explain", "--kernels=nothing*"]) == 0
+        assert "became" not in capfd.readouterr().out
+
 
 class TestInputs:
     @pytest.mark.parametrize("name", [t.name for t in ELEMENT_TYPES])

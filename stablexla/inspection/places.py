@@ -51,6 +51,12 @@ class Place:
         return self.callers[0] if self.callers and is_library(self.file) else None
 
     @property
+    def brief(self) -> str:
+        """As `model.py:17:9`, the user's call for a library's line; without a line the producer's name."""
+        place = self.user_call or self
+        return f"{_short(place.file)}:{place.line}:{place.column}" if place.line else self.name
+
+    @property
     def _where(self) -> str:
         where = _short(self.file) + (f":{self.line}" if self.line else "") + (f":{self.column}" if self.column else "")
         return f"{where} in {self.function}" if self.function else where

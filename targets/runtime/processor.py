@@ -21,6 +21,19 @@ def machine() -> str:
 
 
 @functools.cache
+def name() -> str:
+    """Return the processor's name for a reader, or the architecture where Linux has none for it."""
+    try:
+        with Path("/proc/cpuinfo").open() as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return machine()
+
+
+@functools.cache
 def flags() -> frozenset[str]:
     """Return all features that Linux lists for this machine; none when it does not say."""
     try:

@@ -11,6 +11,9 @@ import pytest
 import stablexla as sx
 from stablexla.inspection.explaining.explanation import Explanation
 from stablexla.inspection.explaining.explanation_page import without_locations
+from stablexla.inspection.explaining.explanation_summary import summary_of
+from stablexla.inspection.explaining.refusals import FAMILIES
+from stablexla.targets.cpu.emitters import EMITTERS
 
 PROGRAM = """
 func.func private @scale(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
@@ -121,11 +124,83 @@ def test_composites_say_why(explanation):
 
 
 def test_text(explanation):
-    text = str(explanation)
+    text = explanation.text(all=True)
+    assert text.startswith(summary_of(explanation))
     assert "model.py:5:1" in text
     assert re.search(r"contraction_0 +contraction +emitted", text)
     assert "memory:" in text
     assert max(map(len, text.splitlines()[1:])) <= 140
+
+
+def test_the_summary_has_twenty_lines_at_most(explanation):
+    assert len(str(explanation).splitlines()) <= 20
+    b = sx.XlaBuilder("many")
+    x = b.parameter(0, sx.c64[4, 4])
+    out = [sx.dot(x, b.constant(np.ones((4, n), np.complex64))) for n in range(1, 9)]
+    lines = str(sx.compile(b.build(sx.tuple(out))).explain()).splitlines()
+    assert len(lines) <= 20
+    assert sum(" calls: " in line for line in lines) == 5
+
+
+def test_the_summary_names_operations_and_lines(explanation):
+    assert "dot_general model.py:1:1" in str(explanation)
+    assert "memory:" in str(explanation)
+
+
+def test_calls_in_loops_are_marked(explanation):
+    (inside,) = (k.name for k in explanation.kernels for c in k.calls if explanation.calls[c].depth)
+    assert re.search(rf"{inside} .*  1, 1 nested  ", explanation.text(all=True))
+
+
+def test_a_pattern_chooses_kernels(explanation):
+    text = explanation.text(kernels="contraction*").removeprefix(summary_of(explanation))
+    assert "contraction_0" in text
+    assert "loop_0" not in text
+    assert "stablehlo.while" not in text
+
+
+def refusals(program: sx.Executable) -> dict[str, tuple[str, str]]:
+    kernels = program.explain().kernels
+    assert all((k.refusal is None) == (k.path != "general") for k in kernels)
+    return {k.kind: (k.refusal.why, k.refusal.hint) for k in kernels if k.refusal is not None}
+
+
+def test_a_fallback_says_why_and_what_to_try():
+    b = sx.XlaBuilder("complex")
+    program = sx.compile(b.build(sx.exp(b.parameter(0, sx.c64[4]))))
+    ((why, hint),) = refusals(program).values()
+    assert "complex arithmetic" in why
+    assert "real and imaginary parts" in hint
+    text = program.explain().text(all=True)
+    assert re.search(r"loop_0 +loop +fallback", text)
+    assert "why no emitter took a kernel" in text
+
+
+GATHER = """
+func.func @main(%x: tensor<64xf32>, %i: tensor<8x1xi32>) -> tensor<8xf32> {
+  %r = "stablehlo.gather"(%x, %i) {dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0],
+    start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1>}
+    : (tensor<64xf32>, tensor<8x1xi32>) -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+"""
+
+
+def test_a_gather_of_single_elements_says_so():
+    assert "single elements" in refusals(sx.compile(GATHER))["gather"][0]
+
+
+def test_an_option_of_the_pipeline_is_the_reason():
+    b = sx.XlaBuilder("chosen")
+    computation = b.build(sx.exp(b.parameter(0, sx.f32[4])))
+    for option in ("general-only=true", "general=loop_0"):
+        pipeline = sx.pipeline("cpu").replacing_pass("stablexla-emit-kernels", f"stablexla-emit-kernels{{{option}}}")
+        found = refusals(sx.compile(computation, options=sx.CompileOptions(pipeline=pipeline)))
+        assert option.partition("=")[0] in found["loop"][0]
+
+
+def test_every_kind_with_emitters_says_what_they_take(explanation):
+    assert set(EMITTERS) <= set(FAMILIES)
 
 
 def test_equal_kernels_are_shared_and_both_are_known():

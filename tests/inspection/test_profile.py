@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.inspection.profiling.bounds import bound_of
 from stablexla.inspection.profiling.profile import Profile, Slice
+from stablexla.inspection.profiling.profile_summary import summary_of
 from tests.threads import in_threads
 
 LOOP = """
@@ -55,6 +57,93 @@ def test_text(loop):
     assert "3 runs" in text
     assert "loop_0" in text
     assert "outside" in text
+
+
+def calls(profile: Profile) -> dict[str, tuple[float, int]]:
+    """Calls of a run by the profile, and by the explanation."""
+    return {k.name: (k.calls / profile.runs, len(k.kernel.calls)) for k in profile.kernels if k.kernel is not None}
+
+
+SUMS = """
+func.func @main(%x: tensor<1048576xf32>, %y: tensor<1048576xf32>) -> (tensor<f32>, tensor<f32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %a = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+      : (tensor<1048576xf32>, tensor<f32>) -> tensor<f32>
+  %b = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0]
+      : (tensor<1048576xf32>, tensor<f32>) -> tensor<f32>
+  return %a, %b : tensor<f32>, tensor<f32>
+}
+"""
+
+
+def test_calls_are_counted_as_in_the_explanation():
+    # Long sums have two phases, of parts and of their sum, which are one call.
+    profile = sx.compile(SUMS).profile([np.ones(1 << 20, np.float32)] * 2, runs=3)
+    (kernel,) = (k.kernel for k in profile.kernels)
+    assert kernel is not None
+    assert kernel.phases == 2
+    assert calls(profile) == {kernel.name: (2, 2)}
+
+
+def test_equal_kernels_are_one_of_several_calls():
+    b = sx.XlaBuilder("twice")
+    x, y = (b.parameter(i, sx.f32[8, 8]) for i in range(2))
+    profile = sx.compile(b.build(sx.dot(sx.exp(x), sx.exp(y)))).profile([np.ones((8, 8), np.float32)] * 2, runs=2)
+    assert sorted(calls(profile).values()) == [(1, 1), (2, 2)]
+
+
+def test_phases_that_pack_constants_are_no_calls():
+    b = sx.XlaBuilder("weights")
+    x = b.parameter(0, sx.f32[256, 1024])
+    w = b.constant(np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024))
+    profile = sx.compile(b.build(sx.dot(x, w))).profile([np.ones((256, 1024), np.float32)], runs=2)
+    assert list(calls(profile).values()) == [(1, 1)]
+
+
+def test_kernels_have_shares_and_a_bound(loop):
+    (row,) = loop.kernels
+    assert loop.limits is not None
+    assert row.bandwidth > 0
+    assert row.peak > 0
+    assert 0 < row.busy <= 1
+    assert row.bound in ("latency", "threads", "memory", "compute")
+    assert row.hint
+
+
+@pytest.mark.parametrize(
+    ("call", "busy", "bandwidth", "peak", "bound"),
+    [
+        (5e-6, 0.1, 0.9, 0.9, "latency"),
+        (1e-3, 0.5, 0.9, 0.1, "threads"),
+        (1e-3, 1.0, 0.6, 0.1, "memory"),
+        (1e-3, 1.0, 0.6, None, "memory"),
+        (1e-3, 1.0, 0.1, 0.0, "memory"),
+        (1e-3, 1.0, 0.6, 0.8, "compute"),
+        (1e-3, 1.0, 0.2, None, "compute"),
+    ],
+)
+def test_the_rule_of_bounds(call, busy, bandwidth, peak, bound):
+    assert bound_of(call, busy, bandwidth, peak) == bound
+
+
+def test_the_summary_has_twenty_lines_at_most():
+    b = sx.XlaBuilder("many")
+    x = b.parameter(0, sx.c64[4, 4])
+    out = [sx.dot(x, b.constant(np.ones((4, n), np.complex64))) for n in range(1, 9)]
+    profile = sx.compile(b.build(sx.tuple(out))).profile([np.ones((4, 4), np.complex64)], runs=1)
+    lines = str(profile).splitlines()
+    assert len(lines) <= 20
+    assert sum("bound: " in line for line in lines) == 5
+    assert any("no emitter took it: it holds complex arithmetic" in line for line in lines)
+    assert any(" other kernels" in line for line in lines)
+
+
+def test_the_whole_table_and_a_pattern(loop):
+    assert loop.text(all=True).startswith(summary_of(loop))
+    assert "kind" in loop.text(all=True)
+    assert "kind" not in str(loop)
+    assert loop.text(kernels="loop_*").count("loop_0") == 2
+    assert loop.text(kernels="other*").count("loop_0") == 1
 
 
 def test_shares_of_threads():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.inspection.explaining.refusals import Refusal
 from stablexla.inspection.numbering import SourceOperation
 from stablexla.inspection.profiling.kernel_costs import Cost
 
@@ -16,13 +17,16 @@ class KernelNote:
 
     Attributes:
         name, kind: as in the stage "kernels".
-        path: "emitted" when explicit vectors were written for it, "general" when MLIR's own passes made its loops.
+        path: "emitted" when explicit vectors were written for it, "general" when MLIR's own passes made its loops; in
+            tables the latter is "fallback", as there is a kind "general".
         items: work items of all its phases, which threads share.
         phases: functions that a call runs one after the other.
         parallel: whether a call has enough of them for several threads.
         cost: bytes and flops of one call.
-        calls: numbers of its calls.
+        calls: numbers of its calls in main, each of which runs all phases; one in a loop stands for all its rounds.
         operations: numbers of the operations of the program that it computes, in any of its calls.
+        refusal: why it is on the general path; None on any other.
+        functions: those of the phases, on buffers.
     """
 
     name: str
@@ -34,6 +38,8 @@ class KernelNote:
     cost: Cost
     calls: tuple[int, ...]
     operations: tuple[int, ...]
+    refusal: Refusal | None = None
+    functions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ class PartNote:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The explanation of a program. `str()` is a table; `html()` is one page with the stages side by side.
+    """The explanation of a program. `str()` is a summary, `text(all=True)` all tables, `html()` a page with the stages.
 
     Attributes:
         name, signature, target: the program's.
@@ -140,9 +146,20 @@ class Explanation:
     parts: tuple[PartNote, ...] = ()
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, all: bool = False, kernels: str = "") -> str:
+        """Return the summary of at most twenty lines; with `all` the tables behind it.
+
+        Args:
+            all: adds the tables of operations, kernels, calls and composites.
+            kernels: a pattern of names, such as "loop_*": adds the tables with these kernels alone.
+        """
+        from stablexla.inspection.explaining.explanation_summary import REST, summary_of
         from stablexla.inspection.explaining.explanation_text import text_of
 
-        return text_of(self)
+        rest = text_of(self, kernels=kernels or "*") if all or kernels else REST
+        return f"{summary_of(self)}\n{rest}".rstrip()
 
     def html(self) -> str:
         """Return one self-contained page: a click on a line marks its counterparts in all other stages."""

@@ -1,31 +1,46 @@
-"""An explanation as text: three tables."""
+"""An explanation as text: tables of operations, kernels, calls and composites."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 from rich.console import Console
 from rich.table import Table
 
-from stablexla.inspection.explaining.explanation import Explanation
+from stablexla.inspection.explaining.explanation import Explanation, KernelNote
 
 WIDTH = 140
 
 
-def text_of(explanation: Explanation, width: int = WIDTH) -> str:
-    """Return the tables of operations, kernels and memory."""
+def text_of(explanation: Explanation, width: int = WIDTH, *, kernels: str = "*") -> str:
+    """Return the tables; with a pattern of names those of the kernels that match it, and of what they compute."""
     file = io.StringIO()
     console = Console(file=file, width=width, legacy_windows=False)
-    console.print(
-        f"{explanation.name} {explanation.signature} for {explanation.target}", highlight=False, soft_wrap=True
-    )
-    for make in (_operations, _parts, _kernels, _calls, _composites):
-        table = make(explanation)
+    shown = explanation if kernels == "*" else _only(explanation, kernels)
+    for make in (_operations, _parts, _kernels, _refusals, _calls, _composites):
+        table = make(shown)
         if table.row_count:
             console.print(table)
-    console.print(memory_of(explanation), highlight=False)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def _only(explanation: Explanation, pattern: str) -> Explanation:
+    """Leave the kernels whose names match, their calls and their operations."""
+    kernels = tuple(k for k in explanation.kernels if fnmatchcase(k.name, pattern))
+    names, numbers = {k.name for k in kernels}, {n for k in kernels for n in k.operations}
+    rows = [(o, f) for o, f in zip(explanation.operations, explanation.fates, strict=True) if o.number in numbers]
+    return dataclasses.replace(
+        explanation,
+        kernels=kernels,
+        calls=tuple(c for c in explanation.calls if c.kernel in names),
+        operations=tuple(o for o, _ in rows),
+        fates=tuple(f for _, f in rows),
+        parts=(),
+        composites=(),
+    )
 
 
 def memory_of(explanation: Explanation) -> str:
@@ -105,8 +120,8 @@ def _kernels(explanation: Explanation) -> Table:
         table.add_row(
             kernel.name,
             kernel.kind,
-            kernel.path,
-            str(len(kernel.calls)),
+            path_of(kernel),
+            calls_of(explanation, kernel),
             str(kernel.items),
             "many" if kernel.parallel else "1",
             size(kernel.cost.read),
@@ -114,6 +129,25 @@ def _kernels(explanation: Explanation) -> Table:
             number(kernel.cost.flops),
             spans(kernel.operations),
         )
+    return table
+
+
+def path_of(kernel: KernelNote) -> str:
+    """Return a kernel's path in a word that is no kind: "fallback" for the general path."""
+    return "fallback" if kernel.path == "general" else kernel.path
+
+
+def calls_of(explanation: Explanation, kernel: KernelNote) -> str:
+    """Return how often main calls a kernel, and how many of the calls are in loops or branches."""
+    nested = sum(call.depth > 0 for call in explanation.calls if call.kernel == kernel.name)
+    return f"{len(kernel.calls)}, {nested} nested" if nested else str(len(kernel.calls))
+
+
+def _refusals(explanation: Explanation) -> Table:
+    table = _table("fallback: why no emitter took a kernel", kernel="left", why="left", **{"what to try": "left"})
+    for kernel in explanation.kernels:
+        if kernel.refusal is not None:
+            table.add_row(kernel.name, kernel.refusal.why, kernel.refusal.hint)
     return table
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.explaining.explanation import Explanation, KernelNote
+from stablexla.inspection.profiling.machine_limits import MachineLimits, machine_limits
 from stablexla.targets.llvm.timing import TIMED, TimedCall, take_timed
 from stablexla.targets.pipeline.driver import Watcher, copy_of, run_pipeline
 from stablexla.targets.pipeline.options import CompileOptions
@@ -40,6 +41,7 @@ class Slice:
         thread: 0 is the one that called the program.
         start, end: nanoseconds from the start of the first run.
         is_share: whether it is one thread's share of a call that several threads work on.
+        function: the function on buffers that ran, a phase of the kernel.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Slice:
     start: int
     end: int
     is_share: bool
+    function: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,19 +59,31 @@ class KernelTime:
     Attributes:
         name: of the kernel, or of another function that main calls.
         kernel: what it computes; None for another function.
-        calls: how often it was called; a kernel of several phases is called once for each.
+        calls: how often main called it, as in an explanation: a call runs all phases, and counts once. A call in a loop
+            counts each time that it runs.
         seconds: from the calls to the returns, as the calling thread saw it.
+        bandwidth, peak: shares of this machine's limits; None where they are not known.
+        busy: share of the threads that worked during the calls; None where it is not known.
+        bound: "latency", "threads", "memory" or "compute", by the rule of `bounds.py`; "" where it is not known.
+        hint: what to try, or "".
     """
 
     name: str
     kernel: KernelNote | None
     calls: int
     seconds: float
+    bandwidth: float | None = None
+    peak: float | None = None
+    busy: float | None = None
+    bound: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Times of a program's kernels. `str()` is a table; `save_trace(path)` writes a file for Perfetto.
+    """Times of a program's kernels. `str()` is a summary, `text(all=True)` has all kernels.
+
+    `save_trace(path)` writes a file for Perfetto.
 
     Attributes:
         name: the program's.
@@ -78,6 +93,7 @@ class Profile:
         slices: every span, in the order of their starts.
         explanation: the operations of the kernels.
         devices: how many ran it in this process at the same time; calls and times of kernels are those of all of them.
+        limits: this machine's; None where the program ran elsewhere.
     """
 
     name: str
@@ -87,6 +103,7 @@ class Profile:
     slices: tuple[Slice, ...]
     explanation: Explanation
     devices: int = 1
+    limits: MachineLimits | None = None
 
     @property
     def outside(self) -> float:
@@ -94,9 +111,21 @@ class Profile:
         return self.seconds * self.devices - sum(k.seconds for k in self.kernels)
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, all: bool = False, kernels: str = "") -> str:
+        """Return the summary of at most twenty lines; with `all` the table of all kernels behind it.
+
+        Args:
+            all: adds the table of all kernels.
+            kernels: a pattern of names, such as "loop_*": adds the table of these kernels alone.
+        """
+        from stablexla.inspection.explaining.explanation_summary import REST
+        from stablexla.inspection.profiling.profile_summary import summary_of
         from stablexla.inspection.profiling.profile_text import text_of
 
-        return text_of(self)
+        rest = text_of(self, kernels=kernels or "*") if all or kernels else REST
+        return f"{summary_of(self)}\n{rest}".rstrip()
 
     def save_trace(self, path: str | Path) -> None:
         """Write a trace in Chrome's format, which https://ui.perfetto.dev opens: a track for each thread."""
@@ -112,6 +141,8 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
         UnsupportedError: a program whose pipeline does not end in LLVM's dialect.
         ExecutionError: arguments that do not fit.
     """
+    from stablexla.inspection.profiling.bounds import with_bounds
+
     if isinstance(executable._function, GpuFunction):
         from stablexla.inspection.profiling.profile_gpu import profile_on_gpu
 
@@ -129,15 +160,9 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
             end = perf_counter_ns()
             threads = end_profile()
     slices = _slices(threads, timed, [k.name for k in explanation.kernels])
-    return Profile(
-        executable.name,
-        runs,
-        (end - start) / 1e9,
-        tuple(times_of(slices, explanation)),
-        tuple(slices),
-        explanation,
-        len(executable.local_devices),
-    )
+    limits, devices = machine_limits(), len(executable.local_devices)
+    times = tuple(with_bounds(times_of(slices, explanation), slices, limits, devices))
+    return Profile(executable.name, runs, (end - start) / 1e9, times, tuple(slices), explanation, devices, limits)
 
 
 def _run(executable: Executable, arguments: Sequence[Any]) -> None:
@@ -212,7 +237,8 @@ def _spans(
             open_calls.append((mark // 2, time))
         elif open_calls and open_calls[-1][0] == mark // 2:  # else an error ended the call
             number, start = open_calls.pop()
-            found.append(Slice(names[number], thread, start - zero, time - zero, timed[number].is_share))
+            call = timed[number]
+            found.append(Slice(names[number], thread, start - zero, time - zero, call.is_share, call.function))
     return found
 
 
@@ -223,11 +249,20 @@ def kernel_name(function: str, kernels: Sequence[str]) -> str:
 
 
 def times_of(slices: Sequence[Slice], explanation: Explanation) -> list[KernelTime]:
-    """Return the total time of each kernel, the longest first."""
+    """Return the calls and total time of each kernel, the longest first."""
     by_name = {k.name: k for k in explanation.kernels}
-    spent: dict[str, list[int]] = {}
+    spent: dict[str, list[Slice]] = {}
     for span in slices:
         if not span.is_share:
-            spent.setdefault(span.name, []).append(span.end - span.start)
-    times = [KernelTime(n, by_name.get(n), len(spans), sum(spans) / 1e9) for n, spans in spent.items()]
+            spent.setdefault(span.name, []).append(span)
+    times = [
+        KernelTime(name, by_name.get(name), _calls(spans, by_name.get(name)), sum(s.end - s.start for s in spans) / 1e9)
+        for name, spans in spent.items()
+    ]
     return sorted(times, key=lambda t: -t.seconds)
+
+
+def _calls(spans: Sequence[Slice], kernel: KernelNote | None) -> int:
+    """Count the runs of the last phase: earlier ones may be left out, where they pack constants."""
+    last = kernel.functions[-1:] if kernel is not None else ()
+    return sum(span.function in last for span in spans) or len(spans)

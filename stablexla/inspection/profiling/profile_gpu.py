@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.inspection.profiling.bounds import with_bounds
 from stablexla.inspection.profiling.profile import Profile, Slice, kernel_name, times_of
 from stablexla.targets.runtime._runtime import GpuFunction
 from stablexla.targets.runtime.bounded import BoundedFunction
@@ -40,8 +41,9 @@ def profile_on_gpu(executable: Executable, function: GpuFunction, arguments: Seq
     for _ in range(runs):
         for launched, microseconds in function.launch_times(leaves):
             end = at + round(microseconds * 1e3)
-            slices.append(Slice(kernel_name(launched, names), 0, at, end, False))
+            slices.append(Slice(kernel_name(launched, names), 0, at, end, False, launched))
             at = end
     seconds = (perf_counter_ns() - start) / 1e9
-    times = tuple(times_of(slices, explanation))
+    # The limits of the host say nothing about the device.
+    times = tuple(with_bounds(times_of(slices, explanation), slices, None, 1))
     return Profile(executable.name, runs, seconds, times, tuple(slices), explanation)

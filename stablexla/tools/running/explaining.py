@@ -1,4 +1,4 @@
-"""`--explain`, `--profile` and `--trace` of `stablexla-run`."""
+"""`--explain`, `--profile`, `--trace`, `--all` and `--kernels` of `stablexla-run`."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ def add_explain_options(parser: argparse.ArgumentParser) -> None:
         metavar="RUNS",
         help=f"print the time in each kernel over so many runs (default: {RUNS})",
     )
+    group.add_argument(
+        "--all", action="store_true", help="with --explain or --profile: all tables behind the summary of twenty lines"
+    )
+    group.add_argument(
+        "--kernels", default="", metavar="PATTERN", help="the same for kernels of these names alone, such as 'loop_*'"
+    )
     group.add_argument("--trace", type=Path, metavar="FILE", help="write the profile for https://ui.perfetto.dev")
 
 
@@ -42,7 +48,7 @@ def explain(executable: Executable, arguments: argparse.Namespace) -> bool:
         return True
     explanation = executable.explain()
     if arguments.explain == TEXT:
-        print(explanation)
+        print(explanation.text(all=arguments.all, kernels=arguments.kernels))
     else:
         explanation.save(arguments.explain)
     return any(getattr(arguments, name) for name in _OTHER_WORK)
@@ -52,6 +58,6 @@ def profile(executable: Executable, inputs: Sequence[Any], arguments: argparse.N
     """Profile on request."""
     if arguments.profile or arguments.trace:
         found = executable.profile(inputs, runs=arguments.profile or RUNS)
-        print(found)
+        print(found.text(all=arguments.all, kernels=arguments.kernels))
         if arguments.trace:
             found.save_trace(arguments.trace)
