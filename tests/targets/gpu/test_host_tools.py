@@ -70,6 +70,12 @@ class TestInspection:
         assert len(profile.slices) == 80
         assert "loop_0" in str(profile)
 
+    def test_a_call_of_several_phases_is_one(self) -> None:
+        x = np.ones(1 << 16, np.float32)
+        executable = sx.compile(program(lambda b, v: sx.reduce(v, 0.0, sx.add, [0]), x), target=CHIP)
+        rows = executable.profile([x], runs=2).kernels
+        assert [(row.calls, len(row.kernel.calls)) for row in rows if row.kernel is not None] == [(2, 1)]
+
     def test_compare(self) -> None:
         make, arrays = PROGRAMS["scalar-for-kernels"]
         executable = sx.compile(program(make, *map(np.asarray, arrays)), target=CHIP)
