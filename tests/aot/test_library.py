@@ -389,7 +389,5 @@ def test_it_runs_as_a_command(tmp_path: Path) -> None:
 
 
 def test_a_shared_library_for_another_machine(tmp_path: Path) -> None:
-    with pytest.raises(
-        sx.CompileError, match=r"aarch64-linux-gnu needs the linker.*\n  try: .*model\.o, an"
-    ):
+    with pytest.raises(sx.CompileError, match=r"aarch64-linux-gnu needs the linker.*\n  try: .*model\.o, an"):
         compile_library(model(), tmp_path / "model.so", triple="aarch64-linux-gnu")

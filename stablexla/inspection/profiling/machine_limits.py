@@ -47,9 +47,9 @@ class MachineLimits:
     peak: float
 
 
-def machine_limits() -> MachineLimits:
-    """Return the limits of this machine with as many threads as programs run on now."""
-    return _limits(get_num_threads())
+def machine_limits(threads: int | None = None) -> MachineLimits:
+    """Return the limits of this machine with so many threads; as many as programs run on, where none are given."""
+    return _limits(threads or get_num_threads())
 
 
 @functools.cache

@@ -160,7 +160,9 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
             end = perf_counter_ns()
             threads = end_profile()
     slices = _slices(threads, timed, [k.name for k in explanation.kernels])
-    limits, devices = machine_limits(), len(executable.local_devices)
+    options = executable._compile_options
+    limits = machine_limits(None if options is None else options.num_threads)
+    devices = len(executable.local_devices)
     times = tuple(with_bounds(times_of(slices, explanation), slices, limits, devices))
     return Profile(executable.name, runs, (end - start) / 1e9, times, tuple(slices), explanation, devices, limits)
 
