@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.errors import LoadError
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import container
 from stablexla.tools.common import run_tool
 from stablexla.tools.parser import USAGE, Parser
+from stablexla.tools.terminal import print_error
 
 EXAMPLES = """examples:
   python -m stablexla cache                       # what the cache that is on by default holds
@@ -51,7 +54,7 @@ def _run(folder: Path | None, clear: bool) -> int:
     from stablexla.compiling.cache import entries, limit, remove_unfinished
 
     if folder is None:
-        print("error: the cache is off: give --folder, or set STABLEXLA_CACHE", file=sys.stderr)
+        print_error("the cache is off: give --folder, or set STABLEXLA_CACHE")
         return USAGE
     folder = folder.expanduser()
     found = entries(folder)
@@ -60,11 +63,23 @@ def _run(folder: Path | None, clear: bool) -> int:
         remove_unfinished(folder)
         print(f"{folder}: removed {limit(folder, -1)} programs, {total:,} bytes")
         return 0
-    for path, stat in found:
-        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime))
-        print(f"{stat.st_size:>12,}  {used}  {_name(path)}")
+    if found:
+        rows = [(f"{stat.st_size:,}", _used(stat.st_mtime), _name(path)) for path, stat in found]
+        _show(rows)
     print(f"{folder}: {len(found)} programs, {total:,} bytes of {knobs.cache_limit:,}")
     return 0
+
+
+def _show(rows: Sequence[tuple[str, str, str]]) -> None:
+    where = console()
+    if where.is_terminal:
+        show_table(where, ("bytes", "last used", "program"), rows, numbers=("bytes",))
+    else:  # lines for other programs, without a header
+        print("\n".join(f"{size:>12}  {used}  {name}" for size, used, name in rows))
+
+
+def _used(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _name(path: Path) -> str:

@@ -15,6 +15,7 @@ from stablexla.interop.entry import MAIN
 from stablexla.targets.pipeline.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
 from stablexla.targets.registry import target_names
 from stablexla.tools.parser import Printed, list_of_chips, list_of_targets
+from stablexla.tools.terminal import print_error
 
 FAILED = 1
 
@@ -113,7 +114,7 @@ def lowered_input(arguments: argparse.Namespace, data: bytes) -> StagedText | No
 
 def tell(error: StablexlaError) -> None:
     """Print an error as the tools do: `error: file:line:column: what`."""
-    print(f"error: {error.on_command_line()}", file=sys.stderr)
+    print_error(error.on_command_line())
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -133,5 +134,5 @@ def run_tool(main: Callable[[], int]) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away, and Python would complain about it at exit
     except OSError as error:  # a file that cannot be written
-        print(f"error: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
+        print_error(f"{error.filename or 'output'}: {error.strerror}")
     return FAILED

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from stablexla.processes.process import last_words, signal_name
 from stablexla.tools.common import FAILED
+from stablexla.tools.terminal import print_error, print_errors
 
 ISOLATED, TIME_LIMIT, APART = "--isolated", "--time-limit", "--apart"
 
@@ -26,15 +27,15 @@ def run_apart(module: str, arguments: Sequence[str], *, compiling_apart: bool = 
         try:
             done = subprocess.run([sys.executable, "-m", module, *rest], stderr=log, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
-            print(f"error: it took more than {seconds:g} s", file=sys.stderr)
+            print_error(f"it took more than {seconds:g} s")
             return FAILED
         log.seek(0)
         said = log.read().decode(errors="replace")
     if done.returncode >= 0:
-        sys.stderr.write(said)
+        print_errors(said, end="")
         return done.returncode
     name = signal_name(-done.returncode)
-    print("\n  ".join([f"error: the process ended ({name})", *last_words(said)]), file=sys.stderr)
+    print_error("\n  ".join([f"the process ended ({name})", *last_words(said)]))
     return FAILED
 
 

@@ -33,6 +33,7 @@ from stablexla.tools.optimizing.options import SEPARATOR, in_its_nest, parse, pa
 from stablexla.tools.optimizing.passes import show_passes
 from stablexla.tools.optimizing.watcher import OptWatcher, form_of
 from stablexla.tools.parser import UsageError
+from stablexla.tools.terminal import highlighted, print_errors
 
 TRANSFORM = "transform"
 """The step that `--transform-script` adds."""
@@ -204,7 +205,7 @@ def _verify_parts(job: Job, parts: Sequence[Part], only_expected: bool) -> tuple
                     said.append(Diagnostic("error", str(error), str(error)))
                 written.append(b"")
         for complaint in compare(part.text, said, part.file, only_expected=only_expected):
-            print(complaint, file=sys.stderr)
+            print_errors(complaint)
             code = FAILED
     return written, code
 
@@ -263,10 +264,11 @@ def _write(given: argparse.Namespace, written: Sequence[bytes], between: bytes, 
             Path(given.output).write_bytes(between.join(written))
         return
     sys.stdout.flush()
+    data = highlighted(between.join(written), sys.stdout)
     if hasattr(sys.stdout, "buffer"):
-        sys.stdout.buffer.write(between.join(written))
+        sys.stdout.buffer.write(data)
     else:
-        sys.stdout.write(between.join(written).decode(errors="replace"))
+        sys.stdout.write(data.decode(errors="replace"))
     sys.stdout.flush()
 
 

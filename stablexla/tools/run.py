@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
-from rich.table import Table
 
 from stablexla.compiling.compiler import compile
+from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.executable.executable import Executable
@@ -47,6 +47,7 @@ from stablexla.tools.running.on_devices import add_device_options, device_inputs
 from stablexla.tools.running.open_shapes import known_shapes
 
 Array = npt.NDArray[Any]
+STATISTICS = ("smallest", "mean", "largest", "not a number")
 EXAMPLES = f"""
 inputs:
   --input SPEC is given once for each parameter, in order; those left over are random.
@@ -98,15 +99,16 @@ def parser() -> Parser:
     return parser
 
 
-def _show(results: Sequence[Sequence[Array]], types: Sequence[TensorType], console: Console) -> None:
+def _show(results: Sequence[Sequence[Array]], types: Sequence[TensorType], where: Console) -> None:
     """Print a line for each result of each device."""
     several = len(results) > 1
-    table = Table(*(("device",) if several else ()), "result", "shape", "smallest", "mean", "largest", "not a number")
-    for device, own in enumerate(results):
-        for i, (array, type_) in enumerate(zip(own, types, strict=True)):
-            number = (str(device),) if several else ()
-            table.add_row(*number, str(i), str(type_), *_statistics(array, type_.element))
-    console.print(table)
+    rows = [
+        (*((str(device),) if several else ()), str(i), str(type_), *_statistics(array, type_.element))
+        for device, own in enumerate(results)
+        for i, (array, type_) in enumerate(zip(own, types, strict=True))
+    ]
+    heads = (*(("device",) if several else ()), "result", "shape", *STATISTICS)
+    show_table(where, heads, rows, numbers=("device", "result", *STATISTICS))
 
 
 def _statistics(array: Array, element: ElementType) -> list[str]:
@@ -138,17 +140,16 @@ def _save(results: Sequence[Sequence[Array]], folder: Path) -> None:
         raise ExecutionError(f"{folder} cannot be written: {error.strerror}") from None
 
 
-def _time(call: Callable[[], object], calls: int, compiling: float, console: Console) -> None:
+def _time(call: Callable[[], object], calls: int, compiling: float, where: Console) -> None:
     seconds = []
     for _ in range(calls):
         start = perf_counter()
         call()
         seconds.append(perf_counter() - start)
-    table = Table("", "milliseconds")
-    rows = {"compiling": compiling, "fastest call": min(seconds), "median call": float(np.median(seconds))}
-    for name, value in {**rows, "slowest call": max(seconds)}.items():
-        table.add_row(name, f"{value * 1e3:.4f}")
-    console.print(table)
+    median = float(np.median(seconds))
+    times = {"compiling": compiling, "fastest call": min(seconds), "median call": median, "slowest call": max(seconds)}
+    rows = [(name, f"{value * 1e3:.4f}") for name, value in times.items()]
+    show_table(where, ("", "milliseconds"), rows, numbers=("milliseconds",))
 
 
 def _options(arguments: argparse.Namespace) -> CompileOptions:
@@ -200,19 +201,19 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     inputs = device_inputs(arguments, signature, 1 if executable._shardings else executable.num_devices)
     call = runner(executable, inputs)
     results = call()
-    console = Console()
+    where = console()
     if arguments.print:
         _print(results, signature.results)
     elif not arguments.json:
-        _show(results, signature.results, console)
+        _show(results, signature.results, where)
     if arguments.output_dir and not is_quiet():
         _save(results, arguments.output_dir)
     if arguments.time:
-        _time(call, arguments.time, compiling, console)
+        _time(call, arguments.time, compiling, where)
     given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
     profile(executable, given, arguments)
     if arguments.compare:
-        return compare(executable, given, arguments, console)
+        return compare(executable, given, arguments, where)
     return 0
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import jaxlib.mlir.ir as ir
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.interop.encodings.file_information import Information, inform
 from stablexla.interop.encodings.formats import Format
@@ -23,6 +22,7 @@ from stablexla.interop.entry import with_entry
 from stablexla.interop.load import load, load_bytes
 from stablexla.tools.common import FAILED, add_entry_option, read_input, run_tool
 from stablexla.tools.parser import Parser, UsageError
+from stablexla.tools.terminal import highlighted, print_error
 
 EXAMPLES = f"""
 forms (--to, or by the ending of -o FILE):
@@ -138,7 +138,7 @@ def _translate(arguments: argparse.Namespace) -> int:
         elide=arguments.mlir_elide_elementsattrs_if_larger,
     )
     if arguments.output == "-":
-        sys.stdout.buffer.write(written)
+        sys.stdout.buffer.write(highlighted(written, sys.stdout))
         sys.stdout.buffer.flush()
     else:
         Path(arguments.output).write_bytes(written)
@@ -152,12 +152,12 @@ def _info(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
-        show(found, Console(soft_wrap=not sys.stdout.isatty()))
+        show(found, console())
     return FAILED if found.problem else 0
 
 
-def show(found: Information, console: Console) -> None:
-    """Print the facts about a file: as tables on a terminal, as plain lines elsewhere."""
+def show(found: Information, where: Console) -> None:
+    """Print the facts about a file as tables, with an empty line after each."""
     rows = {
         "file": found.file,
         "form": found.form.described,
@@ -168,41 +168,35 @@ def show(found: Information, console: Console) -> None:
         "module": found.module,
         **found.attributes,
     }
-    _table(console, ("", ""), [(name, value) for name, value in rows.items() if value])
+    _table(where, ("", ""), [(name, value) for name, value in rows.items() if value])
     if found.functions:
         functions = [("public" if f.public else "private", f"@{f.name}", f.type) for f in found.functions]
-        _table(console, ("functions", str(len(functions)), ""), functions)
+        _table(where, ("functions", str(len(functions)), ""), functions)
     if found.operations:
         dialects: Counter[str] = Counter()
         for name, count in found.operations.items():
             dialects[name.partition(".")[0]] += count
         whole = ", ".join(f"{dialect} {count:,}" for dialect, count in dialects.most_common())
         counts = sorted(found.operations.items(), key=lambda item: (-item[1], item[0]))
+        total = f"{found.operations.total():,}"
         _table(
-            console,
-            ("operations", f"{found.operations.total():,}", whole),
+            where,
+            ("operations", total, whole),
             [(name, f"{count:,}", "not known here" if name in found.unknown else "") for name, count in counts],
+            # Programs read the lines of a pipe, which have the counts on the left.
+            numbers=(total,) if where.is_terminal else (),
         )
     if found.problem:
-        print(f"error: {found.problem}", file=sys.stderr)
+        print_error(found.problem)
 
 
 def _stablehlo(found: Information) -> str:
     return f"{found.stablehlo} (this build reads {MINIMUM} to {CURRENT})" if found.stablehlo else ""
 
 
-def _table(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    if not console.is_terminal:
-        lines = [head, *rows] if any(head) else rows
-        widths = [max(len(row[i]) for row in lines) for i in range(len(head))]
-        for row in lines:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        print()
-        return
-    table = Table(*head, show_header=any(head))
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+def _table(where: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> None:
+    show_table(where, heads, rows, numbers)
+    print(file=where.file)
 
 
 def _run(arguments: argparse.Namespace) -> int:

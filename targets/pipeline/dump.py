@@ -21,6 +21,7 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
+from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.driver import Watcher, side_after, side_of
@@ -261,18 +262,14 @@ class KnobWatcher(Watcher):
         self._warn_of_override()
         if not knobs.time:
             return
-        from rich.console import Console  # takes longer to import than all else here
-        from rich.table import Table
-
-        table = Table(title=f"{self.name}: seconds by step", show_footer=True)
-        table.add_column("step", footer="all")
-        table.add_column("seconds", footer=f"{sum(self.times.values()):.4f}", justify="right")
+        rows = []
         for name, seconds in self.times.items():
-            table.add_row(name, f"{seconds:.4f}")
+            rows.append((name, f"{seconds:.4f}"))
             if knobs.time == "passes":
-                for its, taken in self.pass_times.get(name, ()):
-                    table.add_row(f"  {its}", f"{taken:.4f}", style="dim")
-        Console(stderr=True).print(table)
+                rows += [(f"  {its}", f"{taken:.4f}") for its, taken in self.pass_times.get(name, ())]
+        rows.append(("all", f"{sum(self.times.values()):.4f}"))
+        title = f"{self.name}: seconds by step"
+        show_table(console(stderr=True), ("step", "seconds"), rows, numbers=("seconds",), title=title)
 
 
 __all__ = [

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stablexla.dialects.display.tables import show_table
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.inspection.comparing.comparison import Comparison
 from stablexla.inspection.comparing.findings import Cause, Difference, Finding, SmallProgram, SuspectKernel
@@ -58,7 +59,7 @@ def show(comparison: Comparison, console: Console, folder: Path | None = None) -
         table.add_row(name, Text(text))
     console.print(table)
     if comparison.finding is not None and len(comparison.finding.difference.our_excerpt) > 1:
-        console.print(_excerpt(comparison.finding.difference, comparison.against))
+        _show_excerpt(comparison.finding.difference, comparison.against, console)
 
 
 def _headline(comparison: Comparison) -> str:
@@ -162,12 +163,11 @@ def _program_line(program: SmallProgram, folder: Path | None) -> str:
     return f"{size}: {folder}/program.mlir, with inputs.npz; README.txt says how to run it"
 
 
-def _excerpt(difference: Difference, against: str) -> Table:
-    """Return the elements around the worst one, side by side."""
-    table = Table("", *_heads(difference))
-    for name, row in (("here", difference.our_excerpt), (against, difference.their_excerpt)):
-        table.add_row(name, *row)
-    return table
+def _show_excerpt(difference: Difference, against: str, console: Console) -> None:
+    """Print the elements around the worst one, side by side."""
+    heads = _heads(difference)
+    rows = [("here", *difference.our_excerpt), (against, *difference.their_excerpt)]
+    show_table(console, ("", *heads), rows, numbers=heads)
 
 
 def _excerpt_lines(difference: Difference, against: str) -> list[str]:

@@ -21,6 +21,7 @@ import jaxlib.mlir.ir as ir
 from stablexla.compiling.device_counts import counts_of
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.tools.common import FAILED, run_tool
+from stablexla.tools.terminal import print_error, print_errors
 
 LAUNCHED = "--launched"
 _ONLY_HERE = ("compare", "profile", "trace", "explain", "isolated")
@@ -71,13 +72,13 @@ def _told(folder: Path, processes: int, code: int, said: str) -> int:
         words.setdefault(_read(folder / f"said{rank}"), []).append(rank)
     lost = [rank for rank in range(processes) if not (folder / f"code{rank}").exists()]
     if lost or code:
-        sys.stderr.write(said)
+        print_errors(said, end="")
     for text, ranks in words.items():
         if text:
             where = "" if len(ranks) == processes else f"process {', '.join(map(str, ranks))}: "
-            sys.stderr.write(where + text)
+            print_errors(where + text, end="")
     if lost:
-        print(f"error: process {', '.join(map(str, lost))} ended before it was done", file=sys.stderr)
+        print_error(f"process {', '.join(map(str, lost))} ended before it was done")
     return max([*codes, FAILED if lost else 0])
 
 

@@ -337,7 +337,7 @@ class TestDump:
         with knobs.scoped(time="passes"):
             sx.compile(PROGRAM)
         rows = [line.split() for line in capfd.readouterr().err.splitlines()]
-        names = [row[1] for row in rows if len(row) > 2]
+        names = [row[0] for row in rows if len(row) == 2]
         for step in cpu():
             at = names.index(step.name) + 1
             expected = [re.sub(r"{.*?}", "", part.text) for part in step.parts]

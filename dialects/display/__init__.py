@@ -1,0 +1,1 @@
+"""How programs and figures are shown: tables and IR, on a terminal and in HTML."""
