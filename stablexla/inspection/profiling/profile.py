@@ -98,6 +98,11 @@ class Profile:
 
         return text_of(self)
 
+    def _repr_html_(self) -> str:
+        from stablexla.inspection.profiling.profile_html import html_of
+
+        return html_of(self)
+
     def save_trace(self, path: str | Path) -> None:
         """Write a trace in Chrome's format, which https://ui.perfetto.dev opens: a track for each thread."""
         from stablexla.inspection.profiling.trace_file import write_trace
