@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from html import escape
 
 # Notebooks align all cells to the right, and shade every other row; only a style on the cell itself is stronger.
-_TEXT = "text-align:left;vertical-align:top;overflow-wrap:anywhere"
+_TEXT = "text-align:left;vertical-align:top;overflow-wrap:break-word"
 _NUMBER = "text-align:right;vertical-align:top;white-space:nowrap;font-variant-numeric:tabular-nums"
 
 
