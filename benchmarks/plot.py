@@ -1,76 +1,110 @@
-"""Every program's ratio to each other engine, as bars on a logarithmic scale: right of 1, stablexla is faster."""
+"""Every program's ratio to each other engine: a row for each family, a dot for each program, a bar for the mean.
+
+`python -m benchmarks.plot docs/performance.md` draws the picture beside a page anew, from the page's own tables.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Row
-from benchmarks.report import Report, families
+from benchmarks.report import Report, families, geomean
 
 COLOURS = {"xla": "#3b6fb6", "iree": "#e08a2e", "numpy": "#6a9f58"}
-COLUMNS = 3
-LINE = 0.16
-"""Inches for a program."""
+WIDTH, ROW, DPI = 10, 0.62, 160
+"""Inches of the picture, and of a family; a page shows it with about 85 pixels an inch."""
+TITLE = "How many times as long other engines take as stablexla"
+LEFT, RIGHT = "\u2190 slower  ", "  stablexla is faster than the other engine \u2192"
+LEGEND = "A dot is a program, a bar the geometric mean of a family; in brackets the number of its programs."
+Ratios = dict[str, dict[str, list[float]]]
+"""By family and engine, a ratio for each program that both could run."""
 
 
 def write_plot(report: Report, file: Path) -> None:
-    """Models and kernels in columns of about equal length, a title for each family."""
+    """Models first, then kernels, by family."""
+    groups = families([*report.of("models"), *report.of("kernels")])
+    found = {
+        family: {peer: [ratio for row in rows if (ratio := row.ratio(peer))] for peer in report.peers}
+        for family, rows in groups.items()
+    }
+    draw(found, report.peers, file)
+
+
+def draw(ratios: Ratios, peers: Sequence[str], file: Path) -> None:
+    """A row for each family that has any ratio."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    groups = families([*report.of("models"), *report.of("kernels")])
-    columns = _columns({name: [r for r in rows if r.ratio("xla") or r.best_peer] for name, rows in groups.items()})
-    longest = max((sum(len(rows) + 2 for _, rows in column) for column in columns), default=1)
-    figure, axes = plt.subplots(1, COLUMNS, figsize=(17, 1 + LINE * longest), sharex=True, squeeze=False)
-    for axis, column in zip(axes[0], columns, strict=True):
-        _draw(axis, column, report.peers, longest)
-    handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS.get(name, "grey")) for name in report.peers]
-    labels = [f"{name} / stablexla" for name in report.peers]
-    figure.legend(handles, labels, loc="upper center", ncol=len(labels), frameon=False)
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.4 / (1 + LINE * longest)))
-    figure.savefig(file, dpi=80)
+    ratios = {family: own for family, own in ratios.items() if any(own.values())}
+    height = 2.2 + ROW * len(ratios)
+    figure, axis = plt.subplots(figsize=(WIDTH, height))
+    for place, own in enumerate(ratios.values()):
+        if place % 2:
+            axis.axhspan(place - 0.5, place + 0.5, color="#f3f3f3", linewidth=0, zorder=0)
+        for number, peer in enumerate(peers):
+            middle = place + (number - (len(peers) - 1) / 2) * 0.8 / len(peers)
+            _row(axis, own[peer], middle, COLOURS.get(peer, "grey"), 0.8 / len(peers))
+    counts = [max(map(len, own.values())) for own in ratios.values()]
+    axis.set_yticks(range(len(ratios)), [f"{f} ({c})" for f, c in zip(ratios, counts, strict=True)], size=12)
+    axis.set_ylim(len(ratios) - 0.5, -0.5)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    axis.axvline(1, color="black", linewidth=1.4)
+    axis.grid(axis="x", which="major", linewidth=0.4)
+    axis.tick_params(axis="x", labelsize=12, labeltop=True)
+    axis.set_xlabel(LEGEND, size=11, loc="right")
+    for text, side in ((LEFT, "right"), (RIGHT, "left")):
+        at = {"xy": (1, 1), "xycoords": axis.get_xaxis_transform(), "textcoords": "offset points", "xytext": (0, 28)}
+        axis.annotate(text, ha=side, size=13, weight="bold", **at)
+    handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS.get(name, "grey")) for name in peers]
+    labels = [f"{name} / stablexla" for name in peers]
+    figure.suptitle(TITLE, size=16, weight="bold", y=1 - 0.15 / height)
+    figure.legend(
+        handles,
+        labels,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 1 - 0.45 / height),
+        ncol=len(labels),
+        frameon=False,
+        fontsize=12,
+    )
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.8 / height))
+    figure.savefig(file, dpi=DPI)
     plt.close(figure)
 
 
-def _columns(groups: dict[str, list[Row]]) -> list[list[tuple[str, list[Row]]]]:
-    """Families spread over the columns in their order."""
-    total = sum(len(rows) + 2 for rows in groups.values())
-    columns: list[list[tuple[str, list[Row]]]] = [[] for _ in range(COLUMNS)]
-    before = 0
-    for name, rows in groups.items():
-        if rows:
-            columns[min(COLUMNS - 1, COLUMNS * before // max(1, total))].append((name, rows))
-        before += len(rows) + 2
-    return columns
+def _row(axis: Any, ratios: Sequence[float], place: float, colour: str, height: float) -> None:
+    """A bar from 1 to the mean, and the programs on it."""
+    mean = geomean(ratios)
+    if mean is not None:
+        axis.barh(place, mean - 1, height * 0.9, left=1, color=colour, alpha=0.45, zorder=2)
+        axis.scatter(ratios, [place] * len(ratios), s=13, color=colour, edgecolors="white", linewidths=0.3, zorder=3)
 
 
-def _draw(axis: Any, column: Sequence[tuple[str, list[Row]]], peers: Sequence[str], longest: int) -> None:
-    place, ticks, names = 0.0, [], []
-    for family, rows in column:
-        axis.text(0.02, place + 0.7, family, weight="bold", size=9, transform=axis.get_yaxis_transform())
-        place += 2
-        for row in rows:
-            _bars(axis, row, place, peers)
-            ticks.append(place)
-            names.append(row.program)
-            place += 1
-    axis.set_yticks(ticks, names, size=7)
-    axis.set_ylim(longest, -0.5)
-    axis.set_xscale("log")
-    axis.axvline(1, color="black", linewidth=0.8)
-    axis.grid(axis="x", which="major", linewidth=0.3)
-    axis.tick_params(axis="x", labelsize=7, labeltop=True)
+def ratios_of_page(text: str) -> tuple[Ratios, list[str]]:
+    """Read the ratios, and the engines' names, from the tables of a page that `benchmarks.page` made."""
+    found: Ratios = {}
+    peers: list[str] = []
+    family, places = "", dict[str, int]()
+    for line in text.splitlines():
+        cells = [cell.strip(" *") for cell in line.split("|")[1:-1]]
+        if line.startswith("## "):
+            family, places = line.removeprefix("## "), {}
+        elif cells[:2] == ["program", "stablexla"] and "best /" in cells:
+            places = {name.removesuffix(" /"): at for at, name in enumerate(cells) if name.endswith(" /")}
+            places.pop("best")
+            peers += [name for name in places if name not in peers]
+        elif places and cells and not cells[0].startswith("--"):
+            own = found.setdefault(family, {})
+            for name, at in places.items():
+                own.setdefault(name, []).extend([float(cells[at])] if cells[at] else [])
+    return {family: {name: own.get(name, []) for name in peers} for family, own in found.items()}, peers
 
 
-def _bars(axis: Any, row: Row, place: float, peers: Sequence[str]) -> None:
-    """One thin bar for each engine, from 1 to its ratio."""
-    height = 0.8 / max(1, len(peers))
-    for number, name in enumerate(peers):
-        ratio = row.ratio(name)
-        if ratio:
-            middle = place - 0.4 + (number + 0.5) * height
-            axis.barh(middle, ratio - 1, height, left=1, color=COLOURS.get(name, "grey"))
+if __name__ == "__main__":
+    page = Path(sys.argv[1])
+    draw(*ratios_of_page(page.read_text()), page.with_suffix(".png"))

@@ -16,6 +16,7 @@ from benchmarks.limit_loops import arithmetic_texts
 from benchmarks.limits import CACHES, Bandwidth, Limits, measure_limits
 from benchmarks.measuring import Effort, Measured, Row
 from benchmarks.page import page
+from benchmarks.plot import draw, ratios_of_page
 from benchmarks.programs.growing import GROWING
 from benchmarks.programs.registry import Work
 from benchmarks.report import Grown, Report, geomean, ratio_in_words, read_report
@@ -180,3 +181,12 @@ def test_the_faster_of_two_measurements_is_the_limit() -> None:
     assert best.peaks == {"f32": 1000.0, "int32": 600.0}
     assert best.bandwidths["memory"].read == one.bandwidths["memory"].read
     assert best.bandwidths["memory"].copy == 2 * one.bandwidths["memory"].copy
+
+
+def test_the_plot_is_drawn_from_the_pages_own_tables(tmp_path: Path):
+    made = full()
+    ratios, peers = ratios_of_page(page(made, "x.png"))
+    assert peers == ["xla", "iree"]
+    assert ratios == {"Some": {"xla": [0.25, 2.0], "iree": [1.5]}}
+    draw(ratios, peers, tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")

@@ -6,15 +6,15 @@ from collections.abc import Collection, Iterable, Sequence
 from html import escape
 
 # Notebooks align all cells to the right, and shade every other row; only a style on the cell itself is stronger.
-_TEXT = "text-align:left;vertical-align:top;overflow-wrap:anywhere"
+_TEXT = "text-align:left;vertical-align:top;overflow-wrap:break-word"
 _NUMBER = "text-align:right;vertical-align:top;white-space:nowrap;font-variant-numeric:tabular-nums"
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = ()) -> str:
     """Return a table; the columns named in `numbers` are aligned to the right and never broken.
 
-    >>> html_table(["kind"], [["<b>"]])[-56:]
-    'vertical-align:top;overflow-wrap:anywhere">&lt;b&gt;</td></tr></table>'[-56:]
+    >>> "<b>" in html_table(["kind"], [["<b>"]])
+    False
     """
     styles = [_NUMBER if name in numbers else _TEXT for name in heads]
     head = "".join(f'<th style="{style}">{escape(name)}</th>' for name, style in zip(heads, styles, strict=True))

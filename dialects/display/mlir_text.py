@@ -84,4 +84,4 @@ def html_code(text: str, max_lines: int = MAX_LINES) -> str:
         f'<span style="{HTML[kind]}">{escape(piece)}</span>' if kind else escape(piece) for kind, piece in tokens(shown)
     )
     more = f"\n... {len(lines) - max_lines} more lines" if len(lines) > max_lines else ""
-    return f'<pre style="overflow-x:auto;line-height:1.35;max-height:40em">{code}{more}</pre>'
+    return f'<pre style="font-family:monospace;overflow-x:auto;line-height:1.35;max-height:40em">{code}{more}</pre>'

@@ -93,6 +93,15 @@ class XlaComputation:
         parameters = ", ".join(map(str, self.parameter_shapes))
         return f"XlaComputation({self.name!r}, ({parameters}) -> {self.result_shape})"
 
+    def _repr_html_(self) -> str:
+        from stablexla.dialects.display.html_table import html_title
+        from stablexla.dialects.display.mlir_text import html_code
+
+        parameters = ", ".join(map(str, self.parameter_shapes))
+        # A weight of a model would be megabytes of digits.
+        text = str(self._module.operation.get_asm(large_elements_limit=16)).rstrip("\n")
+        return html_title(self.name, f"({parameters}) -> {self.result_shape}") + html_code(text)
+
 
 #: The attribute by which a custom call names functions.
 CALLED = "called_computations"

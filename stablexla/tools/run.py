@@ -38,13 +38,14 @@ from stablexla.tools.isolated_tool import APART, run_apart
 from stablexla.tools.optimizing.options import load_python, warn_of_loaded
 from stablexla.tools.parser import Parser
 from stablexla.tools.running.comparing import HELP, add_compare_options, compare, read_pipeline
-from stablexla.tools.running.explaining import add_explain_options, explain, profile
+from stablexla.tools.running.explaining import add_explain_options, explain
 from stablexla.tools.running.inputs import FORMS
 from stablexla.tools.running.launching import LAUNCHED, is_quiet, launch, run_launched
 from stablexla.tools.running.on_devices import EXAMPLES as DEVICE_EXAMPLES
 from stablexla.tools.running.on_devices import HELP as DEVICES
 from stablexla.tools.running.on_devices import add_device_options, device_inputs, runner
 from stablexla.tools.running.open_shapes import known_shapes
+from stablexla.tools.running.page import profile_with_page
 
 Array = npt.NDArray[Any]
 STATISTICS = ("smallest", "mean", "largest", "not a number")
@@ -65,6 +66,7 @@ examples:
   stablexla-run model.mlir --compare=tensor --json          whether what comes after the stage 'tensor' breaks it
   stablexla-run model.mlir --explain                        what became of each operation: kernels, bytes, flops
   stablexla-run model.mlir --explain=page.html              the same as a page, with the stages side by side
+  stablexla-run model.mlir --explain=page.html --profile    the page with the time of each kernel
   stablexla-run model.mlir --profile=100 --trace=t.json     time by kernel; the file is for https://ui.perfetto.dev
   stablexla-run model.mlir --dump dump                      write the IR of every stage
 {DEVICE_EXAMPLES}
@@ -211,7 +213,7 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     if arguments.time:
         _time(call, arguments.time, compiling, where)
     given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
-    profile(executable, given, arguments)
+    profile_with_page(executable, given, arguments)
     if arguments.compare:
         return compare(executable, given, arguments, where)
     return 0

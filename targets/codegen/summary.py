@@ -33,6 +33,12 @@ class KernelSummary:
     items: int
     calls: int
 
+    def _repr_html_(self) -> str:
+        from stablexla.dialects.display.html_table import html_table
+
+        cells = (self.name, self.kind, self.path, str(self.items), str(self.calls))
+        return html_table(("kernel", "kind", "path", "items", "calls"), [cells], ("items", "calls"))
+
 
 class KernelWatcher(Watcher):
     """Notes the kernels after the last pass that leaves any."""

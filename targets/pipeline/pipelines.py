@@ -409,6 +409,13 @@ class Pipeline:
         rules = [f"// rule {rule}" for rule in self.rules]
         return "\n".join([f"// {self.name}", *map(str, self.steps), *rules])
 
+    def _repr_html_(self) -> str:
+        from stablexla.dialects.display.html_table import html_table, html_title
+
+        rows = [(s.name, ", ".join(e.text for e in s.elements), ", ".join(sorted(s.leaves or ()))) for s in self.steps]
+        rows += [("rule", str(rule), "") for rule in self.rules]
+        return html_title(self.name, f"{len(self)} steps") + html_table(("step", "passes", "leaves"), rows)
+
     @staticmethod
     def parse(text: str) -> Pipeline:
         """Parse the output of `str()` of a pipeline: a line `// name`, then lines `step: builtin.module(...)`.

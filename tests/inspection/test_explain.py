@@ -10,10 +10,11 @@ import pytest
 
 import stablexla as sx
 from stablexla.inspection.explaining.explanation import Explanation
-from stablexla.inspection.explaining.explanation_page import without_locations
+from stablexla.inspection.explaining.explanation_page import _with_openings, without_locations
 from stablexla.inspection.explaining.explanation_summary import summary_of
 from stablexla.inspection.explaining.refusals import FAMILIES
 from stablexla.targets.cpu.emitters import EMITTERS
+from stablexla.tools import run
 
 PROGRAM = """
 func.func private @scale(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
@@ -218,6 +219,7 @@ class Page(HTMLParser):
     """Collects the tags that are open at the end, and the text of each column."""
 
     VOID = ("meta", "input", "br")
+    INSIDE = ("pre", "span", "i")
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -240,7 +242,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("pre", "span") and self.column:
+        if self.open and self.open[-1] in self.INSIDE and self.column:
             self.columns[self.column] = self.columns.get(self.column, "") + data
 
 
@@ -255,6 +257,56 @@ def test_page(explanation, tmp_path):
     product = str(next(op.number for op in explanation.operations if op.name == "stablehlo.dot_general"))
     assert all(product in page.linked[stage] for stage in page.columns)
     assert "loc(" not in page.columns["kernels"]
+
+
+def test_page_with_times(tmp_path):
+    program = sx.compile(PROGRAM)
+    found = program.profile([np.ones((8, 16), np.float32), np.ones((16, 4), np.float32), np.int32(2)], runs=2)
+    found.explanation.save(tmp_path / "page.html", found)
+    text = (tmp_path / "page.html").read_text()
+    assert Page(text).open == []
+    assert '<th>kernel</th><th class="n">share</th><th class="n">us a run</th><th class="n">us a call</th>' in text
+    assert re.search(r'<td>contraction_0</td><td class="n">[\d.]+%</td><td class="n">[\d.]+</td>', text)
+    assert "us a run" not in found.explanation.html()
+
+
+def test_the_tool_writes_the_times_into_the_page(tmp_path):
+    (tmp_path / "model.mlir").write_text(PROGRAM)
+    page = tmp_path / "page.html"
+    given = [str(tmp_path / "model.mlir"), f"--explain={page}", "--profile=2"]
+    assert run.main([*given, "--input=random:0", "--input=random:0", "--input=random:0"]) == 0
+    assert "us a run" in page.read_text()
+
+
+def test_numbers_are_marked_for_their_side(explanation):
+    text = explanation.html()
+    assert re.search(r'<td class="n">768 B</td><td class="n">128 B</td>', text)
+    assert "<td>parameter 0, parameter 1</td>" in text
+    assert ".n{text-align:right;white-space:nowrap" in explanation._repr_html_()  # notebooks have no style sheet
+
+
+def test_what_the_page_can_do(explanation):
+    text = explanation.html()
+    assert '<input type="search" id="search"' in text
+    assert '<meta name="viewport"' in text
+    assert "@media (max-width" in text
+    assert all(name in text for name in ('id="wrap"', 'id="count"', "aria-sort"))
+
+
+def test_an_operation_with_regions_is_marked_as_a_whole():
+    text = """\
+%1 = a.generic {x} ins(%0) {
+^bb0(%in: f32 loc("stablexla#4")):
+  %2 = a.exp %in loc("stablexla#4")
+} -> f32 loc("stablexla#4")
+%3:2 = a.while(%k = %i)
+cond {
+  a.return %more loc("-":1:1)
+} do {
+  a.return %next loc("-":1:1)
+} loc("stablexla#7")
+return %3 loc("-":1:1)"""
+    assert [*map(list, _with_openings(text.split("\n")))] == [[4], [4], [4], [4], [7], [7], [], [7], [], [7], []]
 
 
 def test_the_users_own_lines_are_a_column():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.explaining.refusals import Refusal
 from stablexla.inspection.numbering import SourceOperation
 from stablexla.inspection.profiling.kernel_costs import Cost
+
+if TYPE_CHECKING:
+    from stablexla.inspection.profiling.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -161,15 +164,19 @@ class Explanation:
         rest = text_of(self, kernels=kernels or "*") if all or kernels else REST
         return f"{summary_of(self)}\n{rest}".rstrip()
 
-    def html(self) -> str:
-        """Return one self-contained page: a click on a line marks its counterparts in all other stages."""
+    def html(self, profile: Profile | None = None) -> str:
+        """Return one self-contained page: a click on a line marks its counterparts in all other stages.
+
+        Args:
+            profile: of the same program; its times stand beside the kernels.
+        """
         from stablexla.inspection.explaining.explanation_page import page_of
 
-        return page_of(self)
+        return page_of(self, profile)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, profile: Profile | None = None) -> None:
         """Write `html()` to a file."""
-        Path(path).write_text(self.html(), encoding="utf-8")
+        Path(path).write_text(self.html(profile), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         from stablexla.inspection.explaining.explanation_page import tables_of

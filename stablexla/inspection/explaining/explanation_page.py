@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from html import escape
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
+from stablexla.dialects.display.mlir_text import html_tokens
 from stablexla.inspection.explaining.explanation import Explanation
 from stablexla.inspection.explaining.explanation_text import memory_of, number, size, spans
 from stablexla.inspection.numbering import numbers_in
 
+if TYPE_CHECKING:
+    from stablexla.inspection.profiling.profile import Profile
+
 MAX_LINES = 4000
 """Lines of a stage that are shown; more make a page that no browser scrolls through."""
-_ROWS = ("kernel", "kind", "path", "calls", "items", "threads", "reads", "writes", "flops", "operations")
+_TIMES = ("share", "us a run", "us a call")
+_KERNELS = ("kernel", "kind", "path", "calls", "items", "threads", "reads", "writes", "flops", "operations")
+_NUMBERS = frozenset((*_TIMES, "calls", "items", "threads", "reads", "writes", "flops"))
+# A notebook aligns all cells to the right and has no style sheet of ours; the doubled class is stronger than its own.
+_STYLE = (
+    "<style>.stablexla.stablexla td,.stablexla.stablexla th"
+    "{text-align:left;vertical-align:top;overflow-wrap:break-word}"
+    ".stablexla.stablexla .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}</style>"
+)
 
 
-def page_of(explanation: Explanation) -> str:
-    """Return the whole page."""
+def page_of(explanation: Explanation, profile: Profile | None = None) -> str:
+    """Return the whole page, with times beside the kernels if there is a profile."""
     parts = files("stablexla.inspection")
     style, script = ((parts / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     columns = [_source(explanation), *(_stage(name, text) for name, text in explanation.stages.items())]
@@ -29,10 +42,15 @@ def page_of(explanation: Explanation) -> str:
     )
     title = escape(f"{explanation.name} for {explanation.target}")
     return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{style}</style></head>
-<body>{tables_of(explanation)}
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>{style}</style></head>
+<body>
+<p id="bar"><input type="search" id="search" placeholder="search tables and stages"> <span id="count"></span></p>
+{tables_of(explanation, profile)}
 <h2>Stages</h2>
-<p>A click on a line marks what it came from and what became of it, in all stages. {boxes}</p>
+<p>A click on a line marks what it came from and what became of it, in all stages: lines that are of this operation
+alone, and, paler, lines that are of others too. Escape takes the marks away.</p>
+<p>{boxes}<label><input type="checkbox" id="wrap"> long lines wrapped</label></p>
 <div id="stages">{"".join(columns)}</div>
 <script>{script}</script></body></html>
 """
@@ -42,45 +60,68 @@ def _is_open(stage: str) -> bool:
     return stage in ("your source", "source", "kernels", "buffers")
 
 
-def tables_of(explanation: Explanation) -> str:
+def tables_of(explanation: Explanation, profile: Profile | None = None) -> str:
     """Return the tables alone, for a notebook."""
+    heads = (_KERNELS[0], *_TIMES, *_KERNELS[1:]) if profile else _KERNELS
     composites = [(n.title, n.way, n.why) for n in explanation.composites]
     parts = [(str(len(p.stretches)), ", ".join(map(spans, p.stretches))) for p in explanation.parts]
-    return f"""<h1>{escape(explanation.name)}</h1>
+    tables = f"""<h1>{escape(explanation.name)}</h1>
 <p><code>{escape(explanation.signature)}</code> for {escape(explanation.target)}; {memory_of(explanation)}</p>
 <details open><summary>{len(explanation.kernels)} kernels, bytes and flops of one call</summary>
-{_table(_ROWS, _kernel_rows(explanation))}</details>
+{_table(heads, _kernel_rows(explanation, profile), _NUMBERS)}</details>
 <details><summary>{len(explanation.calls)} calls, in the order of the program</summary>
-{_table(("call", "kernel", "reads", "writes"), _call_rows(explanation))}</details>
+{_table(("call", "kernel", "reads", "writes"), _call_rows(explanation), {"call"})}</details>
 <details><summary>{len(explanation.operations)} operations, and what became of each</summary>
-{_table(("#", "operation", "type", "line", "became"), _operation_rows(explanation))}</details>
+{_table(("#", "operation", "type", "line", "became"), _operation_rows(explanation), {"#"})}</details>
 """ + "".join(
-        f"<details><summary>{summary}</summary>{_table(names, [((), row) for row in rows])}</details>"
+        f"<details><summary>{summary}</summary>{_table(names, [((), row) for row in rows], {'times'})}</details>"
         for summary, names, rows in (
             ("equal parts, compiled once", ("times", "operations"), parts),
             ("composites", ("composite", "way", "why"), composites),
         )
         if rows
     )
+    return f'<div class="stablexla">{_STYLE}{tables}</div>'
 
 
 Row = tuple[Sequence[int], Sequence[str]]
 
 
-def _table(names: Sequence[str], rows: Sequence[Row]) -> str:
-    head = "".join(f"<th>{escape(n)}</th>" for n in names)
+def _table(names: Sequence[str], rows: Sequence[Row], numbers: Collection[str]) -> str:
+    kinds = [' class="n"' if name in numbers else "" for name in names]
+    head = "".join(f"<th{kind}>{escape(n)}</th>" for n, kind in zip(names, kinds, strict=True))
     body = "".join(
-        f"<tr{_ids(ids)}>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>" for ids, cells in rows
+        f"<tr{_ids(ids)}>"
+        + "".join(f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(cells, kinds, strict=True))
+        + "</tr>"
+        for ids, cells in rows
     )
-    return f"<table><tr>{head}</tr>{body}</table>"
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _kernel_rows(explanation: Explanation) -> list[Row]:
+def _times(profile: Profile | None) -> dict[str, tuple[str, ...]]:
+    """Return the cells of `_TIMES` for each kernel that was run."""
+    from stablexla.inspection.profiling.profile_html import share_of, times_of_kernel
+
+    kernels = profile.kernels if profile else ()
+    return {k.name: (share_of(profile, k.seconds), *times_of_kernel(profile, k)) for k in kernels if profile}
+
+
+def _kernel_rows(explanation: Explanation, profile: Profile | None) -> list[Row]:
+    times, none = _times(profile), ("-",) * len(_TIMES) if profile else ()
     return [
         (
             k.operations,
             (
-                *(k.name, k.kind, k.path, str(len(k.calls)), str(k.items), "many" if k.parallel else "1"),
+                *(
+                    k.name,
+                    *times.get(k.name, none),
+                    k.kind,
+                    k.path,
+                    str(len(k.calls)),
+                    str(k.items),
+                    "many" if k.parallel else "1",
+                ),
                 *(size(k.cost.read), size(k.cost.written), number(k.cost.flops), spans(k.operations)),
             ),
         )
@@ -128,10 +169,32 @@ def _ids(numbers: Sequence[int]) -> str:
 
 def _stage(name: str, text: str) -> str:
     lines = text.split("\n")
-    shown = [(numbers_in(line), without_locations(line)) for line in lines[:MAX_LINES]]
+    numbers = _with_openings(lines[:MAX_LINES])
+    shown = [(ids, without_locations(line)) for ids, line in zip(numbers, lines, strict=False)]
     left = len(lines) - MAX_LINES
     note = f"\n... {left} more lines" if left > 0 else ""
     return _column(name, shown) + (f"<pre>{note}</pre></section>" if note else "</section>")
+
+
+def _with_openings(lines: Sequence[str]) -> list[Sequence[int]]:
+    """Return the operations of each line.
+
+    The location of an operation with regions stands behind the last of them: its first line, and those between its
+    regions, have those numbers too. Lines of one indentation are one operation's if they begin with a brace.
+    """
+    found: list[Sequence[int]] = [numbers_in(line) for line in lines]
+    later: dict[int, Sequence[int]] = {}
+    for at in range(len(lines) - 1, -1, -1):
+        text = lines[at].lstrip()
+        indent = len(lines[at]) - len(text)
+        if text.startswith("}"):
+            later[indent] = found[at] = found[at] or later.get(indent, ())
+        elif text and not text.startswith("^"):  # a block's label stands at the indentation of its operation
+            waiting = later.get(indent, ())
+            found[at] = (waiting or found[at]) if text.endswith("{") else found[at] or waiting
+            if not text.startswith("cond {"):  # of a while, whose first line is the one before
+                later.pop(indent, None)
+    return found
 
 
 def _source(explanation: Explanation) -> str:
@@ -155,7 +218,8 @@ def _source(explanation: Explanation) -> str:
 
 def _column(name: str, lines: Sequence[tuple[Sequence[int], str]]) -> str:
     hidden = "" if _is_open(name) else " hidden"
-    body = "".join(f"<span{_ids(ids)}>{escape(text)}\n</span>" for ids, text in lines)
+    mark = escape if name == "your source" else html_tokens
+    body = "".join(f"<span{_ids(ids)}>{mark(text)}\n</span>" for ids, text in lines)
     return f'<section data-stage="{escape(name)}"{hidden}><h3>{escape(name)}</h3><pre>{body}</pre>'
 
 

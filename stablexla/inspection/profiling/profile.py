@@ -127,6 +127,11 @@ class Profile:
         rest = text_of(self, kernels=kernels or "*") if all or kernels else REST
         return f"{summary_of(self)}\n{rest}".rstrip()
 
+    def _repr_html_(self) -> str:
+        from stablexla.inspection.profiling.profile_html import html_of
+
+        return html_of(self)
+
     def save_trace(self, path: str | Path) -> None:
         """Write a trace in Chrome's format, which https://ui.perfetto.dev opens: a track for each thread."""
         from stablexla.inspection.profiling.trace_file import write_trace
