@@ -9,6 +9,7 @@ import _thread
 import ctypes
 import json
 import os
+import signal
 import threading
 import traceback
 from collections.abc import Callable
@@ -325,6 +326,8 @@ def an_interrupt_during_a_run() -> None:
     def interrupted(x: Any) -> Any:
         y = io_callback(lambda x: _thread.interrupt_main() or x, jax.ShapeDtypeStruct(X.shape, X.dtype), x)
         return jax.lax.fori_loop(0, 100, lambda _, y: jnp.sin(y), y)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
 
     def run() -> None:
         jax.jit(interrupted)(X).block_until_ready()
