@@ -9,9 +9,12 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from jaxlib.mlir.ir import Module
+
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
-from stablexla.interop.entry import MAIN
+from stablexla.interop.entry import MAIN, with_entry
+from stablexla.interop.load import load, load_bytes
 from stablexla.targets.pipeline.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
 from stablexla.targets.registry import target_names
 from stablexla.tools.parser import Printed, list_of_chips, list_of_targets
@@ -92,6 +95,16 @@ def read_input(file: str) -> tuple[bytes, str]:
         return Path(file).read_bytes(), file
     except OSError as error:
         raise ParseError(f"cannot be read: {error.strerror}", file=file) from None
+
+
+def program_of(arguments: argparse.Namespace, data: bytes) -> Module:
+    """Return the program in the file of the arguments, whose contents are `data`.
+
+    Raises:
+        ParseError, VerificationError: as `sx.load`.
+    """
+    module = load_bytes(data, "-") if arguments.file == "-" else load(Path(arguments.file))
+    return with_entry(module, arguments.entry)
 
 
 def lowered_input(arguments: argparse.Namespace, data: bytes) -> StagedText | None:

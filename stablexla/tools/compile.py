@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from stablexla.compiling.ahead_of_time import SUFFIXES, compile_library
-from stablexla.interop.entry import with_entry
-from stablexla.interop.load import Program, load_bytes
+from stablexla.interop.load import Program
 from stablexla.targets.llvm.toolchain import archive
 from stablexla.tools.common import (
     add_compile_options,
     add_entry_option,
     compile_options,
     lowered_input,
+    program_of,
     read_input,
     run_tool,
 )
@@ -103,10 +103,10 @@ def _run(given: argparse.Namespace) -> int:
             parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
         _refuse_options_of_the_cpu(given)
         return write_kernels(given)
-    data, file = read_input(given.file)
+    data, _ = read_input(given.file)
     program: Program = data
     if lowered_input(given, data) is None:
-        program = known_shapes(with_entry(load_bytes(data, file), given.entry), given)
+        program = known_shapes(program_of(given, data), given)
     made = compile_library(
         program,
         given.output,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from stablexla.compiling.compiler import compile
-from stablexla.interop.entry import with_entry
-from stablexla.interop.load import Program, load_bytes
-from stablexla.tools.common import compile_options, lowered_input, read_input
+from stablexla.interop.load import Program
+from stablexla.tools.common import compile_options, lowered_input, program_of, read_input
 from stablexla.tools.running.open_shapes import known_shapes
 
 SUFFIXES = (".ptx", ".cubin")
@@ -21,10 +20,10 @@ def write_kernels(given: argparse.Namespace) -> int:
     """
     from stablexla.compiling import gpu_kernels  # which imports the GPU's passes
 
-    data, file = read_input(given.file)
+    data, _ = read_input(given.file)
     program: Program = data
     if lowered_input(given, data) is None:
-        program = known_shapes(with_entry(load_bytes(data, file), given.entry), given)
+        program = known_shapes(program_of(given, data), given)
     executable = compile(program, target=given.target, options=compile_options(given))
     gpu_kernels.write_kernels(executable, given.output, header_file=given.header, name=given.name)
     return 0

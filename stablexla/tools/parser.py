@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         given, rest = super().parse_known_args(args, namespace)
         if rest:
             known = [option for action in self._actions for option in action.option_strings]
-            near = get_close_matches(rest[0].partition("=")[0], known, 1)
+            near = get_close_matches(rest[0].partition("=")[0], known, 1, cutoff=0.75)
             what = "there is no option" if rest[0].startswith("-") else "one argument too many:"
             self.error(f"{what} {rest[0]}", near[0] if near else "")
         return given, rest

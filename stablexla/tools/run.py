@@ -19,8 +19,6 @@ from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.executable.executable import Executable
-from stablexla.interop.entry import with_entry
-from stablexla.interop.load import load, load_bytes
 from stablexla.lowering.support.types import TensorType
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
@@ -31,6 +29,7 @@ from stablexla.tools.common import (
     compile_options,
     count,
     lowered_input,
+    program_of,
     read_input,
     run_tool,
 )
@@ -164,11 +163,10 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
     for script in arguments.load:
         load_python(script)
     warn_of_loaded(arguments.load)
-    data, name = read_input(arguments.file)
+    data, _ = read_input(arguments.file)
     lowered = lowered_input(arguments, data)
     if lowered is None:
-        module = load_bytes(data, name) if arguments.file == "-" else load(Path(arguments.file))
-        module = with_entry(module, arguments.entry)
+        module = program_of(arguments, data)
         if arguments.launcher and not arguments.launched:
             return launch(module, data if arguments.file == "-" else None, given, arguments)
         module = known_shapes(module, arguments)
@@ -179,7 +177,7 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
                 raise CompileError(
                     f"--{option} needs the program in StableHLO; this one is at {lowered.header.stage!r}"
                 )
-        module, signature = lowered.text, lowered.signature()
+        module, signature = data if arguments.file == "-" else Path(arguments.file), lowered.signature()
     dump = {"dump": arguments.dump} if arguments.dump and not is_quiet() else {}
     start = perf_counter()
     with knobs.scoped(**dump):

@@ -156,7 +156,8 @@ def parse_stage(text: str, side: Side, *, file: str) -> Any:
         try:
             return kind.Module.parse(text, context)
         except (ir.MLIRError, hlo_ir.MLIRError) as error:
-            raise CompileError(f"{file} does not parse", diagnostics=tuple(messages_of(error, seen))) from None
+            said = tuple(text.replace("from -:", f"from {file}:") for text in messages_of(error, seen))
+            raise CompileError(f"{file} does not parse", diagnostics=said) from None
 
 
 @dataclass

@@ -63,7 +63,7 @@ def test_a_process_measures_once_and_the_next_reads_the_file(tmp_path: Path, mea
         assert limits_of.machine_limits() is first
         limits_of._limits.cache_clear()
         assert limits_of.machine_limits() == first
-    assert measured == [get_num_threads()]
+    assert measured == [get_num_threads()] * 2  # which agree
     assert len(json.loads((tmp_path / limits_of.FILE).read_text())) == 1
 
 
@@ -72,4 +72,15 @@ def test_nothing_is_kept_where_the_cache_is_off(measured: list[int]) -> None:
         limits_of.machine_limits()
         limits_of._limits.cache_clear()
         limits_of.machine_limits()
-    assert len(measured) == 2
+    assert len(measured) == 4
+
+
+def test_nothing_is_kept_of_a_busy_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two measurements that disagree; the higher peak counts in this process."""
+    peaks = iter([3e9, 1e11])
+    monkeypatch.setattr(limits_of, "measure_limits", lambda threads: MachineLimits("a", threads, 1e10, next(peaks)))
+    limits_of._limits.cache_clear()
+    with knobs.scoped(kernel_cache=tmp_path):
+        assert limits_of.machine_limits(3).peak == 1e11
+    limits_of._limits.cache_clear()
+    assert not (tmp_path / limits_of.FILE).exists()

@@ -206,3 +206,9 @@ def test_arguments_that_do_not_fit():
 
 def test_a_slice_is_a_plain_value():
     assert Slice("a", 0, 1, 2, False) == Slice("a", 0, 1, 2, False)
+
+
+def test_a_number_of_runs_that_is_none() -> None:
+    b = sx.XlaBuilder("one")
+    with pytest.raises(sx.ExecutionError, match="one: runs is a number from 1 on, not 0"):
+        sx.compile(b.build(sx.neg(b.parameter(0, sx.f32[4])))).profile([np.ones(4, np.float32)], runs=0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.explaining.explanation import Explanation, KernelNote
 from stablexla.inspection.profiling.machine_limits import MachineLimits, machine_limits
@@ -148,6 +148,8 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
     """
     from stablexla.inspection.profiling.bounds import with_bounds
 
+    if runs < 1:
+        raise ExecutionError(f"{executable.name}: runs is a number from 1 on, not {runs}")
     if isinstance(executable._function, GpuFunction):
         from stablexla.inspection.profiling.profile_gpu import profile_on_gpu
 
