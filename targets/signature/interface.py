@@ -71,8 +71,10 @@ class Signature:
         Raises:
             KeyError, TypeError, ValueError, StablexlaError: it is something else.
         """
+        if not isinstance(values["name"], str):
+            raise TypeError(f"a program's name is {values['name']!r}")
         return Signature(
-            str(values["name"]),
+            values["name"],
             tuple(map(_type, values["parameters"])),
             tuple(map(_type, values["results"])),
             tuple(values["parameter_names"]),

@@ -1,6 +1,6 @@
 // What a user reads of a program: its operations' fates, the kernels, where arrays lie; a page; a profile and a trace.
 
-// RUN: stablexla-run %s --explain --profile=3 --trace=%t.json | FileCheck %s
+// RUN: stablexla-run %s --explain --all --profile=3 --trace=%t.json | FileCheck %s
 // RUN: FileCheck %s --check-prefix=TRACE --input-file=%t.json
 // RUN: stablexla-run %s --explain=%t.html | FileCheck %s --allow-empty --check-prefix=NOTHING
 // RUN: FileCheck %s --check-prefix=PAGE --input-file=%t.html
