@@ -24,6 +24,9 @@ class OpTraits:
             not say so.
         arity: the number of operands with which the fuzzer draws it: 1 or 2.
         is_exact: every implementation rounds a float result correctly, so that any difference is a fault.
+        linear_in: the operands in which floats' results are linear, all together; () stands for all operands, None for
+            none. A sum of which each device has a summand may go through such an operation.
+        is_multilinear: it is linear in each of these by itself, with the others fixed.
         adds_up: the result is a sum, whose rounding depends on the order.
         xla_ulp: of a function that is approximated, XLA:CPU's error in units in the last place, in f32 and f64.
         complex_ulp: of a function of complex numbers, how far the result may be from the exact value, in units in the
@@ -39,6 +42,8 @@ class OpTraits:
     is_cut_alike: bool = False
     arity: int = 1
     is_exact: bool = False
+    linear_in: tuple[int, ...] | None = None
+    is_multilinear: bool = False
     adds_up: bool = False
     xla_ulp: tuple[int, int] | None = None
     complex_ulp: float | None = None
@@ -71,7 +76,7 @@ _NUMBERS = "integer float complex"
 TRAITS: dict[str, OpTraits] = {
     # StableHLO's element-wise operations
     "stablehlo.abs": elementwise(is_exact=True, complex_ulp=4.0, drawn="signed float"),
-    "stablehlo.add": elementwise(2, is_exact=True, drawn=_NUMBERS),
+    "stablehlo.add": elementwise(2, is_exact=True, linear_in=(), drawn=_NUMBERS),
     "stablehlo.and": elementwise(2, drawn="pred integer"),
     "stablehlo.atan2": elementwise(2, xla_ulp=(2, 1), complex_ulp=4.0, drawn="ulp:float"),
     "stablehlo.cbrt": elementwise(xla_ulp=(1, 4), complex_ulp=5.0, drawn=_FUNCTION),
@@ -79,14 +84,16 @@ TRAITS: dict[str, OpTraits] = {
     "stablehlo.clamp": elementwise(is_exact=True),
     "stablehlo.compare": elementwise(is_exact=True),
     "stablehlo.complex": elementwise(is_exact=True),
-    "stablehlo.convert": elementwise(is_exact=True),
+    "stablehlo.convert": elementwise(is_exact=True, linear_in=()),
     "stablehlo.cosine": elementwise(xla_ulp=(1, 1), complex_ulp=4.0, drawn=_FUNCTION),
     "stablehlo.count_leading_zeros": elementwise(drawn="integer"),
-    "stablehlo.divide": elementwise(2, is_exact=True, complex_ulp=4.0, drawn="fraction:float ulp:complex"),
+    "stablehlo.divide": elementwise(
+        2, is_exact=True, complex_ulp=4.0, linear_in=(0,), is_multilinear=True, drawn="fraction:float ulp:complex"
+    ),
     "stablehlo.exponential": elementwise(xla_ulp=(6, 2), complex_ulp=4.0, drawn=_FUNCTION),
     "stablehlo.exponential_minus_one": elementwise(xla_ulp=(6, 4), complex_ulp=4.0, drawn=_FUNCTION),
     "stablehlo.floor": elementwise(is_exact=True, drawn="float"),
-    "stablehlo.imag": elementwise(is_exact=True),
+    "stablehlo.imag": elementwise(is_exact=True, linear_in=()),
     "stablehlo.is_finite": elementwise(),
     "stablehlo.log": elementwise(xla_ulp=(2, 1), complex_ulp=4.0, drawn=_FUNCTION),
     "stablehlo.log_plus_one": elementwise(xla_ulp=(3, 128), complex_ulp=4.0, drawn=_FUNCTION),
@@ -94,26 +101,28 @@ TRAITS: dict[str, OpTraits] = {
     "stablehlo.map": elementwise(),
     "stablehlo.maximum": elementwise(2, is_exact=True, drawn="pred integer float"),
     "stablehlo.minimum": elementwise(2, is_exact=True, drawn="pred integer float"),
-    "stablehlo.multiply": elementwise(2, is_exact=True, complex_ulp=2.0, drawn=_NUMBERS),
-    "stablehlo.negate": elementwise(is_exact=True, drawn=_NUMBERS),
+    "stablehlo.multiply": elementwise(
+        2, is_exact=True, complex_ulp=2.0, linear_in=(), is_multilinear=True, drawn=_NUMBERS
+    ),
+    "stablehlo.negate": elementwise(is_exact=True, linear_in=(), drawn=_NUMBERS),
     "stablehlo.not": elementwise(drawn="pred integer"),
     "stablehlo.or": elementwise(2, drawn="pred integer"),
     "stablehlo.popcnt": elementwise(drawn="integer"),
     "stablehlo.power": elementwise(2, xla_ulp=(1, 1), complex_ulp=8.0, drawn=_FUNCTION),
-    "stablehlo.real": elementwise(is_exact=True),
+    "stablehlo.real": elementwise(is_exact=True, linear_in=()),
     "stablehlo.reduce_precision": elementwise(is_exact=True),
     "stablehlo.remainder": elementwise(2, is_exact=True, drawn="fraction:float"),
     "stablehlo.round_nearest_afz": elementwise(is_exact=True, drawn="float"),
     "stablehlo.round_nearest_even": elementwise(is_exact=True, drawn="float"),
     "stablehlo.rsqrt": elementwise(xla_ulp=(2, 2), complex_ulp=4.0, drawn=_FUNCTION),
-    "stablehlo.select": elementwise(is_exact=True),
+    "stablehlo.select": elementwise(is_exact=True, linear_in=(1, 2)),
     "stablehlo.shift_left": elementwise(2, drawn="integer"),
     "stablehlo.shift_right_arithmetic": elementwise(2, drawn="integer"),
     "stablehlo.shift_right_logical": elementwise(2, drawn="integer"),
     "stablehlo.sign": elementwise(is_exact=True, complex_ulp=4.0, drawn="signed float fraction:complex"),
     "stablehlo.sine": elementwise(xla_ulp=(1, 1), complex_ulp=4.0, drawn=_FUNCTION),
     "stablehlo.sqrt": elementwise(xla_ulp=(1, 1), complex_ulp=4.0, drawn=_FUNCTION),
-    "stablehlo.subtract": elementwise(2, is_exact=True, drawn=_NUMBERS),
+    "stablehlo.subtract": elementwise(2, is_exact=True, linear_in=(), drawn=_NUMBERS),
     "stablehlo.tan": elementwise(xla_ulp=(2, 1), complex_ulp=4.0, drawn=_FUNCTION),
     "stablehlo.tanh": elementwise(xla_ulp=(5, 7), complex_ulp=4.0, drawn=_FUNCTION),
     "stablehlo.xor": elementwise(2, drawn="pred integer"),
@@ -145,24 +154,24 @@ TRAITS: dict[str, OpTraits] = {
     # operations that move elements
     "mhlo.copy": OpTraits(is_exact=True),
     "stablehlo.bitcast_convert": OpTraits(is_exact=True),
-    "stablehlo.broadcast_in_dim": OpTraits(is_exact=True),
-    "stablehlo.concatenate": OpTraits(is_exact=True),
-    "stablehlo.dynamic_slice": OpTraits(is_exact=True),
-    "stablehlo.dynamic_update_slice": OpTraits(is_exact=True),
-    "stablehlo.gather": OpTraits(is_exact=True),
+    "stablehlo.broadcast_in_dim": OpTraits(is_exact=True, linear_in=()),
+    "stablehlo.concatenate": OpTraits(is_exact=True, linear_in=()),
+    "stablehlo.dynamic_slice": OpTraits(is_exact=True, linear_in=(0,)),
+    "stablehlo.dynamic_update_slice": OpTraits(is_exact=True, linear_in=(0, 1)),
+    "stablehlo.gather": OpTraits(is_exact=True, linear_in=(0,)),
     "stablehlo.iota": OpTraits(is_exact=True),
-    "stablehlo.pad": OpTraits(is_exact=True),
+    "stablehlo.pad": OpTraits(is_exact=True, linear_in=()),
     "stablehlo.reshape": OpTraits(is_exact=True),
-    "stablehlo.reverse": OpTraits(is_exact=True),
-    "stablehlo.slice": OpTraits(is_exact=True),
+    "stablehlo.reverse": OpTraits(is_exact=True, linear_in=()),
+    "stablehlo.slice": OpTraits(is_exact=True, linear_in=()),
     "stablehlo.sort": OpTraits(is_exact=True),
-    "stablehlo.transpose": OpTraits(is_exact=True),
+    "stablehlo.transpose": OpTraits(is_exact=True, linear_in=()),
     # sums
     "stablehlo.convolution": OpTraits(adds_up=True),
     "stablehlo.dot": OpTraits(adds_up=True),
-    "stablehlo.dot_general": OpTraits(adds_up=True),
+    "stablehlo.dot_general": OpTraits(adds_up=True, linear_in=(), is_multilinear=True),
     "stablehlo.fft": OpTraits(adds_up=True),
-    "stablehlo.reduce": OpTraits(adds_up=True),
+    "stablehlo.reduce": OpTraits(adds_up=True, linear_in=(0,)),
     "stablehlo.reduce_window": OpTraits(adds_up=True),
     "stablehlo.scatter": OpTraits(adds_up=True),
     "stablehlo.select_and_scatter": OpTraits(adds_up=True),

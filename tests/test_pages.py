@@ -55,7 +55,7 @@ def commands(body: str) -> list[tuple[str, str]]:
 
 
 def lacking(page: Path) -> list[str]:
-    """What a page needs and this machine has not."""
+    """Modules and programs that a page needs, and that are not installed."""
     modules = [name for name in MODULES.get(page.name, []) if importlib.util.find_spec(name) is None]
     return modules + [name for name in PROGRAMS.get(page.name, []) if shutil.which(name) is None]
 

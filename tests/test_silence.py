@@ -1,4 +1,4 @@
-"""What has no effect is said: unknown variables, edited stages that match nothing, options of another target."""
+"""Warnings of what has no effect: unknown variables, edited stages that match nothing, options of another target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import stablexla as sx
 from stablexla import __main__ as everything
 from stablexla.targets.pipeline.dump import program_folder
-from stablexla.targets.pipeline.knobs import OF_TESTS, knobs
+from stablexla.targets.pipeline.knobs import knobs
 from stablexla.tools import cache, compile, run, translate
 from stablexla.tools.optimizing import options as opt
 
@@ -143,7 +143,3 @@ def test_modules_that_hints_name_are_there() -> None:
     for _, text in hints():
         for name in re.findall(r"\bstablexla\.(interop\.\w+)", text):
             assert importlib.import_module(f"stablexla.{name}")
-
-
-def test_variables_of_tests() -> None:
-    assert OF_TESTS.startswith("STABLEXLA_")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.compiling.ahead_of_time import compile_library
 from stablexla.targets.pipeline.dump import Header
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.tools import compile as compile_tool
@@ -91,7 +92,11 @@ def test_the_tools_go_on(
 
 def test_the_target_is_the_stages_own(written: Any) -> None:
     path = written("nvvm", "--target=gpu:sm_80")
-    assert Header.read(path.read_text()).target == "gpu:sm_80"  # type: ignore[union-attr]
+    header = Header.read(path.read_text())
+    assert header is not None
+    assert header.target == "gpu:sm_80"
+    with pytest.raises(sx.CompileError, match=r"lowered for gpu:sm_80, and a C library is for the CPU alone"):
+        compile_library(path, path.with_suffix(".so"))
     ptx, kernels = path.with_suffix(".ptx"), path.with_name("kernels.ptx")
     assert opt.main([str(path), "--stage=ptx", "-o", str(ptx)]) == 0
     assert ".target sm_80" in ptx.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -88,6 +89,11 @@ def compile_library(
     cpu = cpu or ("generic" if triple else "native")
     options = _for_cpu(options, cpu)
     function_name = prefix_of(name, output)
+    if form == "library" and not linker and triple and triple.partition("-")[0] != platform.machine():
+        raise CompileError(
+            f"{output}: a shared library for {triple} needs the linker and the runtime of such a machine",
+            hint=f"{output.with_suffix('.o')}, an object file, which is linked there",
+        )
     with contexts_of_their_own(), _registered(c_functions):
         made, signature = _lowered(program, function_name, options)
     if form == "library" and made.external and not link_arguments:
@@ -104,6 +110,8 @@ def compile_library(
 
 def _lowered(program: Program, name: str, options: CompileOptions) -> tuple[Standalone, Signature]:
     lowered = StagedText.of(program)
+    if lowered is not None and (target := lowered.target("cpu").name) != "cpu":
+        raise CompileError(f"{lowered.file}: it was lowered for {target}, and a C library is for the CPU alone")
     if lowered is not None and (rest := lowered.rest(find_target("cpu"), options)) is not None:
         module, signature = lowered.module(pipeline_of(find_target("cpu"), options)), lowered.signature()
         made = run_pipeline(module, rest, watcher=KnobWatcher(signature.name, rest, module))
@@ -150,11 +158,6 @@ def _write(
         target = folder / "program.o" if form == "library" else output
         generated(text, target, opt_level, cpu, triple, assembly=form == "assembly")
         if form == "library":
-            if triple and not linker:
-                raise CompileError(
-                    f"{output}: a shared library for {triple} needs the linker and the runtime of such a machine",
-                    hint=f"{output.with_suffix('.o')}, an object file, which is linked there",
-                )
             toolchain.link(target, output, link_arguments, linker)
 
 

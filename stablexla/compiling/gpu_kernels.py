@@ -21,7 +21,7 @@ from stablexla.targets.pipeline.driver import Watcher
 from stablexla.targets.pipeline.pipelines import Step
 
 MANIFEST, CONSTANTS = ".json", ".constants"
-"""What the names of the files beside the kernels end in."""
+"""Suffixes of the files beside the kernels."""
 
 
 def write_kernels(

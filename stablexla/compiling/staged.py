@@ -31,17 +31,11 @@ class StagedText:
     file: str
 
     @staticmethod
-    def of(program: Any) -> StagedText | None:
-        """Return the text of a program, if it says that it was lowered."""
-        data, file = program, "<text>"
+    def of(program: Any, file: str = "<text>") -> StagedText | None:
+        """Return the text of a program, if it says that it was lowered; `file` is the name of what is in no file."""
+        data = program
         if isinstance(program, Path):
-            file = str(program)
-            if not program.is_file():
-                return None
-            with program.open("rb") as opened:
-                if opened.read(len(_START)) != _START:
-                    return None
-            data = program.read_bytes()
+            file, data = str(program), _staged_bytes(program)
         if isinstance(data, (bytes, bytearray)):
             if not data.startswith(_START) or recognise(bytes(data)) is not Format.TEXT:
                 return None
@@ -97,3 +91,13 @@ class StagedText:
                 hint=f"stablexla-opt --stage={self.header.stage} writes it",
             )
         return self.header.signature
+
+
+def _staged_bytes(file: Path) -> bytes | None:
+    """Return what is in a file that begins as a stage does; what cannot be read is for `sx.load` to complain of."""
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(len(_START))
+            return start + opened.read() if start == _START else None
+    except OSError:
+        return None

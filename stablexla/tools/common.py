@@ -21,6 +21,7 @@ from stablexla.tools.parser import Printed, list_of_chips, list_of_targets
 from stablexla.tools.terminal import print_error
 
 FAILED = 1
+STDIN = "<stdin>"
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +84,11 @@ def compile_options(arguments: argparse.Namespace) -> CompileOptions:
     )
 
 
+def source_of(arguments: argparse.Namespace) -> Path | bytes:
+    """Return the file of the arguments, or, for `-`, what standard input gives."""
+    return sys.stdin.buffer.read() if arguments.file == "-" else Path(arguments.file)
+
+
 def read_input(file: str) -> tuple[bytes, str]:
     """Return the contents of a file, or of standard input for `-`, and its name in errors.
 
@@ -90,30 +96,30 @@ def read_input(file: str) -> tuple[bytes, str]:
         ParseError: it cannot be read.
     """
     if file == "-":
-        return sys.stdin.buffer.read(), "<stdin>"
+        return sys.stdin.buffer.read(), STDIN
     try:
         return Path(file).read_bytes(), file
     except OSError as error:
         raise ParseError(f"cannot be read: {error.strerror}", file=file) from None
 
 
-def program_of(arguments: argparse.Namespace, data: bytes) -> Module:
-    """Return the program in the file of the arguments, whose contents are `data`.
+def program_of(arguments: argparse.Namespace, source: Path | bytes) -> Module:
+    """Return the program in a file, whose name its locations then have, or in the contents of standard input.
 
     Raises:
         ParseError, VerificationError: as `sx.load`.
     """
-    module = load_bytes(data, "-") if arguments.file == "-" else load(Path(arguments.file))
+    module = load(source) if isinstance(source, Path) else load_bytes(source, STDIN)
     return with_entry(module, arguments.entry)
 
 
-def lowered_input(arguments: argparse.Namespace, data: bytes) -> StagedText | None:
+def lowered_input(arguments: argparse.Namespace, source: Path | bytes) -> StagedText | None:
     """Return the program if its first line says that it is at a later stage; `--target` is set to that one's.
 
     Raises:
         CompileError: options that came too late for it.
     """
-    lowered = StagedText.of(data)
+    lowered = StagedText.of(source, STDIN)
     if lowered is None:
         return None
     late = {"--entry": arguments.entry != MAIN, "--shapes": bool(getattr(arguments, "shapes", None))}

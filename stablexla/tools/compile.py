@@ -15,8 +15,8 @@ from stablexla.tools.common import (
     compile_options,
     lowered_input,
     program_of,
-    read_input,
     run_tool,
+    source_of,
 )
 from stablexla.tools.compile_gpu import SUFFIXES as KERNELS
 from stablexla.tools.compile_gpu import write_kernels
@@ -98,15 +98,14 @@ def parser() -> Parser:
 def _run(given: argparse.Namespace) -> int:
     if given.file is None or given.output is None:
         parser().error("a program and -o OUTPUT are needed")
+    _check_options_of_target(given)
+    source = source_of(given)
+    program: Program = source
+    if lowered_input(given, source) is None:
+        program = known_shapes(program_of(given, source), given)
+    _check_options_of_target(given)  # now of that for which the program was lowered
     if given.target != "cpu":
-        if given.output.suffix not in KERNELS:
-            parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
-        _refuse_options_of_the_cpu(given)
-        return write_kernels(given)
-    data, _ = read_input(given.file)
-    program: Program = data
-    if lowered_input(given, data) is None:
-        program = known_shapes(program_of(given, data), given)
+        return write_kernels(program, given)
     made = compile_library(
         program,
         given.output,
@@ -125,7 +124,11 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_options_of_the_cpu(given: argparse.Namespace) -> None:
+def _check_options_of_target(given: argparse.Namespace) -> None:
+    if given.target == "cpu":
+        return
+    if given.output.suffix not in KERNELS:
+        parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
     for name in ("emit", "target_cpu", "target_triple", "c_function", "linker", "link_arg"):
         if getattr(given, name) != parser().get_default(name):
             parser().error(f"--{name.replace('_', '-')} is for C libraries, which are for the CPU alone")

@@ -6,13 +6,12 @@ import argparse
 
 from stablexla.compiling.compiler import compile
 from stablexla.interop.load import Program
-from stablexla.tools.common import compile_options, lowered_input, program_of, read_input
-from stablexla.tools.running.open_shapes import known_shapes
+from stablexla.tools.common import compile_options
 
 SUFFIXES = (".ptx", ".cubin")
 
 
-def write_kernels(given: argparse.Namespace) -> int:
+def write_kernels(program: Program, given: argparse.Namespace) -> int:
     """Write the file of `--output`, in the form of its suffix, its manifest, and the file of `--header`.
 
     Raises:
@@ -20,10 +19,6 @@ def write_kernels(given: argparse.Namespace) -> int:
     """
     from stablexla.compiling import gpu_kernels  # which imports the GPU's passes
 
-    data, _ = read_input(given.file)
-    program: Program = data
-    if lowered_input(given, data) is None:
-        program = known_shapes(program_of(given, data), given)
     executable = compile(program, target=given.target, options=compile_options(given))
     gpu_kernels.write_kernels(executable, given.output, header_file=given.header, name=given.name)
     return 0

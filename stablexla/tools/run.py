@@ -30,21 +30,20 @@ from stablexla.tools.common import (
     count,
     lowered_input,
     program_of,
-    read_input,
     run_tool,
+    source_of,
 )
 from stablexla.tools.isolated_tool import APART, run_apart
 from stablexla.tools.optimizing.options import load_python, warn_of_loaded
 from stablexla.tools.parser import Parser
 from stablexla.tools.running.comparing import HELP, add_compare_options, compare, read_pipeline
-from stablexla.tools.running.explaining import add_explain_options, explain
+from stablexla.tools.running.explaining import add_explain_options, explain, profile
 from stablexla.tools.running.inputs import FORMS
 from stablexla.tools.running.launching import LAUNCHED, is_quiet, launch, run_launched
 from stablexla.tools.running.on_devices import EXAMPLES as DEVICE_EXAMPLES
 from stablexla.tools.running.on_devices import HELP as DEVICES
 from stablexla.tools.running.on_devices import add_device_options, device_inputs, runner
 from stablexla.tools.running.open_shapes import known_shapes
-from stablexla.tools.running.page import profile_with_page
 
 Array = npt.NDArray[Any]
 STATISTICS = ("smallest", "mean", "largest", "not a number")
@@ -163,21 +162,21 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
     for script in arguments.load:
         load_python(script)
     warn_of_loaded(arguments.load)
-    data, _ = read_input(arguments.file)
-    lowered = lowered_input(arguments, data)
+    source = source_of(arguments)
+    lowered = lowered_input(arguments, source)
     if lowered is None:
-        module = program_of(arguments, data)
+        module = program_of(arguments, source)
         if arguments.launcher and not arguments.launched:
-            return launch(module, data if arguments.file == "-" else None, given, arguments)
+            return launch(module, source if isinstance(source, bytes) else None, given, arguments)
         module = known_shapes(module, arguments)
         signature = signature_of(module)
     else:
-        for option in ("compare", "explain", "profile"):
+        for option in ("compare", "explain", "profile", "trace"):
             if getattr(arguments, option):
                 raise CompileError(
                     f"--{option} needs the program in StableHLO; this one is at {lowered.header.stage!r}"
                 )
-        module, signature = data if arguments.file == "-" else Path(arguments.file), lowered.signature()
+        module, signature = source, lowered.signature()
     dump = {"dump": arguments.dump} if arguments.dump and not is_quiet() else {}
     start = perf_counter()
     with knobs.scoped(**dump):
@@ -211,7 +210,7 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     if arguments.time:
         _time(call, arguments.time, compiling, where)
     given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
-    profile_with_page(executable, given, arguments)
+    profile(executable, given, arguments)
     if arguments.compare:
         return compare(executable, given, arguments, where)
     return 0

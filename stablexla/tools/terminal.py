@@ -1,4 +1,4 @@
-"""What the tools write to a terminal: errors and IR in colours. Files and pipes get the same text without them."""
+"""The tools' output on a terminal: errors and IR in colours. Files and pipes get the same text without them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LAUNCHERS = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_L
 """Variables that MPI launchers set for the processes that they start; each launcher has its own."""
 
 OF_TESTS = "STABLEXLA_TEST_"
-"""What the variables begin with by which tests talk to the processes that they start."""
+"""Prefix of the variables by which tests talk to the processes that they start."""
 
 _set_in_code: ContextVar[dict[str, Any]] = ContextVar("stablexla_knobs")
 

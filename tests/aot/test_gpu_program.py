@@ -272,7 +272,7 @@ class TestLauncher:
         subprocess.run(["g++", *WARNINGS, "-c", tmp_path / "b.cpp", "-o", tmp_path / "b.o"], check=True, timeout=60)
 
     def test_the_pages_program(self, tmp_path: Path) -> None:
-        """What docs/gpu_from_c.md shows, from the command line on."""
+        """The example of docs/gpu_from_c.md, from the command line on."""
         page = (ROOT / "docs/gpu_from_c.md").read_text()
         (code,) = re.findall(r"^```c\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
         (tmp_path / "program.c").write_text(code)

@@ -19,7 +19,7 @@ from tests.inspection.comparing import break_emitters, break_rule, normal
 
 
 def negated(ctx: Any, results: Any) -> Any:
-    """What a rule gives, with the other sign."""
+    """A rule's results with the other sign."""
     values = results if isinstance(results, list) else [results]
     return elementwise(values, ctx.result_types, ctx.result_types, arith.negf)
 
@@ -94,7 +94,7 @@ class TestLargeOperations:
 
 class TestRulesOfTheUser:
     def test_a_wrong_rule_is_not_in_the_reference(self) -> None:
-        """What was registered is what is judged, whatever the reference is."""
+        """Registered rules are judged, and no reference has them."""
         b = sx.XlaBuilder("wrong")
         computation = b.build(sx.tanh(b.parameter(0, sx.f32[64])))
         usual = sx.compile(computation)

@@ -1,8 +1,9 @@
-"""What notebooks show: fragments of HTML that are closed, escaped, and need nothing from elsewhere."""
+"""Representations in notebooks: fragments of HTML that are closed, escaped, and need nothing from elsewhere."""
 
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,8 +45,8 @@ def program(computation: sx.XlaComputation) -> sx.Executable:
     return sx.compile(computation)
 
 
-def shown(value: object) -> str:
-    found = Fragment(value._repr_html_())  # type: ignore[attr-defined]
+def shown(value: Any) -> str:
+    found = Fragment(value._repr_html_())
     assert found.open == []
     return found.text
 

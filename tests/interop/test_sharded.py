@@ -193,7 +193,7 @@ class TestSums:
         np.testing.assert_array_equal(sx.load_executable(tmp_path / "program")(X), X * X)
 
     def test_products_are_added_up_once(self) -> None:
-        """What is linear in the sums is computed on each summand; an offset is added on one device."""
+        """Operations that are linear in the sums run on each summand; an offset is added on one device."""
         body = f"""{TIMES_ITSELF}
             %q = sdy.sharding_constraint %p <@grid, {SUMS}> : tensor<8x8xf32>
             %one = stablehlo.constant dense<1.0> : tensor<8x8xf32>
@@ -244,6 +244,26 @@ class TestSums:
             sums_program(f"%r = sdy.reshard %x <@grid, {before}> : tensor<8x4xf32>", after, before, "tensor<8x4xf32>")
         )
         np.testing.assert_array_equal(back(X), X)
+
+    @pytest.mark.parametrize(
+        "rounded",
+        [
+            "%r = stablehlo.convert %x {SUMS} : (tensor<8x4xf32>) -> tensor<8x4xi32>",
+            """%i = stablehlo.convert %x : (tensor<8x4xf32>) -> tensor<8x4xi32>
+            %j = sdy.sharding_constraint %i <@grid, [{}, {}], unreduced={"y"}> : tensor<8x4xi32>
+            %two = stablehlo.constant dense<2> : tensor<8x4xi32>
+            %r = stablehlo.divide %j, %two {SUMS} : tensor<8x4xi32>""",
+        ],
+    )
+    def test_integers_are_rounded_once(self, rounded: str) -> None:
+        """Half and half again are one, though each by itself would be dropped."""
+        sums = f"{{sdy.sharding = #sdy.sharding_per_value<[<@grid, {SUMS}>]>}}"
+        text = sums_program(rounded.replace("{SUMS}", sums), SUMS, SUMS, "tensor<8x4xi32>")
+        executable = sx.compile(text)
+        halves = [[np.full((8, 4), number, np.float32)] for number in (1.5, 1.5, 1.5, 1.5)]
+        results = executable.execute_replicated(halves)
+        total = results[0][0] + results[1][0]
+        np.testing.assert_array_equal(total, np.full((8, 4), 3 // (2 if "divide" in rounded else 1)))
 
     def test_a_maximum_is_not_linear(self) -> None:
         body = """%n = stablehlo.constant dense<0xFF800000> : tensor<f32>

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from stablexla.dialects.display.mlir_text import html_tokens
 from stablexla.inspection.explaining.explanation import Explanation
-from stablexla.inspection.explaining.explanation_text import memory_of, number, size, spans
+from stablexla.inspection.explaining.explanation_text import calls_of, memory_of, number, path_of, size, spans
 from stablexla.inspection.numbering import numbers_in
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def _kernel_rows(explanation: Explanation, profile: Profile | None) -> list[Row]
                     k.name,
                     *times.get(k.name, none),
                     k.kind,
-                    k.path,
-                    str(len(k.calls)),
+                    path_of(k),
+                    calls_of(explanation, k),
                     str(k.items),
                     "many" if k.parallel else "1",
                 ),

@@ -83,7 +83,7 @@ FAMILIES = {
         "a batch: several systems in one operation, or more right-hand sides",
     ),
 }
-"""What the emitters of a kind take, where nothing else stands in the way."""
+"""By kind of kernel, the programs that its emitters accept."""
 
 _WITHOUT = {
     "merge": "emitters sort one array by its values; this sort moves several",

@@ -1,4 +1,4 @@
-"""What binds each kernel: its shares of this machine's limits, how busy the threads are, and what to try.
+"""The bound of each kernel: its shares of this machine's limits, how busy the threads are, and what to try.
 
 The rule, in this order; the first that holds names the bound:
 

@@ -31,7 +31,7 @@ ROUNDS, SECONDS = 10, 0.005
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """What a machine can do at best.
+    """A machine's peak rates, measured.
 
     Attributes:
         processor: its name.
@@ -49,7 +49,7 @@ class MachineLimits:
 
 def machine_limits(threads: int | None = None) -> MachineLimits:
     """Return the limits of this machine with so many threads; as many as programs run on, where none are given."""
-    return _limits(threads or get_num_threads())
+    return _limits(min(threads or get_num_threads(), get_num_threads()))
 
 
 @functools.cache

@@ -168,7 +168,7 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
             threads = end_profile()
     slices = _slices(threads, timed, [k.name for k in explanation.kernels])
     options = executable._compile_options
-    limits = machine_limits(None if options is None else options.num_threads)
+    limits = machine_limits(options.num_threads if options is not None else None)
     devices = len(executable.local_devices)
     times = tuple(with_bounds(times_of(slices, explanation), slices, limits, devices))
     return Profile(executable.name, runs, (end - start) / 1e9, times, tuple(slices), explanation, devices, limits)

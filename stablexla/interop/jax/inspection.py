@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,9 +86,10 @@ class Inspection:
         return f"Inspection({self.executable!r})"
 
 
-class Inspectable:
+class Inspectable(abc.ABC):
     """Something that is called with trees of arrays, and inspected on them."""
 
+    @abc.abstractmethod
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
         """Return the compiled program with these arguments, to be explained, profiled, traced and compared.
 
@@ -104,7 +106,6 @@ class Inspectable:
         >>> mean.inspect({"a": jnp.ones(64)}, runs=2).profile(runs=3).runs
         3
         """
-        raise NotImplementedError
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
         """Measure the time of each kernel on these arguments; its `save_trace(path)` writes a file for Perfetto.
@@ -153,9 +154,9 @@ class Inspectable:
         options, kwargs = self._split(kwargs, _COMPARE)
         return self.inspect(*args, **kwargs).compare(**options)
 
+    @abc.abstractmethod
     def _own_names(self) -> Collection[str]:
         """Return the names of the function's keyword arguments."""
-        raise NotImplementedError
 
     def _split(self, kwargs: dict[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the options among keyword arguments, and the function's own ones."""

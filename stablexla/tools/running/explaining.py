@@ -55,9 +55,11 @@ def explain(executable: Executable, arguments: argparse.Namespace) -> bool:
 
 
 def profile(executable: Executable, inputs: Sequence[Any], arguments: argparse.Namespace) -> None:
-    """Profile on request."""
+    """Profile on request, and write the page again if there is one, with the very times that are printed."""
     if arguments.profile or arguments.trace:
         found = executable.profile(inputs, runs=arguments.profile or RUNS)
         print(found.text(all=arguments.all, kernels=arguments.kernels))
         if arguments.trace:
             found.save_trace(arguments.trace)
+        if arguments.explain not in (None, TEXT):
+            found.explanation.save(arguments.explain, found)

@@ -6,7 +6,7 @@ Operations are visited in program order and rewritten in place. Those without a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -18,6 +18,7 @@ from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.op_traits import TRAITS
 from stablexla.lowering.support.context import place_of
 from stablexla.targets.stablehlo.meshes import call_target
 from stablexla.targets.stablehlo.partition import factors_windows
@@ -62,24 +63,9 @@ RESHARDS = frozenset(
     for name in ("all_gather", "all_slice", "all_to_all", "collective_permute", "reshard", "sharding_constraint")
 )
 PASSES_ON = frozenset(["sdy.data_flow_edge", "sdy.func_data_flow_edge", "sdy.propagation_barrier"])
-# By operation, and the number of its operands, those that may be partial: it is linear in them all together.
-PARTIAL_OPERANDS: dict[str, Callable[[int], Sequence[int]]] = {
-    **dict.fromkeys(
-        (
-            f"stablehlo.{name}"
-            for name in (
-                *("add", "broadcast_in_dim", "concatenate", "convert", "imag", "negate", "pad", "real"),
-                *("reverse", "slice", "subtract", "transpose", "multiply", "dot_general"),
-            )
-        ),
-        range,
-    ),
-    **dict.fromkeys((f"stablehlo.{name}" for name in ("dynamic_slice", "gather", "divide", "reduce")), lambda _: (0,)),
-    "stablehlo.select": lambda _: (1, 2),
-    "stablehlo.dynamic_update_slice": lambda _: (0, 1),
-}
-# Linear in each by itself: the others stay as they are.
-OF_ONE_SUM = frozenset(f"stablehlo.{name}" for name in ("multiply", "divide", "dot_general"))
+
+ROUNDED = ("stablehlo.convert", "stablehlo.divide")
+"""To integers these drop fractions, and are not linear."""
 
 
 @dataclass
@@ -398,13 +384,13 @@ class Partitioner:
     def _with_sums(self, op: Any, partial: Partial) -> list[Part]:
         """Make of the operands what the operation can be computed of, on every device by itself."""
         parts = [self._parts[value] for value in op.operands]
-        data = PARTIAL_OPERANDS[op.name](len(parts)) if op.name in PARTIAL_OPERANDS and not _selects(op) else ()
-        if op.name in OF_ONE_SUM:
-            data = [i for i in data if parts[i].partial & partial][:1]
+        linear, is_multilinear = _linear_operands(op)
+        if is_multilinear:  # in one operand at a time
+            linear = [i for i in linear if parts[i].partial & partial][:1]
         for i, part in enumerate(parts):
             kept = NOT_PARTIAL
-            if i in data:
-                kept = part.partial & partial if op.name in OF_ONE_SUM else partial
+            if i in linear:
+                kept = part.partial & partial if is_multilinear else partial
             if part.shape is not None and kept != part.partial:
                 made = self._as(op.operands[i], part.sharding, kept)
                 parts[i] = self._parts[made] = replace(part, value=made, partial=kept)
@@ -497,9 +483,16 @@ class Partitioner:
         self.replicated.setdefault(name, []).append(place_of(op.location))
 
 
-def _selects(op: Any) -> bool:
-    """Whether it is a reduction that is no sum."""
-    return op.name == "stablehlo.reduce" and factors_windows.reducer_of(op) != "stablehlo.add"
+def _linear_operands(op: Any) -> tuple[Sequence[int], bool]:
+    """Return the operands that may be partial, and whether only one of them at a time."""
+    traits = TRAITS.get(op.name)
+    if traits is None or traits.linear_in is None:
+        return (), False
+    if op.name == "stablehlo.reduce" and factors_windows.reducer_of(op) != "stablehlo.add":
+        return (), False
+    if op.name in ROUNDED and not isinstance(op.results[0].type.element_type, (hlo_ir.FloatType, hlo_ir.ComplexType)):
+        return (), False
+    return traits.linear_in or range(len(op.operands)), traits.is_multilinear
 
 
 def _target(op: Any) -> Any:
