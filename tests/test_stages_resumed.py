@@ -95,7 +95,7 @@ def test_the_target_is_the_stages_own(written: Any) -> None:
     header = Header.read(path.read_text())
     assert header is not None
     assert header.target == "gpu:sm_80"
-    with pytest.raises(sx.CompileError, match=r"lowered for gpu:sm_80, and a C library is for the CPU alone"):
+    with pytest.raises(sx.CompileError, match=r"lowered for gpu:sm_80,ptx78, and a C library is for the CPU alone"):
         compile_library(path, path.with_suffix(".so"))
     ptx, kernels = path.with_suffix(".ptx"), path.with_name("kernels.ptx")
     assert opt.main([str(path), "--stage=ptx", "-o", str(ptx)]) == 0
