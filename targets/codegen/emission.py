@@ -22,6 +22,8 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sums.compensated import MAX_TRIP_COUNT, compensate_sums
 
 Number = int | float
+# Bytes to which buffers are aligned.
+MOST_ALIGNED = 64
 
 
 class _Function:
@@ -204,6 +206,32 @@ class Value:
         return self._compare("ne", other)
 
 
+class ComplexVector(Value):
+    """Complex numbers in lanes: a vector of their real parts and one of their imaginary parts.
+
+    MLIR has no vectors of complex numbers: `type` is that of one number, and there is no single SSA value. A scalar
+    complex number is a `Value` as any other.
+    """
+
+    __slots__ = ("im", "pairs", "re")
+
+    def __init__(self, re: Value, im: Value, pairs: Value | None = None) -> None:
+        self._ssa, self.known = None, None
+        self.type = ir.ComplexType.get(re.element)
+        self.re, self.im = re, im
+        self.pairs = pairs  # the parts in turn, as memory had them
+
+    @property
+    def ssa(self) -> ir.Value:
+        """There is none."""
+        raise TypeError("complex numbers in lanes are two values")
+
+    @property
+    def lanes(self) -> int:
+        """Number of complex numbers."""
+        return self.re.lanes
+
+
 Index = Value | int
 
 
@@ -294,6 +322,12 @@ def bits_of(type_: ir.Type) -> int:
 def lanes_of(type_: ir.Type) -> int:
     """Return the lane count of a vector register: how many elements of `type_` it holds on the target."""
     return max(1, _current.get().target.vector_bits // bits_of(type_))
+
+
+def lane_bits(type_: ir.Type) -> int:
+    """Return the width of an element's lane in bits: that of a part for complex numbers."""
+    element = element_of(type_)
+    return bits_of(element.element_type if isinstance(element, ir.ComplexType) else element)
 
 
 def vector_of(lanes: int, element: ir.Type) -> ir.Type:
@@ -477,14 +511,27 @@ def splat(value: Value, lanes: int) -> Value:
     """Broadcast a scalar to every lane; for `lanes` 0 it stays a scalar."""
     if not lanes or value.lanes == lanes:
         return value
+    if isinstance(value.type, ir.ComplexType):
+        return ComplexVector(*(splat(part, lanes) for part in parts_of(value)))
     type_ = vector_of(lanes, value.type)
     if value.known is not None:
         return constant(value.known, type_)
     return Value(vector.broadcast(type_, value.ssa))
 
 
+def parts_of(value: Value) -> tuple[Value, Value]:
+    """Return the real and the imaginary part of a complex number, or those of all lanes."""
+    if isinstance(value, ComplexVector):
+        return value.re, value.im
+    part = ir.ComplexType(value.type).element_type
+    re, im = (ir.Operation.create(f"complex.{p}", results=[part], operands=[value.ssa]).result for p in ("re", "im"))
+    return Value(re, part), Value(im, part)
+
+
 def shuffle(a: Value, b: Value, lanes: Sequence[int]) -> Value:
     """Return a vector whose lane i is lane `lanes[i]` of the concatenation of a and b."""
+    if isinstance(a, ComplexVector) and isinstance(b, ComplexVector):
+        return ComplexVector(shuffle(a.re, b.re, lanes), shuffle(a.im, b.im, lanes))
     return Value(vector.shuffle(a.ssa, b.ssa, list(lanes)))
 
 
@@ -558,8 +605,57 @@ def address(buffer: Value) -> Value:
     return Value(memref.extract_aligned_pointer_as_index(buffer.ssa))
 
 
+def as_parts(buffer: Value) -> Value:
+    """View a flat buffer of complex numbers as real and imaginary parts in turn; return others unchanged."""
+    type_ = ir.MemRefType(buffer.type)
+    if not isinstance(type_.element_type, ir.ComplexType):
+        return buffer
+    return _viewed(buffer, 2 * type_.shape[0], type_.element_type.element_type)
+
+
+def as_words(buffer: Value) -> Value:
+    """View a flat buffer of 64-bit complex numbers as integers; return others unchanged.
+
+    Integers of 128 bits would be assumed to be aligned to 16 bytes.
+    """
+    type_ = ir.MemRefType(buffer.type)
+    if not isinstance(type_.element_type, ir.ComplexType) or bits_of(type_.element_type) > 64:
+        return buffer
+    return _viewed(buffer, type_.shape[0], ir.IntegerType.get_signless(bits_of(type_.element_type)))
+
+
+def _viewed(buffer: Value, size: int, element: ir.Type) -> Value:
+    # Both are the same pointer in LLVM's dialect, where both casts fold away.
+    value = buffer.ssa
+    for type_ in (_DESCRIPTOR, ir.MemRefType.get([size], element)):
+        to = ir.Type.parse(type_) if isinstance(type_, str) else type_
+        value = ir.Operation.create("builtin.unrealized_conversion_cast", results=[to], operands=[value]).result
+    return Value(value)
+
+
+_DESCRIPTOR = "!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>"
+
+
+def _every_other(pairs: Value) -> ComplexVector:
+    """Split real and imaginary parts in turn into complex numbers in lanes."""
+    re, im = (shuffle(pairs, pairs, range(first, pairs.lanes, 2)) for first in (0, 1))
+    return ComplexVector(re, im, pairs)
+
+
+def _in_turn(value: ComplexVector) -> Value:
+    """Return the parts of complex numbers in turn, as memory has them."""
+    lanes = value.lanes
+    return (
+        value.pairs
+        if value.pairs is not None
+        else shuffle(value.re, value.im, [lane + part for lane in range(lanes) for part in (0, lanes)])
+    )
+
+
 def load(buffer: Value, at: Index, lanes: int = 0) -> Value:
     """Load `lanes` contiguous elements from `at` on as a vector, or for 0 one scalar; no alignment is assumed."""
+    if lanes and isinstance(buffer.element, ir.ComplexType):
+        return _every_other(load(as_parts(buffer), index(at) * 2, 2 * lanes))
     position = [index(at).ssa]
     if not lanes:
         return Value(memref.load(buffer.ssa, position))
@@ -567,13 +663,24 @@ def load(buffer: Value, at: Index, lanes: int = 0) -> Value:
 
 
 def store(value: Value, buffer: Value, at: Index, nontemporal: bool = False) -> None:
-    """Store a scalar or a vector; a non-temporal (streaming) store needs an address aligned to the vector."""
+    """Store a scalar or a vector.
+
+    A non-temporal (streaming) store needs an address aligned to the vector, or to `MOST_ALIGNED` bytes.
+    """
+    if isinstance(value, ComplexVector):
+        store(_in_turn(value), as_parts(buffer), index(at) * 2, nontemporal)
+        return
+    bytes_stored = value.lanes * bits_of(value.type) // 8
+    if nontemporal and bytes_stored > MOST_ALIGNED:
+        half = value.lanes // 2
+        for first in (0, half):
+            store(shuffle(value, value, range(first, first + half)), buffer, index(at) + first, nontemporal)
+        return
     position = [index(at).ssa]
     if not value.lanes:
         memref.store(value.ssa, buffer.ssa, position)
     elif nontemporal:
-        width = value.lanes * bits_of(value.type) // 8
-        vector.store(value.ssa, buffer.ssa, position, nontemporal=True, alignment=width)
+        vector.store(value.ssa, buffer.ssa, position, nontemporal=True, alignment=bytes_stored)
     else:
         vector.store(value.ssa, buffer.ssa, position)
 
@@ -592,6 +699,8 @@ def load_lanes(buffer: Value, at: Index, lanes: int, count: Index, fill: Number 
     number = known(count)
     if number is not None and number >= lanes:
         return load(buffer, at, lanes)
+    if isinstance(buffer.element, ir.ComplexType):
+        return _every_other(load_lanes(as_parts(buffer), index(at) * 2, 2 * lanes, index(count) * 2, fill))
     rest = constant(fill, vector_of(lanes, buffer.element))
     if number is None or has_masks(buffer.element):
         guard = mask(lanes, count)
@@ -610,6 +719,8 @@ def store_lanes(value: Value, buffer: Value, at: Index, count: Index) -> None:
     number = known(count)
     if number is not None and number >= value.lanes:
         store(value, buffer, at)
+    elif isinstance(value, ComplexVector):
+        store_lanes(_in_turn(value), as_parts(buffer), index(at) * 2, index(count) * 2)
     elif number is None or has_masks(buffer.element):
         guard = mask(value.lanes, count)
         vector.maskedstore(buffer.ssa, [index(at).ssa], guard.ssa, value.ssa)
@@ -652,6 +763,8 @@ def prefetch(buffer: Value, at: Index, write: bool = False, locality: int = 3) -
 
 def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> list[Value]:
     """Clone an elementwise scalar operation onto other operands, vectors of `lanes` (0: scalars)."""
+    if lanes and operation.name in _ON_PARTS and (made := _on_parts(operation, operands, lanes)) is not None:
+        return [made]
     made = ir.Operation.create(
         operation.name,
         results=[vector_of(lanes, result.type) for result in operation.results],
@@ -659,6 +772,26 @@ def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> li
         attributes=dict(operation.attributes.items()),
     )
     return [Value(result) for result in made.results]
+
+
+# Operations that lanes have on complex numbers.
+_ON_PARTS = ("arith.select", "complex.constant", "complex.create", "complex.im", "complex.re")
+
+
+def _on_parts(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> Value | None:
+    """Emit an operation on complex numbers in lanes; None if it is on others."""
+    match operation.name, operands:
+        case "complex.create", (re, im):
+            return ComplexVector(re, im)
+        case "complex.re", (ComplexVector() as value,):
+            return value.re
+        case "complex.im", (ComplexVector() as value,):
+            return value.im
+        case "complex.constant", ():
+            return splat(replay(operation, [], 0)[0], lanes)
+        case "arith.select", (condition, ComplexVector() as yes, ComplexVector() as no):
+            return ComplexVector(select(condition, yes.re, no.re), select(condition, yes.im, no.im))
+    return None
 
 
 def outside_constant(operand: ir.Value) -> Value:
@@ -678,10 +811,12 @@ def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
     return Value(arith.ConstantOp(type_, attribute).result)  # a NaN's payload, complex
 
 
-def can_clone(block: ir.Block, lanes: bool = True, indices: bool = False, scalars: bool = False) -> bool:
+def can_clone(
+    block: ir.Block, lanes: bool = True, indices: bool = False, scalars: bool = False, parts: bool = False
+) -> bool:
     """Return whether a body can be inlined: constants, arith, math, on scalars complex.
 
-    Maybe also `linalg.index` and `scalars`, the kernel's scalar arguments.
+    Maybe also `linalg.index`, `scalars`, the kernel's scalar arguments, and in lanes the `parts` of complex numbers.
     """
     allowed = ("arith", "math") if lanes else ("arith", "math", "complex")
     inside = set(block.arguments)
@@ -696,9 +831,11 @@ def can_clone(block: ir.Block, lanes: bool = True, indices: bool = False, scalar
             return False
         if name == "linalg.index" and not indices:
             return False
-        if name not in ("linalg.yield", "linalg.index") and name.split(".")[0] not in allowed:
+        is_known_on_parts = parts and name in _ON_PARTS
+        if name not in ("linalg.yield", "linalg.index") and name.split(".")[0] not in allowed and not is_known_on_parts:
             return False
-        if lanes and any(isinstance(result.type, ir.ComplexType) for result in operation.results):
+        is_complex = any(isinstance(result.type, ir.ComplexType) for result in operation.results)
+        if lanes and is_complex and not is_known_on_parts:
             return False
         inside.update(operation.results)
     return True

@@ -159,10 +159,16 @@ class KernelLike(Protocol):
     results: list[ir.Value]
 
 
-def analyze_nest(kernel: KernelLike, merge: bool = True) -> LoopNest | None:
-    """Return the loop nest of `kernel`, or None; `merge` collapses adjacent loops that nothing distinguishes."""
+def analyze_nest(kernel: KernelLike, merge: bool = True, parts: bool = False) -> LoopNest | None:
+    """Return the loop nest of `kernel`, or None.
+
+    Args:
+        kernel: operations and results.
+        merge: collapse adjacent loops that nothing distinguishes.
+        parts: complex numbers may be mapped, as `cg.ComplexVector` in lanes.
+    """
     try:
-        nest = _Analysis(kernel).nest()
+        nest = _Analysis(kernel, parts).nest()
     except _NoNest:
         return None
     return _merged(nest) if merge else nest
@@ -184,8 +190,8 @@ class _Made:
 class _Analysis:
     """Unify the loops of all operations that use-def chains connect (union-find), then build the nodes."""
 
-    def __init__(self, kernel: KernelLike) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: KernelLike, parts: bool) -> None:
+        self._kernel, self._parts = kernel, parts
         self._parent: list[int] = []
         self._extent: list[int] = []
         self._loops: dict[ir.Operation, list[int | None]] = {}
@@ -246,7 +252,8 @@ class _Analysis:
             self._tensors[result] = _Made(op, number, axes)
         block = op.regions[0].blocks[0]
         is_complex = any(isinstance(a.type, ir.ComplexType) for a in block.arguments)
-        if is_complex or not cg.can_clone(block, indices=True, scalars=True):
+        refused = is_complex and (not self._parts or any(loops_of(op).reduced))
+        if refused or not cg.can_clone(block, indices=True, scalars=True, parts=self._parts):
             raise _NoNest
 
     def _new_loops(self, op: ir.Operation) -> list[int | None]:
@@ -352,6 +359,7 @@ class _Analysis:
     def _unread(self, value: ir.Value) -> Node:
         """Return a placeholder for an array whose elements are never used."""
         element = value.type.element_type
+        element = element.element_type if isinstance(element, ir.ComplexType) else element
         zero = ir.FloatAttr.get(element, 0.0) if isinstance(element, ir.FloatType) else ir.IntegerAttr.get(element, 0)
         return self._constant(zero, element)
 
@@ -384,7 +392,8 @@ class _Analysis:
         rank = len(map_.results)
         cut = self._cuts.get(value) or _Cut(value, (0,) * rank, (1,) * rank)
         value = cut.source
-        if not isinstance(value.owner, ir.Block) or isinstance(value.type.element_type, ir.ComplexType):
+        is_complex = isinstance(value.type.element_type, ir.ComplexType)
+        if not isinstance(value.owner, ir.Block) or (is_complex and not self._parts):
             raise _NoNest
         offset, moves, strides = 0, [], [0] * len(self._position)
         for expr, whole, start, step in zip(

@@ -75,8 +75,8 @@ def lanes_for(nest: LoopNest, target: CpuTarget) -> int:
 
 def widest_lanes(nest: LoopNest, target: CpuTarget) -> int:
     """Return the lanes of a register of the widest type computed with."""
-    bits = [cg.bits_of(node.element) for node in nest.loads] + [cg.bits_of(place.element) for place in nest.stores]
-    bits += [cg.bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
+    bits = [cg.lane_bits(node.element) for node in nest.loads] + [cg.lane_bits(place.element) for place in nest.stores]
+    bits += [cg.lane_bits(t) for node in nest.maps for t in _computed_types(node.block)]
     return max(2, target.vector_bits // max(bits))
 
 
@@ -450,6 +450,10 @@ def _load_every_second(buffer: Value, at: Value, lanes: int) -> Value:
 
 def _gather(buffer: Value, at: Value, stride: int, lanes: int, count: int) -> Value:
     """Gather with any stride, by one load for each lane; lanes past `count` repeat the first."""
+    if isinstance(buffer.element, ir.ComplexType):
+        halves = cg.as_parts(buffer)
+        re, im = (_gather(halves, at * 2 + part, stride * 2, lanes, count) for part in (0, 1))
+        return cg.ComplexVector(re, im)
     parts = [cg.load(buffer, at + i * stride) for i in range(count)]
     parts += parts[:1] * (lanes - count)
     return Value(vector.from_elements(cg.vector_of(lanes, buffer.element), [p.ssa for p in parts]))

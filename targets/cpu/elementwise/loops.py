@@ -79,7 +79,7 @@ class _Plan:
 @emitter("loop", "row", "reduce", "general", priority=20)
 def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit kernels whose operations are all elementwise over one loop nest."""
-    nest = analyze_nest(kernel)
+    nest = analyze_nest(kernel, parts=True)
     if nest is None or not _is_elementwise(nest):
         return None
     plan = _plan(nest, target)
@@ -168,9 +168,9 @@ def _past_the_caches(place: Store, nest: LoopNest, lanes: int, target: CpuTarget
     """Return whether a result takes non-temporal stores: large, its vectors aligned and as wide as a register."""
     size = cg.bits_of(place.element) // 8
     register = target.vector_bits // 8
-    width = lanes * size
+    width = min(lanes * size, cg.MOST_ALIGNED)
     aligned = all(stride * size % width == 0 for stride in place.strides[:-1])
-    whole = width in (register, 2 * register) and width <= 64
+    whole = width in (register, 2 * register)
     return aligned and whole and prod(nest.extents) * size >= target.nontemporal_bytes
 
 

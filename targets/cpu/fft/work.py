@@ -16,7 +16,6 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.codegen.vector_loops import grain_of
-from stablexla.targets.codegen.views import as_parts
 from stablexla.targets.cpu.fft.columns import Tables
 from stablexla.targets.cpu.fft.numbers import PlanarArray
 
@@ -120,7 +119,7 @@ class FftProgram:
         for table, buffer in zip(plan.tables, arguments.inputs[1:], strict=True):
             tables[table] = PlanarArray(buffer, cg.index(0), table.size)
         scratch = arguments.scratch[: len(self.scratch)]
-        source, result = as_parts(arguments.inputs[0]), as_parts(arguments.results[0])
+        source, result = cg.as_parts(arguments.inputs[0]), cg.as_parts(arguments.results[0])
         sign = 1 if plan.kind in ("IFFT", "IRFFT") else -1
         return FftFunction(source, result, scratch, tables, self.part, self.lanes, sign)
 

@@ -19,7 +19,6 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.codegen.vector_loops import grain_of
-from stablexla.targets.codegen.views import as_parts
 
 # The largest matrix vectorized across the batch, if a thread's stack has room.
 LARGEST = 64
@@ -159,7 +158,7 @@ def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if not _fits(field, batch, n, n * n):
         return None
     with kernel.phase(target) as arguments:
-        given, made = as_parts(arguments.inputs[0]), as_parts(arguments.results[0])
+        given, made = cg.as_parts(arguments.inputs[0]), cg.as_parts(arguments.results[0])
         side = InterleavedMatrices(field, cg.alloca(n * n * field.parts * field.lanes, field.part))
         with arguments.items() as item:
             starts = _starts(item, field, batch, n * n)
@@ -231,7 +230,7 @@ def emit_solve_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if not _fits(field, batch, n, n * n + size):
         return None
     with kernel.phase(target) as arguments:
-        a, b, made = (as_parts(v) for v in (*arguments.inputs, *arguments.results))
+        a, b, made = (cg.as_parts(v) for v in (*arguments.inputs, *arguments.results))
         matrix = InterleavedMatrices(field, cg.alloca(n * n * field.parts * field.lanes, field.part))
         right = InterleavedMatrices(field, cg.alloca(size * field.parts * field.lanes, field.part))
         with arguments.items() as item:

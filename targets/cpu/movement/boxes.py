@@ -82,7 +82,7 @@ def match_assembly(kernel: Kernel) -> Assembly | None:
     while (maker := defining(value)) is not None and maker.name == "tensor.insert_slice":
         inserts.insert(0, maker)
         value = maker.operands[1]
-    if not inserts or isinstance(result.type.element_type, ir.ComplexType) or 0 in result.type.shape:
+    if not inserts or 0 in result.type.shape:
         return None
     base = value.arg_number if maker is None else None
     background = None
@@ -115,7 +115,7 @@ def _nest_of(kernel: Kernel, value: ir.Value) -> LoopNest | None:
             needed.add(maker)
             waiting += list(maker.operands)
     part = _PartOfKernel([op for op in kernel.ops if op in needed], [value])
-    nest = analyze_nest(part, merge=False)
+    nest = analyze_nest(part, merge=False, parts=True)
     everything = frozenset(range(len(nest.extents))) if nest is not None else frozenset()
     if nest is None or nest.folds or nest.stores[0].domain != everything:
         return None

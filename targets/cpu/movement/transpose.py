@@ -18,7 +18,6 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.scope import VectorBody
-from stablexla.targets.codegen.views import as_words
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs
 
@@ -136,7 +135,7 @@ class _Mover:
     def __init__(self, kernel: Kernel, move: Permutation, arguments: KernelArguments, nontemporal: bool) -> None:
         # Complex numbers without a body are copied as integers.
         buffers = (arguments.inputs[move.number], arguments.results[0])
-        self.source, self.result = buffers if move.body else map(as_words, buffers)
+        self.source, self.result = buffers if move.body else map(cg.as_words, buffers)
         self._move = move
         self._inputs = dict(zip(kernel.inputs, arguments.inputs, strict=True))
         self.nontemporal = nontemporal
