@@ -17,6 +17,7 @@ from stablexla.lowering.support.operations import clone_with, is_tensor, termina
 from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, PingPong
 from stablexla.targets.buffers.copies import BufferCopies, as_bytes, bytes_type
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN, packed_inputs
+from stablexla.targets.codegen.emission import viewed
 from stablexla.targets.codegen.kernel import flat_type
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.passes import module_pass
@@ -95,7 +96,8 @@ class BufferedMain:
         if buffer in self._moving:
             return memref.view(type_, self._moving[buffer], self._zero, [])
         if buffer.role in ("parameter", "result"):
-            return self._arguments[buffer.role, buffer.number]
+            whole = self._arguments[buffer.role, buffer.number]
+            return whole if whole.type == type_ else viewed(whole, type_)
         key = (buffer, type_)
         if key not in self._views:
             whole = self._arguments[buffer.role, buffer.number if buffer.role == "constant" else 0]

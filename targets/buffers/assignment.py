@@ -21,7 +21,8 @@ from stablexla.targets.buffers.ping_pong import BufferCycle, copies_after_rotati
 from stablexla.targets.codegen.calls import KernelCall, call_of, packed_inputs
 from stablexla.targets.codegen.sizes import bytes_of
 
-ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast"])
+SEEN_AS = "builtin.unrealized_conversion_cast"  # complex numbers as their parts, or back
+ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast", SEEN_AS])
 
 
 @dataclass(eq=False)

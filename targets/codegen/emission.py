@@ -610,7 +610,7 @@ def as_parts(buffer: Value) -> Value:
     type_ = ir.MemRefType(buffer.type)
     if not isinstance(type_.element_type, ir.ComplexType):
         return buffer
-    return _viewed(buffer, 2 * type_.shape[0], type_.element_type.element_type)
+    return Value(viewed(buffer.ssa, ir.MemRefType.get([2 * type_.shape[0]], type_.element_type.element_type)))
 
 
 def as_words(buffer: Value) -> Value:
@@ -621,19 +621,16 @@ def as_words(buffer: Value) -> Value:
     type_ = ir.MemRefType(buffer.type)
     if not isinstance(type_.element_type, ir.ComplexType) or bits_of(type_.element_type) > 64:
         return buffer
-    return _viewed(buffer, type_.shape[0], ir.IntegerType.get_signless(bits_of(type_.element_type)))
+    word = ir.IntegerType.get_signless(bits_of(type_.element_type))
+    return Value(viewed(buffer.ssa, ir.MemRefType.get([type_.shape[0]], word)))
 
 
-def _viewed(buffer: Value, size: int, element: ir.Type) -> Value:
+def viewed(buffer: ir.Value, type_: ir.Type) -> ir.Value:
+    """View a flat buffer as one of another element type, in the same memory."""
     # Both are the same pointer in LLVM's dialect, where both casts fold away.
-    value = buffer.ssa
-    for type_ in (_DESCRIPTOR, ir.MemRefType.get([size], element)):
-        to = ir.Type.parse(type_) if isinstance(type_, str) else type_
-        value = ir.Operation.create("builtin.unrealized_conversion_cast", results=[to], operands=[value]).result
-    return Value(value)
-
-
-_DESCRIPTOR = "!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>"
+    for to in (ir.Type.parse("!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>"), type_):
+        buffer = ir.Operation.create("builtin.unrealized_conversion_cast", results=[to], operands=[buffer]).result
+    return buffer
 
 
 def _every_other(pairs: Value) -> ComplexVector:

@@ -252,8 +252,7 @@ class _Analysis:
             self._tensors[result] = _Made(op, number, axes)
         block = op.regions[0].blocks[0]
         is_complex = any(isinstance(a.type, ir.ComplexType) for a in block.arguments)
-        refused = is_complex and (not self._parts or any(loops_of(op).reduced))
-        if refused or not cg.can_clone(block, indices=True, scalars=True, parts=self._parts):
+        if (is_complex and not self._parts) or not cg.can_clone(block, indices=True, scalars=True, parts=self._parts):
             raise _NoNest
 
     def _new_loops(self, op: ir.Operation) -> list[int | None]:

@@ -119,19 +119,24 @@ class _One:
         """Return accumulators that hold the identity."""
         return [cg.constant(self.identity(), cg.vector_of(lanes, self.types[0]))]
 
-    def add(self, totals: Accumulators, value: Value) -> Accumulators:
-        """Combine one value into the accumulators."""
-        return [self._apply(totals[0], value)]
+    @property
+    def wanted(self) -> tuple[ir.Value, ...]:
+        """The values of the body that an iteration combines."""
+        return (self.added,)
+
+    def add(self, totals: Accumulators, values: Sequence[Value]) -> Accumulators:
+        """Combine the values of one iteration into the accumulators."""
+        return [self._apply(total, value) for total, value in zip(totals, values, strict=True)]
 
     def join(self, a: Accumulators, b: Accumulators) -> Accumulators:
         """Combine two sets of accumulators."""
-        return [self._apply(a[0], b[0])]
+        return [self._apply(x, y) for x, y in zip(a, b, strict=True)]
 
-    def total(self, totals: Accumulators) -> Value:
-        """Return the reduction's value from the accumulators."""
+    def total(self, totals: Accumulators) -> Sequence[Value]:
+        """Return the reduction's values from the accumulators, in the places of `wanted`."""
         if not self.is_pred:
-            return totals[0]
-        return Value(arith.trunci(cg.vector_of(totals[0].lanes, self.added.type), totals[0].ssa))
+            return totals
+        return [Value(arith.trunci(cg.vector_of(totals[0].lanes, self.added.type), totals[0].ssa))]
 
     def _apply(self, a: Value, b: Value) -> Value:
         if a.known is not None and a.known == self.identity():
@@ -166,9 +171,9 @@ class _Extreme(_One):
         best, nans, signs = (cg.vector_of(lanes, t) for t in self.types)
         return [cg.constant(self.identity(), best), cg.constant(0, nans), cg.constant(-1 if self.largest else 0, signs)]
 
-    def add(self, totals: Accumulators, value: Value) -> Accumulators:
+    def add(self, totals: Accumulators, values: Sequence[Value]) -> Accumulators:
         """Implement `_One.add`. All bits set is a NaN, so that a mask once set stays set."""
-        best, nans, signs = totals
+        (value,), (best, nans, signs) = values, totals
         unordered = arith.cmpf(arith.CmpFPredicate.UNO, value.ssa, cg.bitcast(nans, value.element).ssa)
         bits = cg.bitcast(value, signs.element)
         kept = signs & bits if self.largest else signs | bits
@@ -179,15 +184,36 @@ class _Extreme(_One):
         signs = a[2] & b[2] if self.largest else a[2] | b[2]
         return [self._better(a[0], b[0]), a[1] | b[1], signs]
 
-    def total(self, totals: Accumulators) -> Value:
+    def total(self, totals: Accumulators) -> Sequence[Value]:
         """Implement `_One.total`."""
         best, nans, signs = totals
         zero = cg.bitcast(signs & (-1 << (cg.bits_of(signs.type) - 1)), best.element)
         best = cg.select(best.eq(0.0), zero, best)
-        return cg.select(nans.ne(0), cg.constant(float("nan"), best.type), best)
+        return [cg.select(nans.ne(0), cg.constant(float("nan"), best.type), best)]
 
     def _better(self, a: Value, b: Value) -> Value:
         return cg.select(a.gt(b) if self.largest else a.lt(b), a, b)
+
+
+@dataclass(frozen=True)
+class _ComplexSum(_One):
+    """A sum of complex numbers: two accumulators, one for each part. `added` is the real part."""
+
+    added_im: ir.Value
+
+    @property
+    def types(self) -> list[ir.Type]:
+        """See `_One.types`."""
+        return [self.added.type] * 2
+
+    @property
+    def wanted(self) -> tuple[ir.Value, ...]:
+        """See `_One.wanted`."""
+        return self.added, self.added_im
+
+    def starts(self, lanes: int) -> Accumulators:
+        """Implement `_One.starts`."""
+        return super().starts(lanes) * 2
 
 
 def _add(total: Value, added: Value) -> Value:
@@ -234,19 +260,20 @@ class IndependentReductions:
             first += len(part.types)
         return out
 
-    def values(self, scope: LoopScope, lanes: int) -> list[Value]:
-        """Return the values that one iteration combines."""
+    def values(self, scope: LoopScope, lanes: int) -> list[list[Value]]:
+        """Return the values that one iteration combines, those of each part together."""
         body = scope.body(self.fold, lanes)
-        found = body.run(scope.given(self.fold, lanes), [part.added for part in self.parts])
+        wanted = [value for part in self.parts for value in part.wanted]
+        found = iter(body.run(scope.given(self.fold, lanes), wanted))
+        own = [[next(found) for _ in part.wanted] for part in self.parts]
         return [
-            Value(arith.extui(cg.vector_of(lanes, part.types[0]), v.ssa)) if part.is_pred else v
-            for part, v in zip(self.parts, found, strict=True)
+            [Value(arith.extui(cg.vector_of(lanes, part.types[0]), v.ssa)) for v in values] if part.is_pred else values
+            for part, values in zip(self.parts, own, strict=True)
         ]
 
     def step(self, scope: LoopScope, totals: Accumulators) -> Accumulators:
         """Implement `VectorReduction.step`."""
-        values = self.values(scope, scope.lanes)
-        kept = self._split(totals)
+        values, kept = self.values(scope, scope.lanes), self._split(totals)
         made = [v for part, t, x in zip(self.parts, kept, values, strict=True) for v in part.add(t, x)]
         return select_active(scope, made, totals)
 
@@ -271,7 +298,7 @@ class IndependentReductions:
         starts = dict(zip(accumulators_of(self.fold), initial_values_of(self.fold, scope), strict=True))
         results = []
         for part, kept in zip(self.parts, self._split(totals), strict=True):
-            given = starts | {part.added: part.total(kept)}
+            given = starts | dict(zip(part.wanted, part.total(kept), strict=True))
             results += scope.body(self.fold, lanes).run(given, [part.result])
         return results
 
@@ -303,6 +330,24 @@ def _match_one(fold: Reduction, number: int) -> _One | None:
         if inner == total and added not in _touched(fold, accumulators_of(fold)):
             return _One(operation.name, added, total, result)
     return None
+
+
+def _match_complex(fold: Reduction, number: int) -> _ComplexSum | None:
+    """Match a sum of complex numbers, which the body adds by parts, or return None."""
+    total, result = accumulators_of(fold)[number], terminator_of(fold.block).operands[number]
+    maker, touched, added = defining(result), _touched(fold, accumulators_of(fold)), []
+    if maker is None or maker.name != "complex.create":
+        return None
+    for name, value in zip(("complex.re", "complex.im"), maker.operands, strict=True):
+        addition = defining(value)
+        if addition is None or addition.name != "arith.addf":
+            return None
+        own = [v for v in addition.operands if (op := defining(v)) and op.name == name and op.operands[0] == total]
+        others = [v for v in addition.operands if v not in touched]
+        if len(own) != 1 or len(others) != 1:
+            return None
+        added += others
+    return _ComplexSum("arith.addf", added[0], total, result, added[1])
 
 
 def _unwrapped(value: ir.Value, names: Sequence[str], touched: set[ir.Value]) -> ir.Value:
@@ -443,7 +488,7 @@ class SequentialReduction:
 
 def match_reduction(fold: Reduction) -> IndependentReductions | ArgReduction | SequentialReduction:
     """Match the best form of a reduction."""
-    parts = [_match_one(fold, number) for number in range(len(fold.starts))]
+    parts = [_match_one(fold, number) or _match_complex(fold, number) for number in range(len(fold.starts))]
     known = tuple(part for part in parts if part is not None)
     if len(known) == len(parts):
         return IndependentReductions(fold, known)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import field
 from math import prod
 
+import mlir.ir as ir
+
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Store, operands_of, reachable
@@ -86,6 +88,8 @@ def schedule_rows(nest: LoopNest) -> RowPasses | None:
         passes[stages[fold] - 1].foldings.append(match_reduction(fold))
     for place in full:
         passes[stages[place.ref[0]]].stores.append(place)
+    if any(isinstance(t, ir.ComplexType) for p in passes for folding in p.foldings for t in folding.types):
+        return None  # a body that is not understood, whose accumulators would be complex numbers in lanes
     chain = RowPasses(nest, columns, [p for p in passes if p.foldings or p.stores], by_row)
     _note_costs(chain)
     return chain

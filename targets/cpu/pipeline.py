@@ -21,7 +21,10 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     steps = [
         stablehlo_step(),
         tensor_step(find_repeats=options.find_repeats),
-        kernels_step("stablexla-find-attention", [f"stablexla-turn-narrow-products{{vector-bits={cpu.vector_bits}}}"]),
+        kernels_step(
+            "stablexla-split-complex-products,stablexla-find-attention",
+            [f"stablexla-turn-narrow-products{{vector-bits={cpu.vector_bits}}}"],
+        ),
         Step("buffers", buffers, BUFFERS),
         Step("llvm", ",".join(TO_LLVM), LLVM),
     ]

@@ -41,6 +41,7 @@ IN_MAIN = frozenset(
         "tensor.from_elements",
         "tensor.empty",
         "tensor.bitcast",
+        "builtin.unrealized_conversion_cast",
     ]
 )
 

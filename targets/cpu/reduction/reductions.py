@@ -46,7 +46,7 @@ PANEL_BYTES = 16 << 10
 @emitter("row", "reduce", "general", priority=10)
 def emit_reduction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit kernels of a single pass whose accumulators can be combined."""
-    nest = analyze_nest(kernel)
+    nest = analyze_nest(kernel, parts=True)
     chain = schedule_rows(nest) if nest is not None else None
     if nest is None or chain is None or len(chain.passes) != 1 or chain.passes[0].stores or 0 in nest.extents:
         return None
@@ -299,7 +299,9 @@ class _Deep(_Reduction):
 
     def sum_of_rows(self, rows: Sequence[LoopScope], at: Value, count: int | None) -> Totals:
         """Reduce a vector of columns over some rows."""
-        sets = [flat([f.values(self.at_column(row, at, count), self.lanes) for f in self.totals]) for row in rows]
+        sets = [
+            flat([v for f in self.totals for v in f.values(self.at_column(row, at, count), self.lanes)]) for row in rows
+        ]
         return reduction_tree(sets, self.join)
 
     def add_up(self, scope: LoopScope, place: _Place, part: LoopPart | None, span: Span) -> None:

@@ -44,7 +44,7 @@ SHORT_ROW = 4
 @emitter("row", "reduce", "general")
 def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit kernels whose reductions are all over the same loops."""
-    nest = analyze_nest(kernel)
+    nest = analyze_nest(kernel, parts=True)
     chain = schedule_rows(nest) if nest is not None else None
     if nest is None or chain is None:
         return None

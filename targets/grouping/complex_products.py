@@ -1,0 +1,301 @@
+"""Products of complex arrays as products of real ones, which the emitters of contractions take.
+
+An array of complex numbers is one of real numbers with a last dimension of two, in the same memory. Read so, the larger
+factor and the result stay where they are; the smaller one is written out, as the 2x2 matrices by which complex numbers
+multiply, or as its two parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.lowering.math.complex.arithmetic import create
+from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, generic, identity, loop_index, projection
+from stablexla.lowering.support.operations import constant_attribute, defining, program_of, terminator_of, walk
+from stablexla.lowering.support.types import TensorType
+from stablexla.targets.grouping.drop_unused import drop_unused
+from stablexla.targets.grouping.loops import is_generic, loops_of
+from stablexla.targets.pipeline.passes import module_pass
+
+# Multiplications of complex numbers below which one kernel is quicker than two.
+LEAST_WORK = 4096
+COMMUTATIVE = ("arith.addf", "arith.mulf")
+
+
+@module_pass("stablexla-split-complex-products", "computes products of complex arrays as products of real ones")
+def split_complex_products(module: ir.Module) -> None:
+    """Compute products of complex arrays as products of real ones."""
+    for function in program_of(module):
+        products = [product for op in walk(function) if (product := _product(op)) is not None]
+        for product in products:
+            op = product.operation
+            with op.context, op.location, ir.InsertionPoint(op):
+                op.results[0].replace_all_uses_with(_split(product))
+            erase(op)
+        if products:
+            drop_unused(function)
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """An array, and the loop of each of its dimensions."""
+
+    value: ir.Value
+    loops: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.type.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A sum of products: `extents` and `reduced` for each loop, two factors, and the loops of the result's dimensions.
+
+    The result's last dimension is one of `right`, if it has any.
+    """
+
+    operation: ir.Operation
+    extents: tuple[int, ...]
+    reduced: tuple[bool, ...]
+    left: _Factor
+    right: _Factor
+    result: tuple[int, ...]
+
+    @property
+    def element(self) -> ir.Type:
+        """The type of the parts."""
+        return self.operation.results[0].type.element_type.element_type
+
+
+# --- matching -----------------------------------------------------------------------------------------------
+
+
+def _product(op: ir.Operation) -> _Product | None:
+    if not is_generic(op) or len(op.operands) != 3 or not _adds_products(op) or not _starts_at_zero(op):
+        return None
+    loops = loops_of(op)
+    if not all(isinstance(e, ir.AffineDimExpr) for map_ in loops.maps for e in map_.results):
+        return None
+    left, right, result = (tuple(ir.AffineDimExpr(e).position for e in map_.results) for map_ in loops.maps)
+    a, b = _Factor(op.operands[0], left), _Factor(op.operands[1], right)
+    if prod(loops.extents) < LEAST_WORK or not any(loops.reduced):
+        return None
+    if result and result[-1] not in b.loops:
+        a, b = b, a
+    return _Product(op, tuple(loops.extents), tuple(loops.reduced), a, b, result)
+
+
+def _adds_products(op: ir.Operation) -> bool:
+    """Whether the body yields the sum so far plus the product of both elements, all complex."""
+    block = op.regions[0].blocks[0]
+    if not all(isinstance(a.type, ir.ComplexType) for a in block.arguments):
+        return False
+    names = dict(zip(block.arguments, ("x", "y", "sum"), strict=True))
+    return _expression(terminator_of(block).operands[0], names) == _SUM_OF_PRODUCTS
+
+
+def _expression(value: ir.Value, names: dict[ir.Value, str]) -> tuple[object, ...]:
+    if value in names:
+        return (names[value],)
+    maker = defining(value)
+    if maker is None:
+        return ()
+    operands = [_expression(v, names) for v in maker.operands]
+    return (maker.name, *(sorted(operands, key=str) if maker.name in COMMUTATIVE else operands))
+
+
+def _sum_of_products() -> tuple[object, ...]:
+    def part(name: str, of: str) -> tuple[object, ...]:
+        return (f"complex.{name}", (of,))
+
+    def times(a: str, b: str) -> tuple[object, ...]:
+        return ("arith.mulf", *sorted((part(a, "x"), part(b, "y")), key=str))
+
+    def plus(*terms: tuple[object, ...]) -> tuple[object, ...]:
+        return ("arith.addf", *sorted(terms, key=str))
+
+    re = plus(part("re", "sum"), ("arith.subf", times("re", "re"), times("im", "im")))
+    im = plus(part("im", "sum"), plus(times("re", "im"), times("im", "re")))
+    return ("complex.create", re, im)
+
+
+_SUM_OF_PRODUCTS = _sum_of_products()
+
+
+def _starts_at_zero(op: ir.Operation) -> bool:
+    start = defining(op.operands[2])
+    if start is None or start.name != "linalg.fill":
+        return False
+    maker = defining(start.operands[0])
+    if maker is None or maker.name != "complex.create":
+        return False
+    parts = [constant_attribute(v) for v in maker.operands]
+    return all(isinstance(part, ir.FloatAttr) and part.value == 0 for part in parts)
+
+
+# --- rewriting ----------------------------------------------------------------------------------------------
+
+
+def _split(product: _Product) -> ir.Value:
+    left, right, size = product.left, product.right, prod(product.operation.results[0].type.shape)
+    if right.size > left.size + 2 * size and right.loops:
+        if right.loops[-1] not in left.loops:
+            return _by_parts(product)
+        if left.loops and all(product.reduced[loop] for loop in left.loops):
+            return _by_matrices(product, right, left)
+    return _by_matrices(product, left, right)
+
+
+def _by_matrices(product: _Product, seen: _Factor, written: _Factor) -> ir.Value:
+    """Read one factor and the result as real, and write the other out as 2x2 matrices.
+
+    The loop `part` is over the parts of the first factor's numbers, and reduced; `half` is over the result's.
+    """
+    seen = _reduced_last(product, seen)
+    part, half = len(product.extents), len(product.extents) + 1
+    # The dimension before the last one of what is written: neighbours in memory stay neighbours in the product.
+    outer, last = written.loops[:-1], written.loops[-1:]
+    along = bool(last) and product.reduced[last[0]]
+    matrices = _stacked(written, lambda number: _conjugate(number) if along else number)
+    loops = (*outer, half, *last, part) if along else (*outer, part, *last, half)
+    return _real_product(
+        product,
+        _Factor(_parts_of(seen.value), (*seen.loops, part)),
+        _Factor(_parts_of(matrices), loops),
+        (*product.result, half),
+        (REDUCTION, PARALLEL),
+    )
+
+
+def _by_parts(product: _Product) -> ir.Value:
+    """Read the right factor as real, and multiply it by the real and the imaginary parts of the left one."""
+    side, half = len(product.extents), len(product.extents) + 1
+    left, right = product.left, product.right
+    both = _real_product(
+        product,
+        _Factor(_planes(left, product.element), (side, *left.loops)),
+        _Factor(_parts_of(right.value), (*right.loops, half)),
+        (side, *product.result, half),
+        (PARALLEL, PARALLEL),
+    )
+    rank = len(product.result)
+    loops = [ir.AffineDimExpr.get(d) for d in range(rank)]
+    maps = [ir.AffineMap.get(rank, 0, [ir.AffineConstantExpr.get(number), *loops]) for number in (0, 1)]
+
+    def add(numbers: Sequence[ir.Value]) -> list[ir.Value]:
+        (re, im), (turned_re, turned_im) = (_re_im(number) for number in numbers[:2])
+        return [create(arith.subf(re, turned_im), arith.addf(im, turned_re))]
+
+    type_ = product.operation.results[0].type
+    out = Output(_type_of(type_.element_type, type_.shape))
+    return generic([both] * 2, [out], [*maps, identity(rank)], [PARALLEL] * rank, add)[0]
+
+
+def _real_product(
+    product: _Product, left: _Factor, right: _Factor, result: tuple[int, ...], iterators: tuple[str, str]
+) -> ir.Value:
+    """Emit a sum of products of real numbers; the result is read as complex again."""
+    extents = (*product.extents, 2, 2)
+    maps = [projection(len(extents), loops) for loops in (left.loops, right.loops, result)]
+    zero = arith.constant(product.element, ir.FloatAttr.get(product.element, 0.0))
+    out = Output(_type_of(product.element, [extents[d] for d in result]), zero)
+    kinds = [REDUCTION if reduced else PARALLEL for reduced in product.reduced]
+
+    def add(numbers: Sequence[ir.Value]) -> list[ir.Value]:
+        x, y, total = numbers
+        return [arith.addf(total, arith.mulf(x, y))]
+
+    (made,) = generic([left.value, right.value], [out], maps, [*kinds, *iterators], add)
+    number = ir.ComplexType.get(product.element)
+    return _seen_as(made, ir.RankedTensorType.get(made.type.shape[:-1], number))
+
+
+def _reduced_last(product: _Product, factor: _Factor) -> _Factor:
+    """Return a factor whose last dimension is summed over: itself, or a transposed copy."""
+    if not factor.loops or product.reduced[factor.loops[-1]]:
+        return factor
+    order = sorted(range(len(factor.loops)), key=lambda d: product.reduced[factor.loops[d]])
+    loops = tuple(factor.loops[d] for d in order)
+    rank = len(order)
+    out = Output(_type_of(factor.value.type.element_type, [factor.shape[d] for d in order]))
+    maps = [projection(rank, [order.index(d) for d in range(rank)]), identity(rank)]
+    (made,) = generic([factor.value], [out], maps, [PARALLEL] * rank, lambda numbers: numbers[:1])
+    return _Factor(made, loops)
+
+
+def _stacked(factor: _Factor, first: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """Write an array twice, beside each other before the last dimension: as `first` has it, and that times i."""
+    shape = factor.shape
+    place = max(0, len(shape) - 1)
+    return _written(factor, (*shape[:place], 2, *shape[place:]), place, first, lambda number: _times_i(first(number)))
+
+
+def _planes(factor: _Factor, element: ir.Type) -> ir.Value:
+    """Write the real parts of an array, and then the imaginary ones."""
+    return _written(factor, (2, *factor.shape), 0, lambda x: _re_im(x)[0], lambda x: _re_im(x)[1], element)
+
+
+def _written(
+    factor: _Factor,
+    shape: tuple[int, ...],
+    place: int,
+    first: Callable[[ir.Value], ir.Value],
+    second: Callable[[ir.Value], ir.Value],
+    element: ir.Type | None = None,
+) -> ir.Value:
+    """Write an array in two ways, along the new dimension `place` of `shape`."""
+    rank = len(shape)
+    maps = [projection(rank, [d for d in range(rank) if d != place]), identity(rank)]
+
+    def choose(numbers: Sequence[ir.Value]) -> list[ir.Value]:
+        at = loop_index(place)
+        zero = arith.constant(at.type, ir.IntegerAttr.get(at.type, 0))
+        is_first = arith.cmpi(arith.CmpIPredicate.eq, at, zero)
+        return [arith.select(is_first, first(numbers[0]), second(numbers[0]))]
+
+    out = Output(_type_of(element or factor.value.type.element_type, shape))
+    return generic([factor.value], [out], maps, [PARALLEL] * rank, choose)[0]
+
+
+def _re_im(number: ir.Value) -> tuple[ir.Value, ir.Value]:
+    part = number.type.element_type
+    re, im = (ir.Operation.create(f"complex.{p}", results=[part], operands=[number]).result for p in ("re", "im"))
+    return re, im
+
+
+def _conjugate(number: ir.Value) -> ir.Value:
+    re, im = _re_im(number)
+    return create(re, arith.negf(im))
+
+
+def _times_i(number: ir.Value) -> ir.Value:
+    re, im = _re_im(number)
+    return create(arith.negf(im), re)
+
+
+def _type_of(element: ir.Type, shape: Sequence[int]) -> TensorType:
+    name = f"c{2 * element.element_type.width}" if isinstance(element, ir.ComplexType) else str(element)
+    return TensorType(BY_NAME[name], tuple(shape))
+
+
+def _parts_of(value: ir.Value) -> ir.Value:
+    """Read an array of complex numbers as one of real numbers, with one more dimension of two."""
+    element = value.type.element_type.element_type
+    return _seen_as(value, ir.RankedTensorType.get([*value.type.shape, 2], element))
+
+
+def _seen_as(value: ir.Value, type_: ir.Type) -> ir.Value:
+    # Buffer assignment takes it as the same memory.
+    return ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[value]).result
