@@ -813,26 +813,39 @@ def can_clone(
 ) -> bool:
     """Return whether a body can be inlined: constants, arith, math, on scalars complex.
 
-    Maybe also `linalg.index`, `scalars`, the kernel's scalar arguments, and in lanes the `parts` of complex numbers.
+    Args:
+        block: the body.
+        lanes: it is inlined on vectors.
+        indices: `linalg.index` is known.
+        scalars: the kernel's scalar arguments are.
+        parts: the parts of complex numbers in lanes are, and so are branches: `VectorBody` inlines it.
     """
-    allowed = ("arith", "math") if lanes else ("arith", "math", "complex")
+    allowed = {"arith", "math"} if lanes else {"arith", "math", "complex"}
     inside = set(block.arguments)
 
     def is_known(operand: ir.Value) -> bool:
-        return constant_attribute(operand) is not None or (scalars and isinstance(operand.owner, ir.Block))
+        is_argument = scalars and isinstance(operand.owner, ir.Block)
+        return operand in inside or constant_attribute(operand) is not None or is_argument
 
-    for op in block.operations:
-        operation = op.operation
+    def fits(operation: ir.Operation) -> bool:
         name = operation.name
-        if any(operand not in inside and not is_known(operand) for operand in operation.operands):
+        if not all(is_known(operand) for operand in operation.operands):
             return False
-        if name == "linalg.index" and not indices:
+        if name in ("linalg.yield", "scf.yield"):
+            return True
+        if name == "scf.if" and parts and len(operation.results):
+            return all(fits_all(region.blocks[0]) for region in operation.regions)
+        if parts and name in _ON_PARTS:
+            return True
+        if lanes and any(isinstance(result.type, ir.ComplexType) for result in operation.results):
             return False
-        is_known_on_parts = parts and name in _ON_PARTS
-        if name not in ("linalg.yield", "linalg.index") and name.split(".")[0] not in allowed and not is_known_on_parts:
-            return False
-        is_complex = any(isinstance(result.type, ir.ComplexType) for result in operation.results)
-        if lanes and is_complex and not is_known_on_parts:
-            return False
-        inside.update(operation.results)
-    return True
+        return indices if name == "linalg.index" else name.split(".")[0] in allowed
+
+    def fits_all(block: ir.Block) -> bool:
+        for view in block.operations:
+            if not fits(view.operation):
+                return False
+            inside.update(view.operation.results)
+        return True
+
+    return fits_all(block)

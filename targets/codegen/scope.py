@@ -155,7 +155,7 @@ class VectorBody:
             if isinstance(owner, ir.Block) or owner.operation.block != self._block or owner.operation in found:
                 continue
             found.add(owner.operation)
-            waiting += [v for v in owner.operation.operands if v not in self._values]
+            waiting += [v for v in _read_by(owner.operation) if v not in self._values]
         return found
 
     def _replay(self, operation: ir.Operation) -> None:
@@ -168,11 +168,39 @@ class VectorBody:
         if operation.name == "arith.constant":
             self._values[results[0]] = self._constant(operation)
             return
+        if operation.name == "scf.if":
+            made = self._branch(operation)
+            self._values.update(zip(results, made, strict=True))
+            return
         narrow = self._values.get(operation.operands[0]) if len(operation.operands) else None
         if isinstance(narrow, _Counter) and self._convert(operation, narrow):
             return
         made = cg.replay(operation, [self._get(v) for v in operation.operands], self.lanes)
         self._values.update(zip(results, made, strict=True))
+
+    def _branch(self, operation: ir.Operation) -> list[Value]:
+        """Emit a branch that is entered if the condition holds in any lane; each lane has its own side's values."""
+        condition = self._get(operation.operands[0])
+        types = [cg.vector_of(self.lanes, result.type) for result in operation.results]
+        some = cg.reduce(condition, vector.CombiningKind.OR) if self.lanes else condition
+        branch, before = cg.branch(some, types), dict(self._values)
+
+        def side(number: int) -> list[Value]:
+            block = operation.regions[number].blocks[0]
+            for view in list(block.operations)[:-1]:
+                self._replay(view.operation)
+            return [self._get(v) for v in terminator_of(block).operands]
+
+        with branch.then:
+            made = side(0)
+            if self.lanes:
+                made = [cg.select(condition, a, b) for a, b in zip(made, side(1), strict=True)]
+            branch.yields(*made)
+        self._values = dict(before)  # what was emitted on one side is not known outside
+        with branch.otherwise:
+            branch.yields(*side(1))
+        self._values = before
+        return branch.results
 
     def _index(self, dimension: int) -> Value | _Counter:
         position = cg.splat(self._position(dimension), self.lanes)
@@ -209,6 +237,14 @@ class VectorBody:
 
     def _constant(self, operation: ir.Operation) -> Value:
         return cg.splat(cg.constant_of(operation.attributes["value"], operation.results[0].type), self.lanes)
+
+
+def _read_by(operation: ir.Operation) -> Iterable[ir.Value]:
+    """Yield the operands of an operation, and those of the operations in it."""
+    yield from operation.operands
+    for region in operation.regions:
+        for view in region.blocks[0].operations:
+            yield from _read_by(view.operation)
 
 
 def _resized(value: Value, element: ir.Type) -> Value:

@@ -70,7 +70,7 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     axes = config.axes
     count = max((i + 1 for i, axis in enumerate(axes) if axis.index_step), default=0)
     vectors, slices = axes[:count], axes[count:]
-    is_array = isinstance(indices, ir.RankedTensorType) and not isinstance(operand.element_type, ir.ComplexType)
+    is_array = isinstance(indices, ir.RankedTensorType)
     size, register = element_bytes(operand.element_type), target.vector_bits // 8
     if not is_array or not vectors or not slices:
         return None
