@@ -38,6 +38,13 @@ class Draw:
         drawn = self._rng.standard_normal(min(prod(shape), POOL)) * scale
         return np.resize(drawn.astype(dtype), shape)
 
+    def turns(self, *shape: int, radius: float = 1.0) -> Any:
+        """Complex numbers of an absolute value."""
+        angles = self.normal(*shape)
+        if self._rng is None:
+            return jax.ShapeDtypeStruct(shape, np.complex64)
+        return (radius * np.exp(1j * angles)).astype(np.complex64)
+
     def dense(self, *shape: int) -> Any:
         """Weights that keep a layer's results at the size of its arguments: the last dimension is the results'."""
         return self.normal(*shape, scale=prod(shape[:-1]) ** -0.5)
@@ -123,7 +130,8 @@ def _products(equation: Any) -> float:
     result = prod(equation.outvars[0].aval.shape)
     if equation.primitive.name == "dot_general":
         (contracting, _), _ = equation.params["dimension_numbers"]
-        return 2.0 * result * prod(equation.invars[0].aval.shape[d] for d in contracting)
+        each = 8.0 if np.issubdtype(equation.outvars[0].aval.dtype, np.complexfloating) else 2.0
+        return each * result * prod(equation.invars[0].aval.shape[d] for d in contracting)
     if equation.primitive.name == "conv_general_dilated":
         return 2.0 * _window_products(equation)
     return 0.0

@@ -22,6 +22,7 @@ FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "order": (("order",), ("order",)),
     "random numbers": (("random",), ("random",)),
     "Fourier transforms": (("fft",), ()),
+    "complex numbers": (("complex_numbers",), ("complex_numbers",)),
     "linear algebra": (("linear_algebra",), ("linear_algebra",)),
     "loops": (("loops",), ("loops",)),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import log2, prod
 
 import numpy as np
@@ -10,16 +9,6 @@ import numpy as np
 import stablexla as sx
 from benchmarks.programs.growing import grows
 from benchmarks.programs.registry import PROGRAMS, Array, Built, Program
-
-
-def drawn(shape: sx.Shape) -> Callable[[np.random.Generator], list[Array]]:
-    def draw(rng: np.random.Generator) -> list[Array]:
-        values = rng.standard_normal(shape.dimensions)
-        if shape.element_type.is_complex:
-            values = values + 1j * rng.standard_normal(shape.dimensions)
-        return [values.astype(shape.element_type.dtype)]
-
-    return draw
 
 
 def program(name: str, shape: sx.Shape, rank: int = 1) -> Program:
@@ -40,7 +29,6 @@ def program(name: str, shape: sx.Shape, rank: int = 1) -> Program:
         lambda x: sx.fft(x, kind, lengths),
         numpy=in_numpy,
         operations=operations,
-        draw=drawn(shape),
     )
 
 

@@ -95,13 +95,21 @@ class Built(Program):
         rng = np.random.default_rng(seed)
         if self.draw is not None:
             return list(self.draw(rng))
-        return [rng.standard_normal(s.dimensions, np.float32).astype(s.element_type.dtype) for s in self.shapes]
+        return [normal(rng, s) for s in self.shapes]
 
     def work(self) -> Work:
         if self.moved is not None:
             return Work(self.operations, *self.moved, self.peak)
         made = leaves(self.computation().result_shape)
         return Work(self.operations, float(sum(map(size, self.shapes))), float(sum(map(size, made))), self.peak)
+
+
+def normal(rng: np.random.Generator, shape: sx.Shape) -> Array:
+    """Normally distributed numbers; of complex ones both parts are."""
+    values: Array = rng.standard_normal(shape.dimensions, np.float32)
+    if shape.element_type.is_complex:
+        values = values + 1j * rng.standard_normal(shape.dimensions)
+    return values.astype(shape.element_type.dtype)
 
 
 def size(shape: sx.Shape) -> int:
