@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +14,11 @@ import pytest
 from mlir.dialects import arith
 
 import stablexla as sx
+from stablexla.__main__ import main
 from stablexla.inspection.comparing.compare import CompareOptions, compare
 from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.registry import RULES
+from stablexla.targets.pipeline.knobs import knobs
 from tests.inspection.comparing import break_emitters, break_rule, normal
 
 
@@ -123,3 +127,48 @@ class TestRulesOfTheUser:
         assert "DIFFERS" in done.stdout
         assert "rules that the program has" in done.stdout
         assert "rule.py:3" in done.stdout
+        small = re.search(r"1 operation: (.*)/program.mlir", done.stdout)
+        assert small is not None
+        again = re.search(r"^  stablexla-run (.*)$", (Path(small[1]) / "README.txt").read_text(), re.MULTILINE)
+        assert again is not None
+        command = [sys.executable, "-m", "stablexla", "run", *shlex.split(again[1])]
+        repeated = subprocess.run(command, capture_output=True, text=True, cwd="/")
+        assert repeated.returncode == 1
+        assert "first wrong operation  %0 = stablehlo.tanh" in repeated.stdout
+
+
+class TestStagesOfTheUser:
+    """Texts that take the place of what steps make are what is judged, whatever the reference is."""
+
+    PROGRAM = "func.func @main(%x: tensor<9xf32>) -> tensor<9xf32> {\n  %0 = stablehlo.tanh %x : tensor<9xf32>\n"
+    PROGRAM += "  return %0 : tensor<9xf32>\n}"
+
+    @pytest.mark.parametrize("against", ["interpreter", "plain", "tensor"])
+    def test_a_wrong_text_is_named(self, against: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        program, stages = tmp_path / "tanh.mlir", tmp_path / "stages"
+        program.write_text(self.PROGRAM)
+        assert main(["run", str(program), f"--dump={stages}"]) == 0
+        (text,) = stages.glob("*/01.tensor.mlir")
+        for other in text.parent.glob("*.mlir"):
+            if other != text:
+                other.unlink()
+        text.write_text(text.read_text().replace("math.tanh", "math.cos"))
+        capfd.readouterr()
+        with knobs.scoped(override=stages):
+            assert main(["run", str(program), f"--compare={against}"]) == 1
+        told = capfd.readouterr()
+        assert told.err == ""
+        assert "DIFFERS" in told.out
+        assert f"the program runs with STABLEXLA_OVERRIDE's {text}; operations are judged, and the ref" in told.out
+        assert f"the difference is in {text}: without it the results are those of {against}" in told.out
+
+    @pytest.mark.parametrize("isolated", [False, True])
+    def test_a_right_text(self, isolated: bool, tmp_path: Path) -> None:
+        """It is told of, and the knob need not be set any more."""
+        with knobs.scoped(dump=tmp_path):
+            sx.compile(self.PROGRAM)
+        with knobs.scoped(override=tmp_path):
+            executable = sx.compile(self.PROGRAM, options=sx.CompileOptions(isolated=isolated))
+        found = executable.compare([normal(9)], "plain")
+        assert found
+        assert ["02.kernels.mlir" in note for note in found.notes] == [True]

@@ -66,7 +66,7 @@ def compare(executable: Executable, inputs: Sequence[Any], arguments: argparse.N
     folder = None
     if found.finding is not None and found.finding.program is not None:
         folder = arguments.compare_dir or Path(tempfile.mkdtemp(prefix="stablexla-compare-"))
-        found.save(folder)
+        found.save(folder, _again(arguments))
     if arguments.json:
         print(json_text(found))
     else:
@@ -74,12 +74,27 @@ def compare(executable: Executable, inputs: Sequence[Any], arguments: argparse.N
     return 0 if found.equal and not found.stopped else FAILED
 
 
+def _again(arguments: argparse.Namespace) -> list[str]:
+    """Return the options that repeat the comparison, in any folder."""
+    words = [f"--load={Path(file).absolute()}" for file in arguments.load]
+    if arguments.target != "cpu":
+        words.append(f"--target={arguments.target}")
+    for name in ("opt_level", "vector_bits", "num_threads", "tolerance", "ulp"):
+        if (value := getattr(arguments, name)) is not None:
+            words.append(f"--{name.replace('_', '-')}={value}")
+    if arguments.flush_denormals:
+        words.append("--flush-denormals")
+    against = Path(arguments.compare).absolute() if _is_file(arguments.compare) else arguments.compare
+    return [*words, f"--compare={against}"]
+
+
 def _against(text: str) -> str | Pipeline:
     """Return the pipeline in a file of that name, otherwise the text."""
-    path = Path(text)
-    if not (path.suffix or "/" in text):
-        return text
-    return read_pipeline(path)
+    return read_pipeline(Path(text)) if _is_file(text) else text
+
+
+def _is_file(text: str) -> bool:
+    return bool(Path(text).suffix) or "/" in text
 
 
 def read_pipeline(path: Path) -> Pipeline:
