@@ -382,6 +382,7 @@ def _placed(
         diagnostics=error.diagnostics,
         reproducer="" if before is None else watcher.failed(number, step, before),
         hint=error.hint,
+        option=error.option,
     )
 
 
