@@ -16,8 +16,12 @@ from mlir.dialects import arith
 import stablexla as sx
 from stablexla.__main__ import main
 from stablexla.inspection.comparing.compare import CompareOptions, compare
+from stablexla.inspection.comparing.operation_search import Search
+from stablexla.inspection.judging.suspicion import by_suspicion
+from stablexla.inspection.program import SOURCES, FlatProgram
 from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.registry import RULES
+from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs
 from tests.inspection.comparing import break_emitters, break_rule, normal
 
@@ -94,6 +98,38 @@ class TestLargeOperations:
         assert found.stopped == "Ctrl-C"
         assert "4 operations, " in said[0] or "operations, " in said[0]
         assert "stopped by Ctrl-C: this is a part of the report" in str(found)
+
+    def test_the_most_suspicious_are_judged_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a time limit leaves time for: the user's rule before sums, sums before movement."""
+
+        def late_after_one(search: Search) -> bool:
+            search.stopped = "the time limit" if search.judged else ""
+            return bool(search.stopped)
+
+        b = sx.XlaBuilder("late")
+        x = sx.rev(b.parameter(0, sx.f32[300, 200]), (0,))
+        y = sx.reduce(sx.tanh(x), b.constant(np.float32(0)), sx.add, (1,))
+        computation = b.build(sx.sqrt(sx.abs(y)))
+        program = FlatProgram(copy_of(sx.compile(computation)._stablehlo))
+        names = [
+            unit.operation for unit in by_suspicion(program.units, {"stablehlo.sqrt"}) if unit.op.name not in SOURCES
+        ]
+        assert names == ["sqrt", "reduce", "tanh", "abs", "reverse"]
+
+        monkeypatch.setattr(Search, "is_late", late_after_one)
+        wrong = sx.lowering_rule("stablehlo.sqrt", lambda ctx, x: x)
+        found = sx.compile(computation, options=sx.CompileOptions(rules=[wrong])).compare([normal(300, 200)])
+        assert found.finding is not None
+        assert (found.finding.operation, found.stopped, found.judged) == ("stablehlo.sqrt", "the time limit", 1)
+
+    def test_the_first_of_the_program_is_reported(self) -> None:
+        """Though a later one is judged before it."""
+        b = sx.XlaBuilder("two")
+        computation = b.build(sx.tanh(sx.sqrt(sx.abs(b.parameter(0, sx.f32[9])))))
+        rules = [sx.lowering_rule(f"stablehlo.{name}", lambda ctx, x: negated(ctx, x)) for name in ("abs", "tanh")]
+        found = sx.compile(computation, options=sx.CompileOptions(rules=rules)).compare([np.ones(9, np.float32)])
+        assert found.finding is not None
+        assert found.finding.operation == "stablehlo.abs"
 
 
 class TestRulesOfTheUser:
