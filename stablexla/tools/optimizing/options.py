@@ -17,7 +17,7 @@ from stablexla.targets.pipeline.pipelines import Element
 from stablexla.targets.pipeline.standard_error import captured_stderr
 from stablexla.tools.common import add_compile_options, add_entry_option
 from stablexla.tools.parser import Parser, UsageError
-from stablexla.tools.user_code import load_python, warn_of_loaded
+from stablexla.tools.user_code import load_python
 
 SEPARATOR = "// -----"
 EXAMPLES = """
@@ -147,7 +147,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     rest, flags = _without_passes(words, known)
     given = made.parse_args(rest)
     given.flags = flags
-    warn_of_loaded(given)
     other = next((n for n in ("pass_pipeline", "stage", "run_reproducer") if getattr(given, n)), None)
     if flags and other:
         raise UsageError(f"passes are given as options or by --{other.replace('_', '-')}, not both")
