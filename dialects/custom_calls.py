@@ -94,9 +94,12 @@ def unknown_target(name: str, place: str = "", others: Iterable[str] = ()) -> Co
         if name.startswith(beginnings) and name not in others:
             summary = f"custom_call: the target {name!r} is a function for {devices}{place}"
             hint = f'export the program for CPUs, in JAX jax.export.export(f, platforms=["cpu"]), or {register}'
-            return CompileError(summary, hint=hint)
+            option = 'an export for CPUs, in JAX jax.export.export(f, platforms=["cpu"])'
+            return CompileError(summary, hint=hint, option=option)
     near = difflib.get_close_matches(name, {*TARGETS, *others}, n=3)
     names = [*near, *sorted(set(TARGETS) - set(near))]
     known = f"known are {', '.join(map(repr, names))}" if names else "none is registered"
     hint = f"{near[0]!r}, or {register}" if near else register
-    return CompileError(f"custom_call: there is no target {name!r}; {known}{place}", hint=hint)
+    option = f"--load=FILE.py, which calls {register}; stablexla-compile takes --c-function={name}"
+    option = f"{near[0]!r}, or {option}" if near else option
+    return CompileError(f"custom_call: there is no target {name!r}; {known}{place}", hint=hint, option=option)

@@ -76,6 +76,7 @@ _registered: dict[str, LoweringRule] = {}
 _scoped: ContextVar[tuple[LoweringRule, ...]] = ContextVar("stablexla_scoped_rules", default=())
 _alone: ContextVar[tuple[LoweringRule, ...] | None] = ContextVar("stablexla_only_these_rules", default=None)
 _active: ContextVar[Mapping[str, LoweringRule]] = ContextVar("stablexla_active_rules")
+_verified: ContextVar[bool] = ContextVar("stablexla_verified_rules", default=False)
 
 
 def register(rule: LoweringRule) -> None:
@@ -139,6 +140,21 @@ def active(rules: Iterable[LoweringRule]) -> Iterator[None]:
 def active_rules() -> Mapping[str, LoweringRule]:
     """Return the rules of the running pipeline, by name."""
     return _active.get({})
+
+
+@contextmanager
+def verified() -> Iterator[None]:
+    """Verify inside a `with` block what each rule emitted, to find the one at fault; it takes time."""
+    token = _verified.set(True)
+    try:
+        yield
+    finally:
+        _verified.reset(token)
+
+
+def are_verified() -> bool:
+    """Whether the rules' operations are verified one rule after another."""
+    return _verified.get()
 
 
 def rule_for(op: Any) -> LoweringRule | None:

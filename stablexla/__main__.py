@@ -12,16 +12,16 @@ TOOLS = {
     "run": "compile a program and run it; time, explain, profile, compare it",
     "opt": "run passes on a file, or the pipeline up to a stage",
     "compile": "a C library, object file or GPU kernels of a program",
-    "translate": "convert a program between MLIR, StableHLO's artifacts and HLO; tell what a file holds",
+    "translate": "convert a program between MLIR, artifacts and HLO; describe a file",
     "cache": "list or clear the compiled programs that are kept",
 }
 HELP = f"""usage: python -m stablexla TOOL ...
 
 {"".join(f"  {name:<10} {what}{chr(10)}" for name, what in TOOLS.items())}
-  python -m stablexla run --help     the tool's options, with examples; stablexla-run is the same
-  python -m stablexla --version      the versions of stablexla and of the MLIRs under it
+  python -m stablexla run --help   the tool's options; stablexla-run is the same
+  python -m stablexla --version    the versions of stablexla and of its MLIRs
   python -m stablexla completion bash|zsh|tcsh
-                                     a script for the shell, which completes the tools' options (needs shtab)
+                                   the tools' options for a shell (needs shtab)
 """
 SHELLS = ("bash", "zsh", "tcsh")
 

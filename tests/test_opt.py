@@ -60,7 +60,7 @@ def loaded() -> object:
         (["--pass-pipeline=stablexla-transform"], "works on a module of upstream's context"),
         (["--load=nowhere.py"], "nowhere.py: is no Python file that can be loaded"),
         (["--load=pyproject.toml"], "pyproject.toml: is no Python file that can be loaded"),
-        (["--pass-pipeline=stablexla-python{function=nowhere:f}"], "try: stablexla-opt --load=nowhere.py"),
+        (["--pass-pipeline=stablexla-python{function=nowhere:f}"], "try: --load=nowhere.py"),
         (["--rule=stablehlo.tanh=nowhere:f", "--stage=tensor"], "there is no function 'nowhere:f'"),
         (["--pass-pipeline=stablexla-lower-to-tensor", "--leaves=func"], "left over: tensor.empty"),
         (["--show-passes=canonicalise"], "no pass is called like 'canonicalise'; canonicalize"),

@@ -87,7 +87,7 @@ def test_a_rule_that_is_not_registered(tmp_path: Path) -> None:
     done = tool("run", "-", f"--load={rules}")
     assert done.stderr == (
         f"warning: {rules}: the rule other of stablehlo.add is not registered, and has no effect\n"
-        "  try: @sx.lowers('stablehlo.add')\n"
+        "  try: @sx.lowers('stablehlo.add'), or --rule=stablehlo.add=rules:other\n"
     )
 
 

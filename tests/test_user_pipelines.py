@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mlir import ir
 from mlir.dialects import arith, math
 
 import stablexla as sx
@@ -230,6 +231,10 @@ def doubled(ctx: Any, x: Any) -> Any:
     return ctx.elementwise(lambda v: arith.addf(v, v), x)
 
 
+def invalid(x: ir.Value) -> Any:
+    return ir.Operation.create("arith.addf", results=[x.type], operands=[x]).results[0]
+
+
 def module_of(lines: str, *, more: str = "") -> str:
     body = f"func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {{ {lines} return %r : tensor<4xf32> }}"
     return f"{body}\n{more}"
@@ -358,6 +363,23 @@ class TestRules:
         assert re.search(r"stablehlo\.tanh: .*<lambda> \(.*test_user_pipelines\.py:\d+\)", str(caught.value))
         assert '"-":5:10' in str(caught.value)  # the program's own line
         assert f"--load={__file__}" in Path(caught.value.reproducer).read_text().splitlines()[0]
+
+    @pytest.mark.parametrize(
+        ("rule", "message"),
+        [
+            (lambda ctx, x: invalid(x), r"it emitted an invalid operation: 'arith\.addf' op expected 2 operands"),
+            (lambda ctx, x: ctx.elementwise(invalid, x), "it emitted an invalid operation: .* 2 operands"),
+            (lambda ctx, x: [ctx.once("shared", lambda: invalid(x))], r"lower-to-tensor(.|\n)*rules in effect: "),
+        ],
+    )
+    def test_invalid_ir_is_told_with_the_rules_place(self, rule: Any, message: str) -> None:
+        """And not with the next pass, which may abort on it."""
+        rules = [sx.lowering_rule("stablehlo.tanh", rule), sx.lowering_rule("stablehlo.negate", doubled)]
+        with pytest.raises(sx.CompileError, match=message) as caught:
+            sx.compile(PROGRAM, options=sx.CompileOptions(rules=rules))
+        assert re.search(r"stablehlo\.tanh: .*<lambda> \(.*test_user_pipelines\.py:\d+\)", str(caught.value))
+        assert "canonicalize" not in str(caught.value)
+        assert Path(caught.value.reproducer).exists()
 
     def test_may_refuse(self) -> None:
         def refuses(ctx: Any, x: Any) -> Any:

@@ -109,10 +109,11 @@ class LoweringContext:
 
         return built_in(self, operands)
 
-    def unsupported(self, what: str, hint: str = "") -> UnsupportedError:
+    def unsupported(self, what: str, hint: str = "", option: str = "") -> UnsupportedError:
         """Return the error for a case that this operation's rule does not support."""
         shapes = {f"operand {i}": t for i, t in enumerate(self.operand_types)}
-        return UnsupportedError(what + place_of(self.op.location), operation=self.op_name, operands=shapes, hint=hint)
+        place = place_of(self.op.location)
+        return UnsupportedError(what + place, operation=self.op_name, operands=shapes, hint=hint, option=option)
 
     def block_argument_types(self, region: int) -> list[TensorType]:
         """Return the types of the arguments of a region's first block."""

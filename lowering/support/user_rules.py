@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError, StablexlaError
-from stablexla.dialects.rules import LoweringRule, active, active_rules, place_of_function
+from stablexla.dialects.rules import LoweringRule, active, active_rules, are_verified, place_of_function
 from stablexla.lowering.support.types import ssa_type
 
 if TYPE_CHECKING:
@@ -20,9 +20,12 @@ def apply_rule(rule: LoweringRule, ctx: LoweringContext, operands: Sequence[ir.V
     """Apply a user's rule to an operation; return its checked results.
 
     Raises:
-        CompileError: an exception in the rule, or results that do not fit the operation.
+        CompileError: an exception in the rule, or results that do not fit the operation; where rules are verified,
+            operations that break a rule of their dialect.
         StablexlaError: as the rule raised it.
     """
+    block = ir.InsertionPoint.current.block
+    before = len(block.operations) if are_verified() else 0
     try:
         lowered: Any = rule.function(ctx, *operands)
     except StablexlaError:
@@ -41,7 +44,18 @@ def apply_rule(rule: LoweringRule, ctx: LoweringContext, operands: Sequence[ir.V
     if [value.type for value in results] != wanted:
         gave = ", ".join(str(value.type) for value in results) or "nothing"
         raise _failed(rule, ctx, f"it gave {gave}, and the results are {', '.join(map(str, wanted)) or 'none'}")
+    if are_verified():
+        _verify(rule, ctx, list(block.operations)[before:])
     return results
+
+
+def _verify(rule: LoweringRule, ctx: LoweringContext, emitted: Sequence[Any]) -> None:
+    for op in emitted:
+        try:
+            op.operation.verify()
+        except ir.MLIRError as error:
+            said = "; ".join(str(found.message) for found in error.error_diagnostics)
+            raise _failed(rule, ctx, f"it emitted an invalid operation: {said}") from None
 
 
 def built_in(ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Value]:

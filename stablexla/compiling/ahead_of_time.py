@@ -13,6 +13,7 @@ from typing import Literal
 from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.c_header import function_name, header, is_function_name, is_identifier
 from stablexla.compiling.compiler import leaf_names
+from stablexla.compiling.output_files import check_output
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects import custom_calls
 from stablexla.dialects.contexts import contexts_of_their_own
@@ -82,9 +83,13 @@ def compile_library(
 
     Raises:
         UnsupportedError: the program needs Python while it runs, or has shapes that are not known yet.
-        CompileError: a name that is none in C; LLVM or the linker failed; and as `sx.compile`.
+        CompileError: a name that is none in C; a file that cannot be written; LLVM or the linker failed; and as
+            `sx.compile`.
     """
     output, options = Path(output), options or CompileOptions()
+    for file in (output, header_file):
+        if file is not None:
+            check_output(file)
     form = form or _form_of(output)
     cpu = cpu or ("generic" if triple else "native")
     options = _for_cpu(options, cpu)

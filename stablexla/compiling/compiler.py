@@ -171,7 +171,7 @@ def _compile(
     watcher = watch(signature.name, pipeline, source)
     function = _built(prepared, pipeline, target, signature, options, watcher)
     watcher.finish()
-    return Executable(
+    executable = Executable(
         source,
         signature,
         function,
@@ -183,6 +183,8 @@ def _compile(
         options=options,
         shardings=None if sharded is None else (sharded.inputs, sharded.outputs),
     )
+    executable._overrides = watcher.overrides
+    return executable
 
 
 def _compile_rest(

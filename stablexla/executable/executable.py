@@ -70,6 +70,7 @@ class Executable(OnDevices):
         self.target = target
         """The target that it was compiled for."""
         self._compile_options = options
+        self._overrides: tuple[str, ...] = ()  # files of the user's that took the place of stages
         self.num_replicas = num_replicas
         self.num_partitions = num_partitions
         self._tree = tree or TupleTree.of(computation)

@@ -79,7 +79,7 @@ def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], byt
     if isinstance(executable, ShapedExecutable):
         counts = {"num_replicas": executable.num_replicas, "num_partitions": executable.num_partitions}
         return {"waits": True, **counts}, bytecode_of(executable._stablehlo)
-    return {}, b"".join(container.pieces(*contents(executable)))
+    return {"overrides": executable._overrides}, b"".join(container.pieces(*contents(executable)))
 
 
 def _program(values: Mapping[str, Any], data: bytes) -> Any:

@@ -66,7 +66,9 @@ def compile_isolated(
         shutil.rmtree(folder, ignore_errors=True)
     if "waits" not in answer.values:
         file = container.parse(answer.data, "the compiled program")
-        return executable_of(file, "the compiled program", pipeline)
+        executable = executable_of(file, "the compiled program", pipeline)
+        executable._overrides = tuple(answer.values["overrides"])
+        return executable
     counts = answer.values["num_replicas"], answer.values["num_partitions"]
     return executable_for_shapes(load_bytes(answer.data, trusted=True), found, options, *counts)
 

@@ -17,9 +17,9 @@ from stablexla.tools.parser import USAGE, Parser
 from stablexla.tools.terminal import print_error
 
 EXAMPLES = """examples:
-  python -m stablexla cache                       # what the cache that is on by default holds
+  python -m stablexla cache                       what the cache that is on by default holds
   python -m stablexla cache --clear
-  STABLEXLA_CACHE=/scratch/models python model.py       # another folder: compiled once, found from then on
+  STABLEXLA_CACHE=/scratch/models python model.py       another folder: compiled once, found from then on
   python -m stablexla cache --folder /scratch/models
 """
 

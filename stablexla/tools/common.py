@@ -19,9 +19,11 @@ from stablexla.targets.pipeline.options import OPT_LEVELS, VECTOR_BITS, CompileO
 from stablexla.targets.registry import target_names
 from stablexla.tools.parser import Printed, list_of_chips, list_of_targets
 from stablexla.tools.terminal import print_error
+from stablexla.tools.user_code import add_code_options, read_pipeline, rule_of
 
 FAILED = 1
 STDIN = "<stdin>"
+"""The name of standard input in errors."""
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +42,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--isolated", action="store_true", help="in another process, whose crash is an error here")
     group.add_argument("--time-limit", type=seconds, metavar="S", help="seconds that this process may take")
     group.add_argument("--cache", type=Path, metavar="DIR", help="a folder in which compiled programs are kept")
+    add_code_options(parser)
 
 
 def add_entry_option(parser: argparse.ArgumentParser) -> None:
@@ -72,8 +75,14 @@ def seconds(text: str) -> float:
 
 
 def compile_options(arguments: argparse.Namespace) -> CompileOptions:
-    """Return the options that were given."""
+    """Return the options that were given.
+
+    Raises:
+        CompileError: as `read_pipeline` and `rule_of`.
+    """
     return CompileOptions(
+        pipeline=None if arguments.pipeline is None else read_pipeline(arguments.pipeline),
+        rules=[rule_of(text) for text in arguments.rule],
         opt_level=arguments.opt_level,
         num_threads=arguments.num_threads,
         flush_denormals=arguments.flush_denormals,

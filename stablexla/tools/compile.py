@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
 from stablexla.compiling.ahead_of_time import SUFFIXES, compile_library
+from stablexla.compiling.output_files import check_output
 from stablexla.interop.load import Program
 from stablexla.targets.llvm.toolchain import archive
 from stablexla.tools.common import (
@@ -23,7 +25,13 @@ from stablexla.tools.compile_gpu import write_kernels
 from stablexla.tools.isolated_tool import run_apart
 from stablexla.tools.parser import Parser
 from stablexla.tools.running.open_shapes import known_shapes
+from stablexla.tools.user_code import load_files
 
+OUTPUT = (
+    f"the file to make: {', '.join(SUFFIXES)}; {', '.join(KERNELS)} with --target gpu:sm_90; - prints the text of "
+    "--emit=assembly or llvm-ir, or a GPU's PTX"
+)
+TEXTS = (".s", ".ll")
 EXAMPLES = """\
 the functions:
   int model(const float* x, float* y0);                            with a pointer for each array
@@ -40,7 +48,8 @@ examples:
   stablexla-compile model.mlir -o model.o --target-triple=aarch64-linux-gnu
                                                                    for any processor of that kind
   stablexla-compile model.mlir -o model.ll                         LLVM IR, to look at
-  stablexla-compile model.mlir -o model.ptx --target gpu:sm_90 --header model.h
+  stablexla-compile model.mlir -o - --emit=assembly                printed
+  stablexla-compile model.mlir -o model.ptx --target=gpu:sm_90 --header=model.h
                                                                    the kernels for a GPU; .cubin through ptxas
 
 beside the kernels for a GPU:
@@ -72,7 +81,7 @@ def parser() -> Parser:
     add = parser.add_argument
     add("file", nargs="?", help="MLIR text, bytecode or a portable artifact; - is standard input")
     add_entry_option(parser)
-    add("-o", "--output", type=Path, metavar="FILE", help=f"the file to make: {', '.join(SUFFIXES)}")
+    add("-o", "--output", type=Path, metavar="FILE", help=OUTPUT)
     add("--shapes", metavar="LIST", help="a shape for each parameter whose type leaves extents open: 2x3,5")
     parser.set_defaults(inputs=None, input=[])
     add("--emit", choices=sorted(SUFFIXES.values()), help="what to make (default: by the name of the output)")
@@ -99,6 +108,27 @@ def _run(given: argparse.Namespace) -> int:
     if given.file is None or given.output is None:
         parser().error("a program and -o OUTPUT are needed")
     _check_options_of_target(given)
+    load_files(given)
+    return _print(given) if str(given.output) == "-" else _make(given)
+
+
+def _print(given: argparse.Namespace) -> int:
+    """Print what else is written to a file; only text is."""
+    suffix = next((s for s in TEXTS if SUFFIXES[s] == given.emit), "") if given.target == "cpu" else KERNELS[0]
+    if not suffix:
+        what = f"--emit={given.emit} is no text" if given.emit else "what to print does not follow from the name"
+        parser().error(f"-o -: {what}", " or ".join(f"--emit={SUFFIXES[s]}" for s in TEXTS))
+    with tempfile.TemporaryDirectory(prefix="stablexla-") as folder:
+        made = Path(folder) / f"program{suffix}"
+        code = _make(argparse.Namespace(**{**vars(given), "output": made}))
+        sys.stdout.write(made.read_text())
+    return code
+
+
+def _make(given: argparse.Namespace) -> int:
+    """Write the files."""
+    for file in filter(None, (given.output, given.header)):
+        check_output(file)
     source = source_of(given)
     program: Program = source
     if lowered_input(given, source) is None:
@@ -120,14 +150,14 @@ def _run(given: argparse.Namespace) -> int:
         options=compile_options(given),
     )
     if made.external and given.output.suffix != ".so":
-        print(f"{given.output}: needs {', '.join(made.external)} of another library", file=sys.stderr)
+        print(f"{given.output.name}: needs {', '.join(made.external)} of another library", file=sys.stderr)
     return 0
 
 
 def _check_options_of_target(given: argparse.Namespace) -> None:
     if given.target == "cpu":
         return
-    if given.output.suffix not in KERNELS:
+    if str(given.output) != "-" and given.output.suffix not in KERNELS:
         parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
     for name in ("emit", "target_cpu", "target_triple", "c_function", "linker", "link_arg"):
         if getattr(given, name) != parser().get_default(name):

@@ -12,14 +12,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from stablexla.compiling.output_files import check_output
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects.contexts import Diagnostic, listening, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError
-from stablexla.dialects.rules import LoweringRule
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import Header, signature_or_none
-from stablexla.targets.pipeline.passes import function_of
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.pipeline.printing import PassTimes
 from stablexla.targets.registry import find_target, pipeline_of
@@ -34,6 +33,7 @@ from stablexla.tools.optimizing.passes import show_passes
 from stablexla.tools.optimizing.watcher import OptWatcher, form_of
 from stablexla.tools.parser import UsageError
 from stablexla.tools.terminal import highlighted, print_errors
+from stablexla.tools.user_code import rule_of
 
 TRANSFORM = "transform"
 """The step that `--transform-script` adds."""
@@ -108,7 +108,8 @@ class Job:
             text = ",".join(in_its_nest(flag) for flag in given.flags)
         allowed = None if leaves is None else frozenset(filter(None, leaves.split(",")))
         steps = [Step("passes", text, allowed)] if text.strip() or leaves else []
-        return self._with_schedule(Pipeline("stablexla-opt", steps, self._target.rules).with_rules(*map(_rule, rules)))
+        pipeline = Pipeline("stablexla-opt", steps, self._target.rules)
+        return self._with_schedule(pipeline.with_rules(*map(rule_of, rules)))
 
     def _up_to(self, stage: str, start: str) -> Pipeline:
         rest = self._target if start == "source" else self._target.after(start)
@@ -153,17 +154,6 @@ class Job:
                 command += f" --refine-arguments={shlex.quote(self._given.refine_arguments)}"
             text = f"{Header(stage, command, None if special else signature)}\n{text}"
         return text.encode(errors="surrogateescape")
-
-
-def _rule(text: str) -> LoweringRule:
-    """Return the lowering rule in `stablehlo.tanh=my_file:my_rule`.
-
-    Raises:
-        CompileError: there is no such function.
-    """
-    name, _, label = text.partition("=")
-    found = function_of(label)
-    return LoweringRule(name, found.function if isinstance(found, LoweringRule) else found)
 
 
 def _reproduced(header: Header | None, loaded: Sequence[str]) -> tuple[str, str | None, list[str]]:
@@ -235,13 +225,15 @@ def _check_names(given: argparse.Namespace, target: Pipeline) -> None:
 def _run(given: argparse.Namespace) -> int:
     if given.target == "cpu" and given.file != "-" and (lowered := StagedText.of(Path(given.file))) is not None:
         given.target = lowered.header.target  # of the stage at which the file is
-    target = pipeline_of(find_target(given.target), compile_options(given)).with_rules(*map(_rule, given.rule))
+    target = pipeline_of(find_target(given.target), compile_options(given))
     if given.show_passes is not None:
         return show_passes(given.show_passes)
     if given.print_pipeline:
         print(target)
         return 0
     _check_names(given, target)
+    if given.output != "-":
+        check_output(given.output)
     data, file = read_input(given.file)
     separator = given.split_input_file
     parts = [Part(data, file, whole=file == given.file and given.file != "-")]

@@ -1,11 +1,13 @@
-"""The parser of the tools' command lines: `--version`, usage errors of two lines, lists of targets and chips."""
+"""The parser of the tools' command lines: `--version`, usage errors of two lines, help, lists of targets and chips."""
 
 from __future__ import annotations
 
 import argparse
 import platform
+import re
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -34,7 +36,7 @@ class Parser(argparse.ArgumentParser):
             usage=usage,
             description=description,
             epilog=examples,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_HelpFormatter,
             allow_abbrev=False,
         )
         self.add_argument("--version", action=Printed, text=versions, help="print the versions, and end")
@@ -57,6 +59,60 @@ class Parser(argparse.ArgumentParser):
         """Print what was wrong and a way out; return the exit code."""
         print(f"{self.prog}: {message}\n  try: {hint or f'{self.prog} --help'}", file=sys.stderr)
         return USAGE
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Fits descriptions and examples to the terminal's width as well, 80 columns where there is none."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return fitted(text, width)
+
+
+_ROW = re.compile(r"(?P<left> +\S.*?) {2,}(?P<right>\S.*)")
+_CONTINUED = re.compile(r" {20,}(?P<right>\S.*)")
+_COMMAND = re.compile(r" +(?:stablexla-|python |cc |c\+\+ |[A-Z_]+=)")
+
+
+def fitted(text: str, width: int) -> str:
+    """Return a text of paragraphs and tables, wrapped to a width.
+
+    A line is a paragraph, a command, or a row of a table: two columns with two blanks or more between them, or the
+    second one alone, which goes on with the row before it.
+    """
+    return "\n\n".join("\n".join(_fitted_block(block.split("\n"), width)) for block in text.split("\n\n"))
+
+
+def _fitted_block(lines: Sequence[str], width: int) -> Iterator[str]:
+    rows: list[tuple[str, str]] = []
+    for line in lines:
+        more, row = _CONTINUED.fullmatch(line), _ROW.fullmatch(line)
+        if more is not None and rows:
+            rows[-1] = rows[-1][0], f"{rows[-1][1]} {more['right']}".lstrip()
+        else:
+            rows.append((row["left"], row["right"]) if row is not None else (line, ""))
+    column = max((len(left) for left, right in rows if right and len(left) <= width // 2), default=8) + 2
+    for left, right in rows:
+        notes = textwrap.wrap(right, width - column, break_on_hyphens=False) if right else []
+        if notes and len(left) <= column - 2:
+            yield f"{left:<{column}}{notes.pop(0)}"
+        else:
+            yield from _fitted_line(left, width)
+        yield from (" " * column + note for note in notes)
+
+
+def _fitted_line(line: str, width: int) -> Iterator[str]:
+    indent = " " * (len(line) - len(line.lstrip()))
+    is_command = _COMMAND.match(line) is not None
+    parts = textwrap.wrap(
+        line.strip(),
+        width - 2 * is_command,  # the backslash
+        initial_indent=indent,
+        subsequent_indent=indent + "  " * is_command,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    yield from (part + " \\" * is_command for part in parts[:-1])
+    yield parts[-1] if parts else ""
 
 
 class Printed(argparse.Action):

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from rich.console import Console
 
 from stablexla.compiling.compiler import compile
+from stablexla.compiling.output_files import check_output
 from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import CompileError, ExecutionError
@@ -34,16 +35,16 @@ from stablexla.tools.common import (
     source_of,
 )
 from stablexla.tools.isolated_tool import APART, run_apart
-from stablexla.tools.optimizing.options import load_python, warn_of_loaded
 from stablexla.tools.parser import Parser
-from stablexla.tools.running.comparing import HELP, add_compare_options, compare, read_pipeline
-from stablexla.tools.running.explaining import add_explain_options, explain, profile
+from stablexla.tools.running.comparing import HELP, add_compare_options, compare
+from stablexla.tools.running.explaining import TEXT, add_explain_options, explain, profile
 from stablexla.tools.running.inputs import FORMS
 from stablexla.tools.running.launching import LAUNCHED, is_quiet, launch, run_launched
 from stablexla.tools.running.on_devices import EXAMPLES as DEVICE_EXAMPLES
 from stablexla.tools.running.on_devices import HELP as DEVICES
 from stablexla.tools.running.on_devices import add_device_options, device_inputs, runner
 from stablexla.tools.running.open_shapes import known_shapes
+from stablexla.tools.user_code import load_files
 
 Array = npt.NDArray[Any]
 STATISTICS = ("smallest", "mean", "largest", "not a number")
@@ -88,8 +89,6 @@ def parser() -> Parser:
     )
     add("--time", type=count, metavar="N", help="call it N times more and show how long a call takes")
     add("--dump", type=Path, metavar="DIR", help="write the IR after every step below this folder")
-    add("--pipeline", type=Path, metavar="FILE", help="compile by these steps, as str(pipeline) writes them")
-    add("--load", action="append", default=[], metavar="FILE.py", help="run this first: it registers passes")
     add_explain_options(parser)
     add_compare_options(parser)
     add_compile_options(parser)
@@ -154,14 +153,17 @@ def _time(call: Callable[[], object], calls: int, compiling: float, where: Conso
 
 def _options(arguments: argparse.Namespace) -> CompileOptions:
     limit = arguments.time_limit if arguments.isolated or not arguments.compare else None  # it is the comparison's
-    options = compile_options(argparse.Namespace(**{**vars(arguments), "time_limit": limit}))
-    return replace(options, pipeline=read_pipeline(arguments.pipeline)) if arguments.pipeline else options
+    return replace(compile_options(arguments), time_limit=limit)
 
 
 def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
-    for script in arguments.load:
-        load_python(script)
-    warn_of_loaded(arguments.load)
+    load_files(arguments)
+    for file in (arguments.trace, arguments.explain if arguments.explain != TEXT else None):
+        if file is not None:
+            check_output(file)
+    for folder in (arguments.output_dir, arguments.dump, arguments.compare_dir if arguments.compare else None):
+        if folder is not None:
+            check_output(folder, makes_folders=True)
     source = source_of(arguments)
     lowered = lowered_input(arguments, source)
     if lowered is None:

@@ -41,7 +41,7 @@ versions (--target-version): {MINIMUM} to {CURRENT}, or a name
 examples:
   stablexla-translate model.mlirbc                          as text, on standard output
   stablexla-translate model.mlir -o model.mlirbc
-  stablexla-translate model.mlir --to=artifact --target-version=1.3.0 -o model.stablehlo
+  stablexla-translate model.mlir -o model.stablehlo --to=artifact --target-version=1.3.0
   stablexla-translate model.mlir -o model.hlo               as XLA reads it
   stablexla-translate before_optimizations.hlo | stablexla-opt - --stage=tensor
   stablexla-translate --info model.stablehlo                versions, functions, operations; --json for programs

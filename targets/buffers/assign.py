@@ -108,8 +108,12 @@ class BufferedMain:
 
     def _place(self, buffer: Buffer) -> ir.Value:
         """Return the buffer as bytes, at its current address."""
-        found = self._moving.get(buffer.find())
-        return as_bytes(self._view(buffer, bytes_type(buffer.find().bytes))) if found is None else found
+        buffer = buffer.find()
+        if buffer in self._moving:
+            return self._moving[buffer]
+        if buffer.role in ("parameter", "result"):
+            return as_bytes(self._arguments[buffer.role, buffer.number])
+        return self._view(buffer, bytes_type(buffer.bytes))
 
     def _array(self, value: ir.Value) -> ir.Value:
         return self._view(self._assignment.buffer_of(value), flat_type(value.type))

@@ -75,7 +75,7 @@ def standalone(module: ir.Module, signature: Signature, name: str, flush_denorma
     declared = declared_functions(module)
     host = take_host(module, signature.name, declared)
     if host is not None and host.calls:
-        raise UnsupportedError(_refusal(host.calls))
+        raise _refusal(host.calls)
     renamed = {f: _external(f) for f in declared if f.startswith((C_FUNCTION, LAPACK))}
     _rename(module, {**renamed, "main": _main(name)})
     _check_name(name, module)
@@ -102,15 +102,20 @@ def _check_name(name: str, module: ir.Module) -> None:
         )
 
 
-def _refusal(calls: Iterable[Any]) -> str:
-    """Return the error message for calls that a program without Python cannot make."""
+def _refusal(calls: Iterable[Any]) -> UnsupportedError:
+    """Return the error for calls that a program without Python cannot make."""
     found = []
+    functions = list(dict.fromkeys(call["target"] for call in calls if call["call"] == "function"))
     for call in calls:
         target = call.get("target")
         custom_call = f"the custom call {target!r}"
         what = {"function": custom_call, "ffi": custom_call, "composite": f"the kernel of {target!r}"}
         found.append(what.get(call["call"], call["call"]) + call["place"])
-    return "a library without Python cannot do this, which Python does: " + "; ".join(dict.fromkeys(found))
+    return UnsupportedError(
+        "a library without Python cannot do this, which Python does: " + "; ".join(dict.fromkeys(found)),
+        hint=f"C functions: c_functions={functions}" if functions else "",
+        option=f"C functions: {' '.join(f'--c-function={name}' for name in functions)}" if functions else "",
+    )
 
 
 def _external(function: str) -> str:

@@ -20,7 +20,7 @@ import mlir.passmanager as passmanager
 
 from stablexla.dialects.contexts import diagnostics, pass_manager, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
-from stablexla.dialects.rules import active
+from stablexla.dialects.rules import active, active_rules, verified
 from stablexla.targets.pipeline.contents import Contents
 from stablexla.targets.pipeline.messages import close_pass, messages_of, refused_passes
 from stablexla.targets.pipeline.pass_checks import check_elements
@@ -382,6 +382,7 @@ def _placed(
         diagnostics=error.diagnostics,
         reproducer="" if before is None else watcher.failed(number, step, before),
         hint=error.hint,
+        option=error.option,
     )
 
 
@@ -391,13 +392,18 @@ def _explain(
     """Return the error for a failed run of passes, with the name of the failing one."""
     step = pipeline.steps[number]
     before = _before(pipeline, number, watcher, again)
-    reproducer = "" if before is None else watcher.failed(number, step, before)
-    culprit = "" if before is None else _culprit(step, before)
+    try:
+        culprit = "" if before is None else _culprit(step, copy_of(before))
+    except CompileError as of_rule:
+        return _placed(of_rule, pipeline, number, watcher, again)
+    messages = failure.messages
+    if culprit.startswith(LOWER) and active_rules():
+        messages = [*messages, f"rules in effect: {', '.join(map(str, active_rules().values()))}"]
     error = CompileError(
         f"{pipeline.name}: step {number + 1} '{step.name}' failed" + (f" in {culprit}" if culprit else ""),
         stage=step.name,
-        diagnostics=tuple(failure.messages),
-        reproducer=reproducer,
+        diagnostics=tuple(messages),
+        reproducer="" if before is None else watcher.failed(number, step, before),
     )
     error.__cause__ = failure.__cause__
     return error
@@ -415,13 +421,21 @@ def _before(pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[
 
 
 def _culprit(step: Step, module: Any) -> str:
-    """Find the failing element of a step by running them one by one."""
+    """Find the failing element of a step by running them one by one.
+
+    Raises:
+        CompileError: a user's lowering rule that emits invalid IR.
+    """
     for element in step.parts:
         try:
             if element.is_python:
-                module = _run_python(module, element)
+                with verified():
+                    module = _run_python(module, element)
+                _verify(module, element)  # MLIR's passes may abort on a module that does not verify
             else:
                 _run_mlir(module, (element,))
+        except CompileError:
+            raise
         except (PassFailure, StablexlaError):
             return element.text
     return ""

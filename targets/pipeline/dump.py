@@ -170,6 +170,7 @@ class KnobWatcher(Watcher):
         source: the module that the run begins with; read at once, if at all.
         times: seconds by step, and by whatever else is added.
         pass_times: for each step its passes and their seconds, where these were asked for.
+        overrides: the files whose text took the place of what a step made, in the order of the steps.
     """
 
     name: str
@@ -177,6 +178,7 @@ class KnobWatcher(Watcher):
     source: Any
     times: dict[str, float] = field(default_factory=dict)
     pass_times: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._prints = knobs.print_after_all
@@ -184,7 +186,6 @@ class KnobWatcher(Watcher):
         self._began = 0.0
         self._dump = knobs.dump
         self._override = knobs.override
-        self._has_replaced = False
         folder = program_folder(self.name, self.source) if self._dump or self._override else ""
         if self._override is not None:
             self._override /= folder
@@ -215,7 +216,7 @@ class KnobWatcher(Watcher):
         path = self._override / file_name(number, step.name)
         if not path.exists():
             return module
-        self._has_replaced = True
+        self.overrides = tuple(dict.fromkeys((*self.overrides, str(path))))  # a run that failed is repeated
         return parse_stage(path.read_text(), side_after(self.pipeline, step.name), file=str(path))
 
     def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
@@ -244,7 +245,7 @@ class KnobWatcher(Watcher):
     def _warn_of_override(self) -> None:
         """Warn of a folder of edited stages that none of this program's is in."""
         folder = self._override
-        if folder is None or self._has_replaced:
+        if folder is None or self.overrides:
             return
         names = [file_name(number, step) for number, step in enumerate(self.pipeline.names)]
         if not folder.is_dir():

@@ -235,6 +235,7 @@ def function_of(label: str) -> Rewrite:
         raise CompileError(
             f"there is no function {label!r} in what Python has loaded",
             hint=f"stablexla-opt --load={module}.py, where the function stands outside of other functions",
+            option=f"--load={module}.py, where the function stands outside of other functions",
         )
     function: Rewrite = found
     return function

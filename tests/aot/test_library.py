@@ -352,7 +352,19 @@ def test_the_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["in.mlir", "-o", "out.so", "--name=a-b"], 1, "'a-b' cannot be the name of a function in C"),
         (["in.mlir", "-o", "out.so", "--name=exp"], 1, "'exp' cannot be the name of the program's function"),
         (["in.mlir", "-o", "out.so", "--name=main"], 1, "'main' cannot be the name of a function in C"),
-        (["in.mlir", "-o", "no/folder/out.so"], 1, "error"),
+        (["in.mlir", "-o", "no/folder/out.so"], 1, "there is no folder no/folder\n  try: mkdir -p no/folder\n"),
+        (["in.mlir", "-o", "out.so", "--header=no/out.h"], 1, "no/out.h: there is no folder no\n  try: mkdir -p no\n"),
+        (["in.mlir", "-o", "out.ptx", "--target=gpu:sm_80", "--header=no/out.h"], 1, "there is no folder no"),
+        (
+            ["in.mlir", "-o", "-"],
+            2,
+            "what to print does not follow from the name\n  try: --emit=assembly or",
+        ),
+        (
+            ["in.mlir", "-o", "-", "--emit=library"],
+            2,
+            "--emit=library is no text\n  try: --emit=assembly or",
+        ),
         (["in.mlir", "-o", "out.so", "--linker=/no/linker"], 1, "/no/linker cannot be run"),
     ],
 )
@@ -373,6 +385,36 @@ def test_wrong_usage(
     assert found == code
     assert said in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.mlir"]
+
+
+def test_text_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`-o -`, as clang and mlir-opt have it."""
+    monkeypatch.chdir(tmp_path)
+    Path("in.mlir").write_text(TEXT)
+    for words, found in (
+        (["--emit=llvm-ir"], "define i32 @program("),
+        (["--emit=assembly", "--name=copy"], ".globl\tcopy_main"),
+        (["--target=gpu:sm_80"], ".target sm_80"),
+    ):
+        assert main(["in.mlir", "-o", "-", *words, "--header=out.h"]) == 0
+        printed = capsys.readouterr()
+        assert found in printed.out
+        assert printed.err == ""
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["in.mlir", "out.h"]
+
+
+@pytest.mark.skipif(not shutil.which("readelf"), reason="needs readelf")
+def test_what_a_library_needs(tmp_path: Path) -> None:
+    """As the documentation says: the libraries of C, and those of C++ unless they are linked statically."""
+
+    def needed(*arguments: str) -> set[str]:
+        compile_library(model(), tmp_path / "model.so", link_arguments=arguments)
+        said = subprocess.run(["readelf", "-d", tmp_path / "model.so"], capture_output=True, text=True, check=True)
+        return {line.split("[")[1].split(".so")[0] for line in said.stdout.splitlines() if "(NEEDED)" in line}
+
+    of_c = {"libc", "libm", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
+    assert {"libstdc++"} <= needed() <= {"libstdc++", "libgcc_s", *of_c}
+    assert needed("-static-libstdc++", "-static-libgcc") <= of_c
 
 
 def test_without_a_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

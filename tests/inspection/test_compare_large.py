@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +14,15 @@ import pytest
 from mlir.dialects import arith
 
 import stablexla as sx
+from stablexla.__main__ import main
 from stablexla.inspection.comparing.compare import CompareOptions, compare
+from stablexla.inspection.comparing.operation_search import Search
+from stablexla.inspection.judging.suspicion import by_suspicion
+from stablexla.inspection.program import SOURCES, FlatProgram
 from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.registry import RULES
+from stablexla.targets.pipeline.driver import copy_of
+from stablexla.targets.pipeline.knobs import knobs
 from tests.inspection.comparing import break_emitters, break_rule, normal
 
 
@@ -91,6 +99,38 @@ class TestLargeOperations:
         assert "4 operations, " in said[0] or "operations, " in said[0]
         assert "stopped by Ctrl-C: this is a part of the report" in str(found)
 
+    def test_the_most_suspicious_are_judged_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a time limit leaves time for: the user's rule before sums, sums before movement."""
+
+        def late_after_one(search: Search) -> bool:
+            search.stopped = "the time limit" if search.judged else ""
+            return bool(search.stopped)
+
+        b = sx.XlaBuilder("late")
+        x = sx.rev(b.parameter(0, sx.f32[300, 200]), (0,))
+        y = sx.reduce(sx.tanh(x), b.constant(np.float32(0)), sx.add, (1,))
+        computation = b.build(sx.sqrt(sx.abs(y)))
+        program = FlatProgram(copy_of(sx.compile(computation)._stablehlo))
+        names = [
+            unit.operation for unit in by_suspicion(program.units, {"stablehlo.sqrt"}) if unit.op.name not in SOURCES
+        ]
+        assert names == ["sqrt", "reduce", "tanh", "abs", "reverse"]
+
+        monkeypatch.setattr(Search, "is_late", late_after_one)
+        wrong = sx.lowering_rule("stablehlo.sqrt", lambda ctx, x: x)
+        found = sx.compile(computation, options=sx.CompileOptions(rules=[wrong])).compare([normal(300, 200)])
+        assert found.finding is not None
+        assert (found.finding.operation, found.stopped, found.judged) == ("stablehlo.sqrt", "the time limit", 1)
+
+    def test_the_first_of_the_program_is_reported(self) -> None:
+        """Though a later one is judged before it."""
+        b = sx.XlaBuilder("two")
+        computation = b.build(sx.tanh(sx.sqrt(sx.abs(b.parameter(0, sx.f32[9])))))
+        rules = [sx.lowering_rule(f"stablehlo.{name}", lambda ctx, x: negated(ctx, x)) for name in ("abs", "tanh")]
+        found = sx.compile(computation, options=sx.CompileOptions(rules=rules)).compare([np.ones(9, np.float32)])
+        assert found.finding is not None
+        assert found.finding.operation == "stablehlo.abs"
+
 
 class TestRulesOfTheUser:
     def test_a_wrong_rule_is_not_in_the_reference(self) -> None:
@@ -123,3 +163,48 @@ class TestRulesOfTheUser:
         assert "DIFFERS" in done.stdout
         assert "rules that the program has" in done.stdout
         assert "rule.py:3" in done.stdout
+        small = re.search(r"1 operation: (.*)/program.mlir", done.stdout)
+        assert small is not None
+        again = re.search(r"^  stablexla-run (.*)$", (Path(small[1]) / "README.txt").read_text(), re.MULTILINE)
+        assert again is not None
+        command = [sys.executable, "-m", "stablexla", "run", *shlex.split(again[1])]
+        repeated = subprocess.run(command, capture_output=True, text=True, cwd="/")
+        assert repeated.returncode == 1
+        assert "first wrong operation  %0 = stablehlo.tanh" in repeated.stdout
+
+
+class TestStagesOfTheUser:
+    """Texts that take the place of what steps make are what is judged, whatever the reference is."""
+
+    PROGRAM = "func.func @main(%x: tensor<9xf32>) -> tensor<9xf32> {\n  %0 = stablehlo.tanh %x : tensor<9xf32>\n"
+    PROGRAM += "  return %0 : tensor<9xf32>\n}"
+
+    @pytest.mark.parametrize("against", ["interpreter", "plain", "tensor"])
+    def test_a_wrong_text_is_named(self, against: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        program, stages = tmp_path / "tanh.mlir", tmp_path / "stages"
+        program.write_text(self.PROGRAM)
+        assert main(["run", str(program), f"--dump={stages}"]) == 0
+        (text,) = stages.glob("*/01.tensor.mlir")
+        for other in text.parent.glob("*.mlir"):
+            if other != text:
+                other.unlink()
+        text.write_text(text.read_text().replace("math.tanh", "math.cos"))
+        capfd.readouterr()
+        with knobs.scoped(override=stages):
+            assert main(["run", str(program), f"--compare={against}"]) == 1
+        told = capfd.readouterr()
+        assert told.err == ""
+        assert "DIFFERS" in told.out
+        assert f"the program runs with STABLEXLA_OVERRIDE's {text}; operations are judged, and the ref" in told.out
+        assert f"the difference is in {text}: without it the results are those of {against}" in told.out
+
+    @pytest.mark.parametrize("isolated", [False, True])
+    def test_a_right_text(self, isolated: bool, tmp_path: Path) -> None:
+        """It is told of, and the knob need not be set any more."""
+        with knobs.scoped(dump=tmp_path):
+            sx.compile(self.PROGRAM)
+        with knobs.scoped(override=tmp_path):
+            executable = sx.compile(self.PROGRAM, options=sx.CompileOptions(isolated=isolated))
+        found = executable.compare([normal(9)], "plain")
+        assert found
+        assert ["02.kernels.mlir" in note for note in found.notes] == [True]

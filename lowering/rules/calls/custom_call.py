@@ -105,10 +105,13 @@ def _convention(ctx: LoweringContext, target: CustomCallTarget) -> str:
         return C
     known = NAMES[TYPED_FFI] if target.stages else f"void(void* out, void** in), which is {NAMES[ORIGINAL]}"
     asked = NAMES.get(version, str(version))
-    hint = f"; sx.register_custom_call({target.name!r}, function, api_version={asked!r})" * (
-        version in (ORIGINAL, TYPED_FFI)
+    option = f"api_version = {TYPED_FFI if target.stages else ORIGINAL} : i32 in the call"
+    register = f"sx.register_custom_call({target.name!r}, function, api_version={asked!r})"
+    raise ctx.unsupported(
+        f"the C function {target.name!r} is called as {known}; this call asks for {asked}",
+        hint=register if version in (ORIGINAL, TYPED_FFI) else option,
+        option=option,
     )
-    raise ctx.unsupported(f"the C function {target.name!r} is called as {known}; this call asks for {asked}{hint}")
 
 
 def _sides(ctx: LoweringContext, in_memory: bool) -> tuple[list[Layout], list[Layout]]:

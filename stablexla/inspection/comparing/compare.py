@@ -27,14 +27,23 @@ from stablexla.inspection.comparing.comparison import Comparison
 from stablexla.inspection.comparing.findings import Cause, Difference, Finding, NotJudged, SmallProgram
 from stablexla.inspection.comparing.operation_search import Found, Progress, Search, exceeds_rounding, no_progress
 from stablexla.inspection.comparing.prefix_search import Prefixes, text_of_module
-from stablexla.inspection.comparing.references import Against, arrays_of, imported, other_way, rules_note, way_of
-from stablexla.inspection.comparing.ways import Compiled, Way
+from stablexla.inspection.comparing.references import (
+    Against,
+    arrays_of,
+    imported,
+    other_way,
+    overrides_note,
+    rules_note,
+    way_of,
+)
+from stablexla.inspection.comparing.ways import Compiled, Way, results_of
 from stablexla.inspection.judging.costs import SECONDS, scalar_operations
 from stablexla.inspection.judging.oracles import Oracle, shared_oracle
 from stablexla.inspection.judging.verdicts import Judge
 from stablexla.inspection.program import SOURCES, FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 from stablexla.targets.pipeline.driver import copy_of
+from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.registry import find_target, pipeline_of
 
 Array = npt.NDArray[Any]
@@ -79,19 +88,23 @@ def compare(
     notes: tuple[str, ...] = ()
     if not executable._signature.is_static:
         leaves: list[Any] = list(arguments) if executable._tree is None else executable._tree.arguments(list(arguments))
-        arguments, known = leaves, executable_for_sizes(executable, leaves)
-        notes = ("its sizes are known at run time: operations are judged in the program for these sizes",)
+        with knobs.scoped(override=None):
+            arguments, known = leaves, executable_for_sizes(executable, leaves)
+        notes = (
+            *overrides_note(executable),
+            "its sizes are known at run time: operations are judged in the program for these sizes",
+        )
         if not (made := _results_only(executable, known, [np.asarray(a) for a in arguments], options)).equal:
-            return replace(made, notes=("it gives other results than the program for these sizes",))
+            return replace(made, notes=(*notes[:-1], "it gives other results than the program for these sizes"))
         executable = known
-    with contexts_of_their_own():
+    with contexts_of_their_own(), knobs.scoped(override=None):
         given = arrays_of(executable, arguments)
         ours, source = imported(way_of(executable), copy_of(executable._stablehlo, here=True))
         if isinstance(against, Executable) and _text(against._source) != _text(executable._source):
             made = _results_only(executable, against, given, options)
         else:
             other = other_way(ours, against)
-            made = _ComparisonRun(executable.name, ours, other, source, given, options).run()
+            made = _ComparisonRun(executable, ours, other, source, given, options).run()
             notes = (*notes, *rules_note(ours, other))
     return replace(made, seconds=round(perf_counter() - start, 3), notes=(*made.notes, *notes))
 
@@ -140,7 +153,7 @@ def _work(program: SmallProgram) -> int:
 class _ComparisonRun:
     """The state of one comparison."""
 
-    name: str
+    executable: Executable
     ours: Compiled
     other: Way
     source: ir.Module
@@ -148,9 +161,11 @@ class _ComparisonRun:
     options: CompareOptions
     notes: list[str] = field(default_factory=list)
     whole: bool = True
+    wanted: list[Array] | Refusal | None = None
 
     def run(self) -> Comparison:
         """Run both ways, and search for the wrong operation."""
+        self.name = self.executable.name
         self.program = FlatProgram.of(self.source)
         waiting = next((u for u in self.program.units if {"infeed", "recv"} & u.operations), None)
         if waiting is not None:
@@ -213,6 +228,8 @@ class _ComparisonRun:
                 results = self._results_apart()
             if finding is None and results:
                 finding = self._of_rounding()
+            if self.executable._overrides:
+                results = self._with_overrides(results)
         except KeyboardInterrupt:
             search.stopped = "Ctrl-C"
         if search.stopped:
@@ -242,7 +259,7 @@ class _ComparisonRun:
             self.notes.append(f"{self.other.name} would take too long for the program as a whole")
             return {}
         self.options.progress(f"the program by {self.whole_way.name}", 0, 0)
-        wanted = self.whole_way.run(self.source, self.arguments)
+        self.wanted = wanted = self.whole_way.run(self.source, self.arguments)
         if isinstance(wanted, Refusal):
             self.whole = False
             self.notes.append(f"{self.whole_way.name} does not run the program as a whole: {wanted}")
@@ -250,6 +267,22 @@ class _ComparisonRun:
         if self.whole_way is not self.other:
             self.notes.append(f"the program's results are compared with those of {self.whole_way.name}")
         return _differences(self.actual, wanted, self.options.tolerance)
+
+    def _with_overrides(self, plain: dict[int, Difference]) -> dict[int, Difference]:
+        """Return the differing results of the program with the user's texts of stages.
+
+        Args:
+            plain: the differing results without them: all that was judged before is the program without them.
+        """
+        files = self.executable._overrides
+        known = None if isinstance(self.wanted, Refusal) else self.wanted
+        name = self.whole_way.name if self.whole_way is not None and known is not None else "the program without them"
+        self.notes += overrides_note(self.executable)
+        actual = results_of(self.executable, self.arguments)
+        found = _differences(actual, self.actual if known is None else known, self.options.tolerance)
+        if found and not plain:  # the last text is the whole program, whatever was replaced before it
+            self.notes.append(f"the difference is in {files[-1]}: without it the results are those of {name}")
+        return found
 
     def _not_judged(self) -> tuple[NotJudged, ...]:
         return tuple(NotJudged(name, why, tuple(places)) for (name, why), places in self.search.refused.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,12 @@ class Comparison:
         assert isinstance(made, dict)
         return made
 
-    def save(self, folder: str | Path) -> Path | None:
+    def save(self, folder: str | Path, options: Sequence[str] = ()) -> Path | None:
         """Write the smallest failing program, its arguments, and the command to run it.
 
         Args:
             folder: where to; made if it is not there.
+            options: of the command `stablexla-run`, beside program, inputs and pipeline; by default `--compare`.
 
         Returns:
             The program's path: `program.mlir`, beside `inputs.npz`, `expected.npz` where the right results are known,
@@ -82,7 +84,7 @@ class Comparison:
         """
         from stablexla.inspection.comparing.report import save
 
-        return save(self, Path(folder))
+        return save(self, Path(folder), options)
 
 
 def _plain(value: Any) -> Any:

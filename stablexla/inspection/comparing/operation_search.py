@@ -1,6 +1,8 @@
 """The first search: each operation is judged on the values of our own run.
 
-Values are computed in batches, each by a program that returns them, to bound memory.
+Values are computed in batches, each by a program that returns them, to bound memory. Inside a batch the operations that
+are most often wrong come first (`judging/suspicion.py`), so that a time limit finds them; the first one of the program
+is reported.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from stablexla.inspection.comparing.runs import Run
 from stablexla.inspection.comparing.sampling import sample_of
 from stablexla.inspection.comparing.ways import Compiled, Way
 from stablexla.inspection.judging.costs import SECONDS, scalar_operations
+from stablexla.inspection.judging.suspicion import by_suspicion
 from stablexla.inspection.judging.verdicts import Judge, distance_in_ulp
 from stablexla.inspection.places import Place
 from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, ProgramOperation
@@ -152,22 +155,36 @@ class Search:
         large = [unit for unit in batch if scalar_operations(unit) > self.most]
         wanted = self._wanted(self.other, program, [unit for unit in batch if unit not in large], values)
         others = {} if self.instead is None else self._wanted(self.instead, program, large, values)
-        for unit in batch:
+        first: tuple[int, Found] | None = None
+        for unit in by_suspicion(batch, {rule.name for rule in self.ours.pipeline.rules}):
             if self.is_late():
-                return None
+                break
+            if first is not None and unit.number > first[0]:
+                continue  # only an earlier one can still be the first
             if unit in large:
-                if (found := self._judge_large(program, unit, values, others.get(unit.number), turns)) is not None:
-                    return found
-                continue
-            results = wanted[unit.number]
-            if isinstance(results, Refusal):
-                self._refuse(unit, f"{self.other.name}: {results}")
-                continue
-            self.judged += 1
-            found = self._judge(program, unit, values, results, turns)
+                found = self._judge_large(program, unit, values, others.get(unit.number), turns)
+            else:
+                found = self._judge_small(program, unit, values, wanted[unit.number], turns)
+                if found is not None and found.program is program:
+                    found = replace(found, context=run.last)
             if found is not None:
-                return replace(found, context=run.last) if found.program is program else found
-        return None
+                first = unit.number, found
+        return None if first is None else first[1]
+
+    def _judge_small(
+        self,
+        program: FlatProgram,
+        unit: ProgramOperation,
+        values: Values,
+        wanted: list[Array] | Refusal,
+        turns: tuple[RegionStep, ...],
+    ) -> Found | None:
+        """Judge an operation whose right results are known."""
+        if isinstance(wanted, Refusal):
+            self._refuse(unit, f"{self.other.name}: {wanted}")
+            return None
+        self.judged += 1
+        return self._judge(program, unit, values, wanted, turns)
 
     def _in_halves(
         self, run: Run, batch: list[ProgramOperation], turns: tuple[RegionStep, ...], reason: str

@@ -120,5 +120,12 @@ def rules_note(ours: Compiled, other: Way) -> tuple[str, ...]:
     return tuple(f"rules that {who}: {', '.join(rules)}" for rules, who in said if rules)
 
 
+def overrides_note(executable: Executable) -> tuple[str, ...]:
+    """Return what to say of the user's texts of stages, without which operations are judged."""
+    files = ", ".join(executable._overrides)
+    without = "operations are judged, and the reference is made, without them"
+    return (f"the program runs with STABLEXLA_OVERRIDE's {files}; {without}",) if files else ()
+
+
 def _name(pipeline: Pipeline, ours: Compiled, otherwise: str) -> str:
     return f"pipeline '{pipeline.name}'" if pipeline.name != ours.pipeline.name else otherwise

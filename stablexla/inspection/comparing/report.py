@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -224,7 +226,7 @@ def _finite(value: Any) -> Any:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def save(comparison: Comparison, folder: Path) -> Path | None:
+def save(comparison: Comparison, folder: Path, options: Sequence[str]) -> Path | None:
     """Like `Comparison.save`."""
     found = comparison.finding
     if found is None or found.program is None:
@@ -237,7 +239,7 @@ def save(comparison: Comparison, folder: Path) -> Path | None:
         _save_arrays(folder / "expected.npz", found.program.wanted)
     if found.program.pipeline:
         (folder / "by.pipeline").write_text(found.program.pipeline + "\n")
-    (folder / "README.txt").write_text(_readme(comparison, folder))
+    (folder / "README.txt").write_text(_readme(comparison, folder.absolute(), options))
     return program
 
 
@@ -251,12 +253,15 @@ def _as_void(array: Any) -> Any:
     return np.ascontiguousarray(array).view(f"V{BY_DTYPE[array.dtype].bytes}")
 
 
-def _readme(comparison: Comparison, folder: Path) -> str:
+def _readme(comparison: Comparison, folder: Path, options: Sequence[str]) -> str:
     against = comparison.against if re.fullmatch(r"\w+", comparison.against) else "interpreter"
     found = comparison.finding
-    pipeline = f" --pipeline {folder}/by.pipeline" if found and found.program and found.program.pipeline else ""
+    words = ["stablexla-run", f"{folder}/program.mlir", f"--inputs={folder}/inputs.npz"]
+    if found and found.program and found.program.pipeline:
+        words.append(f"--pipeline={folder}/by.pipeline")
+    words += options or [f"--compare={against}"]
     return (
         "The smallest program found that shows a difference, with the operands that the whole program had there.\n\n"
-        f"  stablexla-run {folder}/program.mlir --inputs {folder}/inputs.npz{pipeline} --compare={against}\n\n"
+        f"  {shlex.join(words)}\n\n"
         f"{plain_text(comparison)}\n"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jaxlib.mlir.ir as ir
 import numpy as np
@@ -18,11 +18,24 @@ from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.runtime import set_pool_fill
 
+if TYPE_CHECKING:
+    from stablexla.executable.executable import Executable  # whose package imports this one
+
 Array = npt.NDArray[Any]
 Arrays = list[Array]
 SEED = 1
 NOT_A_NUMBER = 0xFF
 """Fill byte of memory, so that elements that are never written do not hold an earlier run's results."""
+
+
+def results_of(executable: Executable, arguments: Sequence[Array]) -> Arrays:
+    """Run an executable on the leaves of its arguments; random numbers repeat."""
+    executable.seed(SEED)
+    set_pool_fill(NOT_A_NUMBER)
+    try:
+        return [np.asarray(r) for r in executable.execute(list(arguments))]
+    finally:
+        set_pool_fill(-1)
 
 
 class Way(Protocol):
@@ -66,15 +79,7 @@ class Compiled:
         except StablexlaError as error:
             return Refusal(type(error).__name__, str(error))
 
-        def run(arguments: Sequence[Array]) -> Arrays:
-            executable.seed(SEED)  # so that random numbers repeat
-            set_pool_fill(NOT_A_NUMBER)
-            try:
-                return [np.asarray(r) for r in executable.execute(list(arguments))]
-            finally:
-                set_pool_fill(-1)
-
-        return run
+        return lambda arguments: results_of(executable, arguments)
 
     def run(self, module: ir.Module, arguments: Sequence[Array]) -> Arrays | Refusal:
         """Return the results of a module's `main`, or why there are none."""

@@ -6,22 +6,18 @@ A pass may be given as an option, as `-cse` or `-canonicalize="max-iterations=3"
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import re
-import sys
-import traceback
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
-from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
-from stablexla.dialects.rules import LoweringRule, in_scope
+from stablexla.dialects.errors import CompileError
 from stablexla.targets.pipeline.driver import parse_passes, sides_of_pass
 from stablexla.targets.pipeline.passes import PASSES, PREFIX
 from stablexla.targets.pipeline.pipelines import Element
 from stablexla.targets.pipeline.standard_error import captured_stderr
 from stablexla.tools.common import add_compile_options, add_entry_option
 from stablexla.tools.parser import Parser, UsageError
+from stablexla.tools.user_code import load_python
 
 SEPARATOR = "// -----"
 EXAMPLES = """
@@ -94,14 +90,6 @@ def _add_work(made: argparse.ArgumentParser) -> None:
     add("--leaves", metavar="NAMES", help="dialects and operations that --pass-pipeline may leave")
     add("--transform-script", metavar="FILE[:ENTRY]", help="a schedule of the transform dialect to apply")
     add("--transform-at", metavar="NAME", help="the step after which it is applied (default: at the end)")
-    add("--load", metavar="FILE.py", action="append", default=[], help="a file that registers passes or lowering rules")
-    add(
-        "--rule",
-        metavar="NAME=FUNCTION",
-        action="append",
-        default=[],
-        help="a lowering rule: stablehlo.tanh=my_file:my_rule",
-    )
     add("--verify-each", metavar="0|1", help="verify after every pass (default: after each run of passes)")
     add("--dump-pass-pipeline", action="store_true", help="print the passes that are run on standard error")
     add("--mlir-pass-pipeline-crash-reproducer", metavar="FILE", help="where to write a reproducer if a pass fails")
@@ -194,42 +182,6 @@ def _may_be_pass(name: str) -> bool:
 def _files_to_load(words: Sequence[str]) -> list[str]:
     after = [file for word, file in pairwise(words) if word == "--load"]
     return after + [word.partition("=")[2] for word in words if word.startswith("--load=")]
-
-
-def load_python(file: str) -> None:
-    """Run a Python file, under its name as a module's, to register its passes and rules.
-
-    Raises:
-        ParseError: it cannot be read, or raises an exception.
-    """
-    name = Path(file).stem
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None or not Path(file).is_file():
-        raise ParseError("is no Python file that can be loaded", file=file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except StablexlaError:
-        raise
-    except Exception as error:
-        lines = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-        place = f"{file}:{lines[-1].lineno}" if lines else file
-        raise ParseError(f"{type(error).__name__}: {error}", file=place) from error
-
-
-def warn_of_loaded(files: Sequence[str]) -> None:
-    """Warn of files that were loaded, and have rules that they do not register."""
-    registered = in_scope()
-    for file in files:
-        found = vars(sys.modules.get(Path(file).stem, sys))
-        for name, rule in found.items():
-            if isinstance(rule, LoweringRule) and rule not in registered:
-                print(
-                    f"warning: {file}: the rule {name} of {rule.name} is not registered, and has no effect\n"
-                    f"  try: @sx.lowers({rule.name!r})",
-                    file=sys.stderr,
-                )
 
 
 def in_its_nest(name: str) -> str:

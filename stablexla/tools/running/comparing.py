@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from stablexla.dialects.errors import CompileError
 from stablexla.executable.executable import Executable
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.tools.common import FAILED
+from stablexla.tools.user_code import read_pipeline
 
 if TYPE_CHECKING:
     from stablexla.inspection.comparing.operation_search import Progress
@@ -27,12 +27,12 @@ comparing:
     interpreter (or reference)   StableHLO's reference interpreter, in a process of its own
     xla                          XLA on the CPU, in a process of its own
     plain                        stablexla with nothing fused, no emitters, no threads, no optimisation
-    source, stablehlo, tensor .. the program as it is after that stage, and from there on as plainly as possible
+    source, stablehlo, tensor ..  the program as it is after that stage, and from there on as plainly as possible
     FILE.pipeline                another pipeline, as str(pipeline) writes it
-  It reports the first operation in the order of the program that is wrong, each judged on the operands that the run
-  had: its place in the source, both values, and the step, pass or kernel that did it. --compare-dir gets a small
-  program that shows it. The interpreter judges slices of large operations, and XLA those that cannot be sliced. After
-  --time-limit seconds, or at Ctrl-C, it reports what is known so far, and the exit code is 1.
+  It reports the first operation in the order of the program that is wrong, each judged on the operands that the run \
+had: its place in the source, both values, and the step, pass or kernel that did it. --compare-dir gets a small \
+program that shows it. The interpreter judges slices of large operations, and XLA those that cannot be sliced. After \
+--time-limit seconds, or at Ctrl-C, it reports what is known so far, and the exit code is 1.
 """
 
 
@@ -66,7 +66,7 @@ def compare(executable: Executable, inputs: Sequence[Any], arguments: argparse.N
     folder = None
     if found.finding is not None and found.finding.program is not None:
         folder = arguments.compare_dir or Path(tempfile.mkdtemp(prefix="stablexla-compare-"))
-        found.save(folder)
+        found.save(folder, _again(arguments))
     if arguments.json:
         print(json_text(found))
     else:
@@ -74,24 +74,28 @@ def compare(executable: Executable, inputs: Sequence[Any], arguments: argparse.N
     return 0 if found.equal and not found.stopped else FAILED
 
 
+def _again(arguments: argparse.Namespace) -> list[str]:
+    """Return the options that repeat the comparison, in any folder."""
+    words = [f"--load={Path(file).absolute()}" for file in arguments.load]
+    words += [f"--rule={rule}" for rule in arguments.rule]
+    if arguments.target != "cpu":
+        words.append(f"--target={arguments.target}")
+    for name in ("opt_level", "vector_bits", "num_threads", "tolerance", "ulp"):
+        if (value := getattr(arguments, name)) is not None:
+            words.append(f"--{name.replace('_', '-')}={value}")
+    if arguments.flush_denormals:
+        words.append("--flush-denormals")
+    against = Path(arguments.compare).absolute() if _is_file(arguments.compare) else arguments.compare
+    return [*words, f"--compare={against}"]
+
+
 def _against(text: str) -> str | Pipeline:
     """Return the pipeline in a file of that name, otherwise the text."""
-    path = Path(text)
-    if not (path.suffix or "/" in text):
-        return text
-    return read_pipeline(path)
+    return read_pipeline(Path(text)) if _is_file(text) else text
 
 
-def read_pipeline(path: Path) -> Pipeline:
-    """Read the pipeline of a file.
-
-    Raises:
-        CompileError: it cannot be read, or is none.
-    """
-    try:
-        return Pipeline.parse(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise CompileError(f"{path} cannot be read as a pipeline: {error}") from None
+def _is_file(text: str) -> bool:
+    return bool(Path(text).suffix) or "/" in text
 
 
 @contextmanager

@@ -19,14 +19,14 @@ DEVICE = "{device}"
 """Stands for the device's number in inputs."""
 HELP = """
 several devices:
-  A device is a number: replica * partitions + partition. All devices run the program at the same time. They get
-  the same inputs, unless {device} stands in a SPEC or in the name of a file: it is replaced by the device's number.
+  A device is a number: replica * partitions + partition. All devices run the program at the same time. They get \
+the same inputs, unless {device} stands in a SPEC or in the name of a file: it is replaced by the device's number.
   --launcher mpi starts a process for each device (or as many as --processes says) by mpiexec; it needs the extra [mpi].
 """
 EXAMPLES = """\
   stablexla-run sum.mlir --replicas 4 --input 'x{device}.npy'
                                                             4 devices in this process, each with a file of its own
-  stablexla-run sum.mlir --replicas 2 --partitions 2 --input 'random:{device}' --launcher mpi
+  stablexla-run sum.mlir --replicas 2 --partitions 2 --input='random:{device}' --launcher=mpi
                                                             4 devices in 4 processes
 """
 
