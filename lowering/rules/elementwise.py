@@ -16,7 +16,8 @@ from stablexla.lowering.math.complex import power as complex_power
 from stablexla.lowering.support import scalars
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import elementwise, identity, read_through
-from stablexla.lowering.support.operations import constant_of, defining
+from stablexla.lowering.support.identities import is_identity
+from stablexla.lowering.support.operations import constant_bits, constant_of, defining
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import narrow, widen
 
@@ -72,9 +73,12 @@ def _check_accuracy(ctx: LoweringContext) -> None:
 
 @lowers(*_names(BINARY))
 def binary(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
-    """The operation of the same name on each pair of elements."""
+    """The operation of the same name on each pair of elements; x * 1 and the like are x itself."""
     function = _function(ctx, BINARY)
     element, result = ctx.operand_types[0].element, ctx.result.element
+    same = _operand_kept(ctx, x, y)
+    if same is not None:
+        return [same]
     shift = scalars.PLAIN_SHIFTS.get(ctx.op_name.removeprefix("stablehlo."))
     if shift is not None and element.bits >= 8 and _is_below(y, element.bits):
         return elementwise([x, y], ctx.operand_types, ctx.result_types, shift)
@@ -86,10 +90,25 @@ def binary(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
     )
 
 
+def _operand_kept(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> ir.Value | None:
+    """Return the operand that every element of the result is equal to, as the other is an identity; else None."""
+    name, element = ctx.op_name.removeprefix("stablehlo."), ctx.result.element
+    for kept, other, type_ in ((x, y, ctx.operand_types[0]), (y, x, ctx.operand_types[1])):
+        bits = constant_bits(_scalar_of(other)) if type_ == ctx.result else None
+        if bits is not None and is_identity(name, bits, element, on_left=kept is y):
+            return kept
+    return None
+
+
+def _scalar_of(value: ir.Value) -> ir.Value:
+    """Return the scalar that all elements of an array are equal to; a value that is not known to be such, as it is."""
+    rank = value.type.rank if isinstance(value.type, ir.RankedTensorType) else 0
+    return read_through(value, identity(rank))[0]
+
+
 def _is_below(value: ir.Value, limit: int) -> bool:
     """Whether a value is a known constant in [0, limit), the same for all elements."""
-    rank = value.type.rank if isinstance(value.type, ir.RankedTensorType) else 0
-    number = _known(read_through(value, identity(rank))[0])
+    number = _known(_scalar_of(value))
     return number is not None and 0 <= number < limit
 
 
