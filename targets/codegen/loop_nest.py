@@ -15,9 +15,10 @@ import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
-from stablexla.lowering.support.operations import constant_attribute, constant_of, terminator_of
+from stablexla.lowering.support.operations import constant_attribute, constant_of, terminator_of, walk
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.refusals import BLOCKS, BRANCHES, COMPLEX, INDICES, Refusal, refuse
 from stablexla.targets.grouping.loops import loops_of
 
 
@@ -163,13 +164,15 @@ def analyze_nest(kernel: KernelLike, merge: bool = True) -> LoopNest | None:
     """Return the loop nest of `kernel`, or None; `merge` collapses adjacent loops that nothing distinguishes."""
     try:
         nest = _Analysis(kernel).nest()
-    except _NoNest:
+    except _NoNest as found:
+        if found.args:
+            refuse(*found.args)
         return None
     return _merged(nest) if merge else nest
 
 
 class _NoNest(Exception):
-    """The kernel is not of this form."""
+    """The kernel is not of this form; with the refusal to be noted where there is a better one than `NESTS`."""
 
 
 @dataclass
@@ -225,6 +228,8 @@ class _Analysis:
                 self._fills[op.results[0]] = attribute.get_splat_value()
         elif op.name == "tensor.extract_slice":
             self._cuts[op.results[0]] = _cut_of(op)
+        elif op.name == "tensor.insert_slice":
+            raise _NoNest(BLOCKS)
         elif op.name != "tensor.empty":
             raise _NoNest
         return False
@@ -247,7 +252,7 @@ class _Analysis:
         block = op.regions[0].blocks[0]
         is_complex = any(isinstance(a.type, ir.ComplexType) for a in block.arguments)
         if is_complex or not cg.can_clone(block, indices=True, scalars=True):
-            raise _NoNest
+            raise _NoNest(_obstacle(block))
 
     def _new_loops(self, op: ir.Operation) -> list[int | None]:
         loops: list[int | None] = []
@@ -384,7 +389,9 @@ class _Analysis:
         rank = len(map_.results)
         cut = self._cuts.get(value) or _Cut(value, (0,) * rank, (1,) * rank)
         value = cut.source
-        if not isinstance(value.owner, ir.Block) or isinstance(value.type.element_type, ir.ComplexType):
+        if isinstance(value.type.element_type, ir.ComplexType):
+            raise _NoNest(COMPLEX)
+        if not isinstance(value.owner, ir.Block):
             raise _NoNest
         offset, moves, strides = 0, [], [0] * len(self._position)
         for expr, whole, start, step in zip(
@@ -434,6 +441,14 @@ class _Analysis:
 
 
 # --- linalg ---------------------------------------------------------------------------------------------
+
+
+def _obstacle(block: ir.Block) -> Refusal:
+    """Return why a body cannot be inlined on vectors."""
+    inside = [op for view in block.operations for op in walk(view.operation)]
+    if any(op.name.startswith("scf.") for op in inside):
+        return BRANCHES
+    return INDICES if any(op.name == "tensor.extract" for op in inside) else COMPLEX
 
 
 def _dim(expr: ir.AffineExpr) -> int:
