@@ -146,6 +146,16 @@ def test_the_summary_names_operations_and_lines(explanation):
     assert "memory:" in str(explanation)
 
 
+def test_a_transpose_that_moves_nothing_is_a_view():
+    b = sx.XlaBuilder("column")
+    row = sx.dot(b.parameter(0, sx.f32[1, 8]), b.parameter(1, sx.f32[8, 8]))
+    explanation = sx.compile(b.build(sx.transpose(row, (1, 0)))).explain()
+    fates = {op.name: fate for op, fate in zip(explanation.operations, explanation.fates, strict=True)}
+    assert fates["stablehlo.transpose"].what == "view"
+    assert "no work" in fates["stablehlo.transpose"].text
+    assert len(explanation.kernels) == 1
+
+
 def test_calls_in_loops_are_marked(explanation):
     (inside,) = (k.name for k in explanation.kernels for c in k.calls if explanation.calls[c].depth)
     assert re.search(rf"{inside} .*  1, 1 nested  ", explanation.text(all=True))
@@ -173,6 +183,9 @@ def test_a_fallback_says_why_and_what_to_try():
     text = program.explain().text(all=True)
     assert re.search(r"loop_0 +loop +fallback", text)
     assert "why no emitter took a kernel" in text
+    page = program.explain().html()
+    assert "<td>fallback</td>" in page
+    assert why in page
 
 
 GATHER = """

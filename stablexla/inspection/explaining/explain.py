@@ -47,6 +47,8 @@ VIEWS = frozenset(
         "stablehlo.tuple",
     ]
 )
+RESHAPES = frozenset(["tensor.collapse_shape", "tensor.expand_shape"])
+"""Operations of main that give an array another shape, in the same memory."""
 CALLS = frozenset(["func.call", "stablehlo.composite"])
 LARGE = 16
 """Constants of more elements are left out of the texts of stages."""
@@ -215,6 +217,8 @@ def _fate(op: SourceOperation, calls: list[int], watcher: _Follower) -> Fate:
     if op.name == "stablehlo.constant":
         held = in_main == "arith.constant" and op.type.count("x")
         return Fate("constant", "held by the executable" if held else "a number in the code that uses it")
+    if in_main in RESHAPES:
+        return Fate("view", "a reshape: no work")
     if in_main is not None:
         return Fate("main", f"scalars in main: {in_main}")
     if op.number in watcher.inside:
