@@ -92,23 +92,30 @@ def binary(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
 
 def _operand_kept(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> ir.Value | None:
     """Return the operand that every element of the result is equal to, as the other is an identity; else None."""
-    name, element = ctx.op_name.removeprefix("stablehlo."), ctx.result.element
-    for kept, other, type_ in ((x, y, ctx.operand_types[0]), (y, x, ctx.operand_types[1])):
-        bits = constant_bits(_scalar_of(other)) if type_ == ctx.result else None
-        if bits is not None and is_identity(name, bits, element, on_left=kept is y):
-            return kept
+    for place, (kept, other) in enumerate(((x, y), (y, x))):
+        bits = _bits_of_all(other)
+        if bits is not None and ctx.operand_types[place] == ctx.result:
+            name = ctx.op_name.removeprefix("stablehlo.")
+            if is_identity(name, bits, ctx.result.element, on_left=place == 1):
+                return kept
     return None
 
 
-def _scalar_of(value: ir.Value) -> ir.Value:
-    """Return the scalar that all elements of an array are equal to; a value that is not known to be such, as it is."""
-    rank = value.type.rank if isinstance(value.type, ir.RankedTensorType) else 0
-    return read_through(value, identity(rank))[0]
+def _bits_of_all(value: ir.Value) -> int | None:
+    """Return the bits of a constant, or of one that all elements of an array are equal to; None for other values.
+
+    Of each operand of each operation: it asks for as little as it can.
+    """
+    maker = defining(value)
+    if maker is None or maker.name == "linalg.generic":
+        return None
+    return constant_bits(maker.operands[0] if maker.name == "tensor.splat" else value)
 
 
 def _is_below(value: ir.Value, limit: int) -> bool:
     """Whether a value is a known constant in [0, limit), the same for all elements."""
-    number = _known(_scalar_of(value))
+    rank = value.type.rank if isinstance(value.type, ir.RankedTensorType) else 0
+    number = _known(read_through(value, identity(rank))[0])
     return number is not None and 0 <= number < limit
 
 
