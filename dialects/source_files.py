@@ -6,8 +6,10 @@ import linecache
 import re
 from typing import NamedTuple
 
-# JAX with its frames around every operation, and this package's own layer between it and a program.
-_MACHINERY = re.compile(r"(^|[/\\])(jax[/\\](_src|experimental)|site-packages[/\\]jax|stablexla[/\\]interop)[/\\]")
+# JAX and PyTorch with their frames around every operation, and this package's own layer between them and a program.
+_MACHINERY = re.compile(
+    r"(^|[/\\])(jax[/\\](_src|experimental)|site-packages[/\\](jax|torch|torchax)|stablexla[/\\]interop)[/\\]"
+)
 _INSTALLED = re.compile(r"^(.*[/\\])?(site|dist)-packages[/\\]")
 _FRAME = re.compile(r'(?:"([^"\n]+)"\()?"([^"\n]+)":(\d+):\d+')
 
@@ -26,7 +28,7 @@ class Frame(NamedTuple):
 
 
 def is_machinery(file: str) -> bool:
-    """Return whether a file belongs to JAX itself or to `stablexla.interop`; no location shows a line of it.
+    """Return whether a file belongs to JAX, PyTorch or `stablexla.interop`; no location shows a line of it.
 
     >>> is_machinery("/lib/site-packages/jax/_src/lax/lax.py"), is_machinery("model.py")
     (True, False)

@@ -16,7 +16,8 @@ from stablexla.lowering.math.complex import power as complex_power
 from stablexla.lowering.support import scalars
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import elementwise, identity, read_through
-from stablexla.lowering.support.operations import constant_of, defining
+from stablexla.lowering.support.identities import is_identity
+from stablexla.lowering.support.operations import constant_bits, constant_of, defining
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import narrow, widen
 
@@ -72,9 +73,12 @@ def _check_accuracy(ctx: LoweringContext) -> None:
 
 @lowers(*_names(BINARY))
 def binary(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
-    """The operation of the same name on each pair of elements."""
+    """The operation of the same name on each pair of elements; x * 1 and the like are x itself."""
     function = _function(ctx, BINARY)
     element, result = ctx.operand_types[0].element, ctx.result.element
+    same = _operand_kept(ctx, x, y)
+    if same is not None:
+        return [same]
     shift = scalars.PLAIN_SHIFTS.get(ctx.op_name.removeprefix("stablehlo."))
     if shift is not None and element.bits >= 8 and _is_below(y, element.bits):
         return elementwise([x, y], ctx.operand_types, ctx.result_types, shift)
@@ -84,6 +88,28 @@ def binary(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
         ctx.result_types,
         lambda v, w: narrow(function(widen(v, element), widen(w, element), element), result),
     )
+
+
+def _operand_kept(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> ir.Value | None:
+    """Return the operand that every element of the result is equal to, as the other is an identity; else None."""
+    for place, (kept, other) in enumerate(((x, y), (y, x))):
+        bits = _bits_of_all(other)
+        if bits is not None and ctx.operand_types[place] == ctx.result:
+            name = ctx.op_name.removeprefix("stablehlo.")
+            if is_identity(name, bits, ctx.result.element, on_left=place == 1):
+                return kept
+    return None
+
+
+def _bits_of_all(value: ir.Value) -> int | None:
+    """Return the bits of a constant, or of one that all elements of an array are equal to; None for other values.
+
+    Of each operand of each operation: it asks for as little as it can.
+    """
+    maker = defining(value)
+    if maker is None or maker.name == "linalg.generic":
+        return None
+    return constant_bits(maker.operands[0] if maker.name == "tensor.splat" else value)
 
 
 def _is_below(value: ir.Value, limit: int) -> bool:

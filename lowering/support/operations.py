@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlir.ir as ir
+import numpy as np
 
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.symbols import symbol_of
@@ -59,6 +60,27 @@ def constant_of(value: ir.Value) -> int | None:
     if attribute is None or not isinstance(value.type, ir.IntegerType | ir.IndexType):
         return None
     return int(ir.IntegerAttr(attribute).value)
+
+
+def constant_bits(value: ir.Value) -> int | None:
+    """Return the bits of a constant number, also behind conversions between value and storage; None for others."""
+    maker = defining(value)
+    if maker is None:
+        return None
+    if maker.name in ("arith.bitcast", "arith.extui"):
+        return constant_bits(maker.operands[0])
+    if maker.name == "arith.andi":
+        x, y = map(constant_bits, maker.operands)
+        return None if x is None or y is None else x & y
+    attribute = constant_attribute(value)
+    if isinstance(attribute, ir.BoolAttr):
+        return int(attribute.value)
+    if isinstance(attribute, ir.IntegerAttr) and isinstance(attribute.type, ir.IntegerType):
+        return int(attribute.value) & ((1 << int(attribute.type.width)) - 1)
+    if isinstance(attribute, ir.FloatAttr) and isinstance(attribute.type, ir.F16Type | ir.F32Type | ir.F64Type):
+        size = attribute.type.width // 8
+        return int(np.array(attribute.value, f"f{size}").view(f"u{size}"))
+    return None
 
 
 def terminator_of(block: ir.Block) -> ir.Operation:

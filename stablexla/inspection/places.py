@@ -54,12 +54,15 @@ class Place:
     def brief(self) -> str:
         """As `model.py:17:9`, the user's call for a library's line; without a line the producer's name."""
         place = self.user_call or self
-        return f"{_short(place.file)}:{place.line}:{place.column}" if place.line else self.name
+        return place._position if place.line else self.name
+
+    @property
+    def _position(self) -> str:
+        return _short(self.file) + (f":{self.line}" if self.line else "") + (f":{self.column}" if self.column else "")
 
     @property
     def _where(self) -> str:
-        where = _short(self.file) + (f":{self.line}" if self.line else "") + (f":{self.column}" if self.column else "")
-        return f"{where} in {self.function}" if self.function else where
+        return f"{self._position} in {self.function}" if self.function else self._position
 
     def __str__(self) -> str:
         """Return `model.py:17:9 in normalize`, or a library's line and the user's call; then the producer's name."""

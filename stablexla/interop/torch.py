@@ -5,7 +5,10 @@ Tensors are passed without copies; docs/decisions/0014-pytorch.md has the reason
 
 from __future__ import annotations
 
+import ast
+import builtins
 import gc
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +16,14 @@ from contextlib import contextmanager
 from functools import cache, partial
 from operator import getitem, itemgetter
 from threading import Timer
-from types import SimpleNamespace
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy.typing as npt
 
 from stablexla.compiling.compiler import compile as compile_program
 from stablexla.dialects.errors import ExecutionError, StablexlaError, UnsupportedError
+from stablexla.dialects.source_files import is_library
 from stablexla.executable.executable import Executable
 from stablexla.interop.arrays import to_dlpack
 from stablexla.interop.jax.required import jax as jax_package
@@ -271,7 +275,7 @@ def _interpreter() -> Any:
 
         def run_node(self, n: Any) -> Any:
             self._node = n
-            return super().run_node(n)
+            return _called_from(n.meta.get("stack_trace") or "", partial(super().run_node, n))
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
             if isinstance(target, torch.OpOverload) and target._schema.is_mutable:
@@ -289,6 +293,33 @@ def _interpreter() -> Any:
             return torch.Interpreter(self.graphs[key]).run(*(values[i] for i in places), enable_io_processing=False)
 
     return Interpreter
+
+
+def _called_from(trace: str, function: Callable[[], Any]) -> Any:
+    """Call a function from the lines of a stack trace, the user's own: JAX takes an operation's place from its stack.
+
+    Args:
+        trace: as `torch.export` keeps it with a node, the innermost call last; "" for none.
+    """
+    for file, line, name in reversed(_LINE.findall(trace)):
+        if not is_library(file):
+            function = partial(_frame(file, int(line), name), function)
+    return function()
+
+
+@cache
+def _frame(file: str, line: int, name: str) -> Callable[[Callable[[], Any]], Any]:
+    """Return a function that calls another one, and whose frame on the stack is of this line."""
+    tree = ast.parse("lambda function: function()", mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.expr | ast.arg):
+            node.lineno = node.end_lineno = line
+            node.col_offset = node.end_col_offset = 0
+    (code,) = (c for c in builtins.compile(tree, file, "eval").co_consts if isinstance(c, CodeType))
+    return FunctionType(code.replace(co_name=name, co_qualname=name), {})
+
+
+_LINE = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)')
 
 
 def _is_core(op: Any) -> bool:

@@ -17,7 +17,7 @@ from stablexla.compiling.cache import surroundings
 from stablexla.compiling.compiler import compile as compile_program
 from stablexla.compiling.program_bytes import bytecode_of
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
-from stablexla.dialects.errors import LoadError, UnsupportedError
+from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.executable.saved import contents_for_others, executable_of
 from stablexla.interop.jax.callbacks import release_with
@@ -51,12 +51,17 @@ _PARTITION = (
     "stablehlo: builtin.module(stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,"
     "stablexla-drop-shardings)"
 )
+_NO_PLAIN_VALUES = frozenset(("pipeline", "rules"))
 _FEEDS = ("stablehlo.infeed", "stablehlo.outfeed")
 _INSTEAD_OF_FEEDS = "jax.experimental.io_callback"
 TIME_LIMIT = 300.0
 """Seconds for which a device waits for those of other processes, which may compile meanwhile."""
 _SAVED = "pjrt"
 """What a saved program has beside an executable's contents."""
+
+
+class OptionError(StablexlaError):
+    """One of JAX's `compiler_options` that is unknown, or has a value that it cannot have."""
 
 
 def compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, Any]:
@@ -148,18 +153,24 @@ def _compile_options(overrides: Mapping[str, Override]) -> CompileOptions | None
     """Return the options that JAX's `compiler_options` name; those of XLA are named in a warning.
 
     Raises:
-        UnsupportedError: an option is neither of this compiler nor of XLA.
+        OptionError: an option is neither of this compiler nor of XLA, or has a value that it cannot have.
     """
-    known = {field.name for field in fields(CompileOptions)}
+    known = {field.name for field in fields(CompileOptions)} - _NO_PLAIN_VALUES
     others = sorted(set(overrides) - known)
     for name in others:
+        if name in _NO_PLAIN_VALUES:
+            way_out = f"stablexla.interop.jax.jit(function, options=sx.CompileOptions({name}=...))"
+            raise OptionError(f"compiler_options cannot hold {name}, which is no string or number", hint=way_out)
         if not name.startswith("xla_") and name not in _OF_XLA:
             near = get_close_matches(name, known, 1)
-            raise UnsupportedError(f"No such compile option: '{name}'", hint=near[0] if near else "")
+            raise OptionError(f"No such compile option: '{name}'", hint=near[0] if near else "")
     if others:
         warnings.warn(f"stablexla has no compiler options {', '.join(others)}", stacklevel=2)
     ours = {name: value for name, value in overrides.items() if name in known}
-    return CompileOptions(**ours) if ours else None  # type: ignore[arg-type]
+    try:
+        return CompileOptions(**ours) if ours else None  # type: ignore[arg-type]
+    except CompileError as error:
+        raise OptionError(f"compiler_options: {error.summary}", hint=error.hint) from None
 
 
 def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _answer(what: str, *arguments: Any) -> Any:
         return _thread().submit(getattr(compiling, what), *arguments).result()
     except UnsupportedError as error:
         return UNIMPLEMENTED, str(error)
-    except (ParseError, VerificationError, LoadError) as error:
+    except (ParseError, VerificationError, LoadError, compiling.OptionError) as error:
         return INVALID_ARGUMENT, str(error)
     except (StablexlaError, Exception) as error:
         return INTERNAL, f"{type(error).__name__}: {error}"

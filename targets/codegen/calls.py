@@ -7,6 +7,7 @@ import mlir.ir as ir
 from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.configs import read_config
+from stablexla.targets.codegen.refusals import Refusal
 
 IMPL = "stablexla.impl"
 PACKED = "stablexla.packed"
@@ -50,7 +51,10 @@ class BufferPair:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """The calling convention noted on a kernel; see `Emitted`. `path` is what emitted it: "emitted", "general"."""
+    """The calling convention noted on a kernel; see `Emitted`. `path` is what emitted it: "emitted", "general".
+
+    `refusal` is why a kernel is on the general path.
+    """
 
     path: str
     phases: tuple[Phase, ...]
@@ -58,6 +62,7 @@ class KernelCall:
     in_place: tuple[BufferPair, ...]
     updates: tuple[BufferPair, ...]
     packs: tuple[Packing, ...]
+    refusal: Refusal | None = None
 
     @staticmethod
     def of(kernel: ir.Operation) -> KernelCall:

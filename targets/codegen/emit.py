@@ -13,6 +13,7 @@ from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.kernels import KIND
 from stablexla.targets.codegen.calls import IMPL, BufferPair, KernelCall, Packing, Phase
 from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.refusals import Refusal
 
 
 def kernels_of(module: ir.Module) -> list[Any]:
@@ -20,8 +21,12 @@ def kernels_of(module: ir.Module) -> list[Any]:
     return [view for view in module.body.operations if KIND in view.operation.attributes]
 
 
-def general_kernels(general: str, kernels: Sequence[Kernel]) -> frozenset[str]:
-    """The kernels that an option sends through the general path: their names, with commas between them.
+def general_kernels(general: str, general_only: bool, kernels: Sequence[Kernel]) -> frozenset[str]:
+    """The kernels that options send through the general path, which is noted with them.
+
+    Args:
+        general: their names, with commas between them.
+        general_only: sends all of them there.
 
     Raises:
         CompileError: there is no kernel of such a name.
@@ -31,7 +36,11 @@ def general_kernels(general: str, kernels: Sequence[Kernel]) -> frozenset[str]:
     for name in sorted(chosen.difference(known)):
         near = get_close_matches(name, known, n=3) or known
         raise CompileError(f"there is no kernel {name!r}", hint=" or ".join(near))
-    return chosen
+    option = "general-only sends every kernel there" if general_only else "general names it"
+    left = [kernel for kernel in kernels if general_only or kernel.name in chosen]
+    for kernel in left:
+        kernel.refusal = Refusal(f"the pipeline's option {option}", "the pipeline without it")
+    return frozenset(kernel.name for kernel in left)
 
 
 def emit_all(
@@ -67,5 +76,6 @@ def record(kernel: Kernel, emitted: Emitted, path: str) -> None:
             in_place=tuple(BufferPair(*pair) for pair in emitted.in_place),
             updates=tuple(BufferPair(*pair) for pair in emitted.updates),
             packs=tuple(Packing(*pack) for pack in emitted.packs),
+            refusal=kernel.refusal,
         )
         kernel.func.attributes[IMPL] = config_attribute(call)

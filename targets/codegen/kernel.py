@@ -20,6 +20,7 @@ from stablexla.lowering.support.kernels import CONFIG, KIND
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.refusals import Refusal
 
 T = TypeVar("T")
 ROLLED = "stablexla.rolled"
@@ -58,6 +59,7 @@ class Kernel:
         constants: inputs for which every call passes a constant that the program holds itself.
         shared_symbols: names of the functions that kernels of the module share, by what they are made from.
         emitted: the functions that were made for it, shared ones among them.
+        refusal: why no emitter took it.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Kernel:
         self.constants = constants
         self.shared_symbols = {} if shared_symbols is None else shared_symbols
         self.emitted: list[ir.Operation] = []
+        self.refusal: Refusal | None = None
         self.name: str = function.name.value
         self.kind: str = ir.StringAttr(function.attributes[KIND]).value
         block = function.regions[0].blocks[0]

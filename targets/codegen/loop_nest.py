@@ -15,9 +15,10 @@ import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
-from stablexla.lowering.support.operations import constant_attribute, constant_of, terminator_of
+from stablexla.lowering.support.operations import constant_attribute, constant_of, terminator_of, walk
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.refusals import BLOCKS, BRANCHES, COMPLEX, INDICES, Refusal, refuse
 from stablexla.targets.grouping.loops import loops_of
 
 
@@ -169,13 +170,15 @@ def analyze_nest(kernel: KernelLike, merge: bool = True, parts: bool = False) ->
     """
     try:
         nest = _Analysis(kernel, parts).nest()
-    except _NoNest:
+    except _NoNest as found:
+        if found.args:
+            refuse(*found.args)
         return None
     return _merged(nest) if merge else nest
 
 
 class _NoNest(Exception):
-    """The kernel is not of this form."""
+    """The kernel is not of this form; with the refusal to be noted where there is a better one than `NESTS`."""
 
 
 @dataclass
@@ -231,6 +234,8 @@ class _Analysis:
                 self._fills[op.results[0]] = attribute.get_splat_value()
         elif op.name == "tensor.extract_slice":
             self._cuts[op.results[0]] = _cut_of(op)
+        elif op.name == "tensor.insert_slice":
+            raise _NoNest(BLOCKS)
         elif op.name != "tensor.empty":
             raise _NoNest
         return False
@@ -253,7 +258,7 @@ class _Analysis:
         block = op.regions[0].blocks[0]
         is_complex = any(isinstance(a.type, ir.ComplexType) for a in block.arguments)
         if (is_complex and not self._parts) or not cg.can_clone(block, indices=True, scalars=True, parts=self._parts):
-            raise _NoNest
+            raise _NoNest(_obstacle(block))
 
     def _new_loops(self, op: ir.Operation) -> list[int | None]:
         loops: list[int | None] = []
@@ -391,8 +396,9 @@ class _Analysis:
         rank = len(map_.results)
         cut = self._cuts.get(value) or _Cut(value, (0,) * rank, (1,) * rank)
         value = cut.source
-        is_complex = isinstance(value.type.element_type, ir.ComplexType)
-        if not isinstance(value.owner, ir.Block) or (is_complex and not self._parts):
+        if isinstance(value.type.element_type, ir.ComplexType) and not self._parts:
+            raise _NoNest(COMPLEX)
+        if not isinstance(value.owner, ir.Block):
             raise _NoNest
         offset, moves, strides = 0, [], [0] * len(self._position)
         for expr, whole, start, step in zip(
@@ -442,6 +448,14 @@ class _Analysis:
 
 
 # --- linalg ---------------------------------------------------------------------------------------------
+
+
+def _obstacle(block: ir.Block) -> Refusal:
+    """Return why a body cannot be inlined on vectors."""
+    inside = [op for view in block.operations for op in walk(view.operation)]
+    if any(op.name.startswith("scf.") for op in inside):
+        return BRANCHES
+    return INDICES if any(op.name == "tensor.extract" for op in inside) else COMPLEX
 
 
 def _dim(expr: ir.AffineExpr) -> int:

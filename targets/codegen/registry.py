@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import mlir.ir as ir
+
 from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.refusals import EMPTY, NESTS, Refusal, take_refusal, without_emitters
 
 Emitter = TypeVar("Emitter", bound=Callable[..., Any])
 
@@ -43,9 +46,17 @@ class Emitters(dict[str, list[Emitter]]):
         return enter
 
     def emit(self, kernel: Kernel, target: object) -> Emitted | None:
-        """What the first emitter that takes a kernel makes of it; None when none does."""
+        """What the first emitter that takes a kernel makes of it; None when none does, which the kernel keeps why."""
+        take_refusal()  # of another kernel
         for ask in self.get(kernel.kind, []):
             emitted: Emitted | None = ask(kernel, target)
             if emitted is not None:
                 return emitted
+        kernel.refusal = self._refusal(kernel)
         return None
+
+    def _refusal(self, kernel: Kernel) -> Refusal:
+        if kernel.kind not in self:
+            return without_emitters(kernel.kind)
+        is_empty = any(isinstance(v.type, ir.RankedTensorType) and 0 in v.type.shape for v in kernel.results)
+        return take_refusal() or (EMPTY if is_empty else NESTS)

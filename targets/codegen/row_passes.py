@@ -15,6 +15,8 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Store, operands_of, reachable
 from stablexla.targets.codegen.reductions import VectorReduction, match_reduction
+from stablexla.targets.codegen.refusals import Refusal, refuse
+from stablexla.targets.codegen.refusals import COMPLEX, refuse
 from stablexla.targets.codegen.scope import body_cost
 
 # Values of at least so many instructions are stored for later row passes, in thread-local memory, not rematerialized.
@@ -68,10 +70,16 @@ class RowPasses:
         return sum(p.cost for p in self.passes)
 
 
+_DIFFERENT = Refusal("its reductions are along different dimensions", "reductions along the same dimensions")
+
+
 def schedule_rows(nest: LoopNest) -> RowPasses | None:
     """Schedule a nest with reductions into row passes, or return None if they reduce over different loops."""
     folds = nest.folds
-    if not folds or any(fold.reduced != folds[0].reduced for fold in folds):
+    if not folds:
+        return None
+    if any(fold.reduced != folds[0].reduced for fold in folds):
+        refuse(_DIFFERENT)
         return None
     columns = folds[0].reduced
     everything = frozenset(range(len(nest.extents)))
@@ -89,7 +97,8 @@ def schedule_rows(nest: LoopNest) -> RowPasses | None:
     for place in full:
         passes[stages[place.ref[0]]].stores.append(place)
     if any(isinstance(t, ir.ComplexType) for p in passes for folding in p.foldings for t in folding.types):
-        return None  # a body that is not understood, whose accumulators would be complex numbers in lanes
+        refuse(COMPLEX)  # a body that is not understood, whose accumulators would be complex numbers in lanes
+        return None
     chain = RowPasses(nest, columns, [p for p in passes if p.foldings or p.stores], by_row)
     _note_costs(chain)
     return chain

@@ -39,13 +39,13 @@ def emit_kernels(
     constants = constant_inputs(module)
     shared: dict[Hashable, str] = {}
     kernels = [Kernel(view, constants.get(view.name.value, frozenset()), shared) for view in kernels_of(module)]
-    left_general = general_kernels(general, kernels)
+    left_general = general_kernels(general, general_only, kernels)
 
     early = None if any(map(_may_be_packed, kernels)) else open_session()
 
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:
-        emitted = HOST_EMITTERS.emit(kernel, target)
-        if emitted is None and not general_only and kernel.name not in left_general:
+        emitted = HOST_EMITTERS.emit(kernel, target) if kernel.kind in HOST_EMITTERS else None
+        if emitted is None and kernel.name not in left_general:
             emitted = EMITTERS.emit(kernel, target)
             if emitted is not None and early is not None:
                 early.take(kernel.emitted)

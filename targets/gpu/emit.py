@@ -43,13 +43,13 @@ def map_kernels(
     name = GpuName.of(chip, ptx or None)
     on_host = list[str]()
     kernels = [Kernel(view) for view in kernels_of(module)]
-    left_general = general_kernels(general, kernels)
+    left_general = general_kernels(general, general_only, kernels)
 
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:
         if kernel.kind in HOST_EMITTERS:
             on_host.append(name_on_host(kernel))
             return _on_host(kernel), "host"
-        if general_only or kernel.name in left_general:
+        if kernel.name in left_general:
             return None
         emitted = EMITTERS.emit(kernel, name)
         return None if emitted is None else (emitted, "emitted")

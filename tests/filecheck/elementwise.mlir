@@ -146,6 +146,27 @@ func.func public @main(%x: tensor<4xf32>, %y: tensor<4x1xf32>) -> tensor<4x4xf32
 
 // -----
 
+// An operation on its identity is its other operand: 1 * x, x - 0, all bits & x. x + 0 is not, for x = -0.
+// CHECK-LABEL: // -----
+// CHECK: func.func public @main(%[[X:.*]]: tensor<4xf32>, %[[Y:.*]]: tensor<4xi8>)
+// CHECK-COUNT-1: linalg.generic
+// CHECK: arith.addf
+// CHECK: } -> tensor<4xf32>
+// CHECK-NEXT: return %[[X]], %{{.*}}, %[[Y]] :
+func.func public @main(%x: tensor<4xf32>, %y: tensor<4xi4>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xi4>) {
+  %one = stablehlo.constant dense<1.0> : tensor<f32>
+  %ones = stablehlo.broadcast_in_dim %one, dims = [] : (tensor<f32>) -> tensor<4xf32>
+  %zeros = stablehlo.constant dense<0.0> : tensor<4xf32>
+  %bits = stablehlo.constant dense<-1> : tensor<4xi4>
+  %0 = stablehlo.multiply %ones, %x : tensor<4xf32>
+  %1 = stablehlo.subtract %0, %zeros : tensor<4xf32>
+  %2 = stablehlo.add %1, %zeros : tensor<4xf32>
+  %3 = stablehlo.and %bits, %y : tensor<4xi4>
+  return %1, %2, %3 : tensor<4xf32>, tensor<4xf32>, tensor<4xi4>
+}
+
+// -----
+
 // ERROR: error: parameter 0 of main is tensor<4x?xf32>: its extents must be known first
 func.func public @main(%x: tensor<4x?xf32>) -> tensor<4x?xf32> {
   %0 = stablehlo.abs %x : tensor<4x?xf32>

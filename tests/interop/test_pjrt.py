@@ -180,7 +180,44 @@ def test_a_compiler_option_of_ours_and_one_of_others() -> None:
 def test_a_compiler_option_of_nobody() -> None:
     done = code("jax.jit(lambda x: x, compiler_options={'vector_bit': 128})(jnp.array(2.0))")
     assert done.returncode == 1
-    assert "No such compile option: 'vector_bit'\n  try: vector_bits" in done.stderr
+    assert "INVALID_ARGUMENT: No such compile option: 'vector_bit'\n  try: vector_bits" in done.stderr
+
+
+def test_compiler_options_that_cannot_be() -> None:
+    """Each is named with its value and what it may be, as the caller's mistake."""
+    wrong = {
+        "vector_bits": (100, "must be one of 128, 256, 512, not 100"),
+        "num_threads": (0, "must be a number from 1 to 1024, not 0"),
+        "flush_denormals": ("yes", "must be True or False, not 'yes'"),
+        "rules": ("mine", "try: stablexla.interop.jax.jit(function, options=sx.CompileOptions(rules=...))"),
+    }
+    done = code(
+        f"for name, value in {[(name, value) for name, (value, _) in wrong.items()]!r}:\n"
+        "    try:\n"
+        "        jax.jit(lambda x: x * 2, compiler_options={name: value})(jnp.ones(2))\n"
+        "    except jax.errors.JaxRuntimeError as error:\n"
+        "        print(repr(str(error)))\n"
+    )
+    assert done.returncode == 0, done.stderr
+    messages = [ast.literal_eval(line) for line in done.stdout.splitlines()]
+    for message, (name, (_, meaning)) in zip(messages, wrong.items(), strict=True):
+        assert message.startswith("INVALID_ARGUMENT: compiler_options")
+        assert f"{name} must" in message or f"hold {name}" in message
+        assert meaning in message
+        assert message.count("\n") <= 1
+
+
+def test_jax_debug_nans_names_the_operation() -> None:
+    """JAX looks at a program's results, then runs its operations one by one."""
+    done = code(
+        "jax.config.update('jax_debug_nans', True)\n"
+        "try:\n"
+        "    jax.jit(lambda x: jnp.log(x * 2) + 1)(jnp.array(-1.0))\n"
+        "except FloatingPointError as error:\n"
+        "    print(error)\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "invalid value (nan) encountered in log"  # after what JAX prints of it
 
 
 def test_jax_keeps_programs_for_other_processes(tmp_path: Path) -> None:

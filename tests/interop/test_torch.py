@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 from collections.abc import Callable
 
 import numpy as np
@@ -137,6 +138,49 @@ def test_operations_are_decomposed_once_for_each_shape(monkeypatch):
     x = torch.randn(4, 6)
     torch.testing.assert_close(sx_torch.compile(module, (x,))(x), module(x))
     assert sorted(made) == ["aten.layer_norm.default", "aten.linear.default"]
+
+
+class Scaled(nn.Module):
+    """A module in a module: the lines of operations are those of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Residual()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        return torch.exp(y)
+
+
+def lines_of(cls: type[nn.Module], text: str) -> set[int]:
+    """The lines of a module that hold a text."""
+    lines, first = inspect.getsourcelines(cls)
+    return {first + number for number, line in enumerate(lines) if text in line}
+
+
+@pytest.mark.parametrize("form", ["decomposed one by one", "traced again", "of unknown sizes", "from a file"])
+def test_operations_have_the_lines_of_the_module(form, tmp_path):
+    module, x = Scaled(), torch.randn(4, 3, 8, 8)
+    sizes = ({0: torch.export.Dim("batch", min=2)},) if form == "of unknown sizes" else None
+    exported = torch.export.export(module.train(form == "traced again"), (x,), dynamic_shapes=sizes)
+    if form == "from a file":
+        torch.export.save(exported, tmp_path / "program.pt2")
+        exported = torch.export.load(tmp_path / "program.pt2")
+    program = sx_torch.from_exported(exported)
+    executable = program.executable
+    if sizes is not None:
+        executable = executable.specialize([sx_torch._detached(read([x])) for read in program._inputs])
+    places = {(op.name.partition(".")[2], op.place) for op in executable.explain().operations}
+    for operation, cls, text in (
+        ("convolution", Residual, "self.conv(x)"),
+        ("dot_general", Residual, "self.head("),
+        ("reduce_window", Residual, "self.pool(y)"),
+        ("exponential", Scaled, "exp(y)"),
+    ):
+        found = {place.line for name, place in places if name == operation}
+        assert found
+        assert found <= lines_of(cls, text)
+    assert not [place for _, place in places if "torch/" in place.file or "torchax" in str(place)]
 
 
 @pytest.mark.parametrize("module", [nn.Dropout(0.5), nn.BatchNorm1d(4)], ids=["random", "training"])

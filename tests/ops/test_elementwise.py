@@ -192,6 +192,58 @@ def test_clamp(name: str) -> None:
     run(lambda b, a, v, c: sx.clamp(a, v, c), low[7], x, high[8], against=["interpreter"])
 
 
+IDENTITIES: list[tuple[Callable[..., Any], float, bool]] = [  # and whether the operands may change places
+    (sx.add, -0.0, True),
+    (sx.mul, 1, True),
+    (sx.sub, 0, False),
+    (sx.div, 1, False),
+    (sx.max, -np.inf, True),
+]
+
+
+@pytest.mark.parametrize("name", ["f8e4m3b11fnuz", "f8e5m2", "bf16", "f16", "f32", "f64", "s4", "s32", "u8"])
+@pytest.mark.parametrize("shape", [(), (5, 9)], ids=str)
+def test_an_operation_on_its_identity_is_its_other_operand(shape: tuple[int, ...], name: str) -> None:
+    """No kernel, and the bits of the operand: zeros keep their signs, denormals stay."""
+    element = element_type(name)
+    x = sample(name, 45)[: np.prod(shape, dtype=int)].reshape(shape)
+    rows = [row for row in IDENTITIES if element.is_float or np.isfinite(row[1])]
+    if not element.is_float:
+        shifts = (sx.shift_left, sx.shift_right_arithmetic, sx.shift_right_logical)
+        rows += [(sx.or_, 0, True), (sx.xor, 0, True), *((shift, 0, False) for shift in shifts)]
+        rows.append((sx.and_, -1 if element.is_signed else 2**element.bits - 1, True))
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp) -> list[sx.XlaOp]:
+        made = []
+        for function, number, commutes in rows:
+            scalar = b.constant(np.array(number, element.dtype))
+            for one in (scalar, sx.broadcast(scalar, shape)):
+                made += [function(v, one), function(one, v)] if commutes else [function(v, one)]
+        return made
+
+    if name == "f8e4m3b11fnuz":  # it has neither infinities nor -0, so that 0 is the identity of sums
+        rows = rows[:-1]
+    for result in run(make, x, against=["interpreter"]):
+        number = ~np.isnan(x) if element.is_float else np.ones(shape, bool)
+        assert result[number].tobytes() == x[number].tobytes()
+    b = sx.XlaBuilder("identities")
+    parameter = b.parameter(0, sx.Shape(x.dtype, shape))
+    assert sx.compile(b.build(sx.tuple(make(b, parameter)))).kernels == ()
+
+
+def test_what_looks_like_an_identity_is_computed() -> None:
+    x = np.array([0.0, -0.0, np.nan, np.inf, 3.0], np.float32)
+    results = run(
+        lambda b, v: [v + np.float32(0), v - np.float32(-0.0), np.float32(0) - v, np.float32(1) / v],
+        x,
+        against=["interpreter"],
+    )
+    assert [bool(np.signbit(result[1])) for result in results] == [False, False, False, True]
+    infinite = np.array([complex(np.inf, 1)], np.complex64)
+    (product,) = run(lambda b, v: v * np.complex64(1), infinite, against=[])
+    assert np.isnan(product.imag).all()
+
+
 def test_denormals_are_kept() -> None:
     """StableHLO's floats are IEEE-754's; XLA:CPU flushes these to zero."""
     tiny = np.array([1e-45, -3e-40, 1.1e-38], np.float32)

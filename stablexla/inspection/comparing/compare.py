@@ -145,7 +145,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} s"
 
 
-def _work(program: SmallProgram) -> int:
+def _elements(program: SmallProgram) -> int:
     return sum(array.size for array in program.arguments)
 
 
@@ -362,7 +362,7 @@ class _ComparisonRun:
             return None
 
         def right_after(changed: ir.Module) -> bool | None:
-            quick = isinstance(self.other, Oracle) and _work(program) <= MOST
+            quick = isinstance(self.other, Oracle) and _elements(program) <= MOST
             results = self.other.run(changed, program.arguments) if quick else None
             if results is None or isinstance(results, Refusal) or program.wanted is None:
                 return None

@@ -241,11 +241,7 @@ class Search:
                 return found
         if self._other_judge is not None and others is not None and not isinstance(others, Refusal):
             self.by_other += 1
-            ours, self.judge = self.judge, self._other_judge
-            try:
-                found = self._judge(program, unit, values, others, turns)
-            finally:
-                self.judge = ours
+            found = self._judge(program, unit, values, others, turns, self._other_judge)
             if found is not None:
                 return replace(found, by=found.by or self.instead)
         elif isinstance(wanted, Refusal):
@@ -263,13 +259,14 @@ class Search:
         values: Values,
         results: list[Array],
         turns: tuple[RegionStep, ...],
+        judge: Judge | None = None,
     ) -> Found | None:
         operands = [values[v] for v in unit.reads]
         if unit.op.name in CONTROL:
             return self._judge_control(program, unit, operands, [values[r] for r in unit.results], results, turns)
         by_position = [values[v] for v in unit.op.operands]
         for number, (value, wanted) in enumerate(zip(unit.results, results, strict=True)):
-            verdict = self.judge.verdict(program, unit, operands, number, values[value], wanted, by_position)
+            verdict = (judge or self.judge).verdict(program, unit, operands, number, values[value], wanted, by_position)
             if verdict.wrong.any():
                 return Found(program, unit, number, operands, values[value], wanted, verdict.wrong, turns)
         return None

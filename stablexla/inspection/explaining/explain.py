@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -20,7 +19,6 @@ from stablexla.inspection.explaining.explanation import (
     KernelNote,
     PartNote,
 )
-from stablexla.inspection.explaining.refusals import refusal_of
 from stablexla.inspection.numbering import SourceOperation, number_operations, numbers_in
 from stablexla.inspection.profiling.kernel_costs import cost_of
 from stablexla.lowering.support.kernels import KIND
@@ -49,6 +47,8 @@ VIEWS = frozenset(
         "stablehlo.tuple",
     ]
 )
+RESHAPES = frozenset(["tensor.collapse_shape", "tensor.expand_shape"])
+"""Operations of main that give an array another shape, in the same memory."""
 CALLS = frozenset(["func.call", "stablehlo.composite"])
 LARGE = 16
 """Constants of more elements are left out of the texts of stages."""
@@ -62,7 +62,7 @@ def explain(module: hlo_ir.Module, pipeline: Pipeline, *, name: str, signature: 
     """
     operations = number_operations(module)
     composites = _Composites(module)
-    watcher = _Follower(pipeline, _kinds_of(target))
+    watcher = _Follower()
     watcher.stages["source"] = _text(module)
     run_pipeline(module, pipeline, watcher=watcher)
     return Explanation(
@@ -81,21 +81,13 @@ def explain(module: hlo_ir.Module, pipeline: Pipeline, *, name: str, signature: 
     )
 
 
-def _kinds_of(target: str) -> Collection[str]:
-    """Return the kinds of kernels for which a target has emitters; nothing for a target from elsewhere."""
-    if target.partition(":")[0] == "gpu":
-        return frozenset(import_module("stablexla.targets.gpu.emitters").EMITTERS)
-    return frozenset(import_module("stablexla.targets.cpu.emitters").EMITTERS if target == "cpu" else ())
-
-
 class _Follower(CompositeWatcher):
     """Reads kernels, calls and buffers after kernels are emitted, and keeps every stage's text."""
 
     pass_by_pass = True
 
-    def __init__(self, pipeline: Pipeline, kinds: Collection[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._kinds = kinds
         self.stages: dict[str, str] = {}
         self.kernels: list[KernelNote] = []
         self.calls: list[CallNote] = []
@@ -103,7 +95,6 @@ class _Follower(CompositeWatcher):
         self.main: dict[int, str] = {}
         self.inside: dict[int, str] = {}
         self.arena_bytes = self.constant_bytes = 0
-        self.emitting: Mapping[str, str] = {}
 
     def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
         super().after_step(number, step, module, seconds)
@@ -112,8 +103,6 @@ class _Follower(CompositeWatcher):
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
         if element.name == "stablexla-find-repeats":
             self.parts = list(_parts(module))
-        if element.name in ("stablexla-emit-kernels", "stablexla-map-kernels"):
-            self.emitting = element.options
         functions = {
             symbol_of(v): v.operation
             for v in (module.body.operations if isinstance(module, ir.Module) else ())
@@ -140,18 +129,18 @@ class _Follower(CompositeWatcher):
     def _kernel(self, name: str, function: Any, call: KernelCall | None) -> KernelNote:
         own = [c for c in self.calls if c.kernel == name]
         phases = call.phases if call else ()
-        path = KernelCall.of(function).path
+        made = KernelCall.of(function)
         return KernelNote(
             name,
             ir.StringAttr(function.attributes[KIND]).value,
-            path,
+            made.path,
             sum(p.items for p in phases),
             sum(1 for p in phases if p.items),
             any(p.items > p.grain for p in phases),
             cost_of(function),
             tuple(c.number for c in own),
             tuple(sorted({n for c in own for n in c.operations})),
-            refusal_of(function, self._kinds, self.emitting) if path == "general" else None,
+            made.refusal,
             tuple(p.function for p in phases if p.items),
         )
 
@@ -228,6 +217,8 @@ def _fate(op: SourceOperation, calls: list[int], watcher: _Follower) -> Fate:
     if op.name == "stablehlo.constant":
         held = in_main == "arith.constant" and op.type.count("x")
         return Fate("constant", "held by the executable" if held else "a number in the code that uses it")
+    if in_main in RESHAPES:
+        return Fate("view", "a reshape: no work")
     if in_main is not None:
         return Fate("main", f"scalars in main: {in_main}")
     if op.number in watcher.inside:

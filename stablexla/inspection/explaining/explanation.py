@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.inspection.explaining.refusals import Refusal
 from stablexla.inspection.numbering import SourceOperation
 from stablexla.inspection.profiling.kernel_costs import Cost
+from stablexla.targets.codegen.refusals import Refusal
 
 if TYPE_CHECKING:
     from stablexla.inspection.profiling.profile import Profile

@@ -65,11 +65,12 @@ def tables_of(explanation: Explanation, profile: Profile | None = None) -> str:
     heads = (_KERNELS[0], *_TIMES, *_KERNELS[1:]) if profile else _KERNELS
     composites = [(n.title, n.way, n.why) for n in explanation.composites]
     parts = [(str(len(p.stretches)), ", ".join(map(spans, p.stretches))) for p in explanation.parts]
+    refusals = [(k.operations, (k.name, k.refusal.why, k.refusal.hint)) for k in explanation.kernels if k.refusal]
     tables = f"""<h1>{escape(explanation.name)}</h1>
 <p><code>{escape(explanation.signature)}</code> for {escape(explanation.target)}; {memory_of(explanation)}</p>
 <details open><summary>{len(explanation.kernels)} kernels, bytes and flops of one call</summary>
 {_table(heads, _kernel_rows(explanation, profile), _NUMBERS)}</details>
-<details><summary>{len(explanation.calls)} calls, in the order of the program</summary>
+{_refusals(refusals)}<details><summary>{len(explanation.calls)} calls, in the order of the program</summary>
 {_table(("call", "kernel", "reads", "writes"), _call_rows(explanation), {"call"})}</details>
 <details><summary>{len(explanation.operations)} operations, and what became of each</summary>
 {_table(("#", "operation", "type", "line", "became"), _operation_rows(explanation), {"#"})}</details>
@@ -85,6 +86,11 @@ def tables_of(explanation: Explanation, profile: Profile | None = None) -> str:
 
 
 Row = tuple[Sequence[int], Sequence[str]]
+
+
+def _refusals(rows: Sequence[Row]) -> str:
+    table = _table(("kernel", "why", "what to try"), rows, ())
+    return f"<details open><summary>fallback: why no emitter took a kernel</summary>{table}</details>\n" if rows else ""
 
 
 def _table(names: Sequence[str], rows: Sequence[Row], numbers: Collection[str]) -> str:

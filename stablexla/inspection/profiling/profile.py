@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,7 @@ class Profile:
         explanation: the operations of the kernels.
         devices: how many ran it in this process at the same time; calls and times of kernels are those of all of them.
         limits: this machine's; None where the program ran elsewhere.
+        spans: start and end of each run in nanoseconds from the start of the first; none for a GPU's.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Profile:
     explanation: Explanation
     devices: int = 1
     limits: MachineLimits | None = None
+    spans: tuple[tuple[int, int], ...] = ()
 
     @property
     def outside(self) -> float:
@@ -159,19 +162,22 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
     with _lock:  # also for the first run: its marks would be noted in another's profile
         _run(marked, arguments)
         begin_profile()
-        start = perf_counter_ns()
+        readings = [perf_counter_ns()]
         try:
             for _ in range(runs):
                 _run(marked, arguments)
+                readings.append(perf_counter_ns())
         finally:
-            end = perf_counter_ns()
             threads = end_profile()
-    slices = _slices(threads, timed, [k.name for k in explanation.kernels])
+    zero = readings[0]
+    slices = _slices(threads, timed, [k.name for k in explanation.kernels], zero)
+    spans = tuple((start - zero, end - zero) for start, end in pairwise(readings))
     options = executable._compile_options
     limits = machine_limits(options.num_threads if options is not None else None)
     devices = len(executable.local_devices)
     times = tuple(with_bounds(times_of(slices, explanation), slices, limits, devices))
-    return Profile(executable.name, runs, (end - start) / 1e9, times, tuple(slices), explanation, devices, limits)
+    seconds = (readings[-1] - zero) / 1e9
+    return Profile(executable.name, runs, seconds, times, tuple(slices), explanation, devices, limits, spans)
 
 
 def _run(executable: Executable, arguments: Sequence[Any]) -> None:
@@ -223,13 +229,12 @@ def _with_marks(executable: Executable) -> tuple[Executable, list[TimedCall]]:
     return marked, taker.timed
 
 
-def _slices(threads: Sequence[tuple[int, bytes]], timed: Sequence[TimedCall], kernels: Sequence[str]) -> list[Slice]:
-    """Return the spans between the readings of each thread. The calling thread passed the first one."""
+def _slices(
+    threads: Sequence[tuple[int, bytes]], timed: Sequence[TimedCall], kernels: Sequence[str], zero: int
+) -> list[Slice]:
+    """Return the spans between the readings of each thread, from `zero`. The calling thread passed the first one."""
     tracks = [np.frombuffer(pairs, np.int64).reshape(-1, 2) for _, pairs in threads]
-    if not tracks:
-        return []
     tracks.sort(key=lambda marks: int(marks[0, 1]))
-    zero = int(tracks[0][0, 1])
     names = [kernel_name(t.function, kernels) for t in timed]
     found = []
     for thread, marks in enumerate(tracks):

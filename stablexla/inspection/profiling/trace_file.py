@@ -9,6 +9,9 @@ from typing import Any
 
 from stablexla.inspection.profiling.profile import Profile
 
+_RUNS = 0
+"""The track of the runs; those of threads follow, the calling one first."""
+
 
 def write_trace(profile: Profile, path: Path) -> None:
     """Write the file."""
@@ -18,25 +21,34 @@ def write_trace(profile: Profile, path: Path) -> None:
 
 def _names(profile: Profile) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "pid": 0, "tid": 0, "name": "process_name", "args": {"name": profile.name}}
-    for thread in sorted({s.thread for s in profile.slices}):
-        name = "caller" if thread == 0 else f"worker {thread}"
-        yield {"ph": "M", "pid": 0, "tid": thread, "name": "thread_name", "args": {"name": name}}
+    threads = sorted({s.thread for s in profile.slices})
+    tracks = {_RUNS: "runs"} if profile.spans else {}
+    tracks |= {thread + 1: f"worker {thread}" if thread else "caller" for thread in threads}
+    for track, name in tracks.items():
+        yield {"ph": "M", "pid": 0, "tid": track, "name": "thread_name", "args": {"name": name}}
+        yield {"ph": "M", "pid": 0, "tid": track, "name": "thread_sort_index", "args": {"sort_index": track}}
 
 
 def _events(profile: Profile) -> Iterator[dict[str, Any]]:
     kernels = {k.name: k for k in profile.explanation.kernels}
+    for number, (start, end) in enumerate(profile.spans, 1):
+        yield {"ph": "X", "pid": 0, "tid": _RUNS, "name": f"run {number}", "cat": "run", **_span(start, end)}
     for span in profile.slices:
         kernel = kernels.get(span.name)
         yield {
             "ph": "X",
             "pid": 0,
-            "tid": span.thread,
+            "tid": span.thread + 1,
             "name": f"{span.name} (share)" if span.is_share else span.name,
             "cat": kernel.kind if kernel else "call",
-            "ts": span.start / 1e3,
-            "dur": (span.end - span.start) / 1e3,
+            **_span(span.start, span.end),
             "args": _arguments(profile, kernel),
         }
+
+
+def _span(start: int, end: int) -> dict[str, float]:
+    """Return the fields of a span of nanoseconds: the format has microseconds."""
+    return {"ts": start / 1e3, "dur": (end - start) / 1e3}
 
 
 def _arguments(profile: Profile, kernel: Any) -> dict[str, Any]:

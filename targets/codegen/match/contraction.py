@@ -18,6 +18,7 @@ from stablexla.lowering.support.operations import constant_attribute, defining, 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import Conversion, steps_of
 from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.refusals import COMPLEX, CONTRACTED, refuse
 from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs, strides_of
 
 # Operations that an elementary function expands to, roughly.
@@ -161,11 +162,11 @@ class Contraction:
 def match_contraction(kernel: Kernel) -> Contraction | None:
     """Match a kernel as a contraction, or return None."""
     dots = [op for op in kernel.ops if is_generic(op) and reads_outputs(op)]  # an outer product sums over no loop
-    if len(dots) != 1 or not accumulates_from_zero(dots[0]):
-        return None
-    operands = _match_body(dots[0], kernel)
-    epilogue = match_epilogue(kernel, dots[0])
+    operands = _match_body(dots[0], kernel) if len(dots) == 1 and accumulates_from_zero(dots[0]) else None
+    epilogue = match_epilogue(kernel, dots[0]) if operands is not None else None
     if operands is None or epilogue is None:
+        is_complex = any(isinstance(v.type.element_type, ir.ComplexType) for op in dots for v in op.results)
+        refuse(COMPLEX if is_complex else CONTRACTED)
         return None
     return _arrange(kernel, dots[0], operands, epilogue)
 

@@ -27,6 +27,7 @@ from stablexla.targets.codegen.match.contraction import (
     multiplied,
     operand_of,
 )
+from stablexla.targets.codegen.refusals import CONVOLVED, refuse
 
 # The most phases of a dilated lhs that are emitted.
 MOST_PHASES = 32
@@ -137,6 +138,13 @@ class MatchedConvolution:
 
 def match_convolution(kernel: Kernel) -> MatchedConvolution | None:
     """Match a kernel as a convolution, or return None."""
+    matched = _matched(kernel)
+    if matched is None:
+        refuse(CONVOLVED)
+    return matched
+
+
+def _matched(kernel: Kernel) -> MatchedConvolution | None:
     found = [op for op in kernel.ops if CONVOLUTION in op.attributes]
     if len(found) != 1 or not accumulates_from_zero(found[0]):
         return None

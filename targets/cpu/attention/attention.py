@@ -15,6 +15,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.attention import Attention, matched_attention
+from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.codegen.scope import LoopScope, lanes_for
 from stablexla.targets.cpu.attention.products import AttentionWorkspace, QueryBlock, ScoreProduct, ValueProduct
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile
@@ -78,11 +79,17 @@ def workspace_fits(attention: Attention, target: CpuTarget) -> bool:
     return AttentionWorkspace.of(attention, plan.tile, plan.rows, lanes, plan.few).size * size <= MOST_BYTES
 
 
+_TOO_LARGE = Refusal(
+    "a block of queries and keys does not fit in the caches of a core", "shorter heads, or narrower elements"
+)
+
+
 @emitter("attention")
 def emit_attention(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit a kernel that `stablexla-find-attention` outlined."""
     with matched_attention(kernel) as attention:
         if attention is None or not workspace_fits(attention, target):
+            refuse(_TOO_LARGE)
             return None
         return _emit(kernel, attention, target)
 

@@ -15,6 +15,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.convolution import match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.cpu.contraction.register_tile import contraction_grain
 from stablexla.targets.cpu.convolution.depthwise import DepthwiseItem
 from stablexla.targets.cpu.convolution.implicit_gemm import ImplicitGemmItem
@@ -23,6 +24,8 @@ from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_w
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.shared import SharedFunctions
 
+_TOO_LARGE = Refusal("its windows need more memory than an emitter packs", "fewer input features in a group")
+
 
 @emitter("convolution")
 def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
@@ -30,7 +33,10 @@ def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
         planned = plan_convolution(convolved, target) if convolved is not None else None
-        return None if planned is None else _Windows(kernel, target, *planned).emit()
+        if planned is None:
+            refuse(_TOO_LARGE)
+            return None
+        return _Windows(kernel, target, *planned).emit()
 
 
 class _Windows:

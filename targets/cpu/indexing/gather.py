@@ -19,6 +19,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
 from stablexla.targets.codegen.vector_loops import estimate_ns, grain_of, unroll_factor, vector_loop
 from stablexla.targets.cpu.emitters import emitter
@@ -51,11 +52,18 @@ class _Plan:
     nontemporal: bool
 
 
+_SHORT = Refusal(
+    f"its slices are single elements, or shorter than half a cache line ({LEAST_ROW} bytes)",
+    f"gather whole rows: the indexed dimensions first, {LEAST_ROW} bytes or more in the last one",
+)
+
+
 @emitter("gather")
 def emit_gather(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit gathers whose slices have at least half a cache line of contiguous elements."""
     plan = _plan(kernel, target)
     if plan is None:
+        refuse(_SHORT)
         return None
     with kernel.phase(target) as arguments:
         _write(plan, arguments)

@@ -24,6 +24,7 @@ from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.refusals import COMBINER, Refusal, refuse
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
 from stablexla.targets.codegen.vector_loops import WORTHWHILE_NS, unroll_factor, vector_loop
 from stablexla.targets.cpu.emitters import emitter
@@ -77,11 +78,18 @@ class _Plan:
         return bool(self.window) and self.window[-1].operand_step != 1
 
 
+_SEVERAL = Refusal(
+    "emitters take one array of results, and updates that move along one dimension of indices",
+    "one scatter for each array, with the indices flattened to one dimension",
+)
+
+
 @emitter("scatter")
 def emit_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit scatters into one array whose windows are inside or outside as a whole, at evenly spaced updates."""
     plan = _plan(kernel, target)
     if plan is None:
+        refuse(_SEVERAL if ElementCombiner.of(kernel).fits_lanes else COMBINER)
         return None
     with kernel.phase(target) as arguments:
         _Writer(plan, arguments).write()

@@ -14,6 +14,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.codegen.vector_loops import grain_of
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.linalg.batched import emit_cholesky_in_lanes, emit_solve_in_lanes
@@ -31,6 +32,13 @@ from stablexla.targets.host.lapack import LETTERS
 RATE, CALL_NS = 4.0, 500.0
 # Threshold in multiplications below which a call of LAPACK does not pay.
 WORTH_A_CALL = 2000
+_SMALL_MATRIX = Refusal(
+    "one small matrix is less work than a call of LAPACK", "a batch: several matrices in one operation"
+)
+_SMALL_SYSTEM = Refusal(
+    "one small system is less work than a call of LAPACK, and is not solved in vector lanes",
+    "a batch: several systems in one operation, or more right-hand sides",
+)
 
 
 @emitter("cholesky")
@@ -42,6 +50,7 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return None
     in_lanes = emit_cholesky_in_lanes(kernel, target)
     if in_lanes is not None or work < WORTH_A_CALL:
+        refuse(_SMALL_MATRIX)
         return in_lanes
     potrf = FortranFunction(kernel, _letter_of(kernel) + "potrf", arguments=5)
     with kernel.phase(target) as arguments:
@@ -67,6 +76,7 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return None
     in_lanes = emit_solve_in_lanes(kernel, target)
     if in_lanes is not None or work < WORTH_A_CALL:
+        refuse(_SMALL_SYSTEM)
         return in_lanes
     trsm = FortranFunction(kernel, _letter_of(kernel) + "trsm", arguments=11)
     with kernel.phase(target) as arguments:

@@ -17,6 +17,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.codegen.scope import VectorBody
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs
@@ -63,12 +64,16 @@ class Permutation:
         return block if len(block.operations) > 1 else None
 
 
+_OTHER = Refusal("emitters take one array whose dimensions are permuted", "the permutation alone")
+
+
 @emitter("transpose")
 def emit_transpose(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit permutations of dimensions of one array; return None for anything else."""
     with kernel.func.context, ir.Location.unknown():
         move = match_permutation(kernel)
         if move is None:
+            refuse(_OTHER)
             return None
         if any(axis.extent == 0 for axis in move.axes):
             return _emit_nothing(kernel, target)

@@ -10,10 +10,16 @@ from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.refusals import COMBINER, Refusal, refuse
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.scan.contiguous import emit_line_scan
 from stablexla.targets.cpu.scan.plan import ScanPlan
 from stablexla.targets.cpu.scan.strided import emit_row_scan
+
+_TYPES = Refusal(
+    "emitters take such scans of integers of whole bytes, of f32 and f64, and sums of bf16 and f16",
+    "f32, then a convert",
+)
 
 
 @emitter("scan")
@@ -21,9 +27,11 @@ def emit_general_scan(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit scans whose combiner can be vectorized."""
     config = kernel.config(ScanConfig)
     if config.returned is None:
+        refuse(_TYPES)
         return None
     combiner = ElementCombiner.of(kernel)
     if not combiner.fits_lanes:
+        refuse(COMBINER)
         return None
     plan = ScanPlan.of(kernel, config, config.returned, combiner, target)
     return emit_line_scan(plan) if plan.inner == 1 else emit_row_scan(plan)

@@ -21,6 +21,7 @@ from stablexla.targets.codegen.combiners import combine_values, compare, identit
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.refusals import POOLED, Refusal, refuse
 from stablexla.targets.codegen.vector_loops import WorkItems, estimate_ns, grain_of
 from stablexla.targets.cpu.emitters import emitter
 
@@ -110,10 +111,20 @@ class _Windows:
             self.all_from(number + 1, [*places, turn.iv], body)
 
 
+_LAST = Refusal(
+    "its windows reach along the last dimension, or that has one element", "features in the last dimension (NHWC)"
+)
+_SELECTION = Refusal(
+    "emitters take one comparison and one operation, in windows that do not reach over the array's edges",
+    "no padding, and a comparison such as ge with an add",
+)
+
+
 def _windows(axes: tuple[Axis, ...], target: CpuTarget, compute: ir.Type) -> _Windows | None:
     """Return the windows of a kernel; None if vectorizing along its last axis does not pay."""
     lanes = target.vector_bits // cg.bits_of(compute)
     if len(axes) < 2 or not axes[-1].alone or axes[-1].extent < 2:
+        refuse(_LAST)
         return None
     while lanes > 2 and lanes // 2 >= axes[-1].extent:
         lanes //= 2
@@ -134,6 +145,7 @@ def emit_pool(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     windows = _windows(config.axes, target, wide)
     exact = wide == element or name in ("maximum", "minimum")
     if windows is None or not exact or identity(name, wide, unsigned=unsigned) is None:
+        refuse(POOLED)
         return None
     given = min(2, len(windows.outer))
     items = WorkItems(tuple(range(given)), tuple(axis.positions for axis in windows.outer[:given]))
@@ -189,6 +201,7 @@ def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None
     windows = _windows(config.axes, target, element)
     known = config.select and identity(config.scatter, element, unsigned=config.unsigned) is not None
     if windows is None or not known or not config.plain or not all(axis.reaches_in for axis in windows.axes):
+        refuse(_SELECTION)
         return None
     if prod(kernel.inputs[0].type.shape) >= 1 << 31:
         return None

@@ -17,6 +17,7 @@ from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, match_contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type, stores_vectors
+from stablexla.targets.codegen.refusals import COMPLEX, Refusal, refuse
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.contraction.register_tile import (
@@ -37,13 +38,25 @@ from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_in
 MOST_SHARED = 48 << 10
 
 
+_NARROW = Refusal(
+    f"a factor has fewer than {SIDE} rows or columns, and sums along several dimensions",
+    "one summed dimension: reshape both factors to matrices",
+)
+
+
 @gpu_emitter("contraction")
 def emit_contraction(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit products whose result is at least some tens of rows and columns."""
     contraction = match_contraction(kernel)
-    if contraction is None or min(contraction.m.extent, contraction.n.extent) < SIDE:
+    if contraction is None:
         return None
-    if not isinstance(contraction.sum_type, ir.FloatType | ir.IntegerType) or not contraction.k.extent:
+    if not isinstance(contraction.sum_type, ir.FloatType | ir.IntegerType):
+        refuse(COMPLEX)
+        return None
+    if min(contraction.m.extent, contraction.n.extent) < SIDE:
+        refuse(_NARROW)
+        return None
+    if not contraction.k.extent:
         return None
     if not prod(a.extent for a in (*contraction.batch, *contraction.k_outer)):
         return None

@@ -13,6 +13,7 @@ from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, stores_vectors
+from stablexla.targets.codegen.refusals import COMPLEX, CONVOLVED, refuse
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.contraction.register_tile import (
@@ -50,6 +51,7 @@ def emit_convolution(kernel: Kernel, chip: GpuName) -> Emitted | None:
     with kernel.func.context:
         compute = accumulator_type(convolved.contraction)
     if len(parts) > MOST_LAUNCHES or not isinstance(compute, ir.FloatType | ir.IntegerType):
+        refuse(COMPLEX if isinstance(compute, ir.ComplexType) else CONVOLVED)
         return None
     names = []
     for number, windows in enumerate(parts):

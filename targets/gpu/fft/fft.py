@@ -27,6 +27,7 @@ from stablexla.lowering.rules.fft import FftConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.gpu.chips import GpuName, compute_capability
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.fft.lines import LARGEST_RADIX, ComplexValue, FftLines, FftLinesShape
@@ -41,6 +42,12 @@ FEW_BYTES, MANY_BYTES = 48 << 10, 96 << 10
 """Shared memory limit of a block, before sm_80 and from it on."""
 
 
+_LONG = Refusal(
+    "a dimension is too long for a block's shared memory, or has a large prime factor",
+    "shorter dimensions: two of n in place of one of n * n, or a length of small factors",
+)
+
+
 @gpu_emitter("fft")
 def emit_fft(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit transforms of which every dimension fits."""
@@ -49,6 +56,7 @@ def emit_fft(kernel: Kernel, chip: GpuName) -> Emitted | None:
     most = MANY_BYTES if compute_capability(chip.chip) >= 80 else FEW_BYTES
     shapes = [_shape(axis) for axis in plan.axes]
     if not all(_fits(axis.plan) for axis in plan.axes) or max(shape.bytes for shape in shapes) > most:
+        refuse(_LONG)
         return None
     several = plan.kind == "IRFFT" and len(plan.axes) > 1
     scratch = ((str(kernel.inputs[0].type.element_type), prod(config.shape)),) if several else ()

@@ -17,6 +17,7 @@ from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.refusals import COMBINER, Refusal, refuse
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.indexing.scatter_owner_blocks import OwnerBlocks, write_owner_blocks
@@ -37,11 +38,15 @@ ATOMIC = {
 MOST = (1 << 31) - 1
 
 
+_LARGE = Refusal("it has more updates or places than 32 bits count", "several scatters, one after the other")
+
+
 @gpu_emitter("scatter")
 def emit_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit scatters whose combiner is arithmetic."""
     plan = ScatterPlan.of(kernel)
     if plan is None or plan.count * plan.width > MOST:
+        refuse(COMBINER if plan is None else _LARGE)
         return None
     updates = tuple((number, number) for number in range(len(kernel.results)))
     atomic = None if plan.distinct else _atomic(kernel, plan)
@@ -55,6 +60,7 @@ def emit_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
     last = sum((start.extent - 1) * start.step for start in plan.starts)
     last += sum((axis.extent - 1) * axis.operand_step for axis in plan.outer)
     if not unit or last // unit >= MOST:
+        refuse(_LARGE)
         return None
     write_owner_blocks(kernel, plan, OwnerBlocks.of(kernel, plan, unit, 1 + last // unit))
     return Emitted(1, 1, updates=updates)

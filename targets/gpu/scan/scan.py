@@ -6,6 +6,7 @@ Combiners that are not known to be associative run sequentially, a line by each 
 from __future__ import annotations
 
 from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.refusals import COMBINER, refuse
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.scan.contiguous import emit_lines
@@ -18,5 +19,6 @@ def emit_scan(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit scans whose combiner is arithmetic."""
     plan = ScanPlan.of(kernel)
     if plan is None:
+        refuse(COMBINER)
         return None
     return emit_lines(plan) if plan.inner == 1 and plan.associative else emit_columns(plan)

@@ -14,6 +14,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.gpu.chips import GpuName, shared_limit
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.sort.merge import MergeRuns, Read, cuts_fit, merge_elements, merge_path
@@ -22,12 +23,18 @@ from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, reduce_block, shared_buffer, thread_index
 
+_SORT = Refusal(
+    "its comparator is more than arithmetic on numbers, or a block's shared memory does not hold its arrays",
+    "a comparison such as lt, and fewer arrays: sort indices, then gather",
+)
+
 
 @gpu_emitter("sort_rows")
 def emit_sort(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit sorts with any comparator computed from numbers alone, of as many arrays as a block can hold."""
     plan = SortPlan.of(kernel)
     if plan is None or plan.shared(plan.slots) > shared_limit(chip.chip):
+        refuse(_SORT)
         return None
     return _Phases(plan).write()
 

@@ -19,6 +19,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, identity
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.refusals import POOLED, refuse
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
@@ -39,6 +40,7 @@ def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
         wide = ir.F32Type.get() if cg.is_float(element) and cg.bits_of(element) == 16 else element
     exact = wide == element or name in ("maximum", "minimum")
     if not exact or identity(name, wide, unsigned=unsigned) is None:
+        refuse(POOLED)
         return None
     pool = _Pool(kernel, config.axes, wide, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
     if not pool.items:

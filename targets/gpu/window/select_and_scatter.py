@@ -18,6 +18,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.combiners import combine_values, compare
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import kernel_function
@@ -26,6 +27,12 @@ from stablexla.targets.gpu.threads.launch import Launch
 
 # (indices along the axes so far, loop-carried values) -> loop-carried values.
 _Turn = Callable[[list[Value], list[Value]], list[Value]]
+
+
+_SELECTION = Refusal(
+    "emitters take one comparison and one operation, on fewer than 2^31 elements",
+    "a comparison such as ge with an add",
+)
 
 
 @gpu_emitter("select_and_scatter")
@@ -37,6 +44,7 @@ def emit_select_and_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
     plain = isinstance(kernel.results[0].type.element_type, ir.FloatType | ir.IntegerType)
     known = config.select and config.scatter and config.plain and plain
     if not known or max(positions, elements) >= 1 << 31:
+        refuse(_SELECTION)
         return None
     scratch = (("i32", positions),)
     names = f"{kernel.impl_name}_selected", f"{kernel.impl_name}_combined"

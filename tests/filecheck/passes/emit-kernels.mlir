@@ -23,7 +23,7 @@
 // GENERAL-NOT: vector.
 // GENERAL: memref.load
 // GENERAL: arith.negf %{{.*}} : f32
-// GENERAL: stablexla.impl = {{.*}}path = "general"
+// GENERAL: stablexla.impl = {{.*}}path = "general"{{.*}}refusal = {{.*}}why = "the pipeline's option general-only
 // GENERAL-LABEL: func.func public @main
 #id = affine_map<(d0) -> (d0)>
 func.func private @loop_0(%x: tensor<1000xf32>) -> tensor<1000xf32> attributes {stablexla.kernel = "loop"} {
@@ -45,10 +45,10 @@ func.func public @main(%x: tensor<1000xf32>) -> tensor<1000xf32> {
 
 // -----
 
-// A kernel that no emitter takes goes the general path; its kind says nothing then.
+// A kernel that no emitter takes goes the general path, and has the reason; its kind says nothing then.
 // CHECK-LABEL: // -----
 // CHECK: func.func private @general_0_impl(
-// CHECK: stablexla.impl = {{.*}}path = "general"
+// CHECK: stablexla.impl = {{.*}}path = "general"{{.*}}refusal = {hint = "{{.+}}", why = "no emitter takes 'unheard_of'"}
 func.func private @general_0(%x: tensor<8xf32>, %i: index) -> tensor<8xf32> attributes {stablexla.kernel = "unheard_of"} {
   %n = tensor.extract %x[%i] : tensor<8xf32>
   %0 = tensor.insert %n into %x[%i] : tensor<8xf32>

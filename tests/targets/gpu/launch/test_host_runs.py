@@ -89,7 +89,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]]
     "second-branch": (branch, (np.int32(1), numbers(20))),
     "nothing": (lambda b, x, y: (x, sx.concatenate((y, y), 0)), (numbers(0, 3), numbers(0, 2))),
     "constants": (lambda b, x: (x + b.constant(np.arange(12, dtype=np.float32)), b.constant(3)), (numbers(12),)),
-    "the-same-twice": (lambda b, x: (x, x, x * 1.0), (numbers(7),)),
+    "the-same-twice": (lambda b, x: (x, x, x * 2.0), (numbers(7),)),
 }
 
 
