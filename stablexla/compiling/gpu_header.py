@@ -1,4 +1,7 @@
-"""The C header that launches a GPU program by the CUDA driver's API: its steps as tables, and the loop over them."""
+"""The C header that launches a GPU program by the CUDA driver's API: its steps as tables, and the loop over them.
+
+Also the header of a library that holds such a launcher.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,48 @@ from stablexla.compiling.gpu_manifest import ARRAY_ALIGNMENT, constant_offsets, 
 from stablexla.targets.gpu.launch.steps import CopyStep, GpuProgram, LaunchStep, Place, Scalar, Step
 from stablexla.targets.signature.interface import Signature
 from stablexla.version import VERSION
+
+_LIBRARY = """\
+/* {summary}
+ * Made by stablexla {version} for {target}. The library calls libcuda alone; the program that uses it links that.
+ *
+ * Arrays are in the memory of the GPU, dense, in row-major order, at addresses that are multiples of {alignment}; an
+ * element of less than a byte lies in a byte. A result may not overlap anything else{aliased}.
+ *
+ * The functions work in the current context and return the driver's CUresult: 0 is CUDA_SUCCESS, and
+ * CUDA_ERROR_INVALID_VALUE also stands for an address of the caller that is NULL or not aligned. */
+#ifndef {guard}
+#define {guard}
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+#define {upper}_NUM_PARAMETERS {num_parameters}
+#define {upper}_NUM_RESULTS {num_results}
+{sizes}
+
+/* A loaded program. Its memory for temporaries is in it: runs of one must be in order, as on one stream. */
+struct {name};
+
+/* Load the kernels and allocate memory. */
+int {name}_load(struct {name}** program);
+
+/* Queue one run on a CUstream; nothing is waited for. The addresses are CUdeviceptr.
+ *   arguments: {parameters}
+ *   results: {results} */
+int {name}_run(const struct {name}* program, void* stream, const unsigned long long* arguments,
+               const unsigned long long* results);
+
+/* Free what {name}_load allocated. No run may be under way. */
+int {name}_unload(struct {name}* program);
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
 
 _TEMPLATE = """\
 /* {summary}
@@ -148,6 +193,15 @@ static inline CUresult {name}_run(const struct {name}* program, CUstream stream,
 
 def header(name: str, program: GpuProgram, signature: Signature, target: str) -> str:
     """Return the text of the header for a program that is a list of steps; its functions begin with `name`."""
+    return _filled(_TEMPLATE, name, program, signature, target)
+
+
+def library_header(name: str, program: GpuProgram, signature: Signature, target: str) -> str:
+    """Return the text of the header of a library whose functions begin with `name`."""
+    return _filled(_LIBRARY, name, program, signature, target)
+
+
+def _filled(template: str, name: str, program: GpuProgram, signature: Signature, target: str) -> str:
     parameters, results = signature.parameter_specs(), signature.result_specs()
     names = parameter_names(signature), result_names(signature)
     offsets, constant_bytes = constant_offsets(program)
@@ -157,7 +211,7 @@ def header(name: str, program: GpuProgram, signature: Signature, target: str) ->
         tables.add(step)
     sizes = zip([*parameters, *results], [*names[0], *names[1]], strict=True)
     arguments = [len(step.arguments) for step in program.steps if isinstance(step, LaunchStep)]
-    return _TEMPLATE.format(
+    return template.format(
         summary=f"{name}: {signature}".replace("*/", "* /"),
         version=VERSION,
         target=target,

@@ -43,7 +43,7 @@ def write_kernels(
     name = prefix_of(name, output)
     program, signature = gpu_program(executable), executable._signature
     if header_file is not None:
-        _check_launchable(program, signature.num_devices, output)
+        check_launchable(program, signature.num_devices, output)
     chip = GpuName.parse(executable.target).chip
     if output.suffix == ".cubin":
         _write_cubin(program.ptx, chip, output)
@@ -51,7 +51,7 @@ def write_kernels(
         output.write_text(program.ptx + "\n")
     constants = output.with_suffix(CONSTANTS) if program.constants else None
     if constants is not None:
-        constants.write_bytes(_constant_bytes(program))
+        constants.write_bytes(constant_bytes(program))
     described = manifest(program, signature, name=name, target=executable.target, image=output, constants=constants)
     output.with_suffix(MANIFEST).write_text(manifest_text(described))
     if header_file is not None:
@@ -94,12 +94,20 @@ def manifest_text(described: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _check_launchable(program: GpuProgram, devices: int, output: Path) -> None:
-    hint = f"without the header, {output.with_suffix(MANIFEST).name} describes the kernels; or run it from Python"
+def check_launchable(program: GpuProgram, devices: int, output: Path) -> None:
+    """Check that C can launch a program.
+
+    Raises:
+        CompileError: it runs on several devices, or needs the host while it runs.
+    """
+    manifest = output.with_suffix(MANIFEST).name
+    hint = (
+        f"-o {output.with_suffix('.ptx').name} without the header: {manifest} describes the kernels; or Python runs it"
+    )
     if devices > 1:
-        raise CompileError(f"the program is for {devices} devices, and a header launches on one", hint=hint)
+        raise CompileError(f"the program is for {devices} devices, and a launcher in C is for one", hint=hint)
     if program.obstacle is not None:
-        raise CompileError(f"no C header can launch the program: {program.obstacle}", hint=hint)
+        raise CompileError(f"nothing in C can launch the program: {program.obstacle}", hint=hint)
 
 
 def _write_cubin(ptx: str, chip: str, output: Path) -> None:
@@ -109,7 +117,8 @@ def _write_cubin(ptx: str, chip: str, output: Path) -> None:
     output.write_bytes(made)
 
 
-def _constant_bytes(program: GpuProgram) -> bytes:
+def constant_bytes(program: GpuProgram) -> bytes:
+    """Return the constants of a program, at the offsets of the manifest."""
     offsets, size = constant_offsets(program)
     data = bytearray(size)
     for offset, array in zip(offsets, program.constants, strict=True):

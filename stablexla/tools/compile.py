@@ -49,6 +49,8 @@ examples:
                                                                    for any processor of that kind
   stablexla-compile model.mlir -o model.ll                         LLVM IR, to look at
   stablexla-compile model.mlir -o - --emit=assembly                printed
+  stablexla-compile model.mlir -o libmodel.so --target=gpu:sm_90 --header=model.h
+                                                                   a library that launches the kernels on a GPU
   stablexla-compile model.mlir -o model.ptx --target=gpu:sm_90 --header=model.h
                                                                    the kernels for a GPU; .cubin through ptxas
 
@@ -158,10 +160,14 @@ def _check_options_of_target(given: argparse.Namespace) -> None:
     if given.target == "cpu":
         return
     if str(given.output) != "-" and given.output.suffix not in KERNELS:
-        parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
-    for name in ("emit", "target_cpu", "target_triple", "c_function", "linker", "link_arg"):
+        parser().error(f"for {given.target} there are {', '.join(KERNELS)}, not {given.output.name}")
+    of_the_cpu = ["emit", "target_cpu", "target_triple", "c_function"]
+    if given.output.suffix != ".so":
+        of_the_cpu += ["linker", "link_arg"]
+    for name in of_the_cpu:
         if getattr(given, name) != parser().get_default(name):
-            parser().error(f"--{name.replace('_', '-')} is for C libraries, which are for the CPU alone")
+            what = "libraries" if name.startswith("link") else "the CPU alone"
+            parser().error(f"--{name.replace('_', '-')} is for {what}")
 
 
 if __name__ == "__main__":

@@ -79,6 +79,21 @@ def link(object_file: Path, output: Path, arguments: Sequence[str], linker: str 
     run(command)
 
 
+def link_c(source: Path, output: Path, arguments: Sequence[str], linker: str = "") -> None:
+    """Compile a C file into a shared library, which exports what is marked for it and may leave functions open.
+
+    Args:
+        arguments: for the linker, after the file.
+        linker: a C or C++ compiler; one that is found in PATH, when it is "".
+
+    Raises:
+        CompileError: there is no compiler, or it failed.
+    """
+    front = linker or _linker()[0]
+    options = ("-std=gnu99", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-z,noexecstack")
+    run([front, "-x", "c", *options, str(source), "-x", "none", "-o", str(output), *arguments])
+
+
 def _linker() -> tuple[str, ...]:
     for front, *rest in _LINKERS:
         if shutil.which(front):

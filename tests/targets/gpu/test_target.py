@@ -137,7 +137,7 @@ class TestTools:
 
     @pytest.mark.parametrize(
         ("tool", "target", "said"),
-        [(opt, "tpu", "'tpu' is none of cpu, gpu"), (compile_, "gpu", "C libraries are for the CPU alone")],
+        [(opt, "tpu", "'tpu' is none of cpu, gpu"), (compile_, "gpu", "for gpu there are .ptx, .cubin, .so, not")],
     )
     def test_refused(
         self, tool: ModuleType, target: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
