@@ -39,8 +39,8 @@ def take_refusal() -> Refusal | None:
 
 
 BLOCKS = Refusal(
-    "it inserts a block at a computed index, along with other operations",
-    "a block of whole rows, or the update as an operation of its own",
+    "it inserts a block into an array that it also reads, or elements more than four apart",
+    "a copy of what is read, by an operation of its own",
 )
 BRANCHES = Refusal(
     "each element needs a loop or a branch of its own",

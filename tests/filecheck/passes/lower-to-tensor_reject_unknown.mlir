@@ -2,7 +2,7 @@
 
 // CHECK: error: {{.*}}custom_call: there is no target 'nobody'; none is registered
 // CHECK-NEXT: from {{.*}}:8:
-// CHECK-NEXT: try: sx.register_custom_call('nobody', function)
+// CHECK-NEXT: try: --load=FILE.py, which calls sx.register_custom_call('nobody', function); stablexla-compile takes --c-function=nobody
 
 func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   %0 = stablehlo.custom_call @nobody(%x) : (tensor<4xf32>) -> tensor<4xf32>
