@@ -6,7 +6,7 @@ Reads the tensor function only and emits nothing; the choice of code for a `Cont
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import field, replace
 
 import mlir.ir as ir
@@ -18,6 +18,7 @@ from stablexla.lowering.support.operations import constant_attribute, defining, 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import Conversion, steps_of
 from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.grouping.factors import Factor, factor_of
 from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs, strides_of
 
 # Operations that an elementary function expands to, roughly.
@@ -46,11 +47,22 @@ class ContractionAxis:
 
 @dataclass(frozen=True)
 class ContractionOperand:
-    """An operand: number of the kernel's input, and its conversion to the accumulator type."""
+    """An operand: number of the kernel's input, and its conversion to the accumulator type.
+
+    A factor is no input, and computed where it is read.
+    """
 
     number: int
     element: ir.Type
     conversion: Conversion = ()
+    factor: Factor | None = None
+
+    def inputs(self, kernel: Kernel) -> set[int]:
+        """Return the numbers of the kernel's inputs that it is read from."""
+        if self.factor is None:
+            return {self.number}
+        arrays = {value for op in self.factor.members for value in op.operands}
+        return {number for number, value in enumerate(kernel.inputs) if value in arrays}
 
 
 @dataclass(frozen=True)
@@ -113,10 +125,9 @@ class Contraction:
         for i in (i for op in self.epilogue for i in op.inputs if i.kind == "array"):
             strides = tuple(0 if e == 1 else s for s, e in zip(i.strides, self.shape, strict=True))
             reads.setdefault(self.kernel.inputs.index(i.value), []).append(strides)
+        operands = self.a.inputs(self.kernel) | self.b.inputs(self.kernel)
         fitting = [
-            number
-            for number, strides in reads.items()
-            if number not in (self.a.number, self.b.number) and all(s == own for s in strides)
+            number for number, strides in reads.items() if number not in operands and all(s == own for s in strides)
         ]
         types = [value.type for value in self.kernel.inputs]
         results = self.kernel.results
@@ -164,8 +175,11 @@ def match_contraction(kernel: Kernel) -> Contraction | None:
     if len(dots) != 1 or not accumulates_from_zero(dots[0]):
         return None
     operands = _match_body(dots[0], kernel)
-    epilogue = match_epilogue(kernel, dots[0])
-    if operands is None or epilogue is None:
+    if operands is None:
+        return None
+    factors = [operand.factor for operand in operands if operand.factor is not None]
+    epilogue = match_epilogue(kernel, dots[0], {op for factor in factors for op in factor.members})
+    if epilogue is None:
         return None
     return _arrange(kernel, dots[0], operands, epilogue)
 
@@ -187,8 +201,19 @@ def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, 
     conversions = factor_conversions(dot)
     if conversions is None:
         return None
-    a, b = (operand_of(kernel, v, chain) for v, chain in zip(dot.operands[:2], conversions, strict=True))
+    a, b = (
+        operand_of(kernel, v, chain) or _computed_operand(dot, number, chain)
+        for number, (v, chain) in enumerate(zip(dot.operands[:2], conversions, strict=True))
+    )
     return None if a is None or b is None else (a, b)
+
+
+def _computed_operand(dot: ir.Operation, number: int, conversion: Sequence[ir.Operation]) -> ContractionOperand | None:
+    """Return an array that the kernel computes as an operand; None if it is not read in place."""
+    factor = factor_of(dot, number)
+    if factor is None:
+        return None
+    return ContractionOperand(-1, factor.value.type.element_type, steps_of(conversion), factor)
 
 
 def operand_of(kernel: Kernel, value: ir.Value, conversion: Sequence[ir.Operation]) -> ContractionOperand | None:
@@ -236,13 +261,15 @@ def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, 
 # --- the epilogue ------------------------------------------------------------------------------------
 
 
-def match_epilogue(kernel: Kernel, dot: ir.Operation) -> tuple[EpilogueOp, ...] | None:
-    """Match the elementwise operations after the sums; None if there are others."""
+def match_epilogue(
+    kernel: Kernel, dot: ir.Operation, before: Container[ir.Operation] = ()
+) -> tuple[EpilogueOp, ...] | None:
+    """Match the elementwise operations after the sums, all but those `before`; None if there are others."""
     made = {dot.results[0]}
     shape = dot.results[0].type.shape
     ops = []
     for op in kernel.ops:
-        if op == dot or op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
+        if op == dot or op in before or op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
             continue
         matched = _match_epilogue_op(op, kernel, made, shape) if is_generic(op) else None
         if matched is None:
@@ -294,7 +321,7 @@ def _arrange(
     epilogue: tuple[EpilogueOp, ...],
 ) -> Contraction | None:
     shape = tuple(dot.results[0].type.shape)
-    loops = _loops(dot)
+    loops = _loops(dot, [operand.factor for operand in operands])
     if loops is None:
         return None
     inputs = [i for op in epilogue for i in op.inputs if i.kind == "array"]
@@ -328,12 +355,16 @@ def _arrange(
     return found.swapped() if along_m else found
 
 
-def _loops(dot: ir.Operation) -> list[ContractionAxis] | None:
+def _loops(dot: ir.Operation, factors: Sequence[Factor | None]) -> list[ContractionAxis] | None:
     """Return the loops whose extent is not 1 (it may be 0)."""
     loops, strides = loops_of(dot), strides_of(dot)
     if strides is None:
         return None
-    a, b, c = strides
+    a, b = (
+        s if factor is None else _factor_strides(factor, map_)
+        for s, factor, map_ in zip(strides[:2], factors, loops.maps[:2], strict=True)
+    )
+    c = strides[2]
     dims = {e.position: place for place, e in enumerate(loops.maps[2].results) if isinstance(e, ir.AffineDimExpr)}
     out = []
     for loop, extent in enumerate(loops.extents):
@@ -343,6 +374,14 @@ def _loops(dot: ir.Operation) -> list[ContractionAxis] | None:
         if extent != 1:
             out.append(ContractionAxis(extent, a[loop], b[loop], c[loop], () if d is None else ((d, extent),)))
     return out
+
+
+def _factor_strides(factor: Factor, map_: ir.AffineMap) -> tuple[int, ...]:
+    """Return the stride of each loop in a factor."""
+    strides = [0] * map_.n_dims
+    for expression, stride in zip(map_.results, factor.strides, strict=True):
+        strides[ir.AffineDimExpr(expression).position] = stride
+    return tuple(strides)
 
 
 def _classify(

@@ -21,6 +21,7 @@ from stablexla.targets.cpu.contraction.dot_instructions import (
     vector_multiply_add,
 )
 from stablexla.targets.cpu.contraction.dot_units import emit_dot_units
+from stablexla.targets.cpu.contraction.factors import Bundle
 from stablexla.targets.cpu.contraction.packed import PackedPlan, emit_packed
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, ShortPlan, choose_register_tile, emit_short
 from stablexla.targets.cpu.contraction.skinny_dots import SkinnyDotsPlan, emit_skinny_dots, row_groups
@@ -42,6 +43,8 @@ MOST_PARTS = 8
 PART_BYTES = 256 << 10
 # Bytes of lhs that an item copies to its stack.
 ROWS_LHS_BYTES = 64 << 10
+# Bytes of lhs that an item packs beside a factor read along k: it stays in L2.
+DOTS_LHS_BYTES = 176 << 10
 # Blocks of k whose partial sums are accumulated one after the other.
 MOST_BLOCKS = 128
 # Multiply-adds of narrow elements below which packing costs more than it saves.
@@ -88,6 +91,18 @@ def _no_elements(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
     return Emitted(items=1, grain=1)
 
 
+def _computed(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
+    """A product of few rows with a factor that is computed where it is read."""
+    if sizes.contraction.a.factor is not None:
+        sizes = _Sizes(sizes.contraction.swapped(), sizes.target)
+    c, target = sizes.contraction, sizes.target
+    if c.b.factor is None:
+        return None
+    if c.k.b == 1:
+        return emit_skinny_dots(kernel, c, target, _plan_computed_dots(sizes), plain_multiply_add(c))
+    return emit_skinny_rows(kernel, c, target, _plan_computed_rows(sizes))
+
+
 def _narrow(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
     """Narrow integers and small floats, where an instruction multiplies them in groups along k."""
     c, target = sizes.contraction, sizes.target
@@ -125,6 +140,7 @@ def _packed(kernel: Kernel, sizes: _Sizes) -> Emitted:
 
 STRATEGIES: tuple[Callable[[Kernel, _Sizes], Emitted | None], ...] = (
     _no_elements,
+    _computed,
     _narrow,
     _skinny_dots,
     _skinny_rows,
@@ -190,6 +206,35 @@ def _plan_rows(sizes: _Sizes) -> SkinnyRowsPlan:
     blocks = max(math.ceil(sizes.n / most), math.ceil(sizes.items / (parts * c.batches)))
     columns = balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
     return SkinnyRowsPlan(columns, depth, streams, steps, rows, width)
+
+
+def _plan_computed_rows(sizes: _Sizes) -> SkinnyRowsPlan:
+    """Plan as for rows in memory; the elements of one group's scale are read together."""
+    c = sizes.contraction
+    bundle = Bundle.of(c)
+    size = len(bundle.offsets)
+    streams, steps, rows = 2, max(1, 4 // size), 4
+    width = min(4, 12 // row_groups(sizes.m, rows)[0])
+    parts = max(1, min(MOST_PARTS // c.batches, sizes.n * sizes.depth // PART_BYTES))
+    if sizes.m > 1:
+        parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES))
+    depth = balanced(bundle.steps, math.ceil(bundle.steps / parts), streams * steps)
+    parts = math.ceil(bundle.steps / depth)
+    most = max(16 * sizes.lanes, sizes.target.l2_bytes // 8 // (sizes.m * sizes.bytes))
+    blocks = max(math.ceil(sizes.n / most), math.ceil(sizes.items / (parts * c.batches)))
+    columns = balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
+    return SkinnyRowsPlan(columns, depth, streams, steps, rows, width)
+
+
+def _plan_computed_dots(sizes: _Sizes) -> SkinnyDotsPlan:
+    """Plan a few lines at a time, of which each is read in long pieces."""
+    c, lanes = sizes.contraction, sizes.lanes
+    bundle = Bundle.of(c)
+    width = min(12 // row_groups(sizes.m, 4)[0], 4, sizes.n)
+    blocks = math.ceil(sizes.items / c.batches)
+    columns = balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), lanes)
+    most = max(1, DOTS_LHS_BYTES // (sizes.m * len(bundle.offsets) * sizes.bytes) // (8 * lanes)) * 8 * lanes
+    return SkinnyDotsPlan(columns, width, pack=True, depth=min(most, bundle.steps))
 
 
 # --- short k -------------------------------------------------------------------------------------------------

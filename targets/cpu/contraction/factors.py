@@ -1,0 +1,178 @@
+"""rhs of a skinny product, an array in memory or a factor that is computed in registers where it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import mlir.ir as ir
+from mlir.dialects import vector
+
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.tensor_types import row_major
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Index, Value
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
+from stablexla.targets.codegen.scope import VectorBody
+from stablexla.targets.cpu.contraction.dot_instructions import interleave_lanes
+from stablexla.targets.grouping.factors import (
+    Coordinate,
+    Factor,
+    FactorReader,
+    bundle_offsets,
+    split_position,
+)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The elements along k that are read together, in each of `steps` steps.
+
+    Attributes:
+        unit: elements from one step to the next.
+        offsets: of the elements from a step's first.
+    """
+
+    steps: int
+    unit: int = 1
+    offsets: tuple[int, ...] = (0,)
+
+    @classmethod
+    def of(cls, c: Contraction) -> Bundle:
+        """Return those of rhs."""
+        found = c.b.factor
+        if found is None:
+            return cls(c.k.extent)
+        offsets = tuple(bundle_offsets(c.k.extent, found.parts, found.unit))
+        return cls(c.k.extent // len(offsets), found.unit, offsets)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step along k: `first + number`, where `first` is a multiple of `count`; and an element of its bundle."""
+
+    first: Value
+    count: int = 1
+    number: int = 0
+    element: int = 0
+
+
+class StoredRhs:
+    """rhs in memory, from an address on."""
+
+    def __init__(self, scene: ContractionScene, frame: BatchFrame, column: Value, step: Value) -> None:
+        c = scene.contraction
+        self._scene, self._c = scene, c
+        self.at = cg.index(frame.b) + column * c.n.b + step * c.k.b
+
+    def row(self, step: Step, column: Value, vectors: int, count: int, outer: Index = 0) -> list[Value]:
+        """Load vectors of columns as accumulator type; of each the first `count` lanes are valid."""
+        lanes = self._scene.lanes
+        line = (step.first + step.number) * self._c.k.b + self.at + outer + column
+        return [self._scene.load_b(line + v * lanes, lanes, count) for v in range(vectors)]
+
+    def line(self, step: Step, column: Value, lanes: int, count: int, outer: Index = 0) -> Value:
+        """Load `lanes` steps along k of a column, `count` of them valid, the others 0."""
+        at = column * self._c.n.b + self.at + step.first + outer
+        return cg.load_lanes(self._scene.inputs[self._c.b.number], at, lanes, count)
+
+
+class ComputedRhs:
+    """A factor, from a column and a step along k on."""
+
+    def __init__(self, scene: ContractionScene, frame: BatchFrame, column: Value, step: Value) -> None:
+        self._scene, self._frame, self._column, self._step = scene, frame, column, step
+        self._bundle = Bundle.of(scene.contraction)
+
+    def row(self, step: Step, column: Value, vectors: int, count: int, outer: Index = 0) -> list[Value]:
+        """Compute vectors of columns as accumulator type; of each the first `count` lanes are valid."""
+        c, lanes = self._scene.contraction, self._scene.lanes
+        first = (step.first + self._step) // step.count
+        k = self._along_k(first, step, 0)
+        n = Coordinate(column + self._column, 1, 0, c.n.extent, vectors * lanes)
+        value = self._scene.convert_b(self._read(k, n, (vectors - 1) * lanes + count))
+        if vectors == 1:
+            return [value]
+        type_ = cg.vector_of(lanes, value.element)
+        return [
+            Value(vector.extract_strided_slice(type_, value.ssa, [v * lanes], [lanes], [1])) for v in range(vectors)
+        ]
+
+    def line(self, step: Step, column: Value, lanes: int, count: int, outer: Index = 0) -> Value:
+        """Compute `lanes` steps along k of a column, `count` of them valid, the others 0."""
+        n = Coordinate(column + self._column, 1, 0, self._scene.contraction.n.extent)
+        return self._read(self._along_k(step.first + self._step, step, lanes), n, count)
+
+    def _along_k(self, first: Value, step: Step, lanes: int) -> Coordinate:
+        bundle, factor = self._bundle, self._scene.contraction.b.factor
+        assert factor is not None
+        start = step.number * bundle.unit + bundle.offsets[step.element]
+        multiple, size = step.count * bundle.unit, self._scene.contraction.k.extent // factor.parts
+        return Coordinate(first, multiple, start, max(multiple, size // multiple * multiple), lanes)
+
+    def _read(self, k: Coordinate, n: Coordinate, count: int) -> Value:
+        c, lanes = self._scene.contraction, max(k.lanes, n.lanes)
+        factor = c.b.factor
+        assert factor is not None
+        batch = zip(c.batch, self._frame.coordinates, strict=True)
+        axes = [*((axis, Coordinate(x, 1, 0, axis.extent)) for axis, x in batch), (c.n, n), (c.k, k)]
+        evaluator = _Emission(self._scene, lanes, count)
+        value = cg.splat(FactorReader(evaluator, evaluator.inputs).read(factor.value, _positions(factor, axes)), lanes)
+        if count >= lanes:
+            return value
+        return cg.select(cg.mask(lanes, count), value, cg.constant(0, value.type))
+
+
+def rhs_of(scene: ContractionScene, frame: BatchFrame, column: Value, step: Value) -> StoredRhs | ComputedRhs:
+    """Return rhs of a product, from a column and a step along k on."""
+    return (StoredRhs if scene.contraction.b.factor is None else ComputedRhs)(scene, frame, column, step)
+
+
+def _positions(factor: Factor, axes: Sequence[tuple[ContractionAxis, Coordinate]]) -> list[Coordinate]:
+    """Return the position in each dimension of a factor, of which a loop runs over one or several adjacent ones."""
+    shape, strides = factor.value.type.shape, factor.strides
+    out = [Coordinate(0)] * len(shape)
+    for axis, position in axes:
+        dims = [d for d, s in enumerate(strides) if shape[d] > 1 and axis.b <= s < axis.b * axis.extent]
+        dims.sort(key=lambda d: -strides[d])
+        for d, place in zip(dims, split_position(position, [shape[d] for d in dims]), strict=True):
+            out[d] = place
+    return out
+
+
+def _position(at: Coordinate) -> Value:
+    return cg.index(at.base) * at.multiple + at.start
+
+
+class _Emission:
+    """Emits what a factor consists of; of the lanes the first `count` are loaded."""
+
+    def __init__(self, scene: ContractionScene, lanes: int, count: int) -> None:
+        self._lanes, self._count = lanes, count
+        self._buffers = dict(zip(scene.contraction.kernel.inputs, scene.inputs, strict=True))
+        self.inputs = set(self._buffers)
+
+    def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> Value:
+        address, strides = cg.index(0), row_major(value.type.shape)
+        for x, stride in zip(at, strides, strict=True):
+            address = address + _position(x) * stride
+        if not lanes:
+            return cg.load(self._buffers[value], address)
+        count = -(-self._count // (self._lanes // lanes))
+        return cg.load_lanes(self._buffers[value], address, lanes, count)
+
+    def scalar(self, value: ir.Value) -> Value:
+        return self._buffers[value] if value in self._buffers else cg.outside_constant(value)
+
+    def apply(
+        self, op: ir.Operation, operands: Sequence[Value], at: Mapping[int, Coordinate], lanes: int
+    ) -> Sequence[Value]:
+        return VectorBody(op.regions[0].blocks[0], lanes, lambda d: _position(at[d])).on(operands)
+
+    def interleave(self, parts: Sequence[Value], lanes: int) -> Value:
+        vectors = [cg.splat(part, lanes // len(parts)) for part in parts]
+        element = vectors[0].element
+        if not isinstance(element, ir.FloatType):
+            return interleave_lanes(vectors)
+        bits = ir.IntegerType.get_signless(element.width)
+        return cg.bitcast(interleave_lanes([cg.bitcast(v, bits) for v in vectors]), element)
