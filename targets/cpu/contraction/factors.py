@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import mlir.ir as ir
@@ -14,7 +15,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
 from stablexla.targets.codegen.scope import VectorBody
-from stablexla.targets.cpu.contraction.dot_instructions import interleave_lanes
+from stablexla.targets.cpu.contraction.dot_instructions import LANE_BITS, interleave_lanes
 from stablexla.targets.grouping.factors import (
     Coordinate,
     Factor,
@@ -22,6 +23,8 @@ from stablexla.targets.grouping.factors import (
     bundle_offsets,
     split_position,
 )
+
+LINE = 64
 
 
 @dataclass(frozen=True)
@@ -76,19 +79,23 @@ class StoredRhs:
         at = column * self._c.n.b + self.at + step.first + outer
         return cg.load_lanes(self._scene.inputs[self._c.b.number], at, lanes, count)
 
+    def prefetch(self, first: Value, count: int, column: Value, vectors: int) -> None:
+        """Leave it to the processor: rows are long."""
+
 
 class ComputedRhs:
     """A factor, from a column and a step along k on."""
 
     def __init__(self, scene: ContractionScene, frame: BatchFrame, column: Value, step: Value) -> None:
-        self._scene, self._frame, self._column, self._step = scene, frame, column, step
-        self._bundle = Bundle.of(scene.contraction)
+        factor = scene.contraction.b.factor
+        assert factor is not None
+        self._scene, self._factor, self._bundle = scene, factor, Bundle.of(scene.contraction)
+        self._frame, self._column, self._step = frame, column, step
 
     def row(self, step: Step, column: Value, vectors: int, count: int, outer: Index = 0) -> list[Value]:
         """Compute vectors of columns as accumulator type; of each the first `count` lanes are valid."""
         c, lanes = self._scene.contraction, self._scene.lanes
-        first = (step.first + self._step) // step.count
-        k = self._along_k(first, step, 0)
+        k = self._along_k((step.first + self._step) // step.count, step, 0)
         n = Coordinate(column + self._column, 1, 0, c.n.extent, vectors * lanes)
         value = self._scene.convert_b(self._read(k, n, (vectors - 1) * lanes + count))
         if vectors == 1:
@@ -103,24 +110,34 @@ class ComputedRhs:
         n = Coordinate(column + self._column, 1, 0, self._scene.contraction.n.extent)
         return self._read(self._along_k(step.first + self._step, step, lanes), n, count)
 
+    def prefetch(self, first: Value, count: int, column: Value, vectors: int) -> None:
+        """Prefetch vectors of columns of `count` steps: their rows, of narrow elements, hardly fill a page."""
+        reader = FactorReader(_Prefetches(self._scene), set(self._scene.contraction.kernel.inputs))
+        n = Coordinate(column + self._column, 1, 0, self._scene.contraction.n.extent, vectors * self._scene.lanes)
+        base = (first + self._step) // count
+        for number, element in itertools.product(range(count), range(len(self._bundle.offsets))):
+            k = self._along_k(base, Step(first, count, number, element), 0)
+            reader.read(self._factor.value, self._positions(k, n))
+
     def _along_k(self, first: Value, step: Step, lanes: int) -> Coordinate:
-        bundle, factor = self._bundle, self._scene.contraction.b.factor
-        assert factor is not None
+        bundle = self._bundle
         start = step.number * bundle.unit + bundle.offsets[step.element]
-        multiple, size = step.count * bundle.unit, self._scene.contraction.k.extent // factor.parts
+        multiple, size = step.count * bundle.unit, self._scene.contraction.k.extent // self._factor.parts
         return Coordinate(first, multiple, start, max(multiple, size // multiple * multiple), lanes)
 
     def _read(self, k: Coordinate, n: Coordinate, count: int) -> Value:
-        c, lanes = self._scene.contraction, max(k.lanes, n.lanes)
-        factor = c.b.factor
-        assert factor is not None
-        batch = zip(c.batch, self._frame.coordinates, strict=True)
-        axes = [*((axis, Coordinate(x, 1, 0, axis.extent)) for axis, x in batch), (c.n, n), (c.k, k)]
-        evaluator = _Emission(self._scene, lanes, count)
-        value = cg.splat(FactorReader(evaluator, evaluator.inputs).read(factor.value, _positions(factor, axes)), lanes)
+        lanes = max(k.lanes, n.lanes)
+        reader = FactorReader(_Emission(self._scene, lanes, count), set(self._scene.contraction.kernel.inputs))
+        value = cg.splat(reader.read(self._factor.value, self._positions(k, n)), lanes)
         if count >= lanes:
             return value
         return cg.select(cg.mask(lanes, count), value, cg.constant(0, value.type))
+
+    def _positions(self, k: Coordinate, n: Coordinate) -> list[Coordinate]:
+        c = self._scene.contraction
+        batch = zip(c.batch, self._frame.coordinates, strict=True)
+        axes = [*((axis, Coordinate(x, 1, 0, axis.extent)) for axis, x in batch), (c.n, n), (c.k, k)]
+        return _positions(self._factor, axes)
 
 
 def rhs_of(scene: ContractionScene, frame: BatchFrame, column: Value, step: Value) -> StoredRhs | ComputedRhs:
@@ -144,22 +161,23 @@ def _position(at: Coordinate) -> Value:
     return cg.index(at.base) * at.multiple + at.start
 
 
+def _address(value: ir.Value, at: Sequence[Coordinate]) -> Value:
+    strides = row_major(value.type.shape)
+    return cg.total(_position(x) * stride for x, stride in zip(at, strides, strict=True))
+
+
 class _Emission:
     """Emits what a factor consists of; of the lanes the first `count` are loaded."""
 
     def __init__(self, scene: ContractionScene, lanes: int, count: int) -> None:
         self._lanes, self._count = lanes, count
         self._buffers = dict(zip(scene.contraction.kernel.inputs, scene.inputs, strict=True))
-        self.inputs = set(self._buffers)
 
     def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> Value:
-        address, strides = cg.index(0), row_major(value.type.shape)
-        for x, stride in zip(at, strides, strict=True):
-            address = address + _position(x) * stride
         if not lanes:
-            return cg.load(self._buffers[value], address)
+            return cg.load(self._buffers[value], _address(value, at))
         count = -(-self._count // (self._lanes // lanes))
-        return cg.load_lanes(self._buffers[value], address, lanes, count)
+        return cg.load_lanes(self._buffers[value], _address(value, at), lanes, count)
 
     def scalar(self, value: ir.Value) -> Value:
         return self._buffers[value] if value in self._buffers else cg.outside_constant(value)
@@ -176,3 +194,27 @@ class _Emission:
             return interleave_lanes(vectors)
         bits = ir.IntegerType.get_signless(element.width)
         return cg.bitcast(interleave_lanes([cg.bitcast(v, bits) for v in vectors]), element)
+
+
+class _Prefetches:
+    """Prefetches what narrow arrays hold along the lanes, each line once, and computes nothing."""
+
+    def __init__(self, scene: ContractionScene) -> None:
+        self._buffers = dict(zip(scene.contraction.kernel.inputs, scene.inputs, strict=True))
+
+    def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> None:
+        bits = cg.bits_of(value.type)
+        if lanes and bits < LANE_BITS:
+            for lane in range(0, lanes, LINE * 8 // bits):
+                cg.prefetch(self._buffers[value], _address(value, at) + lane, locality=2)
+
+    def scalar(self, value: ir.Value) -> None:
+        pass
+
+    def apply(
+        self, op: ir.Operation, operands: Sequence[None], at: Mapping[int, Coordinate], lanes: int
+    ) -> Sequence[None]:
+        return [None] * len(op.results)
+
+    def interleave(self, parts: Sequence[None], lanes: int) -> None:
+        pass

@@ -190,6 +190,9 @@ class _Rows:
         unroll = next(u for u in (4, 2, 1) if block.streams % u == 0 and u * len(pairs) <= max(16, len(pairs)))
         with cg.loop(0, block.streams, unroll, [cg.load(self.sums, place, lanes) for place in places]) as stream:
             sums = stream.args
+            for u in range(unroll):
+                ahead = (stream.iv + u) * block.apart + first + block.steps
+                self.rhs.prefetch(ahead, block.steps, column, vectors)
             for u, step, element in itertools.product(range(unroll), range(block.steps), elements):
                 k = (stream.iv + u) * block.apart + first
                 strip = self.rhs.row(Step(k, block.steps, step, element), column, vectors, count, at[1])
