@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import mlir.ir as ir
@@ -49,7 +49,7 @@ class Coordinate:
     start: int = 0
     size: int = 1
     lanes: int = 0
-    split: tuple[Coordinate, int] | None = None
+    split: tuple[Coordinate, int] | None = field(default=None, compare=False)
 
     @property
     def is_constant(self) -> bool:

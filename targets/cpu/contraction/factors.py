@@ -16,6 +16,7 @@ from stablexla.targets.codegen.match.contraction import Contraction, Contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
 from stablexla.targets.codegen.scope import VectorBody
 from stablexla.targets.cpu.contraction.dot_instructions import LANE_BITS, interleave_lanes
+from stablexla.targets.cpu.contraction.nibbles import ENTRIES, Nibbles, Part, applied, interleaved
 from stablexla.targets.grouping.factors import (
     Coordinate,
     Factor,
@@ -127,8 +128,10 @@ class ComputedRhs:
 
     def _read(self, k: Coordinate, n: Coordinate, count: int) -> Value:
         lanes = max(k.lanes, n.lanes)
-        reader = FactorReader(_Emission(self._scene, lanes, count), set(self._scene.contraction.kernel.inputs))
-        value = cg.splat(reader.read(self._factor.value, self._positions(k, n)), lanes)
+        reader: FactorReader[Part] = FactorReader(
+            _Emission(self._scene, lanes, count), set(self._scene.contraction.kernel.inputs)
+        )
+        value = cg.splat(_value(reader.read(self._factor.value, self._positions(k, n))), lanes)
         if count >= lanes:
             return value
         return cg.select(cg.mask(lanes, count), value, cg.constant(0, value.type))
@@ -171,6 +174,8 @@ class _Emission:
 
     def __init__(self, scene: ContractionScene, lanes: int, count: int) -> None:
         self._lanes, self._count = lanes, count
+        # A register of 16 f32 holds a table.
+        self._tables = cg.lanes_of(ir.F32Type.get()) == ENTRIES
         self._buffers = dict(zip(scene.contraction.kernel.inputs, scene.inputs, strict=True))
 
     def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> Value:
@@ -183,17 +188,28 @@ class _Emission:
         return self._buffers[value] if value in self._buffers else cg.outside_constant(value)
 
     def apply(
-        self, op: ir.Operation, operands: Sequence[Value], at: Mapping[int, Coordinate], lanes: int
-    ) -> Sequence[Value]:
-        return VectorBody(op.regions[0].blocks[0], lanes, lambda d: _position(at[d])).on(operands)
+        self, op: ir.Operation, operands: Sequence[Part], at: Mapping[int, Coordinate], lanes: int
+    ) -> Sequence[Part]:
+        found = applied(op, operands) if self._tables else None
+        if found is not None:
+            return [found]
+        given = [_value(o) for o in operands]
+        return VectorBody(op.regions[0].blocks[0], lanes, lambda d: _position(at[d])).on(given)
 
-    def interleave(self, parts: Sequence[Value], lanes: int) -> Value:
-        vectors = [cg.splat(part, lanes // len(parts)) for part in parts]
+    def interleave(self, parts: Sequence[Part], lanes: int) -> Part:
+        found = interleaved(parts)
+        if found is not None:
+            return found
+        vectors = [cg.splat(_value(part), lanes // len(parts)) for part in parts]
         element = vectors[0].element
         if not isinstance(element, ir.FloatType):
             return interleave_lanes(vectors)
         bits = ir.IntegerType.get_signless(element.width)
         return cg.bitcast(interleave_lanes([cg.bitcast(v, bits) for v in vectors]), element)
+
+
+def _value(part: Part) -> Value:
+    return part.value() if isinstance(part, Nibbles) else part
 
 
 class _Prefetches:
