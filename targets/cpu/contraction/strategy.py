@@ -213,8 +213,8 @@ def _plan_computed_rows(sizes: _Sizes) -> SkinnyRowsPlan:
     c = sizes.contraction
     bundle = Bundle.of(c)
     size = len(bundle.offsets)
-    streams, steps, rows = 2, max(1, 4 // size), 4
-    width = min(4, 12 // row_groups(sizes.m, rows)[0])
+    streams, steps = 2, max(1, 4 // size)
+    rows, width = _computed_tile(sizes)
     parts = max(1, min(MOST_PARTS // c.batches, sizes.n * sizes.depth // PART_BYTES))
     if sizes.m > 1:
         parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES))
@@ -230,11 +230,17 @@ def _plan_computed_dots(sizes: _Sizes) -> SkinnyDotsPlan:
     """Plan a few lines at a time, of which each is read in long pieces."""
     c, lanes = sizes.contraction, sizes.lanes
     bundle = Bundle.of(c)
-    width = min(12 // row_groups(sizes.m, 4)[0], 4, sizes.n)
+    rows, width = _computed_tile(sizes)
     blocks = math.ceil(sizes.items / c.batches)
     columns = balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), lanes)
     most = max(1, DOTS_LHS_BYTES // (sizes.m * len(bundle.offsets) * sizes.bytes) // (8 * lanes)) * 8 * lanes
-    return SkinnyDotsPlan(columns, width, pack=True, depth=min(most, bundle.steps))
+    return SkinnyDotsPlan(columns, min(width, sizes.n), pack=True, depth=min(most, bundle.steps), rows=rows)
+
+
+def _computed_tile(sizes: _Sizes) -> tuple[int, int]:
+    """Return the most rows of a tile, for each of which a factor is computed once, and its vectors or lines."""
+    sums, rows = (16, 8) if sizes.target.num_vector_registers >= 32 else (8, 4)
+    return rows, next(width for width in (4, 2, 1) if width * row_groups(sizes.m, rows)[0] <= sums)
 
 
 # --- short k -------------------------------------------------------------------------------------------------

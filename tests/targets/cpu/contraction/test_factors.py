@@ -194,10 +194,10 @@ def test_weights(name: str, sizes: str, m: int) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_narrower_vectors(name: str, bits: int) -> None:
     form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(2)
-    text, arrays = program(form, k, n, 2)
+    text, arrays = program(form, k, n, 6)
     executable = sx.compile(text, options=sx.CompileOptions(vector_bits=bits))
     stored = [drawn(shape, element, rng, whole=False) for shape, element in arrays]
-    rows = [1, k - 2]
+    rows = [1, k - 2, 0, k // 2, k // 3, 64]
     np.testing.assert_array_equal(executable(selecting(rows, k), *stored), form.dequantise(np, *stored)[rows])
 
 
@@ -206,22 +206,65 @@ BYTES = [name for name in FORMATS if any(word in name for word in ("int8", "pair
 BYTES.append("paired rows")
 
 
-@pytest.mark.parametrize("bits", [256, 512])
+@pytest.mark.parametrize(("bits", "m"), [(256, 1), (512, 1), (512, 6)])
 @pytest.mark.parametrize("name", BYTES)
-def test_nothing_else_is_read(name: str, bits: int) -> None:
+def test_nothing_else_is_read(name: str, bits: int, m: int) -> None:
     """The kernel alone, on arrays that end where memory does, its items cut in several ways."""
     if bits > host_target().vector_bits:
         pytest.skip("vectors that this machine lacks")
     form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(3)
-    text, arrays = program(form, k, n, 1)
+    text, arrays = program(form, k, n, m)
     module = outlined(text)
     kernel = next(str(op) for op in module.body.operations if "stablexla.kernel" in op.operation.attributes)
     compiled = compile_kernel(kernel, CpuTarget(num_threads=4).with_vectors(bits))
     stored = [drawn(shape, element, rng, whole=False) for shape, element in arrays]
-    x = rng.standard_normal(k).astype(F32)
+    x = rng.standard_normal((m, k)).astype(F32)
     by_bytes = {(a.size, a.dtype.itemsize): a for a in (x, *stored)}
     sizes = [(int(np.prod(b.shape or ())), b.dtype.itemsize) for b in compiled.inputs]
     given = [by_bytes[size].reshape(b.shape or ()) for size, b in zip(sizes, compiled.inputs, strict=True)]
     wanted = x.astype(np.float64) @ form.dequantise(np, *stored).astype(np.float64)
     (found,) = compiled.in_all_ways(*given)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+    np.testing.assert_allclose(found.reshape(m, n), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(
+    "name", ["int8 by channel", "int4 groups of 64", "paired rows", "paired in lines", "float8_e4m3fn"]
+)
+def test_constants_and_threads(name: str) -> None:
+    """A constant weight is read packed too; the order of additions does not depend on threads."""
+    form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(4)
+    text, arrays = program(form, k, n, 2)
+    stored = [drawn(shape, element, rng, whole=False) for shape, element in arrays]
+    x = rng.standard_normal((2, k)).astype(F32)
+    wanted = sx.compile(text, options=sx.CompileOptions(num_threads=1))(x, *stored)
+    np.testing.assert_array_equal(sx.compile(text, options=sx.CompileOptions(num_threads=2))(x, *stored), wanted)
+    constants = [jnp.asarray(a) for a in stored]
+    text = jax.jit(lambda x: x @ form.dequantise(jnp, *constants)).lower(x).as_text()
+    executable = sx.compile(text)
+    assert [kernel.kind for kernel in executable.kernels] == ["contraction"]
+    np.testing.assert_array_equal(executable(x), wanted)
+
+
+@pytest.mark.parametrize("name", ["int8 groups of 32", "paired columns", "int8 lines, groups of 32"])
+def test_a_weight_for_each_product_of_a_batch(name: str) -> None:
+    form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(5)
+    shapes = [((3, *shape), element) for shape, element in form.arrays(k, n)]
+    stored = [drawn(shape, element, rng, whole=True) for shape, element in shapes]
+    x = rng.integers(-4, 5, (3, 2, k)).astype(F32)
+    batched = jax.vmap(lambda x, *stored: x @ form.dequantise(jnp, *stored))
+    executable = sx.compile(jax.jit(batched).lower(x, *stored).as_text())
+    assert [kernel.kind for kernel in executable.kernels] == ["contraction"]
+    weights = [form.dequantise(np, *one).astype(np.float64) for one in zip(*stored, strict=True)]
+    np.testing.assert_array_equal(executable(x, *stored), x.astype(np.float64) @ np.stack(weights))
+
+
+def test_a_scale_that_the_epilogue_reads_too() -> None:
+    """It is not overwritten by the result, though both are as large."""
+    k, rng = 256, np.random.default_rng(6)
+    q, scale = rng.integers(-8, 9, (k, k)).astype(np.int8), np.exp2(rng.integers(-2, 3, (k,))).astype(F32)
+    x = rng.integers(-4, 5, (1, k)).astype(F32)
+    text = jax.jit(lambda x, q, s: x @ (q.astype(jnp.float32) * s) + s).lower(x, q, scale).as_text()
+    module = outlined(text)
+    kernel = next(str(op) for op in module.body.operations if "stablexla.kernel" in op.operation.attributes)
+    assert not compile_kernel(kernel).emitted.in_place
+    np.testing.assert_array_equal(sx.compile(text)(x, q, scale), x @ (q.astype(F32) * scale) + scale)
