@@ -24,9 +24,9 @@ T = TypeVar("T")
 # Parts (concatenated) and unit (interleaved) along k, tried in this order.
 BUNDLES = ((1, 1), (1, 2), (2, 1), (1, 4), (4, 1), (1, 8), (8, 1), (2, 2))
 # The most arrays interleaved along the lanes.
-MOST_INTERLEAVED = 8
-# The most lanes that are evaluated together, along other dimensions and along k.
-LANES, LANES_OF_K = 64, 16
+MOST_INTERLEAVED = 2
+# The most lanes that are evaluated together, along other dimensions and along k, and the fewest: two of f64 in SSE.
+LANES, LANES_OF_K, FEWEST_LANES = 64, 16, 2
 
 
 class Unreadable(Exception):
@@ -309,9 +309,9 @@ class Factor:
 
 def factor_of(dot: ir.Operation, number: int) -> Factor | None:
     """Return operand `number` of a contraction as a factor; None where it is an array that has to be in memory."""
-    value = dot.operands[number]
+    value, start = dot.operands[number], defining(dot.operands[2])
     members = _members(value, dot)
-    if members is None:
+    if members is None or start is None or start.name != "linalg.fill":
         return None
     arrays = _arrays(members)
     if not arrays or sum(map(_bytes, arrays)) >= _bytes(value):
@@ -324,9 +324,11 @@ def factor_of(dot: ir.Operation, number: int) -> Factor | None:
     if len(summed) != 1:
         return None
     largest = max(arrays, key=_bytes)
-    trials = [Factor(value, members, lane, *bundle) for lane in reversed(range(len(dims))) for bundle in BUNDLES]
+    other = {e.position for e in loops.maps[1 - number].results if isinstance(e, ir.AffineDimExpr)}
+    lanes = [d for d in reversed(range(len(dims))) if d == summed[0] or dims[d] not in other]
+    trials = [Factor(value, members, lane, *bundle) for lane in lanes for bundle in BUNDLES]
     costs = [_loads(factor, summed[0], set(arrays), largest) for factor in trials]
-    return min(zip(costs, trials, strict=True), key=lambda pair: pair[0])[1] if min(costs) < math.inf else None
+    return trials[costs.index(min(costs))] if min(costs, default=math.inf) < math.inf else None
 
 
 def _members(value: ir.Value, dot: ir.Operation) -> tuple[ir.Operation, ...] | None:
@@ -440,18 +442,18 @@ def _loads(factor: Factor, summed: int, arrays: set[ir.Value], largest: ir.Value
     """Return the loads of the largest array for an element of a bundle; infinity if elements are not adjacent."""
     shape = list(factor.value.type.shape)
     count = factor.parts * factor.unit
-    lanes = LANES_OF_K if summed == factor.lane else LANES
     if shape[summed] % count or shape[factor.lane] < LANES_OF_K * count:
         return math.inf
-    trial = _Trial()
-    reader = FactorReader(trial, arrays)
-    try:
-        for offset in bundle_offsets(shape[summed], factor.parts, factor.unit):
-            at = [Coordinate(0, 1, 0, extent, lanes if d == factor.lane else 0) for d, extent in enumerate(shape)]
-            at[summed] = replace(at[summed], multiple=factor.unit, start=offset, size=shape[summed] // factor.parts)
-            reader.read(factor.value, at)
-    except Unreadable:
-        return math.inf
+    for lanes in (FEWEST_LANES, LANES_OF_K if summed == factor.lane else LANES):
+        trial = _Trial()
+        reader = FactorReader(trial, arrays)
+        try:
+            for offset in bundle_offsets(shape[summed], factor.parts, factor.unit):
+                at = [Coordinate(0, 1, 0, extent, lanes if d == factor.lane else 0) for d, extent in enumerate(shape)]
+                at[summed] = replace(at[summed], multiple=factor.unit, start=offset, size=shape[summed] // factor.parts)
+                reader.read(factor.value, at)
+        except Unreadable:
+            return math.inf
     return trial.loads[largest] / count or math.inf
 
 

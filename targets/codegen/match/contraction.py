@@ -424,8 +424,8 @@ def _with_loops(
     k: Sequence[ContractionAxis],
 ) -> Contraction:
     """Choose one loop each for m, n and k; the others of m and n become batch loops, of k outer sums."""
-    *outer_m, inner_m = _largest_last(m) or [ContractionAxis()]
-    *outer_n, inner_n = _largest_last(n) or [ContractionAxis()]
+    *outer_m, inner_m = _innermost_last(m, "a" if found.a.factor else "") or [ContractionAxis()]
+    *outer_n, inner_n = _innermost_last(n, "b" if found.b.factor else "") or [ContractionAxis()]
     *outer_k, inner_k = k or [ContractionAxis()]
     merged = tuple(_merge(batch))
     return replace(
@@ -438,9 +438,10 @@ def _with_loops(
     )
 
 
-def _largest_last(axes: Sequence[ContractionAxis]) -> list[ContractionAxis]:
-    """Put the longest loop last, unless the last one is unit-stride in the result."""
-    if not axes or axes[-1].c == 1:
+def _innermost_last(axes: Sequence[ContractionAxis], factor: str) -> list[ContractionAxis]:
+    """Put the longest loop last, unless the last one is unit-stride in the result, or any in a factor."""
+    adjacent = [axis for axis in axes if factor and getattr(axis, factor) == 1]
+    if not axes or (axes[-1].c == 1 and not adjacent):
         return list(axes)
-    longest = max(axes, key=lambda axis: axis.extent)
+    longest = adjacent[0] if adjacent else max(axes, key=lambda axis: axis.extent)
     return [axis for axis in axes if axis is not longest] + [longest]

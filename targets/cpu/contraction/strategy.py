@@ -56,10 +56,15 @@ def emit_contraction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit products of two arrays with an elementwise epilogue; None for sums of any other form."""
     with kernel.func.context, ir.Location.unknown():
         contraction = match_contraction(kernel)
-        if contraction is None:
+        if contraction is None or not _has_lanes(contraction):
             return None
         sizes = _Sizes(contraction, target)
         return next(emitted for strategy in STRATEGIES if (emitted := strategy(kernel, sizes)) is not None)
+
+
+def _has_lanes(c: Contraction) -> bool:
+    """Whether elements of a factor are adjacent along n or k."""
+    return all(x.b.factor is None or 1 in (x.n.b, x.k.b) for x in (c, c.swapped()))
 
 
 PACKED_TILES = {4: (6, 1.0), 3: (8, 1.08), 2: (12, 1.16), 1: (14, 1.3)}

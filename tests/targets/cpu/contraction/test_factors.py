@@ -268,3 +268,36 @@ def test_a_scale_that_the_epilogue_reads_too() -> None:
     kernel = next(str(op) for op in module.body.operations if "stablexla.kernel" in op.operation.attributes)
     assert not compile_kernel(kernel).emitted.in_place
     np.testing.assert_array_equal(sx.compile(text)(x, q, scale), x @ (q.astype(F32) * scale) + scale)
+
+
+EXTENTS = {"b": 20, "h": 5, "d": 64, "k": 160, "m": 3, "n": 320, "j": 4}
+EQUATIONS = ["mk,kn->nm", "mk,khd->mhd", "mk,khd->mdh", "mk,hdk->dmh", "bk,kb->b", "bmk,knb->bmn", "bmk,kbn->bmn"]
+
+
+@pytest.mark.parametrize(
+    "equation", [*EQUATIONS, "bmk,bnk->nbm", "mjk,jkn->jmn", "mhd,hdn->mn", "k,kn->n", "mk,kdh->hd"]
+)
+def test_forms(equation: str) -> None:
+    """Heads, batches and transposes: whichever of them is read packed, values are the same."""
+    x_axes, w_axes = equation.split("->")[0].split(",")
+    rng = np.random.default_rng(7)
+    x = rng.integers(-4, 5, [EXTENTS[c] for c in x_axes]).astype(F32)
+    q = rng.integers(-8, 9, [EXTENTS[c] for c in w_axes]).astype(np.int8)
+    scale = np.exp2(rng.integers(-2, 3, q.shape[-1])).astype(F32)
+    program = jax.jit(lambda x, q, s: jnp.einsum(equation, x, q.astype(jnp.float32) * s))
+    executable = sx.compile(program.lower(x, q, scale).as_text())
+    np.testing.assert_array_equal(executable(x, q, scale), np.einsum(equation, x, q.astype(F32) * scale))
+
+
+@pytest.mark.parametrize("bits", [128, 256])
+@pytest.mark.parametrize("name", ["int8", "int8 groups of 32", "paired columns", "paired in lines"])
+def test_sums_in_f64(name: str, bits: int) -> None:
+    """Two lanes in a register, of which each nibble of a byte has one."""
+    form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(8)
+    stored = [drawn(shape, element, rng, whole=False) for shape, element in form.arrays(k, n)]
+    with jax.enable_x64(True):
+        x = rng.standard_normal((3, k))
+        text = jax.jit(lambda x, *stored: x @ form.dequantise(jnp, *stored)).lower(x, *stored).as_text()
+    executable = sx.compile(text, options=sx.CompileOptions(vector_bits=bits))
+    wanted = x @ form.dequantise(np, *stored).astype(np.float64)
+    np.testing.assert_allclose(executable(x, *stored), wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
