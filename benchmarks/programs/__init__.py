@@ -12,7 +12,7 @@ FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "contractions": (("contraction", "network"), ()),
     "attention": ((), ("attention",)),
     "convolutions": (("convolution",), ("convolution",)),
-    "quantised types": (("quantized",), ()),
+    "quantised types": (("quantized",), ("quantized",)),
     "elementwise": (("elementwise",), ("elementwise",)),
     "rows": (("rows",), ("rows",)),
     "reductions": (("reduction",), ("reduction",)),

@@ -18,13 +18,11 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
         f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},stablexla-pack-constants,"
         f"stablexla-assign-buffers{{num-threads={cpu.most_threads}}}"
     )
+    narrow = f"stablexla-turn-narrow-products{{vector-bits={cpu.vector_bits}}}"
     steps = [
         stablehlo_step(),
         tensor_step(find_repeats=options.find_repeats),
-        kernels_step(
-            "stablexla-split-complex-products,stablexla-find-attention",
-            [f"stablexla-turn-narrow-products{{vector-bits={cpu.vector_bits}}}"],
-        ),
+        kernels_step("stablexla-split-complex-products,stablexla-find-attention", [narrow, "stablexla-join-factors"]),
         Step("buffers", buffers, BUFFERS),
         Step("llvm", ",".join(TO_LLVM), LLVM),
     ]

@@ -20,6 +20,8 @@ from stablexla.targets.grouping.loops import Loops, is_generic, loops_of, num_in
 from stablexla.targets.pipeline.passes import module_pass
 
 GROUP = "stablexla.group"
+FACTOR = "stablexla.factor"
+"""Attribute of a product and of what computes an operand of it in its kernel: one number (`join_factors.py`)."""
 # Rows longer than this do not stay in the cache between row passes: such a reduction is a group of its own.
 LONGEST_ROW = 1 << 15
 # Code size is compile time, and a kernel with more buffers than registers gains nothing.
@@ -110,12 +112,15 @@ class BlockGrouping:
         self._of: dict[ir.Operation, Group] = {}
         self._effects = previous_effects(block)
         self._needed: dict[ir.Operation, list[ir.Operation]] = {}
+        self._factors: dict[int, list[ir.Operation]] = {}
 
     def run(self) -> None:
         """Label the operations."""
         for view in self._block.operations:
             op = view.operation
-            if self._groupable(op):
+            if FACTOR in op.attributes and not self._alone and classify(op) is not Kind.CONTRACTION:
+                self._factors.setdefault(_factor_number(op), []).append(op)
+            elif self._groupable(op):
                 self._place(op)
         for op, found in self._of.items():
             with op.context:
@@ -286,6 +291,8 @@ class BlockGrouping:
         home.plain += _is_plain(op)
         self._of[op] = home
         self._add_before(home, self._depends(op) & ~(1 << home.number))
+        if FACTOR in op.attributes:
+            self._of.update(dict.fromkeys(self._factors.get(_factor_number(op), []), home))
 
     def _add_before(self, home: Group, before: int) -> None:
         home.before |= before & ~(1 << home.number)
@@ -352,6 +359,10 @@ class BlockGrouping:
         home.before &= ~(bit | 1 << home.number)
 
 
+def _factor_number(op: ir.Operation) -> int:
+    return int(ir.IntegerAttr(op.attributes[FACTOR]).value)
+
+
 def _same_results(map_: ir.AffineMap, rows: int) -> bool:
     """Whether the map's results are the first `rows` loops in order."""
     results = list(map_.results)
@@ -408,4 +419,4 @@ def _continues_general(op: ir.Operation, home: Group) -> bool:
     return only_use
 
 
-__all__ = ["GROUP", "Group", "group"]
+__all__ = ["FACTOR", "GROUP", "Group", "group"]

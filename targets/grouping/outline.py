@@ -26,7 +26,7 @@ from stablexla.lowering.support.operations import (
 )
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.effects import previous_effects
-from stablexla.targets.grouping.group import GROUP, blocks_of
+from stablexla.targets.grouping.group import FACTOR, GROUP, blocks_of
 from stablexla.targets.grouping.repeat import TWIN
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -206,7 +206,7 @@ def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], resu
             copy = clone_with(op, mapping)
             if number is not None:
                 twins[number] = copy
-            for name in (GROUP, TWIN):
+            for name in (FACTOR, GROUP, TWIN):
                 if name in copy.attributes:
                     del copy.attributes[name]
         func.ReturnOp([mapping[r] for r in results])

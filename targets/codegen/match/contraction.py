@@ -6,7 +6,7 @@ Reads the tensor function only and emits nothing; the choice of code for a `Cont
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import field, replace
 
 import mlir.ir as ir
@@ -19,6 +19,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import Conversion, steps_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.refusals import COMPLEX, CONTRACTED, refuse
+from stablexla.targets.grouping.factors import Factor, factor_of
 from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs, strides_of
 
 # Operations that an elementary function expands to, roughly.
@@ -47,11 +48,22 @@ class ContractionAxis:
 
 @dataclass(frozen=True)
 class ContractionOperand:
-    """An operand: number of the kernel's input, and its conversion to the accumulator type."""
+    """An operand: number of the kernel's input, and its conversion to the accumulator type.
+
+    A factor is no input, and computed where it is read.
+    """
 
     number: int
     element: ir.Type
     conversion: Conversion = ()
+    factor: Factor | None = None
+
+    def inputs(self, kernel: Kernel) -> set[int]:
+        """Return the numbers of the kernel's inputs that it is read from."""
+        if self.factor is None:
+            return {self.number}
+        arrays = {value for op in self.factor.members for value in op.operands}
+        return {number for number, value in enumerate(kernel.inputs) if value in arrays}
 
 
 @dataclass(frozen=True)
@@ -114,10 +126,9 @@ class Contraction:
         for i in (i for op in self.epilogue for i in op.inputs if i.kind == "array"):
             strides = tuple(0 if e == 1 else s for s, e in zip(i.strides, self.shape, strict=True))
             reads.setdefault(self.kernel.inputs.index(i.value), []).append(strides)
+        operands = self.a.inputs(self.kernel) | self.b.inputs(self.kernel)
         fitting = [
-            number
-            for number, strides in reads.items()
-            if number not in (self.a.number, self.b.number) and all(s == own for s in strides)
+            number for number, strides in reads.items() if number not in operands and all(s == own for s in strides)
         ]
         types = [value.type for value in self.kernel.inputs]
         results = self.kernel.results
@@ -163,7 +174,9 @@ def match_contraction(kernel: Kernel) -> Contraction | None:
     """Match a kernel as a contraction, or return None."""
     dots = [op for op in kernel.ops if is_generic(op) and reads_outputs(op)]  # an outer product sums over no loop
     operands = _match_body(dots[0], kernel) if len(dots) == 1 and accumulates_from_zero(dots[0]) else None
-    epilogue = match_epilogue(kernel, dots[0]) if operands is not None else None
+    factors = [operand.factor for operand in operands or () if operand.factor is not None]
+    before = {op for factor in factors for op in factor.members}
+    epilogue = match_epilogue(kernel, dots[0], before) if operands is not None else None
     if operands is None or epilogue is None:
         is_complex = any(isinstance(v.type.element_type, ir.ComplexType) for op in dots for v in op.results)
         refuse(COMPLEX if is_complex else CONTRACTED)
@@ -188,8 +201,19 @@ def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, 
     conversions = factor_conversions(dot)
     if conversions is None:
         return None
-    a, b = (operand_of(kernel, v, chain) for v, chain in zip(dot.operands[:2], conversions, strict=True))
+    a, b = (
+        operand_of(kernel, v, chain) or _computed_operand(dot, number, chain)
+        for number, (v, chain) in enumerate(zip(dot.operands[:2], conversions, strict=True))
+    )
     return None if a is None or b is None else (a, b)
+
+
+def _computed_operand(dot: ir.Operation, number: int, conversion: Sequence[ir.Operation]) -> ContractionOperand | None:
+    """Return an array that the kernel computes as an operand; None if it is not read in place."""
+    factor = factor_of(dot, number)
+    if factor is None:
+        return None
+    return ContractionOperand(-1, factor.value.type.element_type, steps_of(conversion), factor)
 
 
 def operand_of(kernel: Kernel, value: ir.Value, conversion: Sequence[ir.Operation]) -> ContractionOperand | None:
@@ -237,13 +261,15 @@ def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, 
 # --- the epilogue ------------------------------------------------------------------------------------
 
 
-def match_epilogue(kernel: Kernel, dot: ir.Operation) -> tuple[EpilogueOp, ...] | None:
-    """Match the elementwise operations after the sums; None if there are others."""
+def match_epilogue(
+    kernel: Kernel, dot: ir.Operation, before: Container[ir.Operation] = ()
+) -> tuple[EpilogueOp, ...] | None:
+    """Match the elementwise operations after the sums, all but those `before`; None if there are others."""
     made = {dot.results[0]}
     shape = dot.results[0].type.shape
     ops = []
     for op in kernel.ops:
-        if op == dot or op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
+        if op == dot or op in before or op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
             continue
         matched = _match_epilogue_op(op, kernel, made, shape) if is_generic(op) else None
         if matched is None:
@@ -295,7 +321,7 @@ def _arrange(
     epilogue: tuple[EpilogueOp, ...],
 ) -> Contraction | None:
     shape = tuple(dot.results[0].type.shape)
-    loops = _loops(dot)
+    loops = _loops(dot, [operand.factor for operand in operands])
     if loops is None:
         return None
     inputs = [i for op in epilogue for i in op.inputs if i.kind == "array"]
@@ -329,12 +355,16 @@ def _arrange(
     return found.swapped() if along_m else found
 
 
-def _loops(dot: ir.Operation) -> list[ContractionAxis] | None:
+def _loops(dot: ir.Operation, factors: Sequence[Factor | None]) -> list[ContractionAxis] | None:
     """Return the loops whose extent is not 1 (it may be 0)."""
     loops, strides = loops_of(dot), strides_of(dot)
     if strides is None:
         return None
-    a, b, c = strides
+    a, b = (
+        s if factor is None else _factor_strides(factor, map_)
+        for s, factor, map_ in zip(strides[:2], factors, loops.maps[:2], strict=True)
+    )
+    c = strides[2]
     dims = {e.position: place for place, e in enumerate(loops.maps[2].results) if isinstance(e, ir.AffineDimExpr)}
     out = []
     for loop, extent in enumerate(loops.extents):
@@ -344,6 +374,14 @@ def _loops(dot: ir.Operation) -> list[ContractionAxis] | None:
         if extent != 1:
             out.append(ContractionAxis(extent, a[loop], b[loop], c[loop], () if d is None else ((d, extent),)))
     return out
+
+
+def _factor_strides(factor: Factor, map_: ir.AffineMap) -> tuple[int, ...]:
+    """Return the stride of each loop in a factor."""
+    strides = [0] * map_.n_dims
+    for expression, stride in zip(map_.results, factor.strides, strict=True):
+        strides[ir.AffineDimExpr(expression).position] = stride
+    return tuple(strides)
 
 
 def _classify(
@@ -386,8 +424,8 @@ def _with_loops(
     k: Sequence[ContractionAxis],
 ) -> Contraction:
     """Choose one loop each for m, n and k; the others of m and n become batch loops, of k outer sums."""
-    *outer_m, inner_m = _largest_last(m) or [ContractionAxis()]
-    *outer_n, inner_n = _largest_last(n) or [ContractionAxis()]
+    *outer_m, inner_m = _innermost_last(m, "a" if found.a.factor else "") or [ContractionAxis()]
+    *outer_n, inner_n = _innermost_last(n, "b" if found.b.factor else "") or [ContractionAxis()]
     *outer_k, inner_k = k or [ContractionAxis()]
     merged = tuple(_merge(batch))
     return replace(
@@ -400,9 +438,10 @@ def _with_loops(
     )
 
 
-def _largest_last(axes: Sequence[ContractionAxis]) -> list[ContractionAxis]:
-    """Put the longest loop last, unless the last one is unit-stride in the result."""
-    if not axes or axes[-1].c == 1:
+def _innermost_last(axes: Sequence[ContractionAxis], factor: str) -> list[ContractionAxis]:
+    """Put the longest loop last, unless the last one is unit-stride in the result, or any in a factor."""
+    adjacent = [axis for axis in axes if factor and getattr(axis, factor) == 1]
+    if not axes or (axes[-1].c == 1 and not adjacent):
         return list(axes)
-    longest = max(axes, key=lambda axis: axis.extent)
+    longest = adjacent[0] if adjacent else max(axes, key=lambda axis: axis.extent)
     return [axis for axis in axes if axis is not longest] + [longest]

@@ -111,22 +111,22 @@ def pack_panels(
     _pack_elements(panels, source, buffer, base, (0, count), (first, source.depth), padded)
 
 
-def pack_lines(panels: PackedPanels, source: PackingSource, buffer: Value, padded: Index) -> None:
-    """Pack `source` into panels of width 1, lines along k, zero-padded to `padded` steps of k."""
+def pack_lines(panels: PackedPanels, source: PackingSource, buffer: Value, padded: Index, base: Index = 0) -> None:
+    """Pack `source` into panels of width 1 from `base` on, lines along k, zero-padded to `padded` steps of k."""
     lanes, group, count = panels.lanes, panels.group, cg.index(source.width)
     first = cg.index(source.depth) // (lanes * group) * (lanes * group)
     if source.along_depth == 1:
         with cg.loop(0, count) as line, cg.loop(0, first, lanes * group) as k:
             value = source.load(line.iv * source.along_width + k.iv + source.at, lanes * group)
-            cg.store(value, buffer, line.iv * panels.stride + k.iv)
+            cg.store(value, buffer, line.iv * panels.stride + k.iv + base)
     elif source.along_width == 1:
         whole = count // lanes * lanes
         with cg.loop(0, whole, lanes) as line, cg.loop(0, first, lanes * group) as k:
-            _transpose_groups(panels, source, buffer, line.iv, k.iv)
-        _pack_elements(panels, source, buffer, 0, (whole, count), (0, first))
+            _transpose_groups(panels, source, buffer, line.iv, k.iv, base)
+        _pack_elements(panels, source, buffer, base, (whole, count), (0, first))
     else:
         first = cg.index(0)
-    _pack_elements(panels, source, buffer, 0, (0, count), (first, source.depth), padded)
+    _pack_elements(panels, source, buffer, base, (0, count), (first, source.depth), padded)
 
 
 def _pack_rows(panels: PackedPanels, source: PackingSource, buffer: Value, base: Index, count: Value) -> Index:
@@ -197,14 +197,16 @@ def _pack_transposed(panels: PackedPanels, source: PackingSource, buffer: Value,
     return source.depth if deep and group == 1 else whole * group
 
 
-def _transpose_groups(panels: PackedPanels, source: PackingSource, buffer: Value, line: Value, k: Value) -> None:
+def _transpose_groups(
+    panels: PackedPanels, source: PackingSource, buffer: Value, line: Value, k: Value, base: Index
+) -> None:
     """Pack a square of groups into lines, from rows along the width, by an in-register transpose."""
     group, square = panels.group, []
     for step in range(0, panels.lanes * group, group):
         rows = [(k + (step + u)) * source.along_depth + line + source.at for u in range(group)]
         square.append(_as_lanes(panels, source.interleaved(rows, panels.lanes)))
     for number, value in enumerate(cg.transpose_registers(square)):
-        cg.store(_as_units(panels, value, buffer), buffer, (line + number) * panels.stride + k)
+        cg.store(_as_units(panels, value, buffer), buffer, (line + number) * panels.stride + k + base)
 
 
 def _as_lanes(panels: PackedPanels, units: Value) -> Value:

@@ -15,9 +15,10 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
-from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
 from stablexla.targets.codegen.sums.stored import CompensatedSums
 from stablexla.targets.cpu.contraction.dot_instructions import MultiplyAdd
+from stablexla.targets.cpu.contraction.factors import Bundle, Step, rhs_of
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_lines
 from stablexla.targets.cpu.contraction.register_tile import OuterReduction, contraction_grain
 
@@ -33,7 +34,7 @@ class SkinnyDotsPlan:
         columns: columns of an item.
         width: lines of rhs in the register tile.
         pack: whether an item packs lhs, as contiguous lines along k that are converted once.
-        depth: steps of k in a block; 0 for all of them, with the outer axes of k.
+        depth: steps of k (`Bundle`) in a block; 0 for all of them, with the outer axes of k.
         rows: the most rows of lhs in the register tile.
     """
 
@@ -65,8 +66,9 @@ class _Dots:
     def __init__(self, scene: ContractionScene, plan: SkinnyDotsPlan, product: MultiplyAdd) -> None:
         self.scene, self.plan, self.product, self.c = scene, plan, product, scene.contraction
         c, self.vector = self.c, scene.lanes * product.group
-        self.depth = plan.depth or c.k.extent
-        self.in_blocks = self.depth < c.k.extent
+        self.bundle = Bundle.of(c)
+        self.depth = plan.depth or self.bundle.steps
+        self.in_blocks = self.depth < self.bundle.steps
         self.stride = math.ceil(min(plan.columns, c.n.extent) / plan.width) * plan.width
         self.size = math.ceil(c.m.extent * self.stride / scene.lanes) * scene.lanes
         self.sums = cg.alloca(self.size, scene.compute)
@@ -78,50 +80,54 @@ class _Dots:
         if plan.pack:
             depth = math.ceil(self.depth / self.vector) * self.vector
             self.lines = PackedPanels(1, depth, scene.lanes, product.group)
-            self.lhs = cg.alloca(self.lines.size(c.m.extent), product.unit_type)
+            self.lhs = cg.alloca(self.lines.size(c.m.extent) * len(self.bundle.offsets), product.unit_type)
 
     def item(self, batch: Index, block: Index) -> None:
         c = self.c
         frame = self.scene.frame(batch)
         first = cg.index(block) * self.plan.columns
         columns = block_size(c.n.extent, self.plan.columns, first)
-        at = (cg.index(frame.a), first * c.n.b + frame.b)
+        at = cg.index(frame.a)
         if self.in_blocks:
-            self._sum_blocks(at, columns)
+            self._sum_blocks(frame, first, columns)
         else:
-            self._sum_block(at, columns, cg.index(c.k.extent))
+            self.rhs = rhs_of(self.scene, frame, first, cg.index(0))
+            self._sum_block(at, columns, cg.index(self.bundle.steps))
         self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
 
-    def _sum_blocks(self, at: tuple[Value, Value], columns: Value) -> None:
+    def _sum_blocks(self, frame: BatchFrame, first: Value, columns: Value) -> None:
         """Accumulate all blocks of k."""
         c, lanes = self.c, self.scene.lanes
         with cg.loop(0, self.size, lanes) as i:
             cg.store(self.scene.zero, self.sums, i.iv)
         if self.blocks is not None:
             self.blocks.clear_all(self.size, lanes)
-        with cg.loop(0, c.k.extent, self.depth) as k:
-            steps = cg.minimum(cg.index(c.k.extent) - k.iv, self.depth)
-            self._sum_block((k.iv * c.k.a + at[0], k.iv + at[1]), columns, steps)
+        with cg.loop(0, self.bundle.steps, self.depth) as k:
+            steps = cg.minimum(cg.index(self.bundle.steps) - k.iv, self.depth)
+            self.rhs = rhs_of(self.scene, frame, first, k.iv)
+            self._sum_block(k.iv * (self.bundle.unit * c.k.a) + frame.a, columns, steps)
             if self.blocks is not None:
                 self.blocks.take(self.sums, self.size, lanes)
         if self.blocks is not None:
             self.blocks.give(self.sums, self.size, lanes)
 
-    def _sum_block(self, at: tuple[Value, Value], columns: Value, steps: Value) -> None:
-        """Store, or with several blocks of k accumulate, the dot products of a block from `at` in lhs and rhs on."""
+    def _sum_block(self, at: Value, columns: Value, steps: Value) -> None:
+        """Store, or with several blocks of k accumulate, the dot products of a block from `at` in lhs on."""
         c, width, vector = self.c, self.plan.width, self.vector
         if self.plan.pack:
-            a = self.scene.inputs[c.a.number]
-            source = PackingSource(a, at[0], c.m.a, c.k.a, c.m.extent, steps, self.product.a)
-            pack_lines(self.lines, source, self.lhs, (steps + (vector - 1)) // vector * vector)
+            a, between = self.scene.inputs[c.a.number], self.bundle.unit * c.k.a
+            for number, offset in enumerate(self.bundle.offsets):
+                source = PackingSource(a, at + offset * c.k.a, c.m.a, between, c.m.extent, steps, self.product.a)
+                padded, base = (steps + (vector - 1)) // vector * vector, number * self.lines.size(c.m.extent)
+                pack_lines(self.lines, source, self.lhs, padded, base)
         # Lines read concurrently are far apart: each stream continues with the next line in memory.
         apart = (columns + (width - 1)) // width
         with cg.loop(0, apart) as group:
             places = [group.iv + apart * r for r in range(width)]
-            lines = [cg.minimum(place, columns - 1) * c.n.b + at[1] for place in places]
+            lines = [cg.minimum(place, columns - 1) for place in places]
             for_groups(
                 self.groups,
-                lambda row, rows: self._keep(self._sum(at[0], row, rows, lines, steps), row, places),
+                lambda row, rows: self._keep(self._sum(at, row, rows, lines, steps), row, places),
             )
 
     def _sum(self, at_a: Value, row: Value, rows: int, lines: Sequence[Value], steps: Value) -> list[Value]:
@@ -146,10 +152,10 @@ class _Dots:
                 return k.results
 
             sums = sweep(0, whole, self.unroll, nest.sums, vector)
-            if c.k.extent % turn >= vector:
+            if self.bundle.steps % turn >= vector:
                 sums[:count] = sweep(whole, vectors, 1, sums[:count], vector)
-            if c.k.extent % vector:
-                sums[:count] = sweep(vectors, steps, 1, sums[:count], c.k.extent % vector)
+            if rest := self.bundle.steps % vector:
+                sums[:count] = sweep(vectors, steps, 1, sums[:count], rest)
             nest.yields(*sums)
         sums = nest.results
         while len(sums) > count:
@@ -165,15 +171,18 @@ class _Dots:
         lines: Sequence[Value],
         sums: Sequence[Value],
     ) -> list[Value]:
-        product, vector = self.product, self.vector
-        a, b = (self.scene.inputs[x.number] for x in (self.c.a, self.c.b))
-        if self.plan.pack:
-            rows = [cg.load(self.lhs, start + k, vector) for start in starts]
-        else:
-            rows = [product.a(cg.load_lanes(a, nest.at_a + k + start, vector, valid)) for start in starts]
-        factors = [product.b(cg.load_lanes(b, line + k + nest.at_b, vector, valid)) for line in lines]
-        pairs = [(row, factor) for row in rows for factor in factors]
-        return [product.multiply_add(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]
+        product, vector, a = self.product, self.vector, self.scene.inputs[self.c.a.number]
+        for element in range(len(self.bundle.offsets)):
+            if self.plan.pack:
+                base = element * self.lines.size(self.c.m.extent)
+                rows = [cg.load(self.lhs, start + k + base, vector) for start in starts]
+            else:
+                rows = [product.a(cg.load_lanes(a, nest.at_a + k + start, vector, valid)) for start in starts]
+            step = Step(k, element=element)
+            factors = [product.b(self.rhs.line(step, line, vector, valid, nest.at_b)) for line in lines]
+            pairs = [(row, factor) for row in rows for factor in factors]
+            sums = [product.multiply_add(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]
+        return list(sums)
 
     def _keep(self, sums: list[Value], row: Value, columns: Sequence[Value]) -> None:
         """Reduce lanes horizontally, and store the sums of some rows in these columns, one for each line."""

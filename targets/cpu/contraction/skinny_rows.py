@@ -7,6 +7,7 @@ into parts of such streams, and each part's accumulators stay in the core's cach
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -18,6 +19,7 @@ from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, ContractionScene, SumState, accumulator_type
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.codegen.sums.stored import CompensatedSums
+from stablexla.targets.cpu.contraction.factors import Bundle, Step, rhs_of
 from stablexla.targets.cpu.contraction.register_tile import OuterReduction
 from stablexla.targets.cpu.contraction.skinny_dots import block_size, for_groups, reading_grain, row_groups
 from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
@@ -29,7 +31,7 @@ class SkinnyRowsPlan:
 
     Attributes:
         columns: columns of an item.
-        depth: steps of k of a part (split-K), summed by work items of its own.
+        depth: steps of k (`Bundle`) of a part (split-K), summed by work items of its own.
         streams: streams of a part that are read concurrently.
         steps: rows of rhs read from each stream before the next columns.
         rows: the most rows of lhs in the register tile.
@@ -47,7 +49,7 @@ class SkinnyRowsPlan:
 def emit_skinny_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyRowsPlan) -> Emitted:
     """Emit such a product; with split-K, a second phase reduces the partial sums."""
     c = contraction
-    parts, blocks = math.ceil(c.k.extent / plan.depth), math.ceil(c.n.extent / plan.columns)
+    parts, blocks = math.ceil(Bundle.of(c).steps / plan.depth), math.ceil(c.n.extent / plan.columns)
     size = math.prod(c.shape)
     scratch: tuple[tuple[str, int], ...] = ()
     if parts > 1:
@@ -81,17 +83,20 @@ class _Rows:
 
     def __init__(self, scene: ContractionScene, plan: SkinnyRowsPlan) -> None:
         self.scene, self.plan, self.c = scene, plan, scene.contraction
+        self.bundle = Bundle.of(self.c)
         # Rows of accumulators a multiple of a page apart would conflict in the cache.
         self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes + 2 * scene.lanes
         self.size = self.c.m.extent * self.stride
         self.sums = cg.alloca(self.size, scene.compute)
-        depth = min(plan.depth, self.c.k.extent) * math.prod(axis.extent for axis in self.c.k_outer)
+        depth = min(plan.depth, self.bundle.steps) * len(self.bundle.offsets)
+        depth *= math.prod(axis.extent for axis in self.c.k_outer)
         long = depth > LONGEST_RUNNING_SUM and cg.is_float(scene.compute)
         self.blocks = CompensatedSums.make(self.size, scene.compute) if long else None
         self.groups = row_groups(self.c.m.extent, plan.rows)
         self.copied = self.c.m.extent > 1
         if self.copied:
-            self.lhs = cg.alloca(self.c.m.extent * min(plan.depth, self.c.k.extent), scene.compute)
+            size = self.c.m.extent * min(plan.depth, self.bundle.steps) * len(self.bundle.offsets)
+            self.lhs = cg.alloca(size, scene.compute)
 
     def item(self, part: Index, batch: Index, block: Index, state: SumState) -> None:
         c, plan = self.c, self.plan
@@ -99,24 +104,25 @@ class _Rows:
         first = cg.index(block) * plan.columns
         columns = block_size(c.n.extent, plan.columns, first)
         start = cg.index(part) * plan.depth
-        steps = block_size(c.k.extent, plan.depth, start)
+        steps = block_size(self.bundle.steps, plan.depth, start)
+        self.rhs = rhs_of(self.scene, frame, first, start)
         with cg.loop(0, c.m.extent * self.stride, self.scene.lanes) as i:
             cg.store(self.scene.zero, self.sums, i.iv)
-        at_a, at_b = start * c.k.a + frame.a, first * c.n.b + frame.b + start * c.k.b
+        at_a = start * (self.bundle.unit * c.k.a) + frame.a
         if self.blocks is not None:
             self.blocks.clear_all(self.size, self.scene.lanes)
-        with OuterReduction(c.k_outer, at_a, at_b) as nest:
+        with OuterReduction(c.k_outer, at_a, 0) as nest:
             at = (nest.at_a, nest.at_b)
             if self.copied:
                 at = (self._copy_lhs(nest.at_a, steps), nest.at_b)
             turn = plan.streams * plan.steps
             length = steps // turn * plan.steps
-            block = LONGEST_RUNNING_SUM // turn * plan.steps
+            block = max(1, LONGEST_RUNNING_SUM // (turn * len(self.bundle.offsets))) * plan.steps
             with cg.loop(0, length, block) as part_of_k:
                 with cg.loop(part_of_k.iv, cg.minimum(part_of_k.iv + block, length), plan.steps) as k:
                     self._sweep(columns, at, k.iv, _Block(plan.streams, plan.steps, length))
                 self._take()
-            if cg.known(steps) is None or c.k.extent % turn:
+            if cg.known(steps) is None or self.bundle.steps % turn:
                 with cg.loop(length * plan.streams, steps) as k:
                     self._sweep(columns, at, k.iv, _Block(1, 1, 0))
                 self._take()
@@ -131,18 +137,20 @@ class _Rows:
 
     def _copy_lhs(self, at: Value, steps: Value) -> Value:
         """Pack lhs so that the elements of each step are contiguous; unpacked, strides may conflict in the cache."""
-        c, rows = self.c, self.c.m.extent
+        c, rows, offsets = self.c, self.c.m.extent, self.bundle.offsets
         with cg.loop(0, steps) as k, cg.loop(0, rows) as m:
-            cg.store(self.scene.load_a(k.iv * c.k.a + at + m.iv * c.m.a), self.lhs, k.iv * rows + m.iv)
+            for number, offset in enumerate(offsets):
+                value = self.scene.load_a((k.iv * self.bundle.unit + offset) * c.k.a + at + m.iv * c.m.a)
+                cg.store(value, self.lhs, (k.iv * len(offsets) + number) * rows + m.iv)
         return cg.index(0)
 
-    def _factors(self, at: Value, k: Value, row: Value, rows: int) -> list[Value]:
-        """Load and broadcast the elements of lhs in step `k` of a part that begins at `at`."""
-        c, lanes = self.c, self.scene.lanes
+    def _factors(self, at: Value, k: Value, element: int, row: Value, rows: int) -> list[Value]:
+        """Load and broadcast the elements of lhs in step `k` of a part that begins at `at`, those of one of rhs."""
+        c, lanes, offsets = self.c, self.scene.lanes, self.bundle.offsets
         if self.copied:
-            start = k * c.m.extent + row
+            start = (k * len(offsets) + element) * c.m.extent + row
             return [cg.splat(cg.load(self.lhs, start + m), lanes) for m in range(rows)]
-        return [cg.splat(self.scene.load_a(k * c.k.a + at), lanes)]
+        return [cg.splat(self.scene.load_a((k * self.bundle.unit + offsets[element]) * c.k.a + at), lanes)]
 
     def _sweep(self, columns: Value, at: tuple[Value, Value], k: Value, block: _Block) -> None:
         """Accumulate a block of rows of rhs."""
@@ -174,18 +182,21 @@ class _Rows:
         count: int,
     ) -> None:
         """Accumulate some rows by some vectors of columns; of each vector the first `count` lanes are valid."""
-        scene, lanes = self.scene, self.scene.lanes
+        lanes = self.scene.lanes
         (row, column), (rows, vectors) = start, size
+        elements = range(len(self.bundle.offsets))
         pairs = [(m, v) for m in range(rows) for v in range(vectors)]
         places = [row * self.stride + column + (m * self.stride + v * lanes) for m, v in pairs]
         unroll = next(u for u in (4, 2, 1) if block.streams % u == 0 and u * len(pairs) <= max(16, len(pairs)))
         with cg.loop(0, block.streams, unroll, [cg.load(self.sums, place, lanes) for place in places]) as stream:
             sums = stream.args
-            for u, step in ((u, step) for u in range(unroll) for step in range(block.steps)):
-                k = (stream.iv + u) * block.apart + step + first
-                line = k * self.c.k.b + at[1] + column
-                strip = [scene.load_b(line + v * lanes, lanes, count) for v in range(vectors)]
-                factors = self._factors(at[0], k, row, rows)
+            for u in range(unroll):
+                ahead = (stream.iv + u) * block.apart + first + block.steps
+                self.rhs.prefetch(ahead, block.steps, column, vectors)
+            for u, step, element in itertools.product(range(unroll), range(block.steps), elements):
+                k = (stream.iv + u) * block.apart + first
+                strip = self.rhs.row(Step(k, block.steps, step, element), column, vectors, count, at[1])
+                factors = self._factors(at[0], k + step, element, row, rows)
                 sums = [cg.fma(factors[m], strip[v], s) for (m, v), s in zip(pairs, sums, strict=True)]
             stream.yields(*sums)
         for value, place in zip(stream.results, places, strict=True):

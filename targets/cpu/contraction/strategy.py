@@ -21,6 +21,7 @@ from stablexla.targets.cpu.contraction.dot_instructions import (
     vector_multiply_add,
 )
 from stablexla.targets.cpu.contraction.dot_units import emit_dot_units
+from stablexla.targets.cpu.contraction.factors import Bundle
 from stablexla.targets.cpu.contraction.packed import PackedPlan, emit_packed
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, ShortPlan, choose_register_tile, emit_short
 from stablexla.targets.cpu.contraction.skinny_dots import SkinnyDotsPlan, emit_skinny_dots, row_groups
@@ -42,6 +43,8 @@ MOST_PARTS = 8
 PART_BYTES = 256 << 10
 # Bytes of lhs that an item copies to its stack.
 ROWS_LHS_BYTES = 64 << 10
+# Bytes of lhs that an item packs beside a factor read along k: it stays in L2.
+DOTS_LHS_BYTES = 176 << 10
 # Blocks of k whose partial sums are accumulated one after the other.
 MOST_BLOCKS = 128
 # Multiply-adds of narrow elements below which packing costs more than it saves.
@@ -53,10 +56,15 @@ def emit_contraction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit products of two arrays with an elementwise epilogue; None for sums of any other form."""
     with kernel.func.context, ir.Location.unknown():
         contraction = match_contraction(kernel)
-        if contraction is None:
+        if contraction is None or not _has_lanes(contraction):
             return None
         sizes = _Sizes(contraction, target)
         return next(emitted for strategy in STRATEGIES if (emitted := strategy(kernel, sizes)) is not None)
+
+
+def _has_lanes(c: Contraction) -> bool:
+    """Whether elements of a factor are adjacent along n or k."""
+    return all(x.b.factor is None or 1 in (x.n.b, x.k.b) for x in (c, c.swapped()))
 
 
 PACKED_TILES = {4: (6, 1.0), 3: (8, 1.08), 2: (12, 1.16), 1: (14, 1.3)}
@@ -86,6 +94,18 @@ def _no_elements(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
     with kernel.phase(sizes.target):
         pass
     return Emitted(items=1, grain=1)
+
+
+def _computed(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
+    """A product of few rows with a factor that is computed where it is read."""
+    if sizes.contraction.a.factor is not None:
+        sizes = _Sizes(sizes.contraction.swapped(), sizes.target)
+    c, target = sizes.contraction, sizes.target
+    if c.b.factor is None:
+        return None
+    if c.k.b == 1:
+        return emit_skinny_dots(kernel, c, target, _plan_computed_dots(sizes), plain_multiply_add(c))
+    return emit_skinny_rows(kernel, c, target, _plan_computed_rows(sizes))
 
 
 def _narrow(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
@@ -125,6 +145,7 @@ def _packed(kernel: Kernel, sizes: _Sizes) -> Emitted:
 
 STRATEGIES: tuple[Callable[[Kernel, _Sizes], Emitted | None], ...] = (
     _no_elements,
+    _computed,
     _narrow,
     _skinny_dots,
     _skinny_rows,
@@ -190,6 +211,41 @@ def _plan_rows(sizes: _Sizes) -> SkinnyRowsPlan:
     blocks = max(math.ceil(sizes.n / most), math.ceil(sizes.items / (parts * c.batches)))
     columns = balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
     return SkinnyRowsPlan(columns, depth, streams, steps, rows, width)
+
+
+def _plan_computed_rows(sizes: _Sizes) -> SkinnyRowsPlan:
+    """Plan as for rows in memory; the elements of one group's scale are read together."""
+    c = sizes.contraction
+    bundle = Bundle.of(c)
+    size = len(bundle.offsets)
+    streams, steps = 2, max(1, 4 // size)
+    rows, width = _computed_tile(sizes)
+    parts = max(1, min(MOST_PARTS // c.batches, sizes.n * sizes.depth // PART_BYTES))
+    if sizes.m > 1:
+        parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES))
+    depth = balanced(bundle.steps, math.ceil(bundle.steps / parts), streams * steps)
+    parts = math.ceil(bundle.steps / depth)
+    most = max(16 * sizes.lanes, sizes.target.l2_bytes // 8 // (sizes.m * sizes.bytes))
+    blocks = max(math.ceil(sizes.n / most), math.ceil(sizes.items / (parts * c.batches)))
+    columns = balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
+    return SkinnyRowsPlan(columns, depth, streams, steps, rows, width)
+
+
+def _plan_computed_dots(sizes: _Sizes) -> SkinnyDotsPlan:
+    """Plan a few lines at a time, of which each is read in long pieces."""
+    c, lanes = sizes.contraction, sizes.lanes
+    bundle = Bundle.of(c)
+    rows, width = _computed_tile(sizes)
+    blocks = math.ceil(sizes.items / c.batches)
+    columns = balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), lanes)
+    most = max(1, DOTS_LHS_BYTES // (sizes.m * len(bundle.offsets) * sizes.bytes) // (8 * lanes)) * 8 * lanes
+    return SkinnyDotsPlan(columns, min(width, sizes.n), pack=True, depth=min(most, bundle.steps), rows=rows)
+
+
+def _computed_tile(sizes: _Sizes) -> tuple[int, int]:
+    """Return the most rows of a tile, for each of which a factor is computed once, and its vectors or lines."""
+    sums, rows = (16, 8) if sizes.target.num_vector_registers >= 32 else (8, 4)
+    return rows, next(width for width in (4, 2, 1) if width * row_groups(sizes.m, rows)[0] <= sums)
 
 
 # --- short k -------------------------------------------------------------------------------------------------
