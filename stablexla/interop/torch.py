@@ -10,6 +10,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
 from functools import cache, partial
 from operator import getitem, itemgetter
 from threading import Timer
@@ -186,7 +188,40 @@ def _announced(what: str) -> Iterator[None]:
 def _decomposed(program: Any) -> Any:
     """Decompose the program's operations into those that torchax has."""
     with _quiet(), _uncollected():
-        return program.run_decompositions(_torch().decompositions)
+        return _with_constants_as_buffers(program).run_decompositions(_torch().decompositions)
+
+
+def _with_constants_as_buffers(program: Any) -> Any:
+    """Return the program with its constant tensors as buffers, which it may change; the given one stays as it is.
+
+    `torch.export` makes a constant of a tensor that the module reaches as an attribute of a plain object, also when the
+    same tensor is registered as a buffer, as the key-value cache of a language model often is. Decompositions are only
+    traced when no constant is changed. A constant that is a registered tensor is replaced by that tensor's input, so
+    that a change is seen under both names.
+    """
+    if not any(spec.kind.name == "CONSTANT_TENSOR" for spec in program.graph_signature.input_specs):
+        return program
+    signature = deepcopy(program.graph_signature)
+    module, specs, constants = deepcopy(program.graph_module), [], dict(program.constants)
+    inputs = {node.name: node for node in module.graph.nodes if node.op == "placeholder"}
+    registered = {
+        id(_state(program, spec)): inputs[spec.arg.name]
+        for spec in signature.input_specs
+        if spec.kind.name in ("BUFFER", "PARAMETER")
+    }
+    for spec in signature.input_specs:
+        if spec.kind.name != "CONSTANT_TENSOR":
+            specs.append(spec)
+        elif (same := registered.get(id(_state(program, spec)))) is not None:
+            constant = inputs[spec.arg.name]
+            constant.replace_all_uses_with(same)
+            signature.replace_all_uses(constant.name, same.name)
+            module.graph.erase_node(constant)
+            del constants[spec.target]
+        else:
+            specs.append(replace(spec, kind=type(spec.kind).BUFFER, persistent=False))
+    module.recompile()
+    return program._update(module, replace(signature, input_specs=specs), constants=constants)
 
 
 def _stablehlo(program: Any) -> str | bytes:

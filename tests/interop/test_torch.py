@@ -210,6 +210,46 @@ def test_an_input_that_is_changed():
     assert x.tolist() == [2, 2, 2]
 
 
+class Rows:
+    """A plain object that holds a tensor, as the layers of transformers' `StaticCache` do."""
+
+    def __init__(self) -> None:
+        self.rows = torch.zeros(4, 3)
+
+
+class Cached(nn.Module):
+    """Writes rows into a tensor of a plain object, which may be registered as a buffer, too."""
+
+    def __init__(self, registered: str) -> None:
+        super().__init__()
+        self.cache, self.scale = Rows(), {"constant": torch.tensor(2.0)}
+        if registered != "no":
+            self.register_buffer("rows", self.cache.rows, persistent=registered == "persistent")
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        self.cache.rows.index_copy_(0, place, x * self.scale["constant"])
+        again = self.rows if hasattr(self, "rows") else self.cache.rows
+        return self.cache.rows.sum(0), again.clone(), self.cache.rows
+
+
+@pytest.mark.parametrize("registered", ["no", "not persistent", "persistent"])
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_a_tensor_of_a_plain_object_that_is_changed(registered, is_dynamic):
+    module, twin = Cached(registered), Cached(registered)
+    shapes = ({0: (count := torch.export.Dim("count", min=1, max=4))}, {0: count}) if is_dynamic else None
+    exported = torch.export.export(module, (torch.ones(2, 3), torch.tensor([0, 1])), dynamic_shapes=shapes)
+    before = str(exported)
+    program = sx_torch.from_exported(exported)
+    assert str(exported) == before
+    for places in ([2, 0], [3, 2]):
+        x, place = torch.randn(len(places), 3), torch.tensor(places)
+        for result, wanted in zip(program(x, place), twin(x, place), strict=True):
+            close(result, wanted)
+        close(module.cache.rows, twin.cache.rows)
+        if registered != "no":
+            assert module.rows is module.cache.rows
+
+
 def test_dynamic_batch():
     module = Residual().eval()
     batch = torch.export.Dim("batch", min=2, max=64)
