@@ -18,6 +18,7 @@ from threading import Timer
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 
 from stablexla.compiling.compiler import compile as compile_program
@@ -45,6 +46,10 @@ class TorchProgram:
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
         self._inputs = _inputs(program)
         self._outputs = _outputs(program)
+        changed = {} if program.range_constraints else dict(_changes(program))
+        # Changed tensors are donated, if each takes its own change and none a result that the caller keeps.
+        self._donates = bool(changed) and all(changed.get(made) == i for made, i in executable.aliases.items())
+        self._donated = sorted(changed.values()) if self._donates else []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program.
@@ -56,7 +61,10 @@ class TorchProgram:
         if spec != self._in_spec:
             raise ExecutionError(f"the program takes arguments of the structure {self._in_spec}, but {spec} came")
         given = [_detached(read(leaves)) for read in self._inputs]
-        results = self.executable.execute(given)
+        arguments = list(given)
+        for place in self._donated:
+            arguments[place] = _array(given[place])
+        results = self.executable.execute(arguments, donate=self._donates)
         made = [put(array, given) for put, array in zip(self._outputs, results, strict=True)]
         return _torch().tree_unflatten([r for r in made if r is not _WRITTEN], self._out_spec)
 
@@ -141,6 +149,8 @@ def _torch() -> Any:
         export=torch.export.export,
         extract_avals=torchax.export.extract_avals,
         from_dlpack=torch.from_dlpack,
+        integers={1: torch.uint8, 2: torch.int16},
+        increment_version=torch.autograd.graph.increment_version,
         jax=jax,
         make_fx=make_fx,
         no_grad=torch.no_grad,
@@ -235,7 +245,9 @@ def _stablehlo(program: Any) -> str | bytes:
         arrays = [torch.jax.numpy.asarray(value) for value in made]
         return [a if t is None else a.astype(t) for a, t in zip(arrays, types, strict=True)]
 
-    jitted = torch.jax.jit(function, keep_unused=True)
+    # JAX pairs donated parameters with results of their type in order, which is that of torch's changes.
+    donated = sorted(place for _, place in _changes(program)) if is_static else []
+    jitted = torch.jax.jit(function, keep_unused=True, donate_argnums=donated)
     try:
         # Torch's integers have 64 bits by default.
         with _quiet(), torch.jax.enable_x64(True):
@@ -404,25 +416,43 @@ def _state(program: Any, spec: Any) -> Any:
 
 def _outputs(program: Any) -> list[Callable[[npt.NDArray[Any], Sequence[Any]], Any]]:
     """Return for each result of the compiled program its use, given the program's arguments."""
+    changed = dict(_changes(program))
+    made: list[Callable[[npt.NDArray[Any], Sequence[Any]], Any]] = []
+    for number, spec in enumerate(program.graph_signature.output_specs):
+        if number in changed:
+            made.append(partial(_write, changed[number]))
+        elif spec.kind.name == "USER_OUTPUT":
+            made.append(_tensor)
+        else:
+            raise UnsupportedError(f"an exported program with a result of kind {spec.kind.name}")
+    return made
+
+
+def _changes(program: Any) -> Iterator[tuple[int, int]]:
+    """Yield the number of each result that is the new value of a parameter, buffer or input, and the number of that."""
     signature = program.graph_signature
     places = {spec.target: i for i, spec in enumerate(signature.input_specs) if spec.target is not None}
     inputs = {spec.arg.name: i for i, spec in enumerate(signature.input_specs)}
-    made: list[Callable[[npt.NDArray[Any], Sequence[Any]], Any]] = []
-    for spec in signature.output_specs:
-        kind = spec.kind.name
-        if kind == "USER_OUTPUT":
-            made.append(_tensor)
-        elif kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
-            made.append(partial(_write, places[spec.target]))
-        elif kind == "USER_INPUT_MUTATION":
-            made.append(partial(_write, inputs[spec.target]))
-        else:
-            raise UnsupportedError(f"an exported program with a result of kind {kind}")
-    return made
+    for number, spec in enumerate(signature.output_specs):
+        if spec.kind.name in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
+            yield number, places[spec.target]
+        elif spec.kind.name == "USER_INPUT_MUTATION":
+            yield number, inputs[spec.target]
 
 
 def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, _torch().Tensor) else value
+
+
+def _array(tensor: Any) -> Any:
+    """Return a tensor's memory as an array of numpy's, which can be donated; what is no tensor as it is."""
+    torch = _torch()
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    dtype = np.dtype(torch.dtype(tensor.dtype))
+    if dtype.kind == "V" or dtype.isbuiltin != 1:  # a type of ml_dtypes', which PyTorch does not give to numpy
+        return tensor.view(torch.integers[dtype.itemsize]).numpy().view(dtype)
+    return tensor.numpy()
 
 
 def _held(tensor: Any, leaves: Sequence[Any]) -> Any:
@@ -434,6 +464,10 @@ def _tensor(array: npt.NDArray[Any], given: Sequence[Any] = ()) -> Any:
 
 
 def _write(place: int, array: npt.NDArray[Any], given: Sequence[Any]) -> Any:
+    tensor = given[place]
+    if tensor.data_ptr() == array.ctypes.data:  # it was donated
+        _torch().increment_version(tensor)  # so that autograd sees the change
+        return _WRITTEN
     with _torch().no_grad():
-        given[place].copy_(_tensor(array))
+        tensor.copy_(_tensor(array))
     return _WRITTEN

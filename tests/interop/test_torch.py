@@ -250,6 +250,79 @@ def test_a_tensor_of_a_plain_object_that_is_changed(registered, is_dynamic):
             assert module.rows is module.cache.rows
 
 
+class Caches(nn.Module):
+    """Two buffers of one type that change each other, a counter, and results that have the buffers' type."""
+
+    def __init__(self, dtype: torch.dtype, returns_old: bool = False) -> None:
+        super().__init__()
+        self.returns_old = returns_old
+        self.register_buffer("keys", torch.zeros(4, 3, dtype=dtype))
+        self.register_buffer("values", torch.ones(4, 3, dtype=dtype))
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        old = self.values.clone()
+        self.values.add_(self.keys)
+        self.keys.mul_(0.5).add_(x)
+        self.count.add_(1)
+        return old if self.returns_old else x - 1, self.keys + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("returns_old", [False, True])
+def test_changed_buffers_are_donated(dtype, returns_old, monkeypatch):
+    """But for a program in which a result that the caller keeps could take a buffer's memory."""
+    module, twin = Caches(dtype, returns_old), Caches(dtype, returns_old)
+    x = torch.randn(4, 3, dtype=dtype)
+    program = sx_torch.compile(module, (x,))
+    assert (program.executable.aliases == {0: 0, 1: 1, 2: 2}) is not returns_old
+    executed, lying = program.executable.execute, []
+
+    def execute(arguments: list[object], **options: bool) -> list[np.ndarray]:
+        results = executed(arguments, **options)
+        lying[:] = [r.ctypes.data for r in results]
+        return results
+
+    monkeypatch.setattr(program.executable, "execute", execute)
+    kept = []
+    for _ in range(3):
+        kept.append((program(x), twin(x)))
+        buffers = [buffer.data_ptr() for buffer in module.buffers()]
+        assert (lying[:3] == buffers) is not returns_old
+    for name, wanted in twin.named_buffers():
+        close(getattr(module, name), wanted)
+    for results, wanted in kept:  # no later call has written over them
+        close(results[0], wanted[0])
+        close(results[1], wanted[1])
+
+
+def test_inputs_that_share_memory_or_are_not_contiguous_are_changed():
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.add_(y)
+            return x.sum()
+
+    example = torch.ones(4, 4)
+    program = sx_torch.compile(Sum(), (example.clone(), example.clone()))
+    for given in (lambda x: (x, x), lambda x: (x.t(), x), lambda x: (x[:, ::2].repeat(1, 2), x)):
+        mine, theirs = torch.arange(16.0).reshape(4, 4), torch.arange(16.0).reshape(4, 4)
+        own, wanted = given(mine), given(theirs)
+        program(*own)
+        wanted[0].copy_(wanted[0] + wanted[1])
+        for one, other in zip(own, wanted, strict=True):
+            close(one, other)
+
+
+def test_autograd_sees_a_donated_change():
+    module = Caches(torch.float32)
+    program = sx_torch.compile(module, (torch.ones(4, 3),))
+    x = torch.ones(4, 3, requires_grad=True)
+    product = (x * module.keys).sum()
+    program(torch.ones(4, 3))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
 def test_dynamic_batch():
     module = Residual().eval()
     batch = torch.export.Dim("batch", min=2, max=64)
