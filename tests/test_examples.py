@@ -215,6 +215,146 @@ def test_a_training_step_in_jax():
     assert float(printed.split("network: ")[1]) < 1e-3
 
 
+@pytest.fixture(scope="module")
+def language_model() -> ModuleType:
+    pytest.importorskip("jax")
+    return load_file(EXAMPLES / "language_model.py")
+
+
+SIZES = {
+    "layers": 2,
+    "width": 64,
+    "heads": 4,
+    "key-heads": 2,
+    "hidden": 128,
+    "vocabulary": 64,
+    "context": 24,
+    "tokens": 12,
+}
+SMALL = [word for name, size in SIZES.items() for word in (f"--{name}", str(size))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("f32", []),
+        ("f32", ["--temperature", "0.8"]),
+        # Sums are rounded to 8 bits, so that their order decides near ties. With these weights the likeliest logit is
+        # 0.18 above the next at every token, and errors are 0.01.
+        ("bf16", ["--seed", "291"]),
+        ("int8", []),
+        ("int8", ["--temperature", "0.8"]),
+        ("int4", []),
+    ],
+)
+def test_a_language_model_generates_what_jax_does(language_model: ModuleType, capsys: Any, kind: str, more: list[str]):
+    done = language_model.main([*SMALL, "--type", kind, *more, "--compare"])
+    printed = capsys.readouterr()
+    assert done == 0, printed.out + printed.err
+    assert "the tokens are equal" in printed.out
+    tokens = printed.out.split("tokens: ")[1].splitlines()[0].split()
+    assert len(tokens) == 12
+    assert len(set(tokens)) > 4  # no model that always says the same
+    for said in ("tokens a second", "key-value cache", "temporaries", "GB/s of a copy"):
+        assert said in printed.out
+
+
+def test_a_language_model_says_how_fast_it_is():
+    assert "tokens a second" in printed_by("language_model.py", *SMALL, "--type", "int4")
+
+
+def test_a_language_model_with_a_cache_says_what_it_says_without(language_model: ModuleType):
+    """Its tokens one by one, and each again from all tokens before it at once; the caches stay where they are."""
+    size = language_model.Size(2, 64, 4, 2, 128, 64, 24)
+    weights = language_model.random_weights(size, 1)
+    decoder = language_model.JaxDecoder(weights, size, 0.0, 0)
+    text, places = [3, 1, 4], []
+    text.append(decoder(text, 0))
+    for _ in range(6):
+        places.append([cache.unsafe_buffer_pointer() for pair in decoder.caches for cache in pair])
+        text.append(decoder(text[-1:], len(text) - 1))
+    assert len({tuple(sorted(each)) for each in places}) == 1
+    for count in range(3, len(text)):
+        assert language_model.JaxDecoder(weights, size, 0.0, 0)(text[:count], 0) == text[count]
+
+
+def test_a_language_model_of_transformers_generates_the_same_tokens(language_model: ModuleType, capsys: Any):
+    """The one of transformers is compared with its own `generate`."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("torchax")
+    said = []
+    for source in ("jax", "transformers"):
+        assert language_model.main([*SMALL, "--type", "int8", "--from", source, "--compare"]) == 0
+        said.append(capsys.readouterr().out.split("tokens: ")[1].splitlines()[0])
+    assert said[0] == said[1]
+
+
+def test_a_language_model_without_transformers(language_model: ModuleType, capsys: Any, monkeypatch: Any):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert language_model.main([*SMALL, "--from", "transformers"]) == 2
+    assert "pip install" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("int8", 127), ("int4", 7)])
+def test_weights_of_a_language_model_are_rounded_to_the_nearest_step(language_model: ModuleType, kind: str, steps: int):
+    matrix = np.random.default_rng(0).standard_normal((5, 192), np.float32)
+    stored = language_model.converted("x.weight", matrix, kind)
+    assert stored["x.weight"].nbytes == matrix.size * (1 if kind == "int8" else 0.5)
+    groups = matrix.reshape(5, -1, 64 if kind == "int4" else 192)
+    wrong = np.abs(np.asarray(language_model.dequantised(stored, "x.weight")).reshape(groups.shape) - groups)
+    assert np.all(wrong <= np.abs(groups).max(2, keepdims=True) / steps * 0.5001)
+
+
+def test_weights_of_a_language_model_in_a_file(language_model: ModuleType, tmp_path: Path):
+    """Read back, and read by the package `safetensors` where it is installed."""
+    size = language_model.Size(1, 64, 2, 1, 64, 16, 8)
+    weights: dict[str, np.ndarray] = {}
+    for name, array in language_model.random_weights(size, 0).items():
+        for kind in language_model.TYPES:
+            weights |= {f"{kind} {key}": a for key, a in language_model.converted(name, array, kind).items()}
+    path = tmp_path / "all.safetensors"
+    language_model.save_weights(path, weights)
+    found = language_model.load_weights(path)
+    assert list(found) == list(weights)
+    for name, array in weights.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+    safetensors = pytest.importorskip("safetensors.numpy")
+    for name, array in safetensors.load_file(path).items():
+        np.testing.assert_array_equal(array, weights[name])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--width", "66"], "--width 66 is no multiple of 2 x --heads 4"),
+        (["--key-heads", "3"], "no multiple of --key-heads 3"),
+        (["--width", "32", "--type", "int4"], "multiples of 64"),
+        (["--tokens", "40"], "over --context 24"),
+        (["--tokens", "1"], "too few"),
+        (["--prompt", "64"], "not between 0 and --vocabulary 64"),
+    ],
+)
+def test_sizes_of_a_language_model_that_do_not_fit(
+    language_model: ModuleType, capsys: Any, given: list[str], said: str
+):
+    assert language_model.main([*SMALL, *given]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_of_another_language_model(language_model: ModuleType, capsys: Any, tmp_path: Path):
+    path = tmp_path / "model.safetensors"
+    assert language_model.main([*SMALL, "--weights", str(path)]) == 0
+    first = capsys.readouterr().out.split("tokens: ")[1].splitlines()[0]
+    assert language_model.main([*SMALL, "--weights", str(path), "--seed", "7"]) == 0  # of the file, not of the seed
+    assert capsys.readouterr().out.split("tokens: ")[1].splitlines()[0] == first
+    assert language_model.main([*SMALL, "--weights", str(path), "--layers", "3"]) == 2
+    assert "model.layers.2.input_layernorm.weight is not there" in capsys.readouterr().err
+    path.write_bytes(b"no weights at all")
+    assert language_model.main([*SMALL, "--weights", str(path)]) == 2
+    assert "no safetensors file" in capsys.readouterr().err
+
+
 def test_lowering_rules_of_ones_own():
     """Against the standard library's and numpy's functions in f64; without its rule the composite overflows."""
     done = run_example("custom_lowering.py")
@@ -244,6 +384,7 @@ def test_a_schedule_of_ones_own():
         "digits.py",
         "digits_data_parallel.py",
         "jax_function.py",
+        "language_model.py",
         "stablehlo_file.py",
         "torch_module.py",
     ],

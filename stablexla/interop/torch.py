@@ -13,12 +13,15 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
 from functools import cache, partial
 from operator import getitem, itemgetter
 from threading import Timer
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 
 from stablexla.compiling.compiler import compile as compile_program
@@ -47,6 +50,10 @@ class TorchProgram:
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
         self._inputs = _inputs(program)
         self._outputs = _outputs(program)
+        changed = {} if program.range_constraints else dict(_changes(program))
+        # Changed tensors are donated, if each takes its own change and none a result that the caller keeps.
+        self._donates = bool(changed) and all(changed.get(made) == i for made, i in executable.aliases.items())
+        self._donated = sorted(changed.values()) if self._donates else []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program.
@@ -58,7 +65,10 @@ class TorchProgram:
         if spec != self._in_spec:
             raise ExecutionError(f"the program takes arguments of the structure {self._in_spec}, but {spec} came")
         given = [_detached(read(leaves)) for read in self._inputs]
-        results = self.executable.execute(given)
+        arguments = list(given)
+        for place in self._donated:
+            arguments[place] = _array(given[place])
+        results = self.executable.execute(arguments, donate=self._donates)
         made = [put(array, given) for put, array in zip(self._outputs, results, strict=True)]
         return _torch().tree_unflatten([r for r in made if r is not _WRITTEN], self._out_spec)
 
@@ -143,6 +153,8 @@ def _torch() -> Any:
         export=torch.export.export,
         extract_avals=torchax.export.extract_avals,
         from_dlpack=torch.from_dlpack,
+        integers={1: torch.uint8, 2: torch.int16},
+        increment_version=torch.autograd.graph.increment_version,
         jax=jax,
         make_fx=make_fx,
         no_grad=torch.no_grad,
@@ -190,7 +202,40 @@ def _announced(what: str) -> Iterator[None]:
 def _decomposed(program: Any) -> Any:
     """Decompose the program's operations into those that torchax has."""
     with _quiet(), _uncollected():
-        return program.run_decompositions(_torch().decompositions)
+        return _with_constants_as_buffers(program).run_decompositions(_torch().decompositions)
+
+
+def _with_constants_as_buffers(program: Any) -> Any:
+    """Return the program with its constant tensors as buffers, which it may change; the given one stays as it is.
+
+    `torch.export` makes a constant of a tensor that the module reaches as an attribute of a plain object, also when the
+    same tensor is registered as a buffer, as the key-value cache of a language model often is. Decompositions are only
+    traced when no constant is changed. A constant that is a registered tensor is replaced by that tensor's input, so
+    that a change is seen under both names.
+    """
+    if not any(spec.kind.name == "CONSTANT_TENSOR" for spec in program.graph_signature.input_specs):
+        return program
+    signature = deepcopy(program.graph_signature)
+    module, specs, constants = deepcopy(program.graph_module), [], dict(program.constants)
+    inputs = {node.name: node for node in module.graph.nodes if node.op == "placeholder"}
+    registered = {
+        id(_state(program, spec)): inputs[spec.arg.name]
+        for spec in signature.input_specs
+        if spec.kind.name in ("BUFFER", "PARAMETER")
+    }
+    for spec in signature.input_specs:
+        if spec.kind.name != "CONSTANT_TENSOR":
+            specs.append(spec)
+        elif (same := registered.get(id(_state(program, spec)))) is not None:
+            constant = inputs[spec.arg.name]
+            constant.replace_all_uses_with(same)
+            signature.replace_all_uses(constant.name, same.name)
+            module.graph.erase_node(constant)
+            del constants[spec.target]
+        else:
+            specs.append(replace(spec, kind=type(spec.kind).BUFFER, persistent=False))
+    module.recompile()
+    return program._update(module, replace(signature, input_specs=specs), constants=constants)
 
 
 def _stablehlo(program: Any) -> str | bytes:
@@ -204,7 +249,9 @@ def _stablehlo(program: Any) -> str | bytes:
         arrays = [torch.jax.numpy.asarray(value) for value in made]
         return [a if t is None else a.astype(t) for a, t in zip(arrays, types, strict=True)]
 
-    jitted = torch.jax.jit(function, keep_unused=True)
+    # JAX pairs donated parameters with results of their type in order, which is that of torch's changes.
+    donated = sorted(place for _, place in _changes(program)) if is_static else []
+    jitted = torch.jax.jit(function, keep_unused=True, donate_argnums=donated)
     try:
         # Torch's integers have 64 bits by default.
         with _quiet(), torch.jax.enable_x64(True):
@@ -400,25 +447,43 @@ def _state(program: Any, spec: Any) -> Any:
 
 def _outputs(program: Any) -> list[Callable[[npt.NDArray[Any], Sequence[Any]], Any]]:
     """Return for each result of the compiled program its use, given the program's arguments."""
+    changed = dict(_changes(program))
+    made: list[Callable[[npt.NDArray[Any], Sequence[Any]], Any]] = []
+    for number, spec in enumerate(program.graph_signature.output_specs):
+        if number in changed:
+            made.append(partial(_write, changed[number]))
+        elif spec.kind.name == "USER_OUTPUT":
+            made.append(_tensor)
+        else:
+            raise UnsupportedError(f"an exported program with a result of kind {spec.kind.name}")
+    return made
+
+
+def _changes(program: Any) -> Iterator[tuple[int, int]]:
+    """Yield the number of each result that is the new value of a parameter, buffer or input, and the number of that."""
     signature = program.graph_signature
     places = {spec.target: i for i, spec in enumerate(signature.input_specs) if spec.target is not None}
     inputs = {spec.arg.name: i for i, spec in enumerate(signature.input_specs)}
-    made: list[Callable[[npt.NDArray[Any], Sequence[Any]], Any]] = []
-    for spec in signature.output_specs:
-        kind = spec.kind.name
-        if kind == "USER_OUTPUT":
-            made.append(_tensor)
-        elif kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
-            made.append(partial(_write, places[spec.target]))
-        elif kind == "USER_INPUT_MUTATION":
-            made.append(partial(_write, inputs[spec.target]))
-        else:
-            raise UnsupportedError(f"an exported program with a result of kind {kind}")
-    return made
+    for number, spec in enumerate(signature.output_specs):
+        if spec.kind.name in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
+            yield number, places[spec.target]
+        elif spec.kind.name == "USER_INPUT_MUTATION":
+            yield number, inputs[spec.target]
 
 
 def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, _torch().Tensor) else value
+
+
+def _array(tensor: Any) -> Any:
+    """Return a tensor's memory as an array of numpy's, which can be donated; what is no tensor as it is."""
+    torch = _torch()
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    dtype = np.dtype(torch.dtype(tensor.dtype))
+    if dtype.kind == "V" or dtype.isbuiltin != 1:  # a type of ml_dtypes', which PyTorch does not give to numpy
+        return tensor.view(torch.integers[dtype.itemsize]).numpy().view(dtype)
+    return tensor.numpy()
 
 
 def _held(tensor: Any, leaves: Sequence[Any]) -> Any:
@@ -430,6 +495,10 @@ def _tensor(array: npt.NDArray[Any], given: Sequence[Any] = ()) -> Any:
 
 
 def _write(place: int, array: npt.NDArray[Any], given: Sequence[Any]) -> Any:
+    tensor = given[place]
+    if tensor.data_ptr() == array.ctypes.data:  # it was donated
+        _torch().increment_version(tensor)  # so that autograd sees the change
+        return _WRITTEN
     with _torch().no_grad():
-        given[place].copy_(_tensor(array))
+        tensor.copy_(_tensor(array))
     return _WRITTEN

@@ -293,9 +293,9 @@ class TestDonation:
         step = jit(lambda tree: jax.tree.map(lambda leaf: leaf * 2, tree), donate_argnums=0)
         tree = step({"a": jnp.ones((16, 16)), "b": jnp.arange(64.0)})
         places = {key: leaf.unsafe_buffer_pointer() for key, leaf in tree.items()}
-        for _ in range(4):
+        for _ in range(4):  # not only after two: memory could be used in turn
             tree = step(tree)
-        assert {key: leaf.unsafe_buffer_pointer() for key, leaf in tree.items()} == places
+            assert {key: leaf.unsafe_buffer_pointer() for key, leaf in tree.items()} == places
         np.testing.assert_array_equal(tree["a"], np.full((16, 16), 32.0))
         np.testing.assert_array_equal(tree["b"], np.arange(64.0) * 32)
 

@@ -254,6 +254,119 @@ def test_an_input_that_is_changed():
     assert x.tolist() == [2, 2, 2]
 
 
+class Rows:
+    """A plain object that holds a tensor, as the layers of transformers' `StaticCache` do."""
+
+    def __init__(self) -> None:
+        self.rows = torch.zeros(4, 3)
+
+
+class Cached(nn.Module):
+    """Writes rows into a tensor of a plain object, which may be registered as a buffer, too."""
+
+    def __init__(self, registered: str) -> None:
+        super().__init__()
+        self.cache, self.scale = Rows(), {"constant": torch.tensor(2.0)}
+        if registered != "no":
+            self.register_buffer("rows", self.cache.rows, persistent=registered == "persistent")
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        self.cache.rows.index_copy_(0, place, x * self.scale["constant"])
+        again = self.rows if hasattr(self, "rows") else self.cache.rows
+        return self.cache.rows.sum(0), again.clone(), self.cache.rows
+
+
+@pytest.mark.parametrize("registered", ["no", "not persistent", "persistent"])
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_a_tensor_of_a_plain_object_that_is_changed(registered, is_dynamic):
+    module, twin = Cached(registered), Cached(registered)
+    shapes = ({0: (count := torch.export.Dim("count", min=1, max=4))}, {0: count}) if is_dynamic else None
+    exported = torch.export.export(module, (torch.ones(2, 3), torch.tensor([0, 1])), dynamic_shapes=shapes)
+    before = str(exported)
+    program = sx_torch.from_exported(exported)
+    assert str(exported) == before
+    for places in ([2, 0], [3, 2]):
+        x, place = torch.randn(len(places), 3), torch.tensor(places)
+        for result, wanted in zip(program(x, place), twin(x, place), strict=True):
+            close(result, wanted)
+        close(module.cache.rows, twin.cache.rows)
+        if registered != "no":
+            assert module.rows is module.cache.rows
+
+
+class Caches(nn.Module):
+    """Two buffers of one type that change each other, a counter, and results that have the buffers' type."""
+
+    def __init__(self, dtype: torch.dtype, returns_old: bool = False) -> None:
+        super().__init__()
+        self.returns_old = returns_old
+        self.register_buffer("keys", torch.zeros(4, 3, dtype=dtype))
+        self.register_buffer("values", torch.ones(4, 3, dtype=dtype))
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        old = self.values.clone()
+        self.values.add_(self.keys)
+        self.keys.mul_(0.5).add_(x)
+        self.count.add_(1)
+        return old if self.returns_old else x - 1, self.keys + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("returns_old", [False, True])
+def test_changed_buffers_are_donated(dtype, returns_old, monkeypatch):
+    """But for a program in which a result that the caller keeps could take a buffer's memory."""
+    module, twin = Caches(dtype, returns_old), Caches(dtype, returns_old)
+    x = torch.randn(4, 3, dtype=dtype)
+    program = sx_torch.compile(module, (x,))
+    assert (program.executable.aliases == {0: 0, 1: 1, 2: 2}) is not returns_old
+    executed, lying = program.executable.execute, []
+
+    def execute(arguments: list[object], **options: bool) -> list[np.ndarray]:
+        results = executed(arguments, **options)
+        lying[:] = [r.ctypes.data for r in results]
+        return results
+
+    monkeypatch.setattr(program.executable, "execute", execute)
+    kept = []
+    for _ in range(3):
+        kept.append((program(x), twin(x)))
+        buffers = [buffer.data_ptr() for buffer in module.buffers()]
+        assert (lying[:3] == buffers) is not returns_old
+    for name, wanted in twin.named_buffers():
+        close(getattr(module, name), wanted)
+    for results, wanted in kept:  # no later call has written over them
+        close(results[0], wanted[0])
+        close(results[1], wanted[1])
+
+
+def test_inputs_that_share_memory_or_are_not_contiguous_are_changed():
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.add_(y)
+            return x.sum()
+
+    example = torch.ones(4, 4)
+    program = sx_torch.compile(Sum(), (example.clone(), example.clone()))
+    for given in (lambda x: (x, x), lambda x: (x.t(), x), lambda x: (x[:, ::2].repeat(1, 2), x)):
+        mine, theirs = torch.arange(16.0).reshape(4, 4), torch.arange(16.0).reshape(4, 4)
+        own, wanted = given(mine), given(theirs)
+        program(*own)
+        wanted[0].copy_(wanted[0] + wanted[1])
+        for one, other in zip(own, wanted, strict=True):
+            close(one, other)
+
+
+def test_autograd_sees_a_donated_change():
+    module = Caches(torch.float32)
+    program = sx_torch.compile(module, (torch.ones(4, 3),))
+    x = torch.ones(4, 3, requires_grad=True)
+    product = (x * module.keys).sum()
+    program(torch.ones(4, 3))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
 def test_dynamic_batch():
     module = Residual().eval()
     batch = torch.export.Dim("batch", min=2, max=64)

@@ -16,8 +16,15 @@ from stablexla.interop.jax.arrays import Array, base_of_keys, is_key
 from stablexla.interop.jax.required import internals
 from stablexla.targets.runtime._runtime import is_shared_block
 
-# References of an array without other users: a name here, and the argument of getrefcount.
-_ALONE = 2
+
+def _references_of_one_name() -> int:
+    """Return what getrefcount says of an object that only a local name holds."""
+    alone = object()
+    return sys.getrefcount(alone)
+
+
+# The argument of getrefcount counts, too, or not, by the version of Python.
+_ALONE = _references_of_one_name()
 
 
 class _Result(weakref.ref[Array]):
@@ -65,4 +72,5 @@ def donate(leaf: Any) -> tuple[Any, bool]:
         return array, not is_shared_block(array.ctypes.data)
     leaf.delete()
     internals().collect_garbage()
-    return array, sys.getrefcount(array) == _ALONE
+    is_alone = sys.getrefcount(array) == _ALONE  # not inside the tuple, which would hold the array already
+    return array, is_alone
