@@ -95,6 +95,8 @@ class StagedText:
 
 def _staged_bytes(file: Path) -> bytes | None:
     """Return what is in a file that begins as a stage does; what cannot be read is for `sx.load` to complain of."""
+    if not file.is_file():  # a pipe would have to be read for good
+        return None
     try:
         with file.open("rb") as opened:
             start = opened.read(len(_START))

@@ -27,6 +27,8 @@ from stablexla.targets.pipeline.passes import module_pass
 # Multiplications of complex numbers below which one kernel is quicker than two.
 LEAST_WORK = 4096
 COMMUTATIVE = ("arith.addf", "arith.mulf")
+# Operations of the body of a sum of products, twice over.
+LONGEST_BODY = 32
 
 
 @module_pass("stablexla-split-complex-products", "computes products of complex arrays as products of real ones")
@@ -100,7 +102,8 @@ def _product(op: ir.Operation) -> _Product | None:
 def _adds_products(op: ir.Operation) -> bool:
     """Whether the body yields the sum so far plus the product of both elements, all complex."""
     block = op.regions[0].blocks[0]
-    if not all(isinstance(a.type, ir.ComplexType) for a in block.arguments):
+    # Only of so few operations: written out as an expression, a long body may be exponentially long.
+    if len(block.operations) > LONGEST_BODY or not all(isinstance(a.type, ir.ComplexType) for a in block.arguments):
         return False
     names = dict(zip(block.arguments, ("x", "y", "sum"), strict=True))
     return _expression(terminator_of(block).operands[0], names) == _SUM_OF_PRODUCTS
