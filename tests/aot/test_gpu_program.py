@@ -275,7 +275,7 @@ class TestLauncher:
     def test_the_pages_program(self, tmp_path: Path) -> None:
         """The example of docs/gpu_from_c.md, from the command line on."""
         page = (ROOT / "docs/gpu_from_c.md").read_text()
-        (code,) = re.findall(r"^```c\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+        code, _ = re.findall(r"^```c\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
         (tmp_path / "program.c").write_text(code)
         b = sx.XlaBuilder("model")
         computation = b.build(scores(b, b.parameter(0, sx.f32[4, 48], name="x")))
@@ -291,44 +291,14 @@ class TestLauncher:
 
 
 class TestLibrary:
-    PROGRAM = """
-#include <cuda.h>
-#include <stdio.h>
-#include "model.h"
-static int check(int result, const char* what) {
-  if (result != 0) printf("%s: %d\\n", what, result);
-  return result;
-}
-int main(void) {
-  static float x[MODEL_X0_BYTES / sizeof(float)], y[MODEL_Y0_BYTES / sizeof(float)];
-  CUdevice device;
-  CUcontext context;
-  CUdeviceptr arguments[MODEL_NUM_PARAMETERS], results[MODEL_NUM_RESULTS];
-  struct model* model;
-  size_t i;
-  for (i = 0; i < MODEL_X0_BYTES / sizeof(float); ++i) x[i] = (float)i / 100;
-  if (check(cuInit(0), "cuInit") || check(cuDeviceGet(&device, 0), "cuDeviceGet") ||
-      check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain") ||
-      check(cuCtxPushCurrent(context), "cuCtxPushCurrent") || check(model_load(&model), "model_load") ||
-      check(cuMemAlloc(&arguments[0], MODEL_X0_BYTES), "cuMemAlloc") ||
-      check(cuMemAlloc(&results[0], MODEL_Y0_BYTES), "cuMemAlloc") ||
-      check(cuMemcpyHtoDAsync(arguments[0], x, sizeof x, NULL), "cuMemcpyHtoDAsync") ||
-      check(model_run(model, NULL, arguments, results), "model_run") ||
-      check(cuMemcpyDtoHAsync(y, results[0], sizeof y, NULL), "cuMemcpyDtoHAsync") ||
-      check(cuStreamSynchronize(NULL), "cuStreamSynchronize") || check(model_unload(model), "model_unload"))
-    return 1;
-  results[0] = 0;
-  if (model_load(&model) != 0 || model_run(model, NULL, arguments, results) != CUDA_ERROR_INVALID_VALUE) return 2;
-  for (i = 0; i < MODEL_Y0_BYTES / sizeof(float); ++i) printf("%.6g\\n", y[i]);
-  return model_unload(model) + model_unload(NULL);
-}
-"""
-
-    def test_from_the_command_line(self, tmp_path: Path) -> None:
+    def test_the_pages_program(self, tmp_path: Path) -> None:
+        """The second example of docs/gpu_from_c.md."""
+        page = (ROOT / "docs/gpu_from_c.md").read_text()
+        _, code = re.findall(r"^```c\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
         b = sx.XlaBuilder("model")
         computation = b.build(scores(b, b.parameter(0, sx.f32[4, 48], name="x")))
         (tmp_path / "model.mlir").write_text(computation.text())
-        (tmp_path / "program.c").write_text(self.PROGRAM)
+        (tmp_path / "program.c").write_text(code)
         source, library, header = (str(tmp_path / name) for name in ("model.mlir", "libmodel.so", "model.h"))
         assert main([source, "-o", library, "--target", CHIP, "--header", header]) == 0
         assert sorted(file.name for file in tmp_path.iterdir()) == ["libmodel.so", "model.h", "model.mlir", "program.c"]

@@ -247,6 +247,7 @@ func.func @main(%x: tensor<40xf32>) -> (tensor<3xf32>, tensor<3xi32>) {
         (POWER, "general", "a loop or a branch of its own", "gpu:sm_80"),
         (UPDATE, "general", "inserts a block", "cpu"),
         (SCAN, "scan", "sums of bf16", "cpu"),
+        (SCAN.replace("<1.0>", "<(1.0, 0.0)>").replace("bf16", "complex<f32>"), "scan", "complex numbers", "cpu"),
         (CHOLESKY, "cholesky", "one small matrix", "cpu"),
         (TOP_K, "top_k", "no selection of the largest", "cpu"),
     ],

@@ -84,3 +84,13 @@ def test_nothing_is_kept_of_a_busy_machine(tmp_path: Path, monkeypatch: pytest.M
         assert limits_of.machine_limits(3).peak == 1e11
     limits_of._limits.cache_clear()
     assert not (tmp_path / limits_of.FILE).exists()
+
+
+def test_limits_below_those_of_one_thread_are_not_believed(tmp_path: Path) -> None:
+    path, name = tmp_path / "limits.json", processor.name()
+    keep_limits(path, MachineLimits(name, 2, 20e9, 170e9))
+    assert limits_of._plausible(path, 2) is not None
+    keep_limits(path, MachineLimits(name, 1, 28e9, 100e9))
+    assert limits_of._plausible(path, 2) is None
+    keep_limits(path, MachineLimits(name, 2, 40e9, 170e9))
+    assert limits_of._plausible(path, 2) == MachineLimits(name, 2, 40e9, 170e9)

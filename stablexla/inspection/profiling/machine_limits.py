@@ -55,13 +55,21 @@ def machine_limits(threads: int | None = None) -> MachineLimits:
 @functools.cache
 def _limits(threads: int) -> MachineLimits:
     path = _kept_at()
-    found = read_limits(path, processor.name(), threads) if path is not None else None
+    found = _plausible(path, threads) if path is not None else None
     if found is None:
         found, again = measure_limits(threads), measure_limits(threads)
         if path is not None and _agree(found.peak, again.peak) and _agree(found.bandwidth, again.bandwidth):
             keep_limits(path, found)  # on a busy machine it is measured anew by the next process
         found = max(found, again, key=lambda limits: limits.peak)
     return found
+
+
+def _plausible(path: Path, threads: int) -> MachineLimits | None:
+    """Return the limits that are kept, unless one thread's are higher: the machine was busy when they were measured."""
+    found, of_one = (read_limits(path, processor.name(), number) for number in (threads, 1))
+    if found is None or of_one is None:
+        return found
+    return None if found.bandwidth < of_one.bandwidth or found.peak < of_one.peak else found
 
 
 def _agree(one: float, other: float) -> bool:
