@@ -116,6 +116,19 @@ def pass_manager(
     return managers[key][1]
 
 
+@contextmanager
+def unregistered_allowed(*contexts: Any) -> Iterator[None]:
+    """Allow operations of unknown dialects inside a `with` block; making one ends the process elsewhere."""
+    before = [context.allow_unregistered_dialects for context in contexts]
+    for context in contexts:
+        context.allow_unregistered_dialects = True
+    try:
+        yield
+    finally:
+        for context, value in zip(contexts, before, strict=True):
+            context.allow_unregistered_dialects = value
+
+
 def kept_with_contexts(name: str) -> dict[Any, Any]:
     """Return a cache keyed by attributes and types; it is freed with this thread's contexts."""
     tables: dict[str, dict[Any, Any]] = vars(_local).setdefault("tables", {})

@@ -231,6 +231,11 @@ def doubled(ctx: Any, x: Any) -> Any:
     return ctx.elementwise(lambda v: arith.addf(v, v), x)
 
 
+def unknown(x: ir.Value) -> ir.Value:
+    """An operation of no dialect, which MLIR would end the process for."""
+    return ir.Operation.create("my.tanh", results=[x.type], operands=[x]).result
+
+
 def invalid(x: ir.Value) -> Any:
     return ir.Operation.create("arith.addf", results=[x.type], operands=[x]).results[0]
 
@@ -370,6 +375,7 @@ class TestRules:
             (lambda ctx, x: invalid(x), r"it emitted an invalid operation: 'arith\.addf' op expected 2 operands"),
             (lambda ctx, x: ctx.elementwise(invalid, x), "it emitted an invalid operation: .* 2 operands"),
             (lambda ctx, x: [ctx.once("shared", lambda: invalid(x))], r"lower-to-tensor(.|\n)*rules in effect: "),
+            (lambda ctx, x: unknown(x), r"it emitted an invalid operation: 'my\.tanh' op created with unregistered"),
         ],
     )
     def test_invalid_ir_is_told_with_the_rules_place(self, rule: Any, message: str) -> None:

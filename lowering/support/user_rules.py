@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlir.ir as ir
 
+from stablexla.dialects.contexts import unregistered_allowed
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.rules import LoweringRule, active, active_rules, are_verified, place_of_function
 from stablexla.lowering.support.types import ssa_type
@@ -27,7 +28,8 @@ def apply_rule(rule: LoweringRule, ctx: LoweringContext, operands: Sequence[ir.V
     block = ir.InsertionPoint.current.block
     before = len(block.operations) if are_verified() else 0
     try:
-        lowered: Any = rule.function(ctx, *operands)
+        with unregistered_allowed(ir.Context.current):
+            lowered: Any = rule.function(ctx, *operands)
     except StablexlaError:
         raise
     except Exception as error:

@@ -13,7 +13,7 @@ import jaxlib.mlir.ir as ir
 import mlir.ir as upstream
 import mlir.passmanager as passmanager
 
-from stablexla.dialects.contexts import diagnostics, upstream_context
+from stablexla.dialects.contexts import diagnostics, unregistered_allowed, upstream_context
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.targets.pipeline.messages import messages_of
 
@@ -47,8 +47,7 @@ def _has_branches(module: ir.Module) -> bool:
 
 def _lifted(text: str) -> str:
     context = upstream_context()
-    context.allow_unregistered_dialects = True
-    try:
+    with unregistered_allowed(context):
         with diagnostics(context) as seen:
             try:
                 module = upstream.Module.parse(text, context)
@@ -58,5 +57,3 @@ def _lifted(text: str) -> str:
                     f"branches that cannot be structured: {messages_of(error, seen)[0]}", operation="cf.br"
                 ) from None
         return str(module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
-    finally:
-        context.allow_unregistered_dialects = False

@@ -14,7 +14,13 @@ from typing import Any
 
 from stablexla.compiling.output_files import check_output
 from stablexla.compiling.staged import StagedText
-from stablexla.dialects.contexts import Diagnostic, listening, stablehlo_context, upstream_context
+from stablexla.dialects.contexts import (
+    Diagnostic,
+    listening,
+    stablehlo_context,
+    unregistered_allowed,
+    upstream_context,
+)
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
@@ -200,19 +206,6 @@ def _verify_parts(job: Job, parts: Sequence[Part], only_expected: bool) -> tuple
     return written, code
 
 
-@contextmanager
-def _unregistered(allowed: bool) -> Iterator[None]:
-    """Allow operations of unknown dialects inside a `with` block."""
-    contexts = (stablehlo_context(), upstream_context()) if allowed else ()
-    for context in contexts:
-        context.allow_unregistered_dialects = True
-    try:
-        yield
-    finally:
-        for context in contexts:
-            context.allow_unregistered_dialects = False
-
-
 def _check_names(given: argparse.Namespace, target: Pipeline) -> None:
     for name in filter(None, (given.stage, given.from_stage, given.transform_at)):
         if name not in target and not (name == "source" and name != given.transform_at):
@@ -240,7 +233,8 @@ def _run(given: argparse.Namespace) -> int:
     if separator is not None:
         parts = [Part(each, file) for each in split_input(data, separator)]
     job = Job(given, target)
-    with _unregistered(given.allow_unregistered_dialect):
+    contexts = (stablehlo_context(), upstream_context()) if given.allow_unregistered_dialect else ()
+    with unregistered_allowed(*contexts):
         if given.verify_diagnostics is None:
             written, code = _run_parts(job, parts)
         else:

@@ -11,8 +11,10 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Literal
 
+from stablexla.dialects.contexts import unregistered_allowed
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import label_of, place_of_function
@@ -88,7 +90,8 @@ class ModulePass:
                 raise CompileError(f"{self.name}: {name}={text} is not of type {wanted}") from None
 
         def run(module: Any) -> Any:
-            made = self.function(module, **values)
+            with unregistered_allowed(module.context) if self.is_users else nullcontext():
+                made = self.function(module, **values)
             return module if made is None else made
 
         return run
