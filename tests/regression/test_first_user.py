@@ -150,7 +150,9 @@ class TestTools:
 
     def test_output_that_cannot_be_written(self, program: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert opt.main([program, "-o", "/nowhere/out.mlir"]) == 1
-        assert capsys.readouterr().err == "error: /nowhere/out.mlir: No such file or directory\n"
+        assert capsys.readouterr().err == (
+            "error: /nowhere/out.mlir: there is no folder /nowhere\n  try: mkdir -p /nowhere\n"
+        )
 
     @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
     def test_disk_that_is_full(self, program: str) -> None:
