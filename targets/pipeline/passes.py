@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal
 
-from stablexla.dialects.contexts import unregistered_allowed
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import label_of, place_of_function
@@ -90,6 +89,8 @@ class ModulePass:
                 raise CompileError(f"{self.name}: {name}={text} is not of type {wanted}") from None
 
         def run(module: Any) -> Any:
+            from stablexla.dialects.contexts import unregistered_allowed  # with MLIR, which loaded programs do without
+
             with unregistered_allowed(module.context) if self.is_users else nullcontext():
                 made = self.function(module, **values)
             return module if made is None else made
