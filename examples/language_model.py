@@ -454,7 +454,7 @@ def report(weights: Weights, size: Size, executable: Any, made: Generated) -> It
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    first, _, rest = __doc__.partition("\n\n")  # type: ignore[union-attr]
+    first, _, rest = (__doc__ or "").partition("\n\n")
     made = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = made.add_argument
     add("--from", dest="source", choices=["jax", "transformers"], default="jax", help="where the model is written")

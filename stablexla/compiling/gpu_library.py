@@ -43,21 +43,21 @@ CUresult cuStreamSynchronize(CUstream);
 
 _SOURCE = """\
 __asm__(".pushsection .rodata\\n.balign 64\\n"
-        ".globl launched_image\\n.hidden launched_image\\nlaunched_image: .incbin \\"{image}\\"\\n.balign 64\\n"
-        ".globl launched_constants\\n.hidden launched_constants\\nlaunched_constants: .incbin \\"{constants}\\"\\n"
+        ".globl {name}_image\\n.hidden {name}_image\\n{name}_image: .incbin \\"{image}\\"\\n.balign 64\\n"
+        ".globl {name}_constants\\n.hidden {name}_constants\\n{name}_constants: .incbin \\"{constants}\\"\\n"
         ".popsection\\n");
-extern const char launched_image[] __attribute__((visibility("hidden")));
-extern const char launched_constants[] __attribute__((visibility("hidden")));
+extern const char {name}_image[] __attribute__((visibility("hidden")));
+extern const char {name}_constants[] __attribute__((visibility("hidden")));
 #define EXPORTED __attribute__((visibility("default")))
 
 struct {name} {{
-  struct launched launched;
+  struct {name}_launcher launcher;
 }};
 
 EXPORTED int {name}_load(struct {name}** made) {{
   struct {name}* program = (struct {name}*)malloc(sizeof *program);
-  CUresult result = program == NULL ? CUDA_ERROR_OUT_OF_MEMORY
-                                    : launched_load(&program->launched, launched_image, launched_constants);
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (program != NULL) result = {name}_launcher_load(&program->launcher, {name}_image, {name}_constants);
   if (result != CUDA_SUCCESS) {{
     free(program);
     program = NULL;
@@ -68,11 +68,11 @@ EXPORTED int {name}_load(struct {name}** made) {{
 
 EXPORTED int {name}_run(const struct {name}* program, void* stream, const unsigned long long* arguments,
                         const unsigned long long* results) {{
-  return (int)launched_run(&program->launched, (CUstream)stream, arguments, results);
+  return (int){name}_launcher_run(&program->launcher, (CUstream)stream, arguments, results);
 }}
 
 EXPORTED int {name}_unload(struct {name}* program) {{
-  const CUresult result = program == NULL ? CUDA_SUCCESS : launched_unload(&program->launched);
+  const CUresult result = program == NULL ? CUDA_SUCCESS : {name}_launcher_unload(&program->launcher);
   free(program);
   return (int)result;
 }}
@@ -114,7 +114,7 @@ def write_library(
         image, constants, source = folder / "image", folder / "constants", folder / "library.c"
         image.write_bytes(program.ptx.encode() + b"\n\0")
         constants.write_bytes(constant_bytes(program))
-        launcher = header("launched", program, signature, executable.target).replace("#include <cuda.h>\n", "")
+        launcher = header(f"{name}_launcher", program, signature, executable.target).replace("#include <cuda.h>\n", "")
         source.write_text(_DRIVER + launcher + _SOURCE.format(name=name, image=image, constants=constants))
         toolchain.link_c(source, output, link_arguments, linker)
     if header_file is not None:

@@ -20,9 +20,9 @@ from stablexla.targets.buffers.donation import find_aliases
 from stablexla.targets.buffers.ping_pong import BufferCycle, copies_after_rotation, find_buffer_cycles
 from stablexla.targets.codegen.calls import KernelCall, call_of, packed_inputs
 from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.pipeline.steps import CAST
 
-SEEN_AS = "builtin.unrealized_conversion_cast"  # complex numbers as their parts, or back
-ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast", SEEN_AS])
+ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast", CAST])
 
 
 @dataclass(eq=False)

@@ -46,7 +46,7 @@ class Emitters(dict[str, list[Emitter]]):
         return enter
 
     def emit(self, kernel: Kernel, target: object) -> Emitted | None:
-        """What the first emitter that takes a kernel makes of it; None when none does, which the kernel keeps why."""
+        """Emit a kernel by the first emitter that takes it; None when all refuse, and the kernel keeps the reason."""
         take_refusal()  # of another kernel
         for ask in self.get(kernel.kind, []):
             emitted: Emitted | None = ask(kernel, target)

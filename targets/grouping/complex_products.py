@@ -23,6 +23,7 @@ from stablexla.lowering.support.types import TensorType
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import is_generic, loops_of
 from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.pipeline.steps import CAST
 
 # Multiplications of complex numbers below which one kernel is quicker than two.
 LEAST_WORK = 4096
@@ -301,4 +302,4 @@ def _parts_of(value: ir.Value) -> ir.Value:
 
 def _seen_as(value: ir.Value, type_: ir.Type) -> ir.Value:
     # Buffer assignment takes it as the same memory.
-    return ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[value]).result
+    return ir.Operation.create(CAST, results=[type_], operands=[value]).result

@@ -120,7 +120,7 @@ class Coordinate:
 
 
 class Evaluator(Protocol[T]):
-    """What is done at the leaves and nodes of a factor; `lanes` is 0 for a scalar."""
+    """Evaluates the loads and the operations of a factor's expression tree; `lanes` is 0 for a scalar."""
 
     def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> T:
         """Return elements of an array."""
@@ -417,14 +417,8 @@ def _bytes(value: ir.Value) -> float:
 # --- on numbers ------------------------------------------------------------------------------------------------
 
 
-class _Trial:
-    """Evaluates nothing: counts the loads of each array along the lanes."""
-
-    def __init__(self) -> None:
-        self.loads: Counter[ir.Value] = Counter()
-
-    def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> None:
-        self.loads[value] += lanes > 0
+class LoadsAlone:
+    """The part of an evaluator that only visits the loads: nothing is computed of them."""
 
     def scalar(self, value: ir.Value) -> None:
         pass
@@ -436,6 +430,16 @@ class _Trial:
 
     def interleave(self, parts: Sequence[None], lanes: int) -> None:
         pass
+
+
+class _Trial(LoadsAlone):
+    """Counts the loads of each array along the lanes."""
+
+    def __init__(self) -> None:
+        self.loads: Counter[ir.Value] = Counter()
+
+    def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> None:
+        self.loads[value] += lanes > 0
 
 
 def _loads(factor: Factor, summed: int, arrays: set[ir.Value], largest: ir.Value) -> float:

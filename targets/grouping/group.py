@@ -18,6 +18,7 @@ from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.effects import previous_effects
 from stablexla.targets.grouping.loops import Loops, is_generic, loops_of, num_inputs
 from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.pipeline.steps import CAST
 
 GROUP = "stablexla.group"
 FACTOR = "stablexla.factor"
@@ -43,7 +44,7 @@ IN_MAIN = frozenset(
         "tensor.from_elements",
         "tensor.empty",
         "tensor.bitcast",
-        "builtin.unrealized_conversion_cast",
+        CAST,
     ]
 )
 

@@ -9,9 +9,11 @@ from stablexla.dialects.discovery import import_all
 from stablexla.targets.pipeline.pipelines import LOWER, Step
 
 TENSOR = frozenset({"func", "linalg", "tensor", "scf", "arith", "math", "complex"})
-BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm", "amx"}) | {
-    "builtin.unrealized_conversion_cast"  # between a buffer of complex numbers and one of their parts
-}
+CAST = "builtin.unrealized_conversion_cast"
+"""Between an array of complex numbers and one of their parts, in the same memory."""
+BUFFERS = frozenset(
+    {"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm", "amx", CAST}
+)
 """Dialects left after the steps `tensor` and `kernels`, and after `buffers`."""
 PREPARE = (
     "stablexla-compute-through-rolls",
@@ -75,4 +77,4 @@ def kernels_step(find_attention: str = "", before_grouping: Sequence[str] = ()) 
     products = ("stablexla-turn-products", "stablexla-hoist-products")
     passes = (*PREPARE, find_attention, *products, *before_grouping, "stablexla-group", "stablexla-outline")
     passes = (*passes, "stablexla-inline-repeats")
-    return Step("kernels", ",".join(filter(None, passes)), TENSOR | {"builtin.unrealized_conversion_cast"})
+    return Step("kernels", ",".join(filter(None, passes)), TENSOR | {CAST})

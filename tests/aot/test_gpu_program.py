@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -318,6 +319,12 @@ class TestLibrary:
         functions = {line.split()[-1] for line in listed.splitlines() if " T " in line}
         assert functions == {"sum_load", "sum_run", "sum_unload"}
         assert all(name.startswith("cu") for name in re.findall(r" U (\w+)$", listed, re.MULTILINE) if "@" not in name)
+
+    @pytest.mark.parametrize("name", ["launched", "launcher"])
+    def test_names_of_the_launchers_own(self, name: str, tmp_path: Path) -> None:
+        make, arrays = PROGRAMS["elementwise"]
+        write_library(sx.compile(program(make, *arrays), target=CHIP), tmp_path / "l.so", name=name)
+        assert hasattr(ctypes.CDLL(str(tmp_path / "l.so"), mode=os.RTLD_LAZY), f"{name}_run")
 
     def test_headers_in_cpp(self, tmp_path: Path) -> None:
         executable = sx.compile(ROUNDS, target=CHIP)

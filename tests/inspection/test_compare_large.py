@@ -100,7 +100,7 @@ class TestLargeOperations:
         assert "stopped by Ctrl-C: this is a part of the report" in str(found)
 
     def test_the_most_suspicious_are_judged_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What a time limit leaves time for: the user's rule before sums, sums before movement."""
+        """With a time limit the user's rule is judged before sums, and sums before data movement."""
 
         def late_after_one(search: Search) -> bool:
             search.stopped = "the time limit" if search.judged else ""

@@ -21,6 +21,7 @@ from stablexla.targets.grouping.factors import (
     Coordinate,
     Factor,
     FactorReader,
+    LoadsAlone,
     bundle_offsets,
     split_position,
 )
@@ -212,8 +213,8 @@ def _value(part: Part) -> Value:
     return part.value() if isinstance(part, Nibbles) else part
 
 
-class _Prefetches:
-    """Prefetches what narrow arrays hold along the lanes, each line once, and computes nothing."""
+class _Prefetches(LoadsAlone):
+    """Prefetches the elements of narrow arrays along the lanes, each line once."""
 
     def __init__(self, scene: ContractionScene) -> None:
         self._buffers = dict(zip(scene.contraction.kernel.inputs, scene.inputs, strict=True))
@@ -223,14 +224,3 @@ class _Prefetches:
         if lanes and bits < LANE_BITS:
             for lane in range(0, lanes, LINE * 8 // bits):
                 cg.prefetch(self._buffers[value], _address(value, at) + lane, locality=2)
-
-    def scalar(self, value: ir.Value) -> None:
-        pass
-
-    def apply(
-        self, op: ir.Operation, operands: Sequence[None], at: Mapping[int, Coordinate], lanes: int
-    ) -> Sequence[None]:
-        return [None] * len(op.results)
-
-    def interleave(self, parts: Sequence[None], lanes: int) -> None:
-        pass

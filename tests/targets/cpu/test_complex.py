@@ -132,10 +132,9 @@ class TestPlaces:
     def test_assembled(self, dtype: Any, bits: int) -> None:
         x, y = numbers(dtype, 6, 19), numbers(dtype, 6, 14, seed=1)
         self.check(lambda x, y: sx.concat_in_dim([x, sx.neg(y)], 1), np.concatenate([x, -y], 1), bits, x, y)
-        make = lambda x: sx.pad(x, 0.0, [(1, 2, 0), (3, 0, 1)])  # noqa: E731
         wanted = np.zeros((9, 40), dtype)
         wanted[1:7, 3::2] = x
-        self.check(make, wanted, bits, x)
+        self.check(lambda x: sx.pad(x, 0.0, [(1, 2, 0), (3, 0, 1)]), wanted, bits, x)
 
     def test_interleaved(self, dtype: Any, bits: int) -> None:
         """Both halves of a step of `associative_scan`."""
