@@ -11,6 +11,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.kernels import COMBINER, combiner_reference
 from stablexla.lowering.support.operations import captured, clone_with, defining, walk
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import outside_constant, replay
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel
 
@@ -85,9 +86,9 @@ class ElementCombiner:
         made = self._known(elements, inputs, lanes)
         for op in self.operations:
             if op.name == "arith.constant":
-                made[op.results[0]] = cg.splat(cg.outside_constant(op.results[0]), lanes)
+                made[op.results[0]] = cg.splat(outside_constant(op.results[0]), lanes)
             elif all(operand in made for operand in op.operands):
-                made.update(zip(op.results, cg.replay(op, [made[v] for v in op.operands], lanes), strict=True))
+                made.update(zip(op.results, replay(op, [made[v] for v in op.operands], lanes), strict=True))
         return [made[value] for value in self.results]
 
     def parts(

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from math import isnan
 from types import TracebackType
 from typing import Any, Self
 
 import mlir.ir as ir
 from mlir.dialects import arith, func, math, memref, scf, vector
 
-from stablexla.lowering.support.operations import constant_attribute
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sums.compensated import MAX_TRIP_COUNT, compensate_sums
 
@@ -753,99 +751,3 @@ def _pieces(count: int) -> list[tuple[int, int]]:
 def prefetch(buffer: Value, at: Index, write: bool = False, locality: int = 3) -> None:
     """Prefetch a cache line; harmless past the end. A locality of 2 leaves it in L2."""
     memref.prefetch(buffer.ssa, [index(at).ssa], write, locality, True)
-
-
-# --- bodies of linalg operations ----------------------------------------------------------------------------
-
-
-def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> list[Value]:
-    """Clone an elementwise scalar operation onto other operands, vectors of `lanes` (0: scalars)."""
-    if lanes and operation.name in _ON_PARTS and (made := _on_parts(operation, operands, lanes)) is not None:
-        return [made]
-    made = ir.Operation.create(
-        operation.name,
-        results=[vector_of(lanes, result.type) for result in operation.results],
-        operands=[operand.ssa for operand in operands],
-        attributes=dict(operation.attributes.items()),
-    )
-    return [Value(result) for result in made.results]
-
-
-# Operations that lanes have on complex numbers.
-_ON_PARTS = ("arith.select", "complex.constant", "complex.create", "complex.im", "complex.re")
-
-
-def _on_parts(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> Value | None:
-    """Emit an operation on complex numbers in lanes; None if it is on others."""
-    match operation.name, operands:
-        case "complex.create", (re, im):
-            return ComplexVector(re, im)
-        case "complex.re", (ComplexVector() as value,):
-            return value.re
-        case "complex.im", (ComplexVector() as value,):
-            return value.im
-        case "complex.constant", ():
-            return splat(replay(operation, [], 0)[0], lanes)
-        case "arith.select", (condition, ComplexVector() as yes, ComplexVector() as no):
-            return ComplexVector(select(condition, yes.re, no.re), select(condition, yes.im, no.im))
-    return None
-
-
-def outside_constant(operand: ir.Value) -> Value:
-    """Copy a scalar constant of the tensor function into the function being emitted."""
-    attribute = constant_attribute(operand)
-    if attribute is None:
-        raise ValueError("a body uses a value of the tensor function that is no constant")
-    return constant_of(attribute, operand.type)
-
-
-def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
-    """Return a scalar constant, by its attribute."""
-    if isinstance(attribute, ir.FloatAttr) and not isnan(attribute.value):
-        return constant(attribute.value, type_)
-    if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr):
-        return constant(int(attribute.value), type_)
-    return Value(arith.ConstantOp(type_, attribute).result)  # a NaN's payload, complex
-
-
-def can_clone(
-    block: ir.Block, lanes: bool = True, indices: bool = False, scalars: bool = False, parts: bool = False
-) -> bool:
-    """Return whether a body can be inlined: constants, arith, math, on scalars complex.
-
-    Args:
-        block: the body.
-        lanes: it is inlined on vectors.
-        indices: `linalg.index` is known.
-        scalars: the kernel's scalar arguments are.
-        parts: the parts of complex numbers in lanes are, and so are branches: `VectorBody` inlines it.
-    """
-    allowed = {"arith", "math"} if lanes else {"arith", "math", "complex"}
-    inside = set(block.arguments)
-
-    def is_known(operand: ir.Value) -> bool:
-        is_argument = scalars and isinstance(operand.owner, ir.Block)
-        return operand in inside or constant_attribute(operand) is not None or is_argument
-
-    def fits(operation: ir.Operation) -> bool:
-        name = operation.name
-        if not all(is_known(operand) for operand in operation.operands):
-            return False
-        if name in ("linalg.yield", "scf.yield"):
-            return True
-        if name == "scf.if" and parts and len(operation.results):
-            return all(fits_all(region.blocks[0]) for region in operation.regions)
-        if parts and name in _ON_PARTS:
-            return True
-        if lanes and any(isinstance(result.type, ir.ComplexType) for result in operation.results):
-            return False
-        return indices if name == "linalg.index" else name.split(".")[0] in allowed
-
-    def fits_all(block: ir.Block) -> bool:
-        for view in block.operations:
-            if not fits(view.operation):
-                return False
-            inside.update(view.operation.results)
-        return True
-
-    return fits_all(block)

@@ -16,7 +16,7 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.support.operations import constant_attribute, constant_of, terminator_of, walk
-from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import can_clone
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.refusals import BLOCKS, BRANCHES, COMPLEX, INDICES, Refusal, refuse
 from stablexla.targets.grouping.loops import loops_of
@@ -257,7 +257,7 @@ class _Analysis:
             self._tensors[result] = _Made(op, number, axes)
         block = op.regions[0].blocks[0]
         is_complex = any(isinstance(a.type, ir.ComplexType) for a in block.arguments)
-        if (is_complex and not self._parts) or not cg.can_clone(block, indices=True, scalars=True, parts=self._parts):
+        if (is_complex and not self._parts) or not can_clone(block, indices=True, scalars=True, parts=self._parts):
             raise _NoNest(_obstacle(block))
 
     def _new_loops(self, op: ir.Operation) -> list[int | None]:

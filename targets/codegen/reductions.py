@@ -16,10 +16,11 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.identities import identity_of
 from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import VectorBody
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.loop_nest import Map, Reduction
 from stablexla.targets.codegen.match.arg_reduction import ArgSelection, match_arg_selection
-from stablexla.targets.codegen.scope import LoopScope, VectorBody, counted_from
+from stablexla.targets.codegen.scope import LoopScope, counted_from
 
 Accumulators = list[Value]
 

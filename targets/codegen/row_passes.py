@@ -12,11 +12,11 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.targets.codegen.bodies import body_cost
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Store, operands_of, reachable
 from stablexla.targets.codegen.reductions import VectorReduction, match_reduction
 from stablexla.targets.codegen.refusals import COMPLEX, Refusal, refuse
-from stablexla.targets.codegen.scope import body_cost
 
 # Values of at least so many instructions are stored for later row passes, in thread-local memory, not rematerialized.
 EXPENSIVE = 8

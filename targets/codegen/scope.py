@@ -6,56 +6,22 @@ values in the scopes around it. Which loops are emitted is the emitters' busines
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
-from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import VectorBody, constant_of
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Scalar, Store
 from stablexla.targets.codegen.machine import CpuTarget
 
-# --- cost model of bodies ---------------------------------------------------------------------------------
-
-_WEIGHTS = {
-    "arith.constant": 0,
-    "linalg.index": 0,
-    "linalg.yield": 0,
-    "arith.divf": 4,
-    "arith.divsi": 30,
-    "arith.divui": 30,
-    "arith.extf": 2,
-    "arith.maximumf": 4,
-    "arith.minimumf": 4,
-    "arith.remf": 60,
-    "arith.remsi": 30,
-    "arith.remui": 30,
-    "arith.truncf": 4,
-    "math.absf": 1,
-    "math.ceil": 1,
-    "math.copysign": 2,
-    "math.floor": 1,
-    "math.fma": 1,
-    "math.roundeven": 1,
-    "math.sqrt": 5,
-    "math.trunc": 1,
-}
-
-
 # The rounds of random generators are dependency chains, so two registers at a time take little longer than one: bodies
 # that compute so many words and load no arrays. Their other values, such as the counter in 64 bits, take as many
 # registers as they need (jax.random.bits of 16M words: 31 to 15 ms; the mean of 16M normal numbers: 120 to 52 ms).
 ROUNDS = 64
-
-
-def body_cost(block: ir.Block) -> int:
-    """Estimate how many vector instructions a body takes."""
-    names = [op.operation.name for op in block.operations]
-    return sum(_WEIGHTS.get(name, 20 if name.startswith("math.") else 1) for name in names)
 
 
 def lanes_for(nest: LoopNest, target: CpuTarget) -> int:
@@ -93,167 +59,6 @@ def _computed_types(block: ir.Block) -> Iterable[ir.Type]:
         operation = view.operation
         if operation.name not in ("arith.index_cast", "linalg.index", "arith.constant"):
             yield from (v.type for v in operation.results if not isinstance(v.type, ir.IndexType))
-
-
-# --- bodies ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Counter:
-    """An induction variable in 32 bits, widened only at uses that need it: x86 converts 64 bits to floats slowly."""
-
-    value: Value
-
-
-def _unsupported(_: int) -> Value:
-    raise ValueError("a body uses an index, or a value of the tensor function that is no constant")
-
-
-class VectorBody:
-    """Inline a linalg body, or parts of it, on vectors of `lanes` (0: scalars). `cg.can_clone` tells which bodies.
-
-    Args:
-        block: the body.
-        lanes: number of lanes; scalars among the operands are splat.
-        position: returns the value of `linalg.index d`, an `i32` or `index` of the right lanes.
-        argument: returns the kernel's scalar argument of a number.
-    """
-
-    def __init__(
-        self,
-        block: ir.Block,
-        lanes: int,
-        position: Callable[[int], Value] = _unsupported,
-        argument: Callable[[int], Value] = _unsupported,
-    ) -> None:
-        self._block, self.lanes = block, lanes
-        self._position, self._argument = position, argument
-        self._values: dict[ir.Value, Value | _Counter] = {}
-
-    def on(self, arguments: Sequence[Value]) -> list[Value]:
-        """Compute the values yielded, with `arguments` for the block's first ones; the body uses no others."""
-        return self.run(dict(zip(self._block.arguments, arguments, strict=False)))
-
-    def run(self, given: Mapping[ir.Value, Value], wanted: Sequence[ir.Value] | None = None) -> list[Value]:
-        """Compute the values `wanted` (default: those yielded), with `given` for arguments and, maybe, inner values."""
-        if wanted is None:
-            wanted = list(terminator_of(self._block).operands)
-        for value, known_value in given.items():
-            self._values[value] = cg.splat(known_value, self.lanes)
-        needed = self._needed(wanted)
-        for view in self._block.operations:
-            if view.operation in needed:
-                self._replay(view.operation)
-        return [self._get(v) for v in wanted]
-
-    def _needed(self, wanted: Sequence[ir.Value]) -> set[ir.Operation]:
-        found: set[ir.Operation] = set()
-        waiting = [v for v in wanted if v not in self._values]
-        while waiting:
-            value = waiting.pop()
-            owner = value.owner
-            if isinstance(owner, ir.Block) or owner.operation.block != self._block or owner.operation in found:
-                continue
-            found.add(owner.operation)
-            waiting += [v for v in _read_by(owner.operation) if v not in self._values]
-        return found
-
-    def _replay(self, operation: ir.Operation) -> None:
-        results = operation.results
-        if len(results) == 1 and results[0] in self._values:
-            return
-        if operation.name == "linalg.index":
-            self._values[results[0]] = self._index(ir.IntegerAttr(operation.attributes["dim"]).value)
-            return
-        if operation.name == "arith.constant":
-            self._values[results[0]] = self._constant(operation)
-            return
-        if operation.name == "scf.if":
-            made = self._branch(operation)
-            self._values.update(zip(results, made, strict=True))
-            return
-        narrow = self._values.get(operation.operands[0]) if len(operation.operands) else None
-        if isinstance(narrow, _Counter) and self._convert(operation, narrow):
-            return
-        made = cg.replay(operation, [self._get(v) for v in operation.operands], self.lanes)
-        self._values.update(zip(results, made, strict=True))
-
-    def _branch(self, operation: ir.Operation) -> list[Value]:
-        """Emit a branch that is entered if the condition holds in any lane; each lane has its own side's values."""
-        condition = self._get(operation.operands[0])
-        types = [cg.vector_of(self.lanes, result.type) for result in operation.results]
-        some = cg.reduce(condition, vector.CombiningKind.OR) if self.lanes else condition
-        branch, before = cg.branch(some, types), dict(self._values)
-
-        def side(number: int) -> list[Value]:
-            block = operation.regions[number].blocks[0]
-            for view in list(block.operations)[:-1]:
-                self._replay(view.operation)
-            return [self._get(v) for v in terminator_of(block).operands]
-
-        with branch.then:
-            made = side(0)
-            if self.lanes:
-                made = [cg.select(condition, a, b) for a, b in zip(made, side(1), strict=True)]
-            branch.yields(*made)
-        self._values = dict(before)  # what was emitted on one side is not known outside
-        with branch.otherwise:
-            branch.yields(*side(1))
-        self._values = before
-        return branch.results
-
-    def _index(self, dimension: int) -> Value | _Counter:
-        position = cg.splat(self._position(dimension), self.lanes)
-        return _Counter(position) if isinstance(position.element, ir.IntegerType) else position
-
-    def _convert(self, operation: ir.Operation, counter: _Counter) -> bool:
-        """Emit a conversion of a counter; return False if the operation is none."""
-        result = operation.results[0]
-        if operation.name == "arith.index_cast":
-            width = cg.bits_of(result.type)
-            self._values[result] = counter if width > 32 else _resized(counter.value, result.type)
-            return True
-        if operation.name in ("arith.sitofp", "arith.uitofp"):
-            made = arith.sitofp(cg.vector_of(self.lanes, result.type), counter.value.ssa)
-            self._values[result] = Value(made)
-            return True
-        return False
-
-    def _get(self, value: ir.Value) -> Value:
-        found = self._values.get(value)
-        if isinstance(found, _Counter):
-            wide = value.type if cg.bits_of(value.type) == 64 else ir.IntegerType.get_signless(64)
-            if isinstance(wide, ir.IndexType):
-                return cg.cast_index(found.value, cg.vector_of(self.lanes, wide))
-            return _resized(found.value, wide)
-        if found is None:
-            found = self._values[value] = cg.splat(self._outside(value), self.lanes)
-        return found
-
-    def _outside(self, value: ir.Value) -> Value:
-        if isinstance(value.owner, ir.Block):
-            return self._argument(value.arg_number)
-        return cg.outside_constant(value)
-
-    def _constant(self, operation: ir.Operation) -> Value:
-        return cg.splat(cg.constant_of(operation.attributes["value"], operation.results[0].type), self.lanes)
-
-
-def _read_by(operation: ir.Operation) -> Iterable[ir.Value]:
-    """Yield the operands of an operation, and those of the operations in it."""
-    yield from operation.operands
-    for region in operation.regions:
-        for view in region.blocks[0].operations:
-            yield from _read_by(view.operation)
-
-
-def _resized(value: Value, element: ir.Type) -> Value:
-    """Resize a signed integer."""
-    have, want = cg.bits_of(value.type), cg.bits_of(element)
-    type_ = cg.vector_of(value.lanes, element)
-    if have == want:
-        return value
-    return Value(arith.extsi(type_, value.ssa) if want > have else arith.trunci(type_, value.ssa))
 
 
 # --- scopes ----------------------------------------------------------------------------------------------------
@@ -422,7 +227,7 @@ class LoopScope:
             if node.argument is not None:
                 return [self.argument(node.argument)]
             assert node.attribute is not None
-            return [cg.constant_of(node.attribute, node.type)]
+            return [constant_of(node.attribute, node.type)]
         if isinstance(node, Load):
             return [self._load(node)]
         assert not isinstance(node, Reduction), "a reduction is made by a loop"

@@ -14,10 +14,10 @@ from stablexla.lowering.rules.devices.devices import COLLECTIVE, DEVICE, DeviceC
 from stablexla.lowering.support.kernels import CONFIG, copied_constant
 from stablexla.lowering.support.operations import captured, inline_body, is_tensor
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import VectorBody, body_cost, can_clone
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.scope import VectorBody, body_cost
 from stablexla.targets.codegen.vector_loops import unroll_factor
 from stablexla.targets.host.calls import address_table
 from stablexla.targets.host.emitters import host_emitter
@@ -97,7 +97,7 @@ def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
         a, b, out, lo, hi = map(Value, made.add_entry_block().arguments)
     with cg.emitting(made, target):
         at = lo
-        if not isinstance(element, ir.ComplexType) and cg.can_clone(block):
+        if not isinstance(element, ir.ComplexType) and can_clone(block):
             lanes = _lanes(block, target)
             unroll = unroll_factor(body_cost(block), 4)
             for step in sorted({lanes * unroll, lanes}, reverse=True):

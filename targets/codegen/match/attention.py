@@ -14,7 +14,7 @@ from mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import can_clone
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.attention_rows import RowFunction, analyse_row_function, is_defined_by
 from stablexla.targets.codegen.match.contraction import (
@@ -252,7 +252,7 @@ class _Loops:
         scalars = [v for v in list(op.operands)[:-1] if not isinstance(v.type, ir.RankedTensorType)]
         if len(tensors) != 1 or scalars or len(op.results) != 1 or classify(op) not in (Kind.MAP, Kind.TRANSPOSE):
             raise _NoAttention
-        if not cg.can_clone(block) or any(True for _ in block.arguments[1].uses):
+        if not can_clone(block) or any(True for _ in block.arguments[1].uses):
             raise _NoAttention
         strides = _strides(op)
         renamed = {

@@ -15,7 +15,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.math import EXPANSIONS
 from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of
-from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import can_clone
 from stablexla.targets.codegen.conversion import Conversion, steps_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.refusals import COMPLEX, CONTRACTED, refuse
@@ -284,7 +284,7 @@ def _match_epilogue_op(
 ) -> EpilogueOp | None:
     loops, block = loops_of(op), op.regions[0].blocks[0]
     same_shape = all(list(result.type.shape) == list(shape) for result in op.results)
-    if not (same_shape and loops.in_order and not reads_outputs(op) and cg.can_clone(block, indices=True)):
+    if not (same_shape and loops.in_order and not reads_outputs(op) and can_clone(block, indices=True)):
         return None
     inputs = []
     for value, map_ in zip(list(op.operands)[: loops.num_inputs], loops.maps, strict=False):

@@ -13,11 +13,11 @@ from mlir.dialects import arith
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import VectorBody, outside_constant
 from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, ContractionOperand, EpilogueInput
-from stablexla.targets.codegen.scope import VectorBody
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class ContractionScene:
     def _scalar(self, value: ir.Value) -> Value:
         if value in self._by_value:
             return self._by_value[value]
-        return cg.outside_constant(value)
+        return outside_constant(value)
 
     def _coordinate(self, dimension: int, row: ResultRow, column: Index, lanes: int) -> Value:
         """Emit the value of `linalg.index dimension` for the lanes of a store."""

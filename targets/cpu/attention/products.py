@@ -12,11 +12,11 @@ from functools import partial
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import VectorBody
 from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
-from stablexla.targets.codegen.scope import VectorBody
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, accumulate, unroll_factor
 

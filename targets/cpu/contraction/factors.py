@@ -11,10 +11,10 @@ from mlir.dialects import vector
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import VectorBody, outside_constant
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
-from stablexla.targets.codegen.scope import VectorBody
 from stablexla.targets.cpu.contraction.dot_instructions import LANE_BITS, interleave_lanes
 from stablexla.targets.cpu.contraction.nibbles import ENTRIES, Nibbles, Part, applied, interleaved
 from stablexla.targets.grouping.factors import (
@@ -186,7 +186,7 @@ class _Emission:
         return cg.load_lanes(self._buffers[value], _address(value, at), lanes, count)
 
     def scalar(self, value: ir.Value) -> Value:
-        return self._buffers[value] if value in self._buffers else cg.outside_constant(value)
+        return self._buffers[value] if value in self._buffers else outside_constant(value)
 
     def apply(
         self, op: ir.Operation, operands: Sequence[Part], at: Mapping[int, Coordinate], lanes: int

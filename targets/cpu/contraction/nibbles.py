@@ -14,8 +14,9 @@ from mlir.dialects import arith, vector
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import body_of, constant_attribute, constant_of
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import VectorBody
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.codegen.scope import VectorBody, counted_from
+from stablexla.targets.codegen.scope import counted_from
 from stablexla.targets.cpu.contraction.dot_instructions import LANE_BITS, interleave_lanes, intrinsic
 
 ENTRIES = 16

@@ -13,11 +13,12 @@ from math import lcm, prod
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math import EXPANSIONS
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import body_cost
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Store, analyze_nest, collapse_loops, in_place
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.scope import LoopScope, body_cost, lanes_for, widest_lanes
+from stablexla.targets.codegen.scope import LoopScope, lanes_for, widest_lanes
 from stablexla.targets.codegen.vector_loops import (
     LoopPart,
     WorkItems,

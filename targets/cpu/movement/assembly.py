@@ -11,11 +11,12 @@ from math import prod
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import body_cost
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Ref
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.scope import LoopScope, body_cost, widest_lanes
+from stablexla.targets.codegen.scope import LoopScope, widest_lanes
 from stablexla.targets.codegen.vector_loops import estimate_ns, grain_of
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.movement.boxes import Assembly, Box, match_assembly

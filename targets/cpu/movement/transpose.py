@@ -14,11 +14,11 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import VectorBody, can_clone, outside_constant
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.refusals import Refusal, refuse
-from stablexla.targets.codegen.scope import VectorBody
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs
 
@@ -115,7 +115,7 @@ def _is_elementwise(op: ir.Operation) -> bool:
     """Return whether all loops are parallel, the result is in order and only written, and the body can be cloned."""
     loops = loops_of(op)
     in_order = len(op.results) == 1 and loops.in_order and not any(loops.reduced)
-    return in_order and not reads_outputs(op) and cg.can_clone(op.regions[0].blocks[0], lanes=False)
+    return in_order and not reads_outputs(op) and can_clone(op.regions[0].blocks[0], lanes=False)
 
 
 def _merged(shape: list[int], strides: Sequence[int]) -> tuple[TransposeAxis, ...]:
@@ -154,7 +154,7 @@ class _Mover:
         return VectorBody(self._move.body, value.lanes).on(given)[0]
 
     def _scalar(self, value: ir.Value) -> Value:
-        return self._inputs[value] if value in self._inputs else cg.outside_constant(value)
+        return self._inputs[value] if value in self._inputs else outside_constant(value)
 
     def put(self, value: Value, at: Index, count: int) -> None:
         """Store `count` lanes of a finished value in the result."""
@@ -173,7 +173,7 @@ def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
 def _lanes(kernel: Kernel, move: Permutation, target: CpuTarget) -> int:
     """Return the vector width at which a square tile fits the registers; 0 for elements without vectors."""
     types = [kernel.inputs[move.number].type.element_type, kernel.results[0].type.element_type]
-    scalar_body = move.body is not None and not cg.can_clone(move.body)
+    scalar_body = move.body is not None and not can_clone(move.body)
     bits = max(cg.bits_of(t) for t in types)
     if scalar_body or bits > 64 or (move.body and any(isinstance(t, ir.ComplexType) for t in types)):
         return 0

@@ -10,11 +10,11 @@ from mlir.dialects import vector
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import VectorBody
 from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.codegen.match.contraction import ContractionOperand
-from stablexla.targets.codegen.scope import VectorBody
 from stablexla.targets.gpu.threads.grid_stride import coordinates
 
 
