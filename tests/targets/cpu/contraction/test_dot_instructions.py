@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stablexla.targets.codegen.kernel import Kernel
-from stablexla.targets.codegen.machine import FEATURES, CpuTarget, host_target
+from stablexla.targets.codegen.machine import FEATURES, CpuTarget, features_worth_using, host_target
 from stablexla.targets.codegen.match.contraction import match_contraction
 from stablexla.targets.cpu.contraction.dot_instructions import choose_multiply_add
 from stablexla.targets.cpu.contraction.strategy import emit_contraction
@@ -193,6 +193,13 @@ def test_choice() -> None:
     assert chosen("bf16", "amx_tile", "amx_int8", "avx512_bf16", bits=512) == "bf16"
     assert chosen("bf16", "sse2", bits=512) == ""
     assert chosen("tiles f16", *FEATURES, bits=512) == "tiles_f16"
+
+
+def test_a_processor_uses_what_it_gains_by() -> None:
+    flags = {"avx512_bf16", "avx512_vnni", "avx512f", "sse2"}
+    assert features_worth_using(flags, "GenuineIntel") == ("avx512_vnni", "sse2")
+    assert features_worth_using(flags, "AuthenticAMD") == ("avx512_bf16", "avx512_vnni", "sse2")
+    assert features_worth_using(set(), "") == ()
 
 
 def test_f32_is_never_rounded_to_multiply() -> None:
