@@ -87,13 +87,15 @@ def host_target() -> CpuTarget:
     flags = set(about.get("flags", "").split())
     wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
     bits = 512 if wide else 256 if "avx2" in flags else 128
+    l2_bytes = _cache_bytes(2, 512 << 10)
     return CpuTarget(
         vector_bits=bits,
         num_vector_registers=32 if wide else 16,
         l1_bytes=_cache_bytes(0, 32 << 10),
-        l2_bytes=_cache_bytes(2, 512 << 10),
+        l2_bytes=l2_bytes,
         l3_bytes=_cache_bytes(3, 16 << 20),
         num_threads=default_num_threads(),
+        group_bytes=max(64 << 10, l2_bytes // 8),
         features=features_worth_using(flags, about.get("vendor_id", "")),
     )
 

@@ -35,6 +35,8 @@ SHORT_DEPTH = 512
 RHS_BYTES = 128 << 10
 # B panels of an item of the packing phase; more of a matrix that streams from memory: long pieces of its rows.
 PANELS, FAR_PANELS = 8, 48
+# Bytes of a row that are read together at almost the speed of whole rows.
+LONG_PIECE = 1024
 # The most rows of a skinny product, bandwidth-bound by the other matrix.
 SKINNY_ROWS = 16
 # Split-K of a skinny product: at most so many parts, some for each core, each of at least about so many bytes: each of
@@ -315,11 +317,13 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     least = 8 if row_blocks * c.batches > 1 else 2
     columns = balanced(sizes.n, min(2048, max(least * width, math.ceil(sizes.n / blocks))), width)
     rhs_bytes = math.prod(axis.extent for axis in c.batch if axis.b) * sizes.depth * sizes.n * sizes.bytes
-    # A large rhs streams from memory, fastest in long pieces of its rows, which only a packing phase can load.
-    far = c.n.b == 1 and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes
+    own = max(1, target.group_bytes // (depth * sizes.bytes * width)) * width
+    # A large rhs streams from memory, fastest in long pieces of its rows: where an item's own panels do not have them,
+    # only a packing phase can load them, which writes rhs to memory once more.
+    far = c.n.b == 1 and own * sizes.bytes < LONG_PIECE and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes
     alone = (row_blocks == 1 and c.b.number not in c.kernel.constants and not far) or rhs_bytes > target.shared_bytes
     panels = FAR_PANELS if far and row_blocks == 1 else PANELS
-    group = max(1, target.group_bytes // (depth * sizes.bytes * width)) * width if alone else 0
+    group = own if alone else 0
     return PackedPlan(tile, depth, rows, columns, group, panels, parts)
 
 
