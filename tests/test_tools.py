@@ -238,7 +238,17 @@ class TestRun:
         assert run.main([program, "--explain", "--all"]) == 0
         assert "became" in capfd.readouterr().out
         assert run.main([program, "--explain", "--kernels=nothing*"]) == 0
-        assert "became" not in capfd.readouterr().out
+        said = capfd.readouterr().out
+        assert "became" not in said
+        assert "no kernel fits 'nothing*'; there are loop_0" in said
+
+    @pytest.mark.parametrize("option", ["--all", "--kernels=loop_*"])
+    def test_what_is_to_be_shown_needs_something_that_shows_it(
+        self, program: str, option: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            run.main([program, option])
+        assert f"{option.partition('=')[0]} is for --explain and --profile" in capfd.readouterr().err
 
 
 class TestInputs:

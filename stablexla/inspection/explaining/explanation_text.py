@@ -13,6 +13,7 @@ from rich.table import Table
 from stablexla.inspection.explaining.explanation import Explanation, KernelNote
 
 WIDTH = 140
+_NAMES = 12
 
 
 def text_of(explanation: Explanation, width: int = WIDTH, *, kernels: str = "*") -> str:
@@ -20,6 +21,8 @@ def text_of(explanation: Explanation, width: int = WIDTH, *, kernels: str = "*")
     file = io.StringIO()
     console = Console(file=file, width=width, legacy_windows=False)
     shown = explanation if kernels == "*" else _only(explanation, kernels)
+    if kernels != "*" and not shown.kernels:
+        return no_kernel(kernels, [kernel.name for kernel in explanation.kernels])
     for make in (_operations, _parts, _kernels, _refusals, _calls, _composites):
         table = make(shown)
         if table.row_count:
@@ -41,6 +44,16 @@ def _only(explanation: Explanation, pattern: str) -> Explanation:
         parts=(),
         composites=(),
     )
+
+
+def no_kernel(pattern: str, names: Sequence[str]) -> str:
+    """Return a line that tells which kernels there are, or the first of them, as none fits a pattern.
+
+    >>> no_kernel("zork*", ["loop_0", "row_0"])
+    "no kernel fits 'zork*'; there are loop_0, row_0"
+    """
+    some = ", ".join(names[:_NAMES]) + ", ..." * (len(names) > _NAMES)
+    return f"no kernel fits {pattern!r}; there are {some or 'none'}"
 
 
 def memory_of(explanation: Explanation) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from stablexla.inspection.explaining.explanation_text import WIDTH, number, path_of, size, spans
+from stablexla.inspection.explaining.explanation_text import WIDTH, no_kernel, number, path_of, size, spans
 from stablexla.inspection.profiling.profile import KernelTime, Profile
 
 _BAR = 8
@@ -22,13 +22,15 @@ _COLUMNS = (
 
 def text_of(profile: Profile, width: int = WIDTH, *, kernels: str = "*") -> str:
     """Return a row for each kernel whose name fits the pattern, the longest first, and the time outside all kernels."""
+    rows = [row for row in profile.kernels if fnmatchcase(row.name, kernels)]
+    if kernels != "*" and not rows:
+        return no_kernel(kernels, [row.name for row in profile.kernels])
     table = Table(box=None, pad_edge=False, header_style="bold", title=_title(profile), title_justify="left")
     for name in _COLUMNS:
         side: Literal["left", "right"] = "left" if name in _LEFT else "right"
         table.add_column(name, justify=side, overflow="fold", no_wrap=name != "operations")
-    for row in profile.kernels:
-        if fnmatchcase(row.name, kernels):
-            table.add_row(*_row(profile, row))
+    for row in rows:
+        table.add_row(*_row(profile, row))
     share = profile.outside / (profile.seconds * profile.devices)
     if kernels == "*":
         table.add_row("outside", "", "", f"{share:.1%}", _bar(share))
