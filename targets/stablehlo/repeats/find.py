@@ -154,7 +154,9 @@ class _Copies:
         """
         outside = iter(given)
         count = len(node.values) - node.numbers
-        numbers = dict(zip(node.values[count:], given[count:], strict=True))
+        # A constant from outside the block has no argument: it is made again.
+        read = zip(node.values[count:], given[count:], strict=True)
+        numbers = {number: argument for number, argument in read if argument is not None}
         operands = [self._stand_in(value, outside, numbers) for value in node.op.operands]
         inside = captured(node.op) if len(node.op.regions) else []
         inner = {value: self._stand_in(value, outside, numbers) for value in inside}
@@ -178,7 +180,7 @@ class _Copies:
         """Copy what makes a value, with what that reads, unless that was done before."""
         if value in numbers:
             return numbers[value]
-        key = (value, *(numbers[number] for number in self._flow.numbers.get(value, ())))
+        key = (value, *(numbers.get(number) for number in self._flow.numbers.get(value, ())))
         if key not in self._again:
             operands = [self._made_again(operand, numbers) for operand in value.owner.operands]
             copy = value.owner.clone().operation

@@ -247,13 +247,15 @@ def test_weights_as_constants() -> None:
     assert len(check(w, x).parts) == 1
 
 
-def test_loops_in_layers_and_layers_in_loops() -> None:
-    loop = """while(%i = {zero}, %y = {x}) : tensor<i32>, {matrix}
+LOOP = """while(%i = {zero}, %y = {x}) : tensor<i32>, {matrix}
     cond {{ %more = stablehlo.compare LT, %i, {two} : (tensor<i32>, tensor<i32>) -> tensor<i1>
            stablehlo.return %more : tensor<i1> }}
     do {{ %next = stablehlo.add %i, {one} : tensor<i32>
 {body}
          stablehlo.return %next, {last} : tensor<i32>, {matrix} }}"""
+
+
+def test_loops_in_layers_and_layers_in_loops() -> None:
     w = Writer()
     x = w.parameter(MATRIX)
     zero, one, two = (w.write(f"constant dense<{n}> : tensor<i32>") for n in range(3))
@@ -264,7 +266,7 @@ def test_loops_in_layers_and_layers_in_loops() -> None:
         body = "\n".join(w.lines[start:])
         del w.lines[start:]
         w.lines.extend(["// " for _ in range(2)])
-        text = loop.format(zero=zero, one=one, two=two, x=x, matrix=MATRIX, body=body, last=last)
+        text = LOOP.format(zero=zero, one=one, two=two, x=x, matrix=MATRIX, body=body, last=last)
         x = dense(w, dense(w, w.write(text, 2) + "#1"))
     assert len(check(w, x).parts) == 1
     start = len(w.lines)
@@ -273,8 +275,24 @@ def test_loops_in_layers_and_layers_in_loops() -> None:
         y = dense(w, y)
     body = "\n".join(w.lines[start:])
     w.lines[start:] = ["// "] * (len(w.lines) - start)
-    text = loop.format(zero=zero, one=one, two=two, x=x, matrix=MATRIX, body=body, last=y)
+    text = LOOP.format(zero=zero, one=one, two=two, x=x, matrix=MATRIX, body=body, last=y)
     assert len(check(w, w.write(text, 2) + "#1").parts) == 2
+
+
+def test_layers_in_a_loop_that_read_a_constant_before_it() -> None:
+    """What is computed of the constant and a number is made again in the function, the constant with it."""
+    w = Writer()
+    x, number = w.parameter(MATRIX), w.parameter(NUMBER)
+    zero, one, two = (w.write(f"constant dense<{n}> : tensor<i32>") for n in range(3))
+    half = w.write(f"constant dense<0.5> : {NUMBER}")
+    start = len(w.lines)
+    y = "%y"
+    for _ in range(4):
+        y = w.map("multiply", dense(w, y), w.spread(w.write(f"multiply {number}, {half} : {NUMBER}"), NUMBER))
+    body = "\n".join(w.lines[start:])
+    w.lines[start:] = ["// "] * (len(w.lines) - start)
+    text = LOOP.format(zero=zero, one=one, two=two, x=x, matrix=MATRIX, body=body, last=y)
+    assert len(check(w, w.write(text, 2) + "#1").parts) == 1
 
 
 def test_complex_constants() -> None:
