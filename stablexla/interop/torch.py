@@ -392,7 +392,20 @@ def _decomposition(op: Any, leaves: Sequence[Any], spec: Any, places: Sequence[i
         return op(*args, **kwargs)
 
     with _quiet(), torch.no_grad():
-        return torch.make_fx(run, decomposition_table=torch.decompositions)(*tensors)
+        made = torch.make_fx(run, decomposition_table=torch.decompositions)(*tensors)
+    _drop_strides(made.graph)
+    return made
+
+
+def _drop_strides(graph: Any) -> None:
+    """Take out what changes only the strides of dimensions of size 1, as an average of images with channels last does."""
+    for node in graph.find_nodes(op="call_function", target=_torch().aten.as_strided_.default):
+        tensor, sizes, strides, *offset = node.args
+        value = tensor.meta["val"]
+        same = all(size == 1 or new == old for size, new, old in zip(sizes, strides, value.stride(), strict=False))
+        if same and not offset and tuple(sizes) == tuple(value.shape):
+            node.replace_all_uses_with(tensor)
+            graph.erase_node(node)
 
 
 def _avals(program: Any) -> tuple[list[Any], bool]:

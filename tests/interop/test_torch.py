@@ -82,10 +82,12 @@ def test_training_mode_changes_buffers():
         lambda x: nn.functional.interpolate(x, scale_factor=1.5, mode="bicubic"),
         lambda x: nn.functional.interpolate(x, size=(5, 9), mode="nearest-exact"),
         lambda x: nn.functional.adaptive_avg_pool2d(x, 3),
+        lambda x: nn.functional.adaptive_avg_pool2d(x.contiguous(memory_format=torch.channels_last), 1),
+        lambda x: nn.functional.adaptive_avg_pool1d(x.flatten(2).transpose(1, 2), 1),
         lambda x: torch.std_mean(x, 1),
         lambda x: x.clone().mul_(2)[:, 1:].exp_(),
     ],
-    ids=["bicubic", "nearest", "pool", "std_mean", "in_place"],
+    ids=["bicubic", "nearest", "pool", "pool_last", "pool_transposed", "std_mean", "in_place"],
 )
 def test_operations_of_both_tables(function):
     class Module(nn.Module):
