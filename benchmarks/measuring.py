@@ -133,10 +133,10 @@ class Effort:
 def measure(program: Program, engines: Sequence[Engine], effort: Effort, limits: Limits | None = None) -> Row:
     """Compiles, compares and times one program."""
     row = Row(program.name, program.summary, program.group, program.family, program.tolerance)
-    if limits is not None:
-        row.limit = limits.of(program.work())
     prepared = prepare(program, engines, row)
-    if not effort.most:
+    if limits is not None and prepared:
+        row.limit = limits.of(program.work())
+    if not effort.most or not prepared:
         return row
     arguments = program.arguments()
     for each in prepared.values():
@@ -160,7 +160,11 @@ def measure(program: Program, engines: Sequence[Engine], effort: Effort, limits:
 
 def prepare(program: Program, engines: Sequence[Engine], row: Row) -> dict[str, Prepared]:
     """Compiles a program on each engine, and notes the time or what went wrong."""
-    text = program.text()
+    try:
+        text = program.text()
+    except Exception as error:  # a library of another version, or an operation that its way to StableHLO does not know
+        row.failures[OURS] = f"no StableHLO: {type(error).__name__}: {[*str(error).splitlines(), ''][0]}"
+        return {}
     prepared = {engine.name: prepare_on(engine, program, text, row) for engine in engines}
     return {name: made for name, made in prepared.items() if made is not None}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.report import Report, families, geomean
 
-COLOURS = {"xla": "#3b6fb6", "iree": "#e08a2e", "numpy": "#6a9f58"}
+COLOURS = {"xla": "#3b6fb6", "iree": "#e08a2e", "numpy": "#6a9f58", "torch": "#b04a5a", "inductor": "#7d5ba6"}
 WIDTH, ROW, DPI = 10, 0.62, 160
 """Inches of the picture, and of a family; a page shows it with about 85 pixels an inch."""
 TITLE = "How many times as long other engines take as stablexla"
@@ -23,8 +23,8 @@ Ratios = dict[str, dict[str, list[float]]]
 
 
 def write_plot(report: Report, file: Path) -> None:
-    """Models first, then kernels, by family."""
-    groups = families([*report.of("models"), *report.of("kernels")])
+    """Real programs first, then models and kernels, by family."""
+    groups = families([*report.of("real"), *report.of("models"), *report.of("kernels")])
     found = {
         family: {peer: [ratio for row in rows if (ratio := row.ratio(peer))] for peer in report.peers}
         for family, rows in groups.items()

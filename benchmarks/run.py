@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # what loads an engine comes after the processors have been c
     from benchmarks.limits import Limits
     from benchmarks.programs import Program
 
-GROUPS = ("kernels", "models", "compile", "dispatch", "scale")
+GROUPS = ("kernels", "models", "real", "compile", "dispatch", "scale")
 # What libraries read once, when they are loaded. glibc gives memory back to the system at once, and clears it anew for
 # the next result; an engine without a pool of its own would mostly be measured at that.
 KEEP_MEMORY = {
@@ -69,7 +69,9 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument(
-        "--engines", default="stablexla,xla", help="of stablexla, xla, numpy, iree (default: two of them)"
+        "--engines",
+        default="stablexla,xla",
+        help="of stablexla, xla, numpy, iree, torch, inductor (default: two of them)",
     )
     made.add_argument("--group", default="kernels,models", help=f"of {', '.join(GROUPS)} (default: the first two)")
     made.add_argument("--programs", default="", help="names, or beginnings of names, with commas; all by default")
@@ -154,7 +156,7 @@ def measure_all(arguments: argparse.Namespace, console: Console) -> Report:
     warm = Row(FIRST, "", "", "", 0.0)
     prepare(PROGRAMS[FIRST], engines, warm)
     complaints([warm], console)
-    for program in programs:
+    for program in found_here(programs, groups, console):
         for row in _rows(program, groups, engines, effort, limits):
             report.rows.append(row)
             console.print(_line(row), soft_wrap=True)
@@ -164,6 +166,14 @@ def measure_all(arguments: argparse.Namespace, console: Console) -> Report:
     if limits is not None and not arguments.programs:
         look_again(report, engines, limits)
     return report
+
+
+def found_here(programs: Sequence[Program], groups: Sequence[str], console: Console) -> list[Program]:
+    """Those whose libraries are installed; of the others that were asked for, it is told."""
+    for program in programs:
+        if program.missing and program.group in groups:
+            console.print(f"left out: {program.name} needs {', '.join(program.missing)}: pip install '.[real]'")
+    return [program for program in programs if not program.missing]
 
 
 def effort_of(arguments: argparse.Namespace) -> Effort:

@@ -12,6 +12,7 @@ from benchmarks.report import Report, best_ratio, families, geomean, in_words, r
 
 # Seconds: a call takes about as long, whatever it computes.
 LEAST_LIMIT = 1e-6
+TIMED = ("kernels", "models", "real")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def of_threads(report: Report) -> Cells:
 def of_means(report: Report) -> Cells:
     """Geometric means of the ratios, by group and by family."""
     lines = []
-    for group in ("kernels", "models"):
+    for group in TIMED:
         rows = report.of(group)
         lines += [_mean(f"all {group}", rows, report.peers)] if rows else []
         lines += [_mean(name, members, report.peers) for name, members in families(rows).items()]
@@ -130,7 +131,7 @@ def _mean(name: str, rows: Sequence[Row], peers: Sequence[str]) -> list[str]:
 def all_cells(report: Report) -> list[Cells]:
     """Every table that the report has something for."""
     made = [of_means(report)]
-    for group in ("kernels", "models"):
+    for group in TIMED:
         timed = [row for row in report.of(group) if any(each.rounds for each in row.engines.values())]
         made += [of_times(family, rows, report.engines) for family, rows in families(timed).items()]
     models = report.of("models")

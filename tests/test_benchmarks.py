@@ -6,22 +6,26 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from benchmarks import run
 from benchmarks.engines import ENGINES, find_engine, iree_engine
 from benchmarks.measuring import Effort, Measured, Row, measure
 from benchmarks.programs import PROGRAMS
+from benchmarks.real.registry import JaxProgram, TorchProgram
 from benchmarks.report import in_words, read_report
 from benchmarks.tables import of_times
 
 ROOT = Path(__file__).parents[1]
 ONCE = Effort(seconds=1e-6, budget=0, least=1, most=1)
 KERNELS = [name for name, program in PROGRAMS.items() if program.group == "kernels"]
+REAL = [name for name, program in PROGRAMS.items() if program.group == "real"]
 MODELS = [name for name, program in PROGRAMS.items() if program.group == "models"]
 
 
@@ -75,6 +79,53 @@ def test_models_are_complete():
     for beginning in (*families, "mlp-step", "scan-60-scalars"):
         assert any(name.startswith(beginning) for name in MODELS), beginning
     assert all(PROGRAMS[name].family for name in PROGRAMS)
+
+
+def test_real_programs_are_complete():
+    """Listing them imports no library."""
+    assert len(REAL) >= 18
+    assert {package for name in REAL for package in PROGRAMS[name].needs} >= {"flax", "equinox", "transformers", "brax"}
+
+
+@pytest.mark.parametrize("name", ["flax-greedy-decode", "equinox-pinn-step"])
+def test_real_programs_can_be_written_down(name: str):
+    program = PROGRAMS[name]
+    if program.missing:
+        pytest.skip(f"needs {', '.join(program.missing)}")
+    row = measure(program, [find_engine(engine) for engine in ("stablexla", "xla", "torch")], ONCE)
+    assert set(row.engines) == {"stablexla", "xla"}
+    assert row.failures == {}
+    assert row.differing == []
+    assert program.work().operations > 1e6
+
+
+def test_a_real_program_of_pytorch():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchax")
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    program = TorchProgram("small", "", lambda: (module, (torch.ones(2, 8),)))
+    row = measure(program, [find_engine(engine) for engine in ("stablexla", "xla", "torch")], ONCE)
+    assert set(row.engines) == {"stablexla", "xla", "torch"}
+    assert row.failures == {}
+    assert row.differing == []
+    work = program.work()
+    assert (work.operations, work.written) == (2 * 2 * 8 * 16 + 2 * 2 * 16 * 4, 2 * 4 * 4)
+
+
+def test_a_program_without_its_library_is_left_out(capsys: Any):
+    here, gone = PROGRAMS["add-2x2"], replace(PROGRAMS["equinox-pinn-step"], needs=("jax", "no.such_package"))
+    assert gone.missing == ["no.such_package"]
+    assert run.found_here([here, gone], ["real"], Console()) == [here]
+    assert "left out: equinox-pinn-step needs no.such_package" in capsys.readouterr().out
+
+
+def test_a_library_that_cannot_write_its_program_is_told_of():
+    def make() -> Any:
+        raise AttributeError("of another version")
+
+    row = measure(JaxProgram("wrong", "", make), [find_engine("stablexla")], ONCE)
+    assert row.failures == {"stablexla": "no StableHLO: AttributeError: of another version"}
+    assert row.engines == {}
 
 
 @pytest.mark.parametrize(

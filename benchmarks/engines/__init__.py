@@ -6,7 +6,7 @@ from importlib import import_module
 
 from benchmarks.engines.base import Engine, MissingEngineError, Prepared
 
-ENGINES = ("stablexla", "xla", "numpy", "iree")
+ENGINES = ("stablexla", "xla", "numpy", "iree", "torch", "inductor")
 
 
 def find_engine(name: str, patience: float | None = None) -> Engine:

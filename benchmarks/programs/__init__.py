@@ -1,4 +1,4 @@
-"""The programs that benchmarks run: kernels made with the builder or by JAX, and whole models when JAX is there."""
+"""The programs that benchmarks run: kernels made with the builder or by JAX; with JAX, models and real programs."""
 
 from __future__ import annotations
 
@@ -37,5 +37,6 @@ for family, (built, traced) in FAMILIES.items():
 import_module("benchmarks.programs.small")
 if WITH_JAX:
     import_module("benchmarks.models")
+    import_module("benchmarks.real")
 
 __all__ = ["PROGRAMS", "Program"]

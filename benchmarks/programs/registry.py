@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from importlib.util import find_spec
 from math import prod
 from typing import Any
 
@@ -41,7 +42,8 @@ class Program(ABC):
         moved: bytes that have to be read and written; all arguments and results when nothing else is said.
         peak: whose peak bounds its arithmetic, a key of `benchmarks.limits.PEAKS`.
         family: the section of the page that it stands in.
-        group: `kernels` or `models`.
+        group: `kernels`, `models` or `real`.
+        needs: packages that it cannot do without, by the name that is imported.
     """
 
     name: str
@@ -54,6 +56,12 @@ class Program(ABC):
     peak: str = "f32"
     family: str = ""
     group: str = "kernels"
+    needs: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> list[str]:
+        """The packages among `needs` that are not installed."""
+        return [name for name in self.needs if not _is_installed(name)]
 
     @abstractmethod
     def text(self) -> str:
@@ -66,6 +74,11 @@ class Program(ABC):
     @abstractmethod
     def work(self) -> Work:
         """What cannot be avoided."""
+
+
+def _is_installed(name: str) -> bool:
+    parents = name.rpartition(".")[0]
+    return (not parents or _is_installed(parents)) and find_spec(name) is not None
 
 
 @dataclass(frozen=True)

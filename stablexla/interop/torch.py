@@ -398,7 +398,7 @@ def _decomposition(op: Any, leaves: Sequence[Any], spec: Any, places: Sequence[i
 
 
 def _drop_strides(graph: Any) -> None:
-    """Take out what changes only the strides of dimensions of size 1, as an average of images with channels last does."""
+    """Take out what changes only strides of dimensions of size 1, as an average of images with channels last does."""
     for node in graph.find_nodes(op="call_function", target=_torch().aten.as_strided_.default):
         tensor, sizes, strides, *offset = node.args
         value = tensor.meta["val"]

@@ -1,0 +1,28 @@
+"""PyTorch's own compiler, `torch.compile`, on the modules that `torch_engine` calls as they are."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from benchmarks.engines.torch_engine import Module, Torch
+from benchmarks.programs.registry import Program
+
+
+class _Engine(Torch):
+    name = "inductor"
+
+    def prepare(self, program: Program, text: str) -> Module | None:
+        import torch
+
+        plain = super().prepare(program, text)
+        if plain is None:
+            return None
+        torch._dynamo.reset()
+        made = Module(torch.compile(plain.call), plain.inputs)
+        # torchax names a device that PyTorch takes for an accelerator, and then looks for its streams.
+        with patch.object(torch.accelerator, "is_available", return_value=False):
+            made.run()  # it compiles at the first call
+        return made
+
+
+engine = _Engine
