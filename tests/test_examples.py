@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -210,6 +211,56 @@ def test_a_module_of_pytorch():
     assert difference < 1e-6
 
 
+def test_speech():
+    """Tokens are those of PyTorch's own modules, each chosen after those before it alone."""
+    needed("transformers", "torchax")
+    small = ["--layers", "1", "--width", "32", "--heads", "2", "--words", "50", "--tokens", "3"]
+    done = run_example("speech.py", *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the tokens are equal" in done.stdout
+    assert "times as fast" in done.stdout
+
+
+@pytest.mark.parametrize("model", ["vit", "resnet"])
+def test_photographs(model: str):
+    needed("transformers", "torchax")
+    done = run_example("images.py", "--model", model, "--side", "64", "--layers", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "apart from PyTorch's" in done.stdout
+
+
+def test_ants():
+    needed("brax")
+    done = run_example("simulation.py", "--ants", "2", "--steps", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "apart from jax.jit's" in done.stdout
+
+
+def test_a_regression_is_sampled():
+    """By XLA's chain and by least squares."""
+    needed("numpyro")
+    done = run_example("bayesian_regression.py", "--samples", "150", "--warm-up", "100")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "deviations apart" in done.stdout
+
+
+def needed(*libraries: str) -> None:
+    """Skip where a library is not installed; importing it here would take as long as the example."""
+    missing = [name for name in libraries if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed")
+
+
+def test_what_the_examples_of_libraries_share(capsys: Any):
+    beside = load_file(EXAMPLES / "beside.py")
+    assert beside.are_there("numpy")
+    assert not beside.are_there("numpy", "no_such_library")
+    assert "needs no_such_library" in capsys.readouterr().err
+    assert beside.apart(np.array([1.0, 4.0]), np.array([2.0, 4.0])) == 0.25
+    beside.say_speed("it", 0.5, 1.0, "PyTorch")
+    assert "2.00 times as fast" in capsys.readouterr().out
+
+
 def test_a_training_step_in_jax():
     printed = printed_by("jax_function.py", "--steps", "60", "--points", "128")
     assert float(printed.split("network: ")[1]) < 1e-3
@@ -378,13 +429,17 @@ def test_a_schedule_of_ones_own():
 @pytest.mark.parametrize(
     "name",
     [
+        "bayesian_regression.py",
         "custom_lowering.py",
         "custom_schedule.py",
         "convnet.py",
         "digits.py",
         "digits_data_parallel.py",
+        "images.py",
         "jax_function.py",
         "language_model.py",
+        "simulation.py",
+        "speech.py",
         "stablehlo_file.py",
         "torch_module.py",
     ],
