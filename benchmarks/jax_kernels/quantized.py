@@ -1,6 +1,7 @@
-"""A few rows by a weight that is read once, as stored: integers of 8 and 4 bits with scales, and short floats.
+"""Rows by a weight that is read once, as stored: integers of 8 and 4 bits with scales, and short floats.
 
-All time goes into reading the weight: the share of the machine's bandwidth says how near a program is to its limit.
+With a few rows all time goes into reading the weight: the share of the machine's bandwidth says how near a program is
+to its limit. With those of a prompt it goes into the products, if the weight is not first written in f32.
 """
 
 from __future__ import annotations
@@ -56,12 +57,23 @@ FORMATS: dict[str, tuple[str, Any, Any, int, tuple[int, ...]]] = {
     "f8": ("f8e4m3fn", cast, ml_dtypes.float8_e4m3fn, SIZE, ()),
     "int8-after": ("int8, a scale for each column after the product", scale_after, np.int8, SIZE, (SIZE,)),
     "int8-before": ("int8, a scale for each column before the product", scale_before, np.int8, SIZE, (SIZE,)),
+    "int8": ("int8 in groups of 64", scale_by_group, np.int8, SIZE, GROUPS),
     "int4": ("int4 in groups of 64", scale_by_group, INT4, SIZE, GROUPS),
     "int4-packed": ("int4 two to a byte, in groups of 64", packed_in_bytes, np.uint8, SIZE // 2, GROUPS),
 }
 
+# The numbers of rows, where not one alone: of 128 the weight is dequantised as it is packed.
+ROWS = {
+    "f32": (1, 128),
+    "bf16": (1, 128),
+    "int8-after": (1, 16),
+    "int8-before": (1, 128),
+    "int8": (1, 128),
+    "int4-packed": (1, 16, 128),
+}
+
 for name, (stored, function, element, height, scale) in FORMATS.items():
-    for rows in (1, 16) if name in ("int8-after", "int4-packed") else (1,):
+    for rows in ROWS.get(name, (1,)):
         trace(
             f"weight-{name}-{rows}x{SIZE}",
             f"{rows} row{'s' if rows > 1 else ''} by a weight of {SIZE}x{SIZE}, {stored}",

@@ -1,6 +1,7 @@
-"""Let products of few rows read their weights packed: what dequantises a weight joins the kernel that multiplies it.
+"""Let products read their weights packed: what dequantises a weight joins the kernel that multiplies it.
 
-A weight of such a product is read once; stored dequantised, it would be written and read again in a wider type.
+Stored dequantised, a weight would be written and read again in a wider type. A product of few rows computes it in
+registers; one of more rows as it packs the operand, once for all of them.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from stablexla.targets.grouping.group import FACTOR, blocks_of
 from stablexla.targets.grouping.loops import is_generic, loops_of
 from stablexla.targets.pipeline.passes import module_pass
 
-# The most rows of such a product, and the least elements of its weight.
-MOST_ROWS, LEAST_ELEMENTS = 16, 1 << 14
+# The least elements of such a weight, and the most rows that are multiplied by each of its elements in registers.
+LEAST_ELEMENTS, FEW_ROWS = 1 << 14, 16
 
 
 @module_pass("stablexla-join-factors", "labels what dequantises weights, to join the kernels of their products")
@@ -39,7 +40,7 @@ def join_factors(module: ir.Module) -> None:
 
 
 def _factor(op: ir.Operation) -> Factor | None:
-    """Return the weight of a product, if it is computed from less and has few rows to multiply."""
+    """Return the weight of a product, if it is computed from less."""
     if not all(is_tensor(v) for v in op.operands) or not _is_wide(op.results[0].type.element_type):
         return None
     return next((found for n in (0, 1) if _is_weight(op, n) and (found := factor_of(op, n)) is not None), None)
@@ -50,11 +51,17 @@ def _is_wide(element: ir.Type) -> bool:
 
 
 def _is_weight(op: ir.Operation, number: int) -> bool:
-    """Whether an operand is large, and the other one has few rows."""
+    """Whether an operand is large, and the other one has few rows, or no more than it has columns.
+
+    Of many rows narrow elements are left to the instructions that multiply them.
+    """
     loops = loops_of(op)
     mine, other = (
         {e.position for e in loops.maps[n].results if isinstance(e, ir.AffineDimExpr)} for n in (number, 1 - number)
     )
     rows = math.prod(loops.extents[d] for d in other - mine)
-    elements: int = math.prod(op.operands[number].type.shape)
-    return rows <= MOST_ROWS and elements >= LEAST_ELEMENTS
+    columns = math.prod(loops.extents[d] for d in mine - other)
+    weight = op.operands[number].type
+    if math.prod(weight.shape) < LEAST_ELEMENTS:
+        return False
+    return rows <= FEW_ROWS or (rows <= columns and weight.element_type == op.results[0].type.element_type)

@@ -137,8 +137,11 @@ class Contraction:
     def packs(self, function: str) -> tuple[tuple[str, int, int], ...]:
         """Return the phase that packs rhs into the first scratch; see `Emitted`.
 
-        None where another phase reads rhs too: it is also lhs, or an operand of the epilogue.
+        None where another phase reads rhs too: it is also lhs, or an operand of the epilogue. A factor stays as it is
+        stored, which is smaller.
         """
+        if self.b.factor is not None:
+            return ()
         number, inputs = self.b.number, self.kernel.inputs
         others = [inputs.index(i.value) for op in self.epilogue for i in op.inputs if i.kind == "array"]
         return () if number in (self.a.number, *others) else ((function, number, 0),)

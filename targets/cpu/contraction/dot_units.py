@@ -22,7 +22,7 @@ from stablexla.targets.cpu.contraction.dot_instructions import (
     MultiplyAdd,
     load_group,
 )
-from stablexla.targets.cpu.contraction.driver import Blocking, GemmItem, PanelPlace, Size
+from stablexla.targets.cpu.contraction.driver import Blocking, GemmItem, PanelPlace, RhsBlock, Size
 from stablexla.targets.cpu.contraction.micro_kernel import PackedOperand, macro_kernel_loops
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_lines, pack_panels
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add, prefetch_tile, spill_tile
@@ -112,11 +112,10 @@ class _Blocking(Blocking):
         turn = self.product.group * self.step
         return (steps + (turn - 1)) // turn * self.step
 
-    def pack_rhs(
-        self, scene: ContractionScene, buffers: list[Value], place: PanelPlace, at: Index, columns: Value, steps: Value
-    ) -> None:
-        c, product, start = self.contraction, self.product, place.at(self.panel_size)
-        source = PackingSource(scene.inputs[c.b.number], at, c.n.b, c.k.b, columns, steps, product.b, ahead=True)
+    def pack_rhs(self, scene: ContractionScene, buffers: list[Value], place: PanelPlace, block: RhsBlock) -> None:
+        c, product, start, columns = self.contraction, self.product, place.at(self.panel_size), block.columns
+        matrix, steps = scene.inputs[c.b.number], block.steps
+        source = PackingSource(matrix, block.at, c.n.b, c.k.b, columns, steps, product.b, ahead=True)
         groups = self.groups(steps)
         panels = PackedPanels(self.width, self.depth, self.lanes, product.group)
         pack_panels(panels, source, buffers[0], start, groups * product.group)

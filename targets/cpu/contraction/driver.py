@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import ClassVar
 
 import mlir.ir as ir
@@ -45,6 +46,7 @@ class Blocking(ABC):
         shared: rhs is packed in a phase before all items.
         parts: split-K: parts of k, each summed by other items; a last phase adds up their partial sums.
         panel_size: elements of a packed B panel of one block of k.
+        pieces: equal pieces of k, of each of which a block has some steps, one piece after the other.
     """
 
     unroll: ClassVar[bool] = False
@@ -70,6 +72,7 @@ class Blocking(ABC):
         self.depth, self.rows, self.columns = depth, rows, columns
         self.panels, self.shared, self.parts = panels, shared, parts
         self.panel_size = depth * self.width
+        self.pieces = 1 if c.b.factor is None else c.b.factor.parts
         self.k_blocks = math.ceil(c.k.extent / depth)
         self.all_k_blocks = self.k_blocks * math.prod(axis.extent for axis in c.k_outer)
         self.row_blocks = math.ceil(c.m.extent / rows)
@@ -87,10 +90,8 @@ class Blocking(ABC):
         """Buffers of packed panels: element type, and elements for each panel."""
 
     @abstractmethod
-    def pack_rhs(
-        self, scene: ContractionScene, buffers: list[Value], place: PanelPlace, at: Index, columns: Value, steps: Value
-    ) -> None:
-        """Pack `columns` columns of rhs, from offset `at` on, over a block of k."""
+    def pack_rhs(self, scene: ContractionScene, buffers: list[Value], place: PanelPlace, block: RhsBlock) -> None:
+        """Pack some columns of rhs over a block of k."""
 
     @abstractmethod
     def item(self, scene: ContractionScene, packed: list[Value] | None) -> GemmItem:
@@ -137,11 +138,11 @@ class Blocking(ABC):
         """Emit the offsets of block `number` of k in lhs and rhs, and its number of steps."""
         c = self.contraction
         *outer, block = cg.split_index(number, [*(axis.extent for axis in c.k_outer), self.k_blocks])
-        first = block * self.depth
+        first = block * (self.depth // self.pieces)
         at_a, at_b = first * c.k.a, first * c.k.b
         for axis, o in zip(c.k_outer, outer, strict=True):
             at_a, at_b = o * axis.a + at_a, o * axis.b + at_b
-        steps = cg.index(c.k.extent) - first if self.k_blocks > 1 else cg.index(c.k.extent)
+        steps = cg.index(c.k.extent) - block * self.depth if self.k_blocks > 1 else cg.index(c.k.extent)
         whole = c.k.extent % self.depth == 0
         return at_a, at_b, cg.index(self.depth) if whole else cg.minimum(steps, self.depth)
 
@@ -162,7 +163,10 @@ class Blocking(ABC):
             if extents[-1] > 1:
                 columns = cg.minimum(columns - group * width, width)
             place = PanelPlace(self, copy, number, group, self.panels)
-            self.pack_rhs(scene, arguments.scratch, place, group * (width * c.n.b) + at, columns, steps)
+            positions = iter(batch)
+            frame = BatchFrame(0, at, 0, tuple(next(positions) if axis.b else cg.index(0) for axis in c.batch))
+            at = group * (width * c.n.b) + at
+            self.pack_rhs(scene, arguments.scratch, place, RhsBlock(frame, at, group * width, number, columns, steps))
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,24 @@ class PanelPlace:
         block = size * self.blocking.panel_count
         first = self.copy * (block * self.blocking.all_k_blocks) + self.block * block
         return first + self.number * (self.count * size)
+
+
+@dataclass(frozen=True)
+class RhsBlock:
+    """Columns of a block of k of one product's rhs.
+
+    Attributes:
+        at: its offset, where rhs is in memory.
+        column, number: its first column, and the number of the block of k.
+        columns, steps: its size.
+    """
+
+    frame: BatchFrame
+    at: Index
+    column: Value
+    number: Value
+    columns: Value
+    steps: Value
 
 
 class GemmItem(ABC):
@@ -236,20 +258,20 @@ class GemmItem(ABC):
                 place = PanelPlace(b, self._copy(frame), number.iv, column // b.width)
                 self.tiles(frame, (row, column), (rows, columns, steps), sums, place)
             else:
-                self._pack_and_sum(frame, (row, column), (rows, columns, steps), at_b, sums)
+                block = RhsBlock(frame, at_b + frame.b, column, number.iv, columns, steps)
+                self._pack_and_sum(block, row, rows, sums)
 
-    def _pack_and_sum(
-        self, frame: BatchFrame, at: tuple[Value, Value], size: Size, at_b: Value, sums: SumState
-    ) -> None:
-        """Pack some columns of rhs at a time."""
-        b, (row, column), (rows, columns, steps) = self.blocking, at, size
+    def _pack_and_sum(self, block: RhsBlock, row: Value, rows: Value, sums: SumState) -> None:
+        """Pack some columns of rhs at a time; `block.at` is the offset of column 0."""
+        b = self.blocking
         place = PanelPlace(b, cg.index(0), cg.index(0), cg.index(0))
         some = b.panels * b.width
-        with cg.loop(0, columns, some) as group:
-            width = cg.minimum(columns - group.iv, some)
-            first = column + group.iv
-            b.pack_rhs(self.scene, self.buffers, place, first * self.c.n.b + frame.b + at_b, width, steps)
-            self.tiles(frame, (row, first), (rows, width, steps), sums, place)
+        with cg.loop(0, block.columns, some) as group:
+            width = cg.minimum(block.columns - group.iv, some)
+            first = block.column + group.iv
+            part = replace(block, at=first * self.c.n.b + block.at, column=first, columns=width)
+            b.pack_rhs(self.scene, self.buffers, place, part)
+            self.tiles(block.frame, (row, first), (rows, width, block.steps), sums, place)
 
     def _copy(self, frame: BatchFrame) -> Value:
         """Emit the number of the packed copy of rhs that a product reads."""

@@ -17,7 +17,8 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, SumState, accumulator_type
-from stablexla.targets.cpu.contraction.driver import Blocking, GemmItem, PanelPlace, Size
+from stablexla.targets.cpu.contraction.driver import Blocking, GemmItem, PanelPlace, RhsBlock, Size
+from stablexla.targets.cpu.contraction.factor_panels import pack_factor
 from stablexla.targets.cpu.contraction.micro_kernel import (
     PackedOperand,
     SumsDestination,
@@ -68,18 +69,19 @@ class _Blocking(Blocking):
         self.rhs_panels = PackedPanels(self.width, plan.depth, lanes)
         self.lhs_panels = PackedPanels(plan.tile.rows, plan.depth, lanes)
         last = c.k.extent - (self.k_blocks - 1) * plan.depth
-        self.is_deep = last >= max(self.rhs_panels.square, self.lhs_panels.square)
+        self.is_deep = last // self.pieces >= max(self.rhs_panels.square, self.lhs_panels.square)
 
     @property
     def packed_rhs(self) -> list[tuple[ir.Type, int]]:
         return [(self.element, self.panel_size)]
 
-    def pack_rhs(
-        self, scene: ContractionScene, buffers: list[Value], place: PanelPlace, at: Index, columns: Value, steps: Value
-    ) -> None:
+    def pack_rhs(self, scene: ContractionScene, buffers: list[Value], place: PanelPlace, block: RhsBlock) -> None:
         c, to = self.contraction, PackedOperand(buffers[0], place.at(self.panel_size))
+        if c.b.factor is not None:
+            pack_factor(scene, block, self.rhs_panels, to)
+            return
         matrix, deep = scene.inputs[c.b.number], self.is_deep
-        source = PackingSource(matrix, at, c.n.b, c.k.b, columns, steps, ahead=True, deep=deep)
+        source = PackingSource(matrix, block.at, c.n.b, c.k.b, block.columns, block.steps, ahead=True, deep=deep)
         pack_operand(self.functions, self.rhs_panels, source, c.b.conversion, to)
 
     def item(self, scene: ContractionScene, packed: list[Value] | None) -> GemmItem:
@@ -103,9 +105,12 @@ class _Item(GemmItem):
 
     def pack_lhs(self, at: Index, rows: Value, steps: Value) -> None:
         c, b = self.c, self.blocking
-        a = self.scene.inputs[c.a.number]
-        source = PackingSource(a, at, c.m.a, c.k.a, rows, steps, deep=b.is_deep)
-        pack_operand(self.functions, b.lhs_panels, source, c.a.conversion, PackedOperand(self.lhs, 0))
+        a, steps = self.scene.inputs[c.a.number], steps // b.pieces
+        for piece in range(b.pieces):
+            start = at + piece * (c.k.extent // b.pieces * c.k.a)
+            source = PackingSource(a, start, c.m.a, c.k.a, rows, steps, deep=b.is_deep)
+            to = PackedOperand(self.lhs, steps * (piece * b.tile.rows))
+            pack_operand(self.functions, b.lhs_panels, source, c.a.conversion, to)
 
     def tiles(self, frame: BatchFrame, at: tuple[Value, Value], size: Size, sums: SumState, place: PanelPlace) -> None:
         """Emit the sums of a block of packed operands: stored as they are, or through the epilogue."""

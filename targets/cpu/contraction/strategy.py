@@ -99,12 +99,14 @@ def _no_elements(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
 
 
 def _computed(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
-    """A product of few rows with a factor that is computed where it is read."""
+    """A product with a factor that is computed where it is read."""
     if sizes.contraction.a.factor is not None:
         sizes = _Sizes(sizes.contraction.swapped(), sizes.target)
     c, target = sizes.contraction, sizes.target
     if c.b.factor is None:
         return None
+    if sizes.m > SKINNY_ROWS:
+        return emit_packed(kernel, c, target, _plan_packed(sizes))
     if c.k.b == 1:
         return emit_skinny_dots(kernel, c, target, _plan_computed_dots(sizes), plain_multiply_add(c))
     return emit_skinny_rows(kernel, c, target, _plan_computed_rows(sizes))
@@ -303,7 +305,7 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     most = LONGEST_RUNNING_SUM
     if sizes.m <= limit // 192:
         most = min(most, limit // sizes.m)
-    depth = balanced(c.k.extent, most, sizes.lanes)
+    depth = balanced(c.k.extent, most, sizes.lanes * len(Bundle.of(c).offsets))
     rows = balanced(sizes.m, max(tile.rows, limit // depth // tile.rows * tile.rows), tile.rows)
     row_blocks = math.ceil(sizes.m / rows)
     parts = _parts_of_k(sizes, row_blocks, depth, width)
@@ -320,7 +322,9 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     own = max(1, target.group_bytes // (depth * sizes.bytes * width)) * width
     # A large rhs streams from memory, fastest in long pieces of its rows: where an item's own panels do not have them,
     # only a packing phase can load them, which writes rhs to memory once more.
-    far = c.n.b == 1 and own * sizes.bytes < LONG_PIECE and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes
+    # A factor is read in narrower elements: its pieces take the time of the products, not of the memory.
+    large = c.b.factor is None and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes
+    far = c.n.b == 1 and own * sizes.bytes < LONG_PIECE and large
     alone = (row_blocks == 1 and c.b.number not in c.kernel.constants and not far) or rhs_bytes > target.shared_bytes
     panels = FAR_PANELS if far and row_blocks == 1 else PANELS
     group = own if alone else 0

@@ -1,4 +1,4 @@
-"""Products of few rows whose weight is dequantised in their kernel. Oracle: numpy, in the program's order of rounding.
+"""Products whose weight is dequantised in their kernel. Oracles: numpy, in the program's order of rounding; XLA:CPU.
 
 Rows of lhs that are all zeros but for a one leave rows of the weight as it was dequantised, to the bit; other numbers
 are whole ones and powers of two, whose sums are the same in every order.
@@ -23,6 +23,9 @@ from tests.targets.grouping.stages import outlined
 
 Array = Any
 F32 = np.dtype(np.float32)
+BITS = tuple(bits for bits in (128, 256, 512) if bits <= host_target().vector_bits)
+# Rows: few, read in registers; more, which an item packs the weight for; so many that all items share it packed.
+FEW, SOME, MANY = 6, 40, 250
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ FORMATS = {
     "eight in a word": grouped(128, np.int32, eight_in_a_word, rows=8),
 }
 # Whole blocks; groups and columns that fill no block or vector.
-SIZES = {"even": (512, 256), "ragged": (1152, 138)}
+SIZES = {"even": (512, 256), "ragged": (1152, 138), "wide": (640, 266)}
 
 
 def drawn(shape: tuple[int, ...], element: Any, rng: np.random.Generator, *, whole: bool) -> Array:
@@ -172,8 +175,10 @@ def selecting(rows: Sequence[int], k: int) -> Array:
     return x
 
 
-@pytest.mark.parametrize("m", [1, 3, 16])
-@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize(
+    ("m", "sizes"),
+    [*((m, sizes) for m in (1, 3, 16, SOME) for sizes in ("even", "ragged")), (17, "ragged"), (MANY, "wide")],
+)
 @pytest.mark.parametrize("name", FORMATS)
 def test_weights(name: str, sizes: str, m: int) -> None:
     form, (k, n), rng = FORMATS[name], SIZES[sizes], np.random.default_rng(m)
@@ -181,7 +186,7 @@ def test_weights(name: str, sizes: str, m: int) -> None:
     executable = sx.compile(text)
     assert [kernel.kind for kernel in executable.kernels] == ["contraction"]
     stored = [drawn(shape, element, rng, whole=False) for shape, element in arrays]
-    rows = rng.permutation(np.r_[0, k - 1, rng.integers(0, k, 14)])[:m]
+    rows = rng.permutation(np.r_[0, k - 1, rng.integers(0, k, max(m, 16) - 2)])[:m]
     np.testing.assert_array_equal(executable(selecting(rows, k), *stored), form.dequantise(np, *stored)[rows])
     stored = [drawn(shape, element, rng, whole=True) for shape, element in arrays]
     x = rng.integers(-4, 5, (m, k)).astype(F32)
@@ -190,14 +195,29 @@ def test_weights(name: str, sizes: str, m: int) -> None:
     np.testing.assert_allclose(executable(x, *stored), wanted, rtol=0, atol=tolerance * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("bits", [128, 256])
+@pytest.mark.parametrize("m", [FEW, SOME])
 @pytest.mark.parametrize("name", FORMATS)
-def test_narrower_vectors(name: str, bits: int) -> None:
+def test_beside_xla(name: str, m: int) -> None:
+    form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(9)
+    text, arrays = program(form, k, n, m)
+    stored = [drawn(shape, element, rng, whole=False) for shape, element in arrays]
+    x = rng.standard_normal((m, k)).astype(F32)
+    wanted = np.asarray(jax.jit(lambda x, *stored: x @ form.dequantise(jnp, *stored))(x, *stored))
+    # XLA keeps a product of bf16 in f32.
+    tolerance = 1e-2 if name == "int8 in bf16" else 1e-5
+    found = sx.compile(text)(x, *stored)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("m", [FEW, SOME])
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_widths_of_vectors(name: str, bits: int, m: int) -> None:
     form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(2)
-    text, arrays = program(form, k, n, 6)
+    text, arrays = program(form, k, n, m)
     executable = sx.compile(text, options=sx.CompileOptions(vector_bits=bits))
     stored = [drawn(shape, element, rng, whole=False) for shape, element in arrays]
-    rows = [1, k - 2, 0, k // 2, k // 3, 64]
+    rows = [1, k - 2, 0, k // 2, k // 3, 64, *range(64 - m, 58)]
     np.testing.assert_array_equal(executable(selecting(rows, k), *stored), form.dequantise(np, *stored)[rows])
 
 
@@ -206,12 +226,11 @@ BYTES = [name for name in FORMATS if any(word in name for word in ("int8", "pair
 BYTES.append("paired rows")
 
 
-@pytest.mark.parametrize(("bits", "m"), [(256, 1), (512, 1), (512, 6)])
+@pytest.mark.parametrize("m", [1, FEW, SOME])
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("name", BYTES)
 def test_nothing_else_is_read(name: str, bits: int, m: int) -> None:
     """The kernel alone, on arrays that end where memory does, its items cut in several ways."""
-    if bits > host_target().vector_bits:
-        pytest.skip("vectors that this machine lacks")
     form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(3)
     text, arrays = program(form, k, n, m)
     module = outlined(text)
@@ -230,12 +249,13 @@ def test_nothing_else_is_read(name: str, bits: int, m: int) -> None:
 @pytest.mark.parametrize(
     "name", ["int8 by channel", "int4 groups of 64", "paired rows", "paired in lines", "float8_e4m3fn"]
 )
-def test_constants_and_threads(name: str) -> None:
+@pytest.mark.parametrize("m", [2, SOME, MANY])
+def test_constants_and_threads(name: str, m: int) -> None:
     """A constant weight is read packed too; the order of additions does not depend on threads."""
-    form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(4)
-    text, arrays = program(form, k, n, 2)
+    form, (k, n), rng = FORMATS[name], SIZES["wide"], np.random.default_rng(4)
+    text, arrays = program(form, k, n, m)
     stored = [drawn(shape, element, rng, whole=False) for shape, element in arrays]
-    x = rng.standard_normal((2, k)).astype(F32)
+    x = rng.standard_normal((m, k)).astype(F32)
     wanted = sx.compile(text, options=sx.CompileOptions(num_threads=1))(x, *stored)
     np.testing.assert_array_equal(sx.compile(text, options=sx.CompileOptions(num_threads=2))(x, *stored), wanted)
     constants = [jnp.asarray(a) for a in stored]
@@ -245,12 +265,13 @@ def test_constants_and_threads(name: str) -> None:
     np.testing.assert_array_equal(executable(x), wanted)
 
 
-@pytest.mark.parametrize("name", ["int8 groups of 32", "paired columns", "int8 lines, groups of 32"])
-def test_a_weight_for_each_product_of_a_batch(name: str) -> None:
-    form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(5)
+@pytest.mark.parametrize("m", [2, SOME, MANY])
+@pytest.mark.parametrize("name", ["int8 groups of 32", "paired columns", "paired halves", "int8 lines, groups of 32"])
+def test_a_weight_for_each_product_of_a_batch(name: str, m: int) -> None:
+    form, (k, n), rng = FORMATS[name], SIZES["wide"], np.random.default_rng(5)
     shapes = [((3, *shape), element) for shape, element in form.arrays(k, n)]
     stored = [drawn(shape, element, rng, whole=True) for shape, element in shapes]
-    x = rng.integers(-4, 5, (3, 2, k)).astype(F32)
+    x = rng.integers(-4, 5, (3, m, k)).astype(F32)
     batched = jax.vmap(lambda x, *stored: x @ form.dequantise(jnp, *stored))
     executable = sx.compile(jax.jit(batched).lower(x, *stored).as_text())
     assert [kernel.kind for kernel in executable.kernels] == ["contraction"]
@@ -271,32 +292,35 @@ def test_a_scale_that_the_epilogue_reads_too() -> None:
 
 
 EXTENTS = {"b": 20, "h": 5, "d": 64, "k": 160, "m": 3, "n": 320, "j": 4}
+LONGER = {**EXTENTS, "b": 30, "m": 50}
 EQUATIONS = ["mk,kn->nm", "mk,khd->mhd", "mk,khd->mdh", "mk,hdk->dmh", "bk,kb->b", "bmk,knb->bmn", "bmk,kbn->bmn"]
 
 
 @pytest.mark.parametrize(
     "equation", [*EQUATIONS, "bmk,bnk->nbm", "mjk,jkn->jmn", "mhd,hdn->mn", "k,kn->n", "mk,kdh->hd"]
 )
-def test_forms(equation: str) -> None:
+@pytest.mark.parametrize("extents", [EXTENTS, LONGER], ids=["few", "more"])
+def test_forms(equation: str, extents: dict[str, int]) -> None:
     """Heads, batches and transposes: whichever of them is read packed, values are the same."""
     x_axes, w_axes = equation.split("->")[0].split(",")
     rng = np.random.default_rng(7)
-    x = rng.integers(-4, 5, [EXTENTS[c] for c in x_axes]).astype(F32)
-    q = rng.integers(-8, 9, [EXTENTS[c] for c in w_axes]).astype(np.int8)
+    x = rng.integers(-4, 5, [extents[c] for c in x_axes]).astype(F32)
+    q = rng.integers(-8, 9, [extents[c] for c in w_axes]).astype(np.int8)
     scale = np.exp2(rng.integers(-2, 3, q.shape[-1])).astype(F32)
     program = jax.jit(lambda x, q, s: jnp.einsum(equation, x, q.astype(jnp.float32) * s))
     executable = sx.compile(program.lower(x, q, scale).as_text())
     np.testing.assert_array_equal(executable(x, q, scale), np.einsum(equation, x, q.astype(F32) * scale))
 
 
-@pytest.mark.parametrize("bits", [128, 256])
+@pytest.mark.parametrize("m", [3, SOME])
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("name", ["int8", "int8 groups of 32", "paired columns", "paired in lines"])
-def test_sums_in_f64(name: str, bits: int) -> None:
+def test_sums_in_f64(name: str, bits: int, m: int) -> None:
     """Two lanes in a register, of which each nibble of a byte has one."""
     form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(8)
     stored = [drawn(shape, element, rng, whole=False) for shape, element in form.arrays(k, n)]
     with jax.enable_x64(True):
-        x = rng.standard_normal((3, k))
+        x = rng.standard_normal((m, k))
         text = jax.jit(lambda x, *stored: x @ form.dequantise(jnp, *stored)).lower(x, *stored).as_text()
     executable = sx.compile(text, options=sx.CompileOptions(vector_bits=bits))
     wanted = x @ form.dequantise(np, *stored).astype(np.float64)
