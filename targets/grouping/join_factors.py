@@ -64,4 +64,4 @@ def _is_weight(op: ir.Operation, number: int) -> bool:
     weight = op.operands[number].type
     if math.prod(weight.shape) < LEAST_ELEMENTS:
         return False
-    return rows <= FEW_ROWS or (rows <= columns and weight.element_type == op.results[0].type.element_type)
+    return rows <= FEW_ROWS or (rows <= columns and bool(weight.element_type == op.results[0].type.element_type))

@@ -47,8 +47,8 @@ class _Packing:
         whole, rest = self.columns // width, self.c.n.extent % lanes
         with cg.loop(0, self.steps) as s:
             with cg.loop(0, whole) as p:
-                for v in range(0, vectors, together):
-                    self._row(s.iv, p.iv, cg.index(v), together, lanes)
+                for first in range(0, vectors, together):
+                    self._row(s.iv, p.iv, cg.index(first), together, lanes)
             if self.c.n.extent % width:
                 full, end = self.columns // lanes, self.count * vectors
                 with cg.loop(whole * vectors, full) as v:
