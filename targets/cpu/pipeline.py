@@ -19,10 +19,11 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
         f"stablexla-assign-buffers{{num-threads={cpu.most_threads}}}"
     )
     narrow = f"stablexla-turn-narrow-products{{vector-bits={cpu.vector_bits}}}"
+    products = [narrow, "stablexla-widen-in-products", "stablexla-join-factors"]
     steps = [
         stablehlo_step(),
         tensor_step(find_repeats=options.find_repeats),
-        kernels_step("stablexla-split-complex-products,stablexla-find-attention", [narrow, "stablexla-join-factors"]),
+        kernels_step("stablexla-split-complex-products,stablexla-find-attention", products),
         Step("buffers", buffers, BUFFERS),
         Step("llvm", ",".join(TO_LLVM), LLVM),
     ]

@@ -140,10 +140,14 @@ class Evaluator(Protocol[T]):
 
 
 class FactorReader(Generic[T]):
-    """Evaluates an array at coordinates, each producer once at each of them."""
+    """Evaluates an array at coordinates, each producer once at each of them.
 
-    def __init__(self, evaluator: Evaluator[T], leaves: set[ir.Value]) -> None:
+    With `strided` the evaluator loads every second element of an array too, for lanes at multiples of 2.
+    """
+
+    def __init__(self, evaluator: Evaluator[T], leaves: set[ir.Value], *, strided: bool = False) -> None:
         self._evaluator, self._leaves = evaluator, leaves
+        self._multiples = (1, 2) if strided else (1,)
         self._made: dict[tuple[ir.Value, tuple[Coordinate, ...]], T] = {}
 
     def read(self, value: ir.Value, at: Sequence[Coordinate]) -> T:
@@ -177,7 +181,7 @@ class FactorReader(Generic[T]):
     def _load(self, value: ir.Value, at: Sequence[Coordinate]) -> T:
         strides = row_major(value.type.shape)
         along = [(x, stride) for x, stride in zip(at, strides, strict=True) if x.lanes]
-        if len(along) > 1 or any(x.multiple * stride != 1 for x, stride in along):
+        if len(along) > 1 or any(x.multiple * stride not in self._multiples for x, stride in along):
             raise Unreadable
         return self._evaluator.load(value, at, along[0][0].lanes if along else 0)
 
@@ -290,6 +294,8 @@ class Factor:
         lane: the dimension along which elements are adjacent in memory.
         parts, unit: the elements along k that come of the same bytes: k is split into `parts` equal ones, and in each
             of them `unit` neighbours are read together.
+        pairs: whether neighbours along the lanes, not those along k, come of the same bytes: lanes of even and of odd
+            positions are read without interleaving them.
     """
 
     value: ir.Value
@@ -297,6 +303,7 @@ class Factor:
     lane: int
     parts: int
     unit: int
+    pairs: bool = False
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -328,7 +335,10 @@ def factor_of(dot: ir.Operation, number: int) -> Factor | None:
     lanes = [d for d in reversed(range(len(dims))) if d == summed[0] or dims[d] not in other]
     trials = [Factor(value, members, lane, *bundle) for lane in lanes for bundle in BUNDLES]
     costs = [_loads(factor, summed[0], set(arrays), largest) for factor in trials]
-    return trials[costs.index(min(costs))] if min(costs, default=math.inf) < math.inf else None
+    if min(costs, default=math.inf) == math.inf:
+        return None
+    best = trials[costs.index(min(costs))]
+    return replace(best, pairs=best.lane != summed[0] and _is_paired(best, summed[0], set(arrays)))
 
 
 def _members(value: ir.Value, dot: ir.Operation) -> tuple[ir.Operation, ...] | None:
@@ -433,13 +443,17 @@ class LoadsAlone:
 
 
 class _Trial(LoadsAlone):
-    """Counts the loads of each array along the lanes."""
+    """Counts the loads of each array along the lanes, and what is interleaved."""
 
     def __init__(self) -> None:
         self.loads: Counter[ir.Value] = Counter()
+        self.interleaved = 0
 
     def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> None:
         self.loads[value] += lanes > 0
+
+    def interleave(self, parts: Sequence[None], lanes: int) -> None:
+        self.interleaved += 1
 
 
 def _loads(factor: Factor, summed: int, arrays: set[ir.Value], largest: ir.Value) -> float:
@@ -450,15 +464,45 @@ def _loads(factor: Factor, summed: int, arrays: set[ir.Value], largest: ir.Value
         return math.inf
     for lanes in (FEWEST_LANES, LANES_OF_K if summed == factor.lane else LANES):
         trial = _Trial()
-        reader = FactorReader(trial, arrays)
         try:
-            for offset in bundle_offsets(shape[summed], factor.parts, factor.unit):
-                at = [Coordinate(0, 1, 0, extent, lanes if d == factor.lane else 0) for d, extent in enumerate(shape)]
-                at[summed] = replace(at[summed], multiple=factor.unit, start=offset, size=shape[summed] // factor.parts)
-                reader.read(factor.value, at)
+            _try(trial, factor, summed, arrays, lanes)
         except Unreadable:
             return math.inf
     return trial.loads[largest] / count or math.inf
+
+
+def _is_paired(factor: Factor, summed: int, arrays: set[ir.Value]) -> bool:
+    """Whether lanes are interleaved, and those of even and of odd positions are not."""
+    whole, halves = _Trial(), _Trial()
+    _try(whole, factor, summed, arrays, LANES)
+    if not whole.interleaved or factor.value.type.shape[factor.lane] % 2:
+        return False
+    try:
+        for lanes in (FEWEST_LANES, LANES // 2):
+            for start in range(2):
+                _try(halves, factor, summed, arrays, lanes, (2, start))
+    except Unreadable:
+        return False
+    return not halves.interleaved
+
+
+def _try(
+    trial: _Trial, factor: Factor, summed: int, arrays: set[ir.Value], lanes: int, every: tuple[int, int] = (1, 0)
+) -> None:
+    """Read a bundle at all lanes, or at those of a multiple and a start.
+
+    Raises:
+        Unreadable: elements are not adjacent.
+    """
+    shape = list(factor.value.type.shape)
+    reader = FactorReader(trial, arrays, strided=every != (1, 0))
+    for offset in bundle_offsets(shape[summed], factor.parts, factor.unit):
+        at = [Coordinate(0, 1, 0, extent) for extent in shape]
+        at[factor.lane] = Coordinate(0, *every, shape[factor.lane], lanes)
+        at[summed] = replace(at[summed], multiple=factor.unit, start=offset, size=shape[summed] // factor.parts)
+        if summed == factor.lane:
+            at[summed] = replace(at[summed], lanes=lanes)
+        reader.read(factor.value, at)
 
 
 def bundle_offsets(extent: int, parts: int, unit: int) -> Iterator[int]:

@@ -63,7 +63,7 @@ class DequantizedPerChannel(nn.Module):
         return x @ w.t()
 
 
-@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("rows", [1, 4, 128])
 @pytest.mark.parametrize("module", [WeightOnlyInt8, WeightOnlyInt4, DequantizedPerChannel])
 def test_modules_of_torch(module: type[nn.Module], rows: int):
     torch.manual_seed(0)
@@ -81,6 +81,13 @@ def dynamic_int8(x: Any, weight: Any, scale: Any) -> Any:
     return sums.astype(jnp.float32) * own * scale
 
 
+def dynamic_int8_in_int32(x: Any, weight: Any, scale: Any) -> Any:
+    """The same, of integers that are extended before they are multiplied."""
+    own = jnp.max(jnp.abs(x), -1, keepdims=True) / 127.0
+    q = jnp.clip(jnp.round(x / own), -127, 127).astype(jnp.int8)
+    return (q.astype(jnp.int32) @ weight.astype(jnp.int32)).astype(jnp.float32) * own * scale
+
+
 def partial_sums_by_group(x: Any, weight: Any, scale: Any) -> Any:
     """AQT with sub-channels: the scale of a group multiplies its sums."""
     groups = (x.shape[1] // GROUP, GROUP)
@@ -88,22 +95,24 @@ def partial_sums_by_group(x: Any, weight: Any, scale: Any) -> Any:
     return jnp.sum(jnp.einsum("mgk,gkn->gmn", x.reshape(-1, *groups), q) * scale[:, None, :], 0)
 
 
-def stored(element: Any, rows: int) -> tuple[Any, ...]:
+def stored(element: Any, rows: int, tokens: int) -> tuple[Any, ...]:
     rng = np.random.default_rng(0)
     weight = rng.integers(-8, 8, (DEPTH, FEATURES)).astype(element)
-    return rng.standard_normal((3, DEPTH), np.float32), weight, rng.random((rows, FEATURES), np.float32) / 100
+    return rng.standard_normal((tokens, DEPTH), np.float32), weight, rng.random((rows, FEATURES), np.float32) / 100
 
 
 @pytest.mark.parametrize(
     ("function", "element", "rows", "kinds"),
     [
         (dynamic_int8, np.int8, 1, {"row", "contraction"}),
+        (dynamic_int8_in_int32, np.int8, 1, {"row", "contraction"}),
         (partial_sums_by_group, np.int8, DEPTH // GROUP, {"contraction", "reduce"}),
         (partial_sums_by_group, ml_dtypes.int4, DEPTH // GROUP, {"contraction", "reduce"}),
     ],
 )
-def test_functions_of_jax(function: Any, element: Any, rows: int, kinds: set[str]):
-    arguments = stored(element, rows)
+@pytest.mark.parametrize("tokens", [3, 128])
+def test_functions_of_jax(function: Any, element: Any, rows: int, kinds: set[str], tokens: int):
+    arguments = stored(element, rows, tokens)
     jitted = jax.jit(function)
     executable = sx.compile(jitted.lower(*arguments).as_text())
     assert {kernel.kind for kernel in executable.kernels} == kinds

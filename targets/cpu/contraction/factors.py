@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import mlir.ir as ir
 from mlir.dialects import vector
@@ -99,13 +100,25 @@ class ComputedRhs:
         c, lanes = self._scene.contraction, self._scene.lanes
         k = self._along_k((step.first + self._step) // step.count, step, 0)
         n = Coordinate(column + self._column, 1, 0, c.n.extent, vectors * lanes)
-        value = self._scene.convert_b(self._read(k, n, (vectors - 1) * lanes + count))
-        if vectors == 1:
+        return self._split(self._scene.convert_b(self._read(k, n, (vectors - 1) * lanes + count)))
+
+    def pairs(self, step: Step, column: Value, vectors: int) -> list[Value]:
+        """Compute vectors of columns, in turn of even and of odd ones: of each 2 vectors of columns."""
+        c, lanes = self._scene.contraction, self._scene.lanes
+        k = self._along_k((step.first + self._step) // step.count, step, 0)
+        half = vectors * lanes // 2
+        base = (column + self._column) // 2
+        halves = [self._read(k, Coordinate(base, 2, start, c.n.extent, half), half) for start in range(2)]
+        parts = [self._split(self._scene.convert_b(value)) for value in halves]
+        return [vector for both in zip(*parts, strict=True) for vector in both]
+
+    def _split(self, value: Value) -> list[Value]:
+        lanes = self._scene.lanes
+        if value.lanes == lanes:
             return [value]
         type_ = cg.vector_of(lanes, value.element)
-        return [
-            Value(vector.extract_strided_slice(type_, value.ssa, [v * lanes], [lanes], [1])) for v in range(vectors)
-        ]
+        starts = range(0, value.lanes, lanes)
+        return [Value(vector.extract_strided_slice(type_, value.ssa, [at], [lanes], [1])) for at in starts]
 
     def line(self, step: Step, column: Value, lanes: int, count: int, outer: Index = 0) -> Value:
         """Compute `lanes` steps along k of a column, `count` of them valid, the others 0."""
@@ -130,7 +143,9 @@ class ComputedRhs:
     def _read(self, k: Coordinate, n: Coordinate, count: int) -> Value:
         lanes = max(k.lanes, n.lanes)
         reader: FactorReader[Part] = FactorReader(
-            _Emission(self._scene, lanes, count), set(self._scene.contraction.kernel.inputs)
+            _Emission(self._scene, lanes, count),
+            set(self._scene.contraction.kernel.inputs),
+            strided=n.multiple > 1,
         )
         value = cg.splat(_value(reader.read(self._factor.value, self._positions(k, n))), lanes)
         if count >= lanes:
@@ -182,6 +197,11 @@ class _Emission:
     def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> Value:
         if not lanes:
             return cg.load(self._buffers[value], _address(value, at))
+        along = next(x for x in at if x.lanes)
+        if along.multiple > 1:
+            aligned = [replace(x, start=x.start - x.start % x.multiple) if x is along else x for x in at]
+            both = cg.load(self._buffers[value], _address(value, aligned), along.multiple * lanes)
+            return cg.shuffle(both, both, list(range(along.start % along.multiple, both.lanes, along.multiple)))
         count = -(-self._count // (self._lanes // lanes))
         return cg.load_lanes(self._buffers[value], _address(value, at), lanes, count)
 

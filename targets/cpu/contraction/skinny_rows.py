@@ -19,7 +19,7 @@ from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, ContractionScene, SumState, accumulator_type
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.codegen.sums.stored import CompensatedSums
-from stablexla.targets.cpu.contraction.factors import Bundle, Step, rhs_of
+from stablexla.targets.cpu.contraction.factors import Bundle, ComputedRhs, Step, rhs_of
 from stablexla.targets.cpu.contraction.register_tile import OuterReduction
 from stablexla.targets.cpu.contraction.skinny_dots import block_size, for_groups, reading_grain, row_groups
 from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
@@ -84,6 +84,9 @@ class _Rows:
     def __init__(self, scene: ContractionScene, plan: SkinnyRowsPlan) -> None:
         self.scene, self.plan, self.c = scene, plan, scene.contraction
         self.bundle = Bundle.of(self.c)
+        # Sums of even and of odd columns are apart while they are accumulated.
+        factor = self.c.b.factor
+        self.paired = factor is not None and factor.pairs and plan.width % 2 == 0
         # Rows of accumulators a multiple of a page apart would conflict in the cache.
         self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes + 2 * scene.lanes
         self.size = self.c.m.extent * self.stride
@@ -128,7 +131,18 @@ class _Rows:
                 self._take()
         if self.blocks is not None:
             self.blocks.give(self.sums, self.size, self.scene.lanes)
+        if self.paired:
+            self._interleave(columns)
         self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first), state)
+
+    def _interleave(self, columns: Value) -> None:
+        """Interleave the sums of even and of odd columns in the strips of the register tile's width."""
+        lanes, width = self.scene.lanes, self.plan.width * self.scene.lanes
+        order = [lane for pair in zip(range(lanes), range(lanes, 2 * lanes), strict=True) for lane in pair]
+        with cg.loop(0, self.c.m.extent) as m, cg.loop(0, columns // width * width, 2 * lanes) as j:
+            at = m.iv * self.stride + j.iv
+            even, odd = (cg.load(self.sums, at + first, lanes) for first in (0, lanes))
+            cg.store(cg.shuffle(even, odd, order), self.sums, at)
 
     def _take(self) -> None:
         """Add the partial sums of a block of k to those of the blocks before it."""
@@ -195,9 +209,14 @@ class _Rows:
                 self.rhs.prefetch(ahead, block.steps, column, vectors)
             for u, step, element in itertools.product(range(unroll), range(block.steps), elements):
                 k = (stream.iv + u) * block.apart + first
-                strip = self.rhs.row(Step(k, block.steps, step, element), column, vectors, count, at[1])
+                strip = self._strip(Step(k, block.steps, step, element), column, vectors, count, at[1])
                 factors = self._factors(at[0], k + step, element, row, rows)
                 sums = [cg.fma(factors[m], strip[v], s) for (m, v), s in zip(pairs, sums, strict=True)]
             stream.yields(*sums)
         for value, place in zip(stream.results, places, strict=True):
             cg.store(value, self.sums, place)
+
+    def _strip(self, step: Step, column: Value, vectors: int, count: int, outer: Index) -> list[Value]:
+        if self.paired and vectors == self.plan.width and isinstance(self.rhs, ComputedRhs):
+            return self.rhs.pairs(step, column, vectors)
+        return self.rhs.row(step, column, vectors, count, outer)

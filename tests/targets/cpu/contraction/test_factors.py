@@ -85,6 +85,11 @@ def paired_columns(xp: Any, p: Array, scale: Array) -> Array:
     return in_groups(xp, xp.stack(nibbles(p), -1).reshape(p.shape[0], 2 * p.shape[1]), scale)
 
 
+def paired_columns_with_zeros(xp: Any, p: Array, scale: Array, zero: Array) -> Array:
+    q = xp.stack([p & 15, p >> 4], -1).reshape(p.shape[0], 2 * p.shape[1])
+    return groups_with_zeros(xp, q, scale, zero)
+
+
 def paired_halves(xp: Any, p: Array, scale: Array) -> Array:
     return in_groups(xp, xp.concatenate(nibbles(p), 0), scale)
 
@@ -137,6 +142,9 @@ FORMATS = {
     "int4 lines, groups of 128": lines(128, I4, in_groups_of_lines),
     "paired rows": grouped(64, np.uint8, paired_rows, rows=2),
     "paired columns": grouped(64, np.uint8, paired_columns, columns=2),
+    "paired columns, zero points": Format(
+        lambda k, n: [((k, n // 2), np.uint8), ((k // 64, n), F32), ((k // 64, n), np.uint8)], paired_columns_with_zeros
+    ),
     "paired halves": grouped(64, np.uint8, paired_halves, rows=2),
     "paired in lines": lines(64, np.uint8, paired_in_lines, columns=2),
     "halves of lines": lines(32, np.uint8, halves_of_lines, columns=2),
