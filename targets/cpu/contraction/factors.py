@@ -85,6 +85,13 @@ class StoredRhs:
     def prefetch(self, first: Value, count: int, column: Value, vectors: int) -> None:
         """Leave it to the processor: rows are long."""
 
+    def prefetch_line(self, step: Step, column: Value, lanes: int, outer: Index = 0) -> None:
+        """Prefetch `lanes` steps along k of a column into L2."""
+        buffer = self._scene.inputs[self._c.b.number]
+        at = column * self._c.n.b + self.at + step.first + outer
+        for lane in range(0, lanes, LINE * 8 // cg.bits_of(buffer.type)):
+            cg.prefetch(buffer, at + lane, locality=2)
+
 
 class ComputedRhs:
     """A factor, from a column and a step along k on."""
@@ -124,6 +131,9 @@ class ComputedRhs:
         """Compute `lanes` steps along k of a column, `count` of them valid, the others 0."""
         n = Coordinate(column + self._column, 1, 0, self._scene.contraction.n.extent)
         return self._read(self._along_k(step.first + self._step, step, lanes), n, count)
+
+    def prefetch_line(self, step: Step, column: Value, lanes: int, outer: Index = 0) -> None:
+        """Leave it to the processor: lines of narrow elements are short."""
 
     def prefetch(self, first: Value, count: int, column: Value, vectors: int) -> None:
         """Prefetch vectors of columns of `count` steps: their rows, of narrow elements, hardly fill a page."""

@@ -36,6 +36,8 @@ class SkinnyDotsPlan:
         pack: whether an item packs lhs, as contiguous lines along k that are converted once.
         depth: steps of k (`Bundle`) in a block; 0 for all of them, with the outer axes of k.
         rows: the most rows of lhs in the register tile.
+        ahead: whether the same steps of the next line are prefetched. A stream of blocks of k leaps from line to line,
+            where the hardware prefetcher begins anew.
     """
 
     columns: int
@@ -43,6 +45,7 @@ class SkinnyDotsPlan:
     pack: bool
     depth: int = 0
     rows: int = 4
+    ahead: bool = False
 
 
 def emit_skinny_dots(
@@ -179,6 +182,9 @@ class _Dots:
             else:
                 rows = [product.a(cg.load_lanes(a, nest.at_a + k + start, vector, valid)) for start in starts]
             step = Step(k, element=element)
+            if self.plan.ahead:
+                for line in lines:
+                    self.rhs.prefetch_line(step, line + 1, vector, nest.at_b)
             factors = [product.b(self.rhs.line(step, line, vector, valid, nest.at_b)) for line in lines]
             pairs = [(row, factor) for row in rows for factor in factors]
             sums = [product.multiply_add(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]

@@ -39,10 +39,14 @@ PANELS, FAR_PANELS = 8, 48
 LONG_PIECE = 1024
 # The most rows of a skinny product, bandwidth-bound by the other matrix.
 SKINNY_ROWS = 16
+# The most rows of one whose time is that of loading rhs even from L2.
+FEW_ROWS = 4
 # Split-K of a skinny product: at most so many parts, some for each core, each of at least about so many bytes: each of
 # the streams read concurrently is a quarter of that, and spans several pages.
 MOST_PARTS = 8
 PART_BYTES = 256 << 10
+# Steps of k of a part for each row of lhs.
+PART_STEPS = 4
 # Bytes of lhs that an item copies to its stack.
 ROWS_LHS_BYTES = 64 << 10
 # Bytes of lhs that an item packs beside a factor read along k: it stays in L2.
@@ -179,11 +183,25 @@ def _is_dots(sizes: _Sizes) -> bool:
 
 def _plan_dots(sizes: _Sizes) -> SkinnyDotsPlan:
     wide = sizes.m == 1 and sizes.n >= sizes.lanes
-    width = sizes.lanes if wide else min(12 // row_groups(sizes.m, 4)[0], 4, sizes.n)
+    sums, rows = (24, 8) if sizes.target.num_vector_registers >= 32 else (12, 4)
+    width = sizes.lanes if wide else min(sums // row_groups(sizes.m, rows)[0], 4, sizes.n)
     blocks = math.ceil(sizes.items / sizes.contraction.batches)
     # Results are stored in whole vectors, so blocks begin at multiples of them.
     columns = balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), sizes.lanes)
-    return SkinnyDotsPlan(columns, width, pack=sizes.contraction.k.a != 1)
+    depth = _depth_of_dots(sizes) if width < sizes.m else 0
+    return SkinnyDotsPlan(columns, width, pack=sizes.contraction.k.a != 1, depth=depth, rows=rows, ahead=depth > 0)
+
+
+def _depth_of_dots(sizes: _Sizes) -> int:
+    """Choose a block of k whose part of lhs stays in L1, or 0 for no blocks.
+
+    A tile of more rows than lines loads lhs more than rhs: from L2, that takes longer than reading rhs from memory.
+    Tiles of 16 registers are too small for the reductions at the end of each block.
+    """
+    l1, line = sizes.target.l1_bytes, sizes.m * sizes.bytes
+    if sizes.target.num_vector_registers < 32 or sizes.contraction.k_outer or sizes.depth * line < 2 * l1:
+        return 0
+    return balanced(sizes.depth, l1 * 2 // 3 // line, 8 * sizes.lanes)
 
 
 def _is_rows(sizes: _Sizes) -> bool:
@@ -191,8 +209,12 @@ def _is_rows(sizes: _Sizes) -> bool:
     # Of less than two vectors of columns a micro-kernel is better for as many rows as lanes.
     wide = sizes.n >= (1 if sizes.m <= SKINNY_ROWS // 2 else 2) * sizes.lanes
     along_n = c.n.b == 1 and c.n.c == 1 and wide
-    large = sizes.n * sizes.depth * sizes.bytes > sizes.target.l2_bytes or sizes.depth > SHORT_DEPTH
-    return along_n and large and sizes.m <= SKINNY_ROWS and not _is_thin(sizes)
+    rhs = sizes.n * sizes.depth * sizes.bytes
+    large = rhs > sizes.target.l2_bytes or sizes.depth > SHORT_DEPTH
+    # Accumulators that stay in registers for all of k read rhs a panel at a time, a few cache lines of each row of it;
+    # that pays for several rows of lhs, and where rhs is in L1. Packing rhs never pays for so few rows.
+    accumulated = large or (sizes.m <= FEW_ROWS and rhs > sizes.target.l1_bytes) or not _is_short(sizes)
+    return along_n and accumulated and sizes.m <= SKINNY_ROWS and not _is_thin(sizes)
 
 
 def _is_thin(sizes: _Sizes) -> bool:
@@ -206,7 +228,8 @@ def _plan_rows(sizes: _Sizes) -> SkinnyRowsPlan:
     streams, steps, rows = (4, 1, 2) if sizes.m <= 2 else (4, 2, 4)
     width = min(4, 12 // row_groups(sizes.m, rows)[0])
     read = sizes.n * sizes.depth * sizes.bytes
-    parts = max(1, min(MOST_PARTS // c.batches, read // PART_BYTES))
+    # A part's sums are written and read again: a small share of the part's rows.
+    parts = max(1, min(MOST_PARTS // c.batches, read // PART_BYTES, c.k.extent // (PART_STEPS * sizes.m)))
     if sizes.m > 1:
         parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES))
     depth = balanced(c.k.extent, math.ceil(c.k.extent / parts), streams * steps)

@@ -269,6 +269,53 @@ def test_paths_are_those_meant(path: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert taken == [name]
 
 
+# Products of few rows that are too large for one sweep of k in registers; caches do not make rhs "large".
+FEW_ROWS = {
+    "a row": ("mk,kn->mn", {"m": 1, "k": 512, "n": 512}),
+    "rows": ("mk,kn->mn", {"m": 16, "k": 500, "n": 512}),
+    "a row each of a batch": ("bmk,bkn->bmn", {"b": 9, "m": 1, "k": 512, "n": 512}),
+    "small products of a batch": ("bmk,bkn->bmn", {"b": 9, "m": 2, "k": 128, "n": 160}),
+}
+
+
+@pytest.mark.parametrize("name", FEW_ROWS)
+def test_rhs_of_few_rows_is_not_packed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    written = contraction.emit_skinny_rows
+    monkeypatch.setattr(contraction, "emit_skinny_rows", lambda *arguments: taken.append(1) or written(*arguments))
+    equation, sizes = FEW_ROWS[name]
+    check_dot(equation, target=replace(host_target(), l1_bytes=48 << 10, l2_bytes=8 << 20), **sizes)
+    assert taken
+
+
+def test_a_part_of_a_skinny_product_is_longer_than_its_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = []
+    written = contraction.emit_skinny_rows
+    monkeypatch.setattr(
+        contraction, "emit_skinny_rows", lambda *arguments: plans.append(arguments[3]) or written(*arguments)
+    )
+    check_dot("mk,kn->mn", m=16, k=128, n=4096, target=replace(host_target(), l2_bytes=1 << 20))
+    assert plans[0].depth >= 64
+
+
+# Tiles of 32 registers hold more rows of lhs than lines of rhs.
+MANY_REGISTERS = replace(host_target(), num_vector_registers=32, l1_bytes=8 << 10)
+
+
+@pytest.mark.parametrize("element", ["f32", "f64"])
+@pytest.mark.parametrize(("equation", "m"), [("mk,nk->mn", 5), ("mk,nk->mn", 8), ("mk,nk->mn", 13), ("km,nk->mn", 8)])
+def test_lhs_of_dot_products_stays_in_l1(equation: str, m: int, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = []
+    written = contraction.emit_skinny_dots
+    monkeypatch.setattr(
+        contraction, "emit_skinny_dots", lambda *arguments: plans.append(arguments[3]) or written(*arguments)
+    )
+    check_dot(equation, element, target=MANY_REGISTERS, m=m, n=50, k=2053)
+    size = 8 if element == "f64" else 4
+    assert plans[0].ahead
+    assert 0 < plans[0].depth * m * size <= MANY_REGISTERS.l1_bytes
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     ("element", "total", "cast"),
