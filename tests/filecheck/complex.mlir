@@ -37,6 +37,24 @@ func.func public @main(%z: tensor<complex<f64>>) -> tensor<complex<f64>> {
 
 // -----
 
+// One division for both parts, in f64; those by a real divisor in a branch.
+// CHECK-LABEL: // -----
+// CHECK-NOT: arith.divf
+// CHECK: %[[INVERSE:.*]] = arith.divf %{{.*}}, %{{.*}} : f64
+// CHECK-NEXT: arith.mulf %{{.*}}, %[[INVERSE]] : f64
+// CHECK-NEXT: arith.mulf %{{.*}}, %[[INVERSE]] : f64
+// CHECK-NOT: arith.divf
+// CHECK: scf.if
+// CHECK-COUNT-2: arith.divf
+// CHECK: else
+// CHECK-NOT: arith.divf
+func.func public @main(%x: tensor<16xcomplex<f32>>, %y: tensor<16xcomplex<f32>>) -> tensor<16xcomplex<f32>> {
+  %0 = stablehlo.divide %x, %y : tensor<16xcomplex<f32>>
+  return %0 : tensor<16xcomplex<f32>>
+}
+
+// -----
+
 // Nothing says what the remainder of complex numbers is.
 // ERROR: error: {{.*}}remainder
 func.func public @main(%z: tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>> {

@@ -93,6 +93,18 @@ def test_a_branch_is_each_lanes_own() -> None:
         np.testing.assert_array_equal(got[number : number + 1], alone(x[number : number + 1], y[number : number + 1]))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_real_divisors_among_others_divide_the_parts_as_they_are(dtype: Any) -> None:
+    x, y = numbers(dtype, 100), numbers(dtype, 100, seed=1)
+    real = [3, 40, 41, 99]
+    y.imag[real] = 0
+    got = compiled(sx.div, (x, y))(x, y)
+    np.testing.assert_array_equal(got.real[real], x.real[real] / y.real[real])
+    np.testing.assert_array_equal(got.imag[real], x.imag[real] / y.real[real])
+    wide = x.astype(np.clongdouble) / y.astype(np.clongdouble)
+    assert (np.abs(got - wide) <= TRAITS["stablehlo.divide"].complex_ulp * ulp(wide.astype(dtype))).all()
+
+
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("dtype", DTYPES)
 class TestPlaces:
