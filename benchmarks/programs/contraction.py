@@ -135,3 +135,22 @@ add_batch(1000, 17, 29, 33)
 add_batch(96, 128, 64, 128)
 add_batch(32, 1, 512, 512)
 add_batch(100, 32, 32, 32, "f64")
+
+
+def add_dots(name: str, count: int, length: int, dimension: int) -> None:
+    """Dot products of many pairs of vectors, whose elements lie along a dimension."""
+    shape = (count, length) if dimension else (length, count)
+    add(
+        name,
+        f"{count} dot products of {length} elements along dimension {dimension}, f32",
+        [sx.Shape("f32", shape)] * 2,
+        lambda x, y: sx.dot_general(
+            x, y, sx.DotDimensionNumbers((dimension,), (dimension,), (1 - dimension,), (1 - dimension,))
+        ),
+        numpy=lambda x, y: np.einsum("ij,ij->i" if dimension else "ij,ij->j", x, y),
+        operations=2.0 * count * length,
+    )
+
+
+add_dots("dots-100k-of-3", 100_000, 3, 1)
+add_dots("dots-10k-of-64-columns", 10_000, 64, 0)

@@ -124,6 +124,30 @@ class TestReductions:
         assert kinds(main(f"%x: {wide}", body, f"%2 : {wide}")) == [("row", ["addf"]), ("loop", ["subf"])]
 
 
+class TestProducts:
+    @pytest.mark.parametrize(
+        ("x", "y", "dimensions", "made", "groups"),
+        [
+            ("9x3", "9x3", "batching_dims = [0] x [0], contracting_dims = [1] x [1]", "9", ["row"]),
+            ("3x9", "9x3", "batching_dims = [1] x [0], contracting_dims = [0] x [1]", "9", ["loop", "row"]),
+            ("9x1x3", "9x1x3", "batching_dims = [0] x [0], contracting_dims = [2] x [2]", "9x1x1", ["row"]),
+        ],
+    )
+    def test_dot_products_are_reductions(self, x: str, y: str, dimensions: str, made: str, groups: list[str]) -> None:
+        x, y, made = (f"tensor<{extents}xf32>" for extents in (x, y, made))
+        body = (
+            f"%0 = stablehlo.negate %x : {x}\n%1 = stablehlo.dot_general %0, %y, {dimensions} : ({x}, {y}) -> {made}\n"
+            f"%2 = stablehlo.sqrt %1 : {made}"
+        )
+        assert [kind for kind, _ in kinds(main(f"%x: {x}, %y: {y}", body, f"%2 : {made}"))] == groups
+
+    def test_products_that_read_an_operand_again_are_none(self) -> None:
+        x, y, made = (f"tensor<{extents}xf32>" for extents in ("9x2x3", "9x3", "9x2"))
+        dimensions = "batching_dims = [0] x [0], contracting_dims = [2] x [1]"
+        body = f"%0 = stablehlo.dot_general %x, %y, {dimensions} : ({x}, {y}) -> {made}"
+        assert kinds(main(f"%x: {x}, %y: {y}", body, f"%0 : {made}")) == [("contraction", ["addf"])]
+
+
 class TestOrder:
     """A group may not be needed by something that it needs."""
 
