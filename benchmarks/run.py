@@ -245,6 +245,8 @@ def complaints(rows: Sequence[Row], console: Console) -> int:
 def main() -> int:
     """Exit code 1 when results differ, a program failed on stablexla, or something became slower."""
     arguments = parser().parse_args()
+    if arguments.markdown == PAGE and arguments.programs and not arguments.merge:
+        raise SystemExit(f"{PAGE.name} has all programs: --markdown FILE writes another page, --merge keeps the others")
     if arguments.compare:
         return tell_changes(*map(read_report, arguments.compare), Console(highlight=False))
     if arguments.threads:

@@ -116,9 +116,21 @@ def pass_manager(
     return managers[key][1]
 
 
+WORK = "work"
+"""Cache of `kept_with_contexts`: futures of what other threads do in them."""
+
+
 @contextmanager
 def unregistered_allowed(*contexts: Any) -> Iterator[None]:
-    """Allow operations of unknown dialects inside a `with` block; making one ends the process elsewhere."""
+    """Allow operations of unknown dialects inside a `with` block; making one ends the process elsewhere.
+
+    MLIR ends the process, too, when this changes while passes run on other threads: these are waited for.
+    """
+    work = kept_with_contexts(WORK)
+    if work:
+        from concurrent.futures import wait  # 3 ms, which only programs of several parts take
+
+        wait(tuple(work))
     before = [context.allow_unregistered_dialects for context in contexts]
     for context in contexts:
         context.allow_unregistered_dialects = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import mlir.ir as ir
 
-from stablexla.dialects.contexts import many_threads
+from stablexla.dialects.contexts import WORK, kept_with_contexts, many_threads
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -31,6 +31,7 @@ class CodeThreads:
         from concurrent.futures import ThreadPoolExecutor  # 3 ms, for programs of several parts
 
         self._jobs: list[tuple[Job, Future[bytes]]] = []
+        self._work = kept_with_contexts(WORK)
         self._resources = ExitStack()
         self._resources.enter_context(many_threads(context))
         self._pool = ThreadPoolExecutor(max(1, count - 1))
@@ -40,7 +41,9 @@ class CodeThreads:
 
     def add(self, job: Job) -> None:
         """Add a job at the end of the queue."""
-        self._jobs.append((job, self._pool.submit(job)))
+        future = self._pool.submit(job)
+        self._jobs.append((job, future))
+        self._work[future] = None
 
     def results(self) -> list[bytes]:
         """Return what all jobs made, in their order, once they are done."""
@@ -53,6 +56,8 @@ class CodeThreads:
     def close(self) -> None:
         """End the threads, after the jobs that they are working on."""
         self._resources.close()
+        for _, future in self._jobs:
+            self._work.pop(future, None)
 
 
 _lock = threading.Lock()
