@@ -127,8 +127,8 @@ def _inner(equation: Any) -> list[Any]:
 
 
 def _products(equation: Any) -> float:
-    result = prod(equation.outvars[0].aval.shape)
     if equation.primitive.name == "dot_general":
+        result = prod(equation.outvars[0].aval.shape)
         (contracting, _), _ = equation.params["dimension_numbers"]
         each = 8.0 if np.issubdtype(equation.outvars[0].aval.dtype, np.complexfloating) else 2.0
         return each * result * prod(equation.invars[0].aval.shape[d] for d in contracting)

@@ -287,3 +287,26 @@ def test_unknown_names_are_refused(arguments: list[str]):
 def test_every_engine_has_a_file():
     files = {file.stem.removesuffix("_engine") for file in (ROOT / "benchmarks/engines").glob("*_engine.py")}
     assert files == set(ENGINES)
+
+
+def test_operations_without_results_count_nothing() -> None:
+    import jax
+
+    from benchmarks.traced import arithmetic
+
+    def function(x: Any) -> Any:
+        jax.debug.callback(lambda _: None, x)
+        return x @ x
+
+    assert arithmetic(jax.make_jaxpr(function)(np.ones((4, 4), np.float32)).jaxpr) == 128
+
+
+def test_the_page_is_not_written_from_some_programs() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks.run", "--programs=add-2x2", "--markdown"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 1
+    assert "performance.md has all programs" in ended.stderr
