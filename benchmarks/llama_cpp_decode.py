@@ -16,6 +16,7 @@ import ctypes
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -164,11 +165,8 @@ def main() -> int:
     size = Size(
         options.layers, options.width, options.heads, options.heads, options.hidden, options.vocabulary, options.context
     )
-    try:
-        import gguf  # noqa: F401
-        import llama_cpp  # noqa: F401
-    except ImportError as error:
-        print(f"{error}; pip install llama-cpp-python gguf", file=sys.stderr)
+    if not all(map(find_spec, ("gguf", "llama_cpp"))):
+        print("llama.cpp is not installed: pip install llama-cpp-python gguf", file=sys.stderr)
         return 2
     weights = random_weights(size, 0)
     table = Table(title=f"{sum(w.size for w in weights.values()):,} parameters, a prompt of {options.prompt} tokens")

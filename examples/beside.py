@@ -1,4 +1,4 @@
-"""What examples share that run a library's model: a missing library in a line, times, and how far results are apart."""
+"""Helpers of the examples that run a library's model: missing libraries, progress, timing, relative differences."""
 
 from __future__ import annotations
 

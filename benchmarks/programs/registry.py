@@ -64,8 +64,8 @@ class Program(ABC):
         return [name for name in self.needs if not _is_installed(name)]
 
     @abstractmethod
-    def text(self) -> str:
-        """The StableHLO that every engine compiles."""
+    def text(self) -> str | bytes:
+        """The StableHLO that every engine compiles, as MLIR text or bytecode."""
 
     @abstractmethod
     def arguments(self, seed: int = 0) -> list[Array]:

@@ -60,7 +60,7 @@ class TorchProgram(Program):
 
     make: Make
 
-    def text(self) -> str | bytes:  # type: ignore[override]
+    def text(self) -> str | bytes:
         from stablexla.interop import torch as sx_torch
 
         text: str | bytes = sx_torch._lowered(_exported(self.make)[2])[1]

@@ -280,7 +280,7 @@ def test_loops_in_layers_and_layers_in_loops() -> None:
 
 
 def test_layers_in_a_loop_that_read_a_constant_before_it() -> None:
-    """What is computed of the constant and a number is made again in the function, the constant with it."""
+    """A scalar computed from the constant is rematerialized in the part's function, together with the constant."""
     w = Writer()
     x, number = w.parameter(MATRIX), w.parameter(NUMBER)
     zero, one, two = (w.write(f"constant dense<{n}> : tensor<i32>") for n in range(3))
