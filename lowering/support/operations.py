@@ -103,6 +103,17 @@ def walk(op: ir.Operation) -> list[ir.Operation]:
     return found
 
 
+def is_inside(value: ir.Value, op: ir.Operation) -> bool:
+    """Return whether a value is defined in an operation's regions, by an operation or as a block's argument."""
+    maker = defining(value)
+    owner = value.owner.owner if maker is None else maker.parent
+    while owner is not None and owner.name != "func.func":
+        if owner == op:
+            return True
+        owner = owner.parent
+    return False
+
+
 def operations_named(root: ir.Operation, name: str) -> list[ir.Operation]:
     """Return the operations of a name in an operation, in pre-order; the others cost little."""
     found: list[ir.Operation] = []

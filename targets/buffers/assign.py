@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import mlir.ir as ir
-from mlir.dialects import arith, func, memref, scf
+from mlir.dialects import arith, func, memref, scf, ub
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import COMBINER, EFFECT, KIND
 from stablexla.lowering.support.operations import clone_with, is_tensor, terminator_of
-from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, PingPong
+from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, PackedAhead, PingPong
 from stablexla.targets.buffers.copies import BufferCopies, as_bytes, bytes_type
-from stablexla.targets.codegen.calls import PARALLEL_GRAIN, packed_inputs
+from stablexla.targets.codegen.calls import PARALLEL_GRAIN, Phase
 from stablexla.targets.codegen.emission import viewed
 from stablexla.targets.codegen.kernel import flat_type
 from stablexla.targets.codegen.sizes import bytes_of
@@ -184,13 +184,26 @@ class BufferedMain:
         operands = [self._operand(op, i) for i in range(len(op.operands))]
         operands += [self._array(v) for v in op.results]
         operands += [self._view(b, t) for b, t in zip(self._assignment.scratch[op], call.scratch, strict=True)]
-        packed = {packed.packing.function for packed in packed_inputs(op)}
         for phase in call.phases:
-            if phase.items == 0 or phase.function in packed:
-                continue
+            if phase.function not in self._assignment.packed[op]:
+                self._phase(phase, operands)
+
+    def _phase(self, phase: Phase, operands: Sequence[ir.Value]) -> None:
+        if phase.items:
             high = arith.ConstantOp(ir.IndexType.get(), phase.items).result
             made = func.CallOp([], phase.function, [*operands, self._zero, high])
             self._share(made.operation, phase.items, phase.grain)
+
+    def _pack_ahead(self, ahead: PackedAhead) -> None:
+        """Pack what a loop does not change: the phase uses two buffers only, the input and what it makes of it."""
+        op, packing = ahead.call, ahead.packing
+        call = self._assignment.calls[op]
+        phase = next(phase for phase in call.phases if phase.function == packing.function)
+        types = [flat_type(v.type) if is_tensor(v) else v.type for v in (*op.operands, *op.results)]
+        operands = [ub.poison(t) for t in (*types, *call.scratch)]
+        operands[packing.input] = self._operand(op, packing.input)
+        operands[len(types) + packing.scratch] = self._view(ahead.buffer, call.scratch[packing.scratch])
+        self._phase(phase, operands)
 
     def _share(self, call: ir.Operation, items: int, grain: int) -> None:
         """Mark a call as a parallel-for, if its items exceed the grain."""
@@ -207,6 +220,8 @@ class BufferedMain:
 
     def _while(self, op: ir.Operation) -> None:
         self._copy(self._assignment.copies[op])
+        for ahead in self._assignment.ahead.get(op, ()):
+            self._pack_ahead(ahead)
         scalars = [i for i, v in enumerate(op.operands) if not is_tensor(v)]
         rotations = self._assignment.rotations[op]
         moving = [buffer.find() for rotation in rotations for buffer in rotation.buffers]

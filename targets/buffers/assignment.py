@@ -2,7 +2,8 @@
 
 Kernels store to buffers given by the caller, so copies are elided here: results go straight to the caller's buffers, an
 elementwise kernel may overwrite a dead operand in place, loop-carried arrays keep one buffer each for all iterations,
-and all temporaries share one arena by live ranges. Positions are numbers in program order.
+and all temporaries share one arena by live ranges. Where a kernel packs an array that a loop does not change, that is
+done once, before the loop. Positions are numbers in program order.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import defining, is_tensor, main_of, terminator_of
+from stablexla.lowering.support.operations import defining, is_inside, is_tensor, main_of, terminator_of
 from stablexla.targets.buffers.arena import plan_arena
 from stablexla.targets.buffers.donation import find_aliases
 from stablexla.targets.buffers.ping_pong import BufferCycle, copies_after_rotation, find_buffer_cycles
-from stablexla.targets.codegen.calls import KernelCall, call_of, packed_inputs
+from stablexla.targets.codegen.calls import KernelCall, Packing, call_of, packed_inputs
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.steps import CAST
 
@@ -103,6 +104,23 @@ def _is_only_packed(value: ir.Value) -> bool:
     return any(True for _ in value.uses)
 
 
+@dataclass(frozen=True)
+class PackedAhead:
+    """A call's phase that packs an array which a loop around the call does not change."""
+
+    packing: Packing
+    call: ir.Operation
+    buffer: Buffer
+
+
+def loop_that_keeps(op: ir.Operation, value: ir.Value) -> ir.Operation | None:
+    """Return the outermost loop around an operation that runs it in each iteration and does not change an array."""
+    array, found = viewed_array(value), None
+    while (loop := op.parent.operation).name == "scf.while" and not is_inside(array, loop):
+        op = found = loop
+    return found
+
+
 class BufferAssignment:
     """Buffer assignment of `main`; then `buffer_of` tells each array's buffer, and `copies` the copies."""
 
@@ -113,6 +131,8 @@ class BufferAssignment:
         self.scratch: dict[ir.Operation, list[Buffer]] = {}
         self.unread: dict[tuple[ir.Operation, int], Buffer] = {}
         self.rotations: dict[ir.Operation, list[PingPong]] = {}
+        self.ahead: dict[ir.Operation, list[PackedAhead]] = {}
+        self.packed: dict[ir.Operation, set[str]] = {}
         self.constants: list[ir.Attribute] = []
         self.arena_bytes = 0
         self.aliases: dict[int, int] = {}
@@ -233,6 +253,12 @@ class BufferAssignment:
             # Packed at compile time; the kernel does not read the original input.
             buffer = self.unread[op, packed.packing.input] = self._packed(packed.value)
             self.scratch[op][packed.packing.scratch] = buffer
+        done = self.packed[op] = {packed.packing.function for packed in packed_inputs(op)}
+        for packing in call.packs:
+            loop = loop_that_keeps(op, op.operands[packing.input])
+            if loop is not None and packing.function not in done:
+                self.scratch[op][packing.scratch] = self._ahead(op, packing, loop)
+                done.add(packing.function)
         copies = []
         for i, value in enumerate(op.results):
             made = self._new(value, here, block)
@@ -246,6 +272,17 @@ class BufferAssignment:
                     if pair.result == i
                 ]
         self.copies[op] = copies
+
+    def _ahead(self, op: ir.Operation, packing: Packing, loop: ir.Operation) -> Buffer:
+        """Return the buffer of what is packed before a loop, shared by all calls that pack the same array alike."""
+        array, rows = viewed_array(op.operands[packing.input]), self.ahead.setdefault(loop, [])
+        for row in rows:
+            if row.packing == packing and viewed_array(row.call.operands[packing.input]) == array:
+                return row.buffer
+        made = self.scratch[op][packing.scratch]
+        made.spans = [(self._begin[loop], self._end[loop])]
+        rows.append(PackedAhead(packing, op, made))
+        return made
 
     def _overwritten(self, op: ir.Operation, call: KernelCall, result: int, block: ir.Block) -> Buffer | None:
         """Return the buffer of a dead operand that the result may overwrite in place."""

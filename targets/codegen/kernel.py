@@ -57,6 +57,7 @@ class Kernel:
 
     Attributes:
         constants: inputs for which every call passes a constant that the program holds itself.
+        lasting: inputs that are packed once for many calls: constants, and what loops around the calls leave alone.
         shared_symbols: names of the functions that kernels of the module share, by what they are made from.
         emitted: the functions that were made for it, shared ones among them.
         refusal: why no emitter took it.
@@ -67,9 +68,10 @@ class Kernel:
         function: func.FuncOp,
         constants: frozenset[int] = frozenset(),
         shared_symbols: dict[Hashable, str] | None = None,
+        lasting: frozenset[int] = frozenset(),
     ) -> None:
         self.func = function
-        self.constants = constants
+        self.constants, self.lasting = constants, lasting
         self.shared_symbols = {} if shared_symbols is None else shared_symbols
         self.emitted: list[ir.Operation] = []
         self.refusal: Refusal | None = None

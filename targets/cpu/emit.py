@@ -11,7 +11,7 @@ from stablexla.targets.codegen.general import emit_general
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.cpu.emitters import EMITTERS
-from stablexla.targets.cpu.packed_constants import constant_inputs
+from stablexla.targets.cpu.packed_constants import constant_inputs, lasting_inputs
 from stablexla.targets.host.emitters import HOST_EMITTERS
 from stablexla.targets.llvm.early_code import open_session
 from stablexla.targets.pipeline.passes import module_pass
@@ -36,9 +36,13 @@ def emit_kernels(
     target = host_target()
     if vector_bits:
         target = target.with_vectors(vector_bits, tuple(filter(None, features.split("+"))))
-    constants = constant_inputs(module)
+    constants, lasting = constant_inputs(module), lasting_inputs(module)
     shared: dict[Hashable, str] = {}
-    kernels = [Kernel(view, constants.get(view.name.value, frozenset()), shared) for view in kernels_of(module)]
+    none = frozenset[int]()
+    kernels = [
+        Kernel(view, constants.get(view.name.value, none), shared, lasting.get(view.name.value, none))
+        for view in kernels_of(module)
+    ]
     left_general = general_kernels(general, general_only, kernels)
 
     early = None if any(map(_may_be_packed, kernels)) else open_session()

@@ -6,7 +6,7 @@ the packed panel replaces the constant.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlir.ir as ir
@@ -20,7 +20,7 @@ from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.operations import constant_attribute, is_tensor, main_of, operations_named
 from stablexla.lowering.support.storage import constant
-from stablexla.targets.buffers.assignment import viewed_array
+from stablexla.targets.buffers.assignment import loop_that_keeps, viewed_array
 from stablexla.targets.codegen.calls import PACKED, PackedInput, Packing, Phase, call_of
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.llvm.engine import load
@@ -35,11 +35,27 @@ from stablexla.targets.signature.interface import Signature
 
 def constant_inputs(module: ir.Module) -> dict[str, frozenset[int]]:
     """Return for each kernel that `main` calls the inputs that are constants in every call."""
+    return _inputs_where(module, lambda op, value: _constant(value) is not None)
+
+
+def lasting_inputs(module: ir.Module) -> dict[str, frozenset[int]]:
+    """Return for each kernel the inputs of which every call takes a constant or what the loop around it leaves alone.
+
+    They are packed once for many calls.
+    """
+
+    def lasts(op: ir.Operation, value: ir.Value) -> bool:
+        return _constant(value) is not None or (is_tensor(value) and loop_that_keeps(op, value) is not None)
+
+    return _inputs_where(module, lasts)
+
+
+def _inputs_where(module: ir.Module, holds: Callable[[ir.Operation, ir.Value], bool]) -> dict[str, frozenset[int]]:
     found: dict[str, frozenset[int]] = {}
     for op in _calls(module):
         name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-        constants = frozenset(i for i, v in enumerate(op.operands) if _constant(v) is not None)
-        found[name] = found.get(name, constants) & constants
+        here = frozenset(i for i, v in enumerate(op.operands) if holds(op, v))
+        found[name] = found.get(name, here) & here
     return found
 
 

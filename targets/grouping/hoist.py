@@ -13,7 +13,14 @@ from mlir.dialects import tensor
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.generic import filled
-from stablexla.lowering.support.operations import constant_of, defining, operations_named, program_of, terminator_of
+from stablexla.lowering.support.operations import (
+    constant_of,
+    defining,
+    is_inside,
+    operations_named,
+    program_of,
+    terminator_of,
+)
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import is_generic, loops_of
@@ -88,7 +95,7 @@ def _hoist(loop: ir.Operation, counter: Counter, product: ir.Operation) -> bool:
     if classify(product) is not Kind.CONTRACTION:
         return False
     start, view = defining(product.operands[2]), defining(product.operands[0])
-    if start is None or start.name != "linalg.fill" or _is_inside(product.operands[1], loop):
+    if start is None or start.name != "linalg.fill" or is_inside(product.operands[1], loop):
         return False
     cut = _sliced(view, loop, counter)
     if cut is None or not _rows_come_first(product):
@@ -132,7 +139,7 @@ def _sliced(view: ir.Operation | None, loop: ir.Operation, counter: Counter) -> 
     whole = [1, *shape[1:]] == list(slice_.results[0].type.shape)
     if len(shape) != 3 or shape[0] != counter.rounds or not whole or prod(shape) == 0:
         return None
-    if list(view.results[0].type.shape) != list(shape[1:]) or _is_inside(source, loop):
+    if list(view.results[0].type.shape) != list(shape[1:]) or is_inside(source, loop):
         return None
     first = ir.DenseI64ArrayAttr(slice_.attributes["static_offsets"])[0]
     moves = first == ir.ShapedType.get_dynamic_size() and _is_number(slice_.operands[1], counter)
@@ -149,18 +156,7 @@ def _rows_come_first(product: ir.Operation) -> bool:
     return len(first) == 2 and first[0] == result[0] and first[0] not in second and loops.reduced[first[1]]
 
 
-def _is_inside(value: ir.Value, loop: ir.Operation) -> bool:
-    """Whether a value is defined in the loop, or carried by it, so that it is not loop-invariant."""
-    maker = defining(value)
-    owner = value.owner.owner if maker is None else maker.parent
-    while owner is not None and owner.name != "func.func":
-        if owner == loop:
-            return True
-        owner = owner.parent
-    return False
-
-
 def _copied(scalar: ir.Value, loop: ir.Operation) -> ir.Value:
     """Return the scalar before the loop: itself, or a copy of a constant."""
     maker = defining(scalar)
-    return maker.clone().operation.results[0] if maker is not None and _is_inside(scalar, loop) else scalar
+    return maker.clone().operation.results[0] if maker is not None and is_inside(scalar, loop) else scalar

@@ -61,7 +61,8 @@ def _plan(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> _Blocking:
     columns = balanced(n, min(2048, max(2 * width, math.ceil(n / blocks))), width)
     panels = math.prod(axis.extent for axis in c.batch if axis.b) * math.ceil(groups / depth) * math.ceil(n / width)
     few = panels * depth * width * size <= target.shared_bytes
-    shared = few and (row_blocks > 1 or c.b.number in c.kernel.constants)
+    packed_once = c.b.number in c.kernel.lasting and not product.offset
+    shared = few and (row_blocks > 1 or packed_once)
     own = min(max(1, target.group_bytes // (depth * size * width)), math.ceil(columns / width))
     return _Blocking(c, product, tile, lanes, step, (depth, rows, columns, 8 if shared else own), shared=shared)
 

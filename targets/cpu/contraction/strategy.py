@@ -73,8 +73,8 @@ def _has_lanes(c: Contraction) -> bool:
     return all(x.b.factor is None or 1 in (x.n.b, x.k.b) for x in (c, c.swapped()))
 
 
-PACKED_TILES = {4: (6, 1.0), 3: (8, 1.08), 2: (12, 1.16), 1: (14, 1.3)}
-"""By the vectors of a tile, with 32 registers: its rows, and what its work costs beside that of four vectors."""
+PACKED_TILES = {32: {4: (6, 1.0), 3: (8, 1.08), 2: (12, 1.16), 1: (14, 1.3)}, 16: {2: (6, 1.0), 3: (4, 1.1)}}
+"""By registers, and the vectors of a tile: its rows, and what its work costs beside that of the first."""
 
 
 class _Sizes:
@@ -131,6 +131,15 @@ def _is_one_line(c: Contraction) -> bool:
     return any(view.m.extent <= 2 and view.k.b != 1 for view in (c, c.swapped()))
 
 
+def _packed_once(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
+    """Few rows, but enough of them to be compute-bound, by a large matrix that is packed once for many calls."""
+    c = sizes.contraction
+    rhs = sizes.n * sizes.depth * sizes.bytes
+    if c.b.number not in kernel.lasting or not FEW_ROWS < sizes.m <= SKINNY_ROWS or rhs <= sizes.target.l2_bytes // 4:
+        return None
+    return _packed(kernel, sizes)
+
+
 def _skinny_dots(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
     skinny = _oriented_for_lines(sizes)
     if skinny is None:
@@ -155,6 +164,7 @@ STRATEGIES: tuple[Callable[[Kernel, _Sizes], Emitted | None], ...] = (
     _no_elements,
     _computed,
     _narrow,
+    _packed_once,
     _skinny_dots,
     _skinny_rows,
     _short,
@@ -348,19 +358,23 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     # A factor is read in narrower elements: its pieces take the time of the products, not of the memory.
     large = c.b.factor is None and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes
     far = c.n.b == 1 and own * sizes.bytes < LONG_PIECE and large
-    alone = (row_blocks == 1 and c.b.number not in c.kernel.constants and not far) or rhs_bytes > target.shared_bytes
+    alone = (row_blocks == 1 and c.b.number not in c.kernel.lasting and not far) or rhs_bytes > target.shared_bytes
     panels = FAR_PANELS if far and row_blocks == 1 else PANELS
     group = own if alone else 0
     return PackedPlan(tile, depth, rows, columns, group, panels, parts)
 
 
 def _packed_tile(sizes: _Sizes) -> RegisterTile:
-    """Choose the vectors of a tile that leave the fewest of its last panel empty, and rows for the other registers."""
-    if sizes.target.num_vector_registers < 32:
-        return RegisterTile(6, 2)
+    """Choose the tile that wastes the least work on columns and rows that are not there."""
+    tiles = PACKED_TILES[32 if sizes.target.num_vector_registers >= 32 else 16]
     across = math.ceil(sizes.n / sizes.lanes)
-    vectors = min(PACKED_TILES, key=lambda v: math.ceil(across / v) * v * PACKED_TILES[v][1])
-    return RegisterTile(PACKED_TILES[vectors][0], vectors)
+
+    def work(vectors: int) -> float:
+        rows, cost = tiles[vectors]
+        return math.ceil(across / vectors) * vectors * math.ceil(sizes.m / rows) * rows * cost
+
+    vectors = min(tiles, key=work)
+    return RegisterTile(tiles[vectors][0], vectors)
 
 
 def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:
