@@ -7,6 +7,7 @@ loops: only packing and the stores of results differ.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import mlir.ir as ir
 
@@ -17,10 +18,11 @@ from stablexla.targets.codegen.match.convolution import match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.cpu.contraction.register_tile import contraction_grain
+from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
 from stablexla.targets.cpu.convolution.depthwise import DepthwiseItem
 from stablexla.targets.cpu.convolution.implicit_gemm import ImplicitGemmItem
 from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, plan_convolution
-from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel
+from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel, reads_weights_in_place
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.shared import SharedFunctions
 
@@ -43,7 +45,7 @@ class _Windows:
     """Code of a convolution's two functions: packing of the weights, and the sums."""
 
     def __init__(self, kernel: Kernel, target: CpuTarget, sizes: ConvolutionSizes, plan: ConvolutionPlan) -> None:
-        self.kernel, self.target, self.sizes, self.plan = kernel, target, sizes, plan
+        self.kernel, self.target, self.sizes, self.plan = kernel, target, sizes.of_part(plan.depth), plan
         self.convolved, self.shared = sizes.convolved, SharedFunctions(kernel, target)
         c = self.convolved
         self.weights = ConvolutionWeights(
@@ -58,6 +60,8 @@ class _Windows:
             input_stride=c.inputs.b,
             slots=sizes.units.slots(plan.features),
         )
+        if not plan.channels and reads_weights_in_place(c, sizes.units, self.weights):
+            self.weights = replace(self.weights, in_place=True)
 
     def emit(self) -> Emitted:
         """Emit both functions."""
@@ -66,12 +70,20 @@ class _Windows:
         grain = contraction_grain(contraction, items)
         scratch: tuple[tuple[str, int], ...] = ()
         phases = [(kernel.impl_name, items, grain)]
-        if not self.plan.own_weights:
+        parts, shared = self.plan.parts(self.sizes), not (self.plan.own_weights or self.weights.in_place)
+        if shared:
             scratch = ((str(self.sizes.units.type), self.weights.items * self.weights.block),)
+        if self.plan.depth:
+            scratch += ((str(self.sizes.units.sums), parts * math.prod(contraction.shape)),)
+        if shared:
             phases.insert(0, self._emit_pack(scratch))
         with kernel.phase(self.target, scratch) as arguments:
-            scenes = ContractionScene(contraction, arguments), ContractionScene(contraction.swapped(), arguments)
-            packed = arguments.scratch[0] if scratch else None
+            partial = arguments.scratch[-1] if self.plan.depth else None
+            scenes = (
+                ContractionScene(contraction, arguments, partial),
+                ContractionScene(contraction.swapped(), arguments),
+            )
+            packed = arguments.scratch[0] if shared else None
             item: DepthwiseItem | ImplicitGemmItem
             if self.plan.channels and packed is not None:
                 item = DepthwiseItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
@@ -79,7 +91,9 @@ class _Windows:
                 item = ImplicitGemmItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             with arguments.split_items(order) as place:
                 item.write(place)
-        packs = contraction.packs(phases[0][0]) if scratch else ()
+        if self.plan.depth:
+            phases.append(emit_split_k_reduction(kernel, contraction, self.target, scratch, parts))
+        packs = contraction.packs(phases[0][0]) if shared else ()
         return Emitted(items, grain, scratch, contraction.in_place, phases=tuple(phases), packs=packs)
 
     def _emit_pack(self, scratch: tuple[tuple[str, int], ...]) -> tuple[str, int, int]:

@@ -41,12 +41,23 @@ class Taps:
         )
         return cls(d, count, first, cg.index(round_) * d.stride + offset)
 
+    def after(self, taps: Value, count: int) -> Taps:
+        """Emit as many of the taps that follow the first `taps` of all `count`."""
+        d = self.spatial
+        return Taps(
+            d,
+            cg.minimum(self.count, cg.index(count) - taps),
+            self.first + taps * d.tap_step,
+            self.start + taps * d.tap_stride,
+        )
+
 
 @dataclass(frozen=True)
 class ItemCoordinates:
     """Coordinates of a work item.
 
     Attributes:
+        part: number of the part of the window.
         batch, group: coordinates; of an item of several images that of one of them.
         image: the number of that image in the item.
         planes: coordinates along the spatial dimensions but the last two, and their taps.
@@ -56,6 +67,7 @@ class ItemCoordinates:
         column: first output feature, in its group.
     """
 
+    part: Value
     batch: Value
     image: Value
     group: Value
@@ -102,7 +114,7 @@ class ItemPartition:
 
     def place(self, coordinates: Sequence[Value]) -> ItemCoordinates:
         """Emit the item at coordinates in the order of `ConvolutionPlan.items`."""
-        batch, group, *planes, phase, row_block, round_block, column_block = coordinates
+        part, batch, group, *planes, phase, row_block, round_block, column_block = coordinates
         d, plan = self.sizes.height, self.plan
         met = []
         for o, plane in zip(planes, self.sizes.planes, strict=True):
@@ -116,6 +128,8 @@ class ItemPartition:
                 cg.minimum(last - row, plan.rows) if d.rounds > plan.rows or len(d.phases) > 1 else cg.index(plan.rows)
             )
             height = Taps.of(d, row, phase)
+            if plan.depth:
+                height = height.after(part * plan.depth, self.sizes.convolved.outer[-1].taps)
         round_ = round_block * plan.rounds
         all_rounds = self.width.rounds
         rounds = (
@@ -123,7 +137,7 @@ class ItemPartition:
         )
         column = column_block * plan.columns
         return ItemCoordinates(
-            batch * plan.images, cg.index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column
+            part, batch * plan.images, cg.index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column
         )
 
     def images(self, place: ItemCoordinates, each: Callable[[ItemCoordinates], None]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.codegen.match.epilogue import ContractionScene
+from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, ContractionScene, SumState
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition, PackedLhs, Taps
 from stablexla.targets.cpu.convolution.micro_kernel import (
@@ -59,6 +59,8 @@ class ImplicitGemmItem:
             row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)
             buffer = cg.alloca(plan.images * image + 2 * units.lanes(), units.type)
             self.lhs = PackedLhs(buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
+        if weights.in_place:
+            packed = self.scene.inputs[self.scene.contraction.b.number]
         self.packed = packed if packed is not None else cg.alloca(weights.block, units.type)
         pixels = plan.images * plan.rows * plan.rounds
         dims = [*sizes.planes, *([sizes.height] if sizes.height else []), sizes.width]
@@ -69,7 +71,7 @@ class ImplicitGemmItem:
         # Pixels in the stage: whole tiles.
         self.pixels = -(-pixels // tile.rows) * tile.rows
         stage = self.pixels * self.phases * plan.columns if plan.staged else min(CHUNK, self.pixels) * weights.width
-        self.straight = not plan.staged and self._writes_straight(pixels)
+        self.straight = not plan.staged and not plan.depth and self._writes_straight(pixels)
         if not self.straight:
             self.stage = cg.alloca(stage + self.lanes * plan.columns, compute)
 
@@ -137,16 +139,16 @@ class ImplicitGemmItem:
     def _nest(self, place: ItemCoordinates, taps: Taps) -> list[tuple[Taps, int, int]]:
         """Return the window's dimensions: taps, and strides in lhs and in a panel."""
         met = [*(t for _, t in place.planes), *([place.height] if place.height else []), taps]
-        nest: list[tuple[Taps, int, int]] = []
-        step = self.weights.slots * self.weights.width
-        for one, along in zip(reversed(met), reversed(self._strides()[1]), strict=True):
-            nest.insert(0, (one, along, one.spatial.tap_step * step))
-            step *= one.spatial.window
-        return nest
+        steps = self.weights.steps[-len(met) :]
+        return [
+            (one, along, one.spatial.tap_step * step)
+            for one, along, step in zip(met, self._strides()[1], steps, strict=True)
+        ]
 
     def _in_runs(self) -> bool:
         """Whether the window's elements of a row are contiguous, with their features, in lhs and in a panel."""
-        return self._strides()[1][-1] == self.weights.slots and (self.width.tap_step == 1 or self.width.taps == 1)
+        lines = self.weights.steps[-1] == self.weights.slots * self.weights.width and self.width.tap_step == 1
+        return self._strides()[1][-1] == self.weights.slots and (lines or self.width.taps == 1)
 
     def _fill_taps(self, place: ItemCoordinates, taps: Taps) -> None:
         nest: list[tuple[Index, int, int]] = [(t.count, a, b) for t, a, b in self._nest(place, taps)]
@@ -173,10 +175,9 @@ class ImplicitGemmItem:
         """Emit the offsets of the first pixel's window in lhs and in a panel."""
         c, w = self.convolved, self.width
         nest = self._nest(place, taps)
-        b, step = cg.index(0), self.weights.slots * self.weights.width
-        for one, _, _ in reversed(nest):
+        b = cg.index(0)
+        for (one, _, _), step in zip(nest, self.weights.steps[-len(nest) :], strict=True):
             b = b + one.first * step
-            step *= one.spatial.window
         if not self.in_place:
             return (taps.start - w.first) // w.step * self.lhs.element, b
         a = place.batch * c.batch.a + place.group * c.group.a + cg.index(part) * (self.plan.features * c.inputs.a)
@@ -249,7 +250,8 @@ class ImplicitGemmItem:
         rows = self.plan.tile.rows
         more = self.weights.parts > 1
         pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
-        units, products = self.sizes.units, self.convolved.taps * self.plan.features
+        units, height = self.sizes.units, self.sizes.height
+        products = self.sizes.plane_taps * (height.taps if height else 1) * self.width.taps * self.plan.features
         in_blocks = products > LONGEST_RUNNING_SUM and cg.is_float(units.sums) and units.product.is_plain
         kernel = PixelMicroKernel(self.plan.tile, units, more, in_blocks)
         call_pixel_micro_kernel(self.shared, kernel, replace(sums, pixels=pixels))
@@ -281,11 +283,15 @@ class ImplicitGemmItem:
         to = self.scene.row(self.results.frame(place, row), place.round + round_)
         column = place.group * self.weights.outputs + panel * self.weights.width
         whole = columns // lanes * lanes
+        state = COMPLETE_SUM
+        if self.plan.depth:
+            state = SumState(kept=True, offset=place.part * math.prod(self.convolved.contraction.shape))
         with cg.loop(0, whole, lanes) as j:
-            self.scene.write(cg.load(self.stage, at + j.iv, lanes), to, column + j.iv, lanes)
+            value = cg.load(self.stage, at + j.iv, lanes)
+            self.scene.write_all([value], [(to, column + j.iv, lanes)], state)
         if columns > whole:
             value = cg.load_lanes(self.stage, at + whole, lanes, columns - whole)
-            self.scene.write(value, to, column + whole, columns - whole)
+            self.scene.write_all([value], [(to, column + whole, columns - whole)], state)
 
     def _write_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
         length, first = place.rounds * (self.phases * self.plan.columns), place.image * place.rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import replace
 
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -44,6 +45,7 @@ class ConvolutionPlan:
         staged: whether sums go to a stage buffer first, as partial sums or for a change of layout.
         own_weights: whether an item packs its weights, since no other needs them; else all are packed before.
         images: images of an item: they share cached weights.
+        depth: split-K: window elements of an item along the last but one spatial dimension; 0 for all of them.
         channels: depthwise: groups of an item, of one output feature each; a vector then holds several of them.
     """
 
@@ -56,6 +58,7 @@ class ConvolutionPlan:
     own_weights: bool = False
     channels: int = 0
     images: int = 1
+    depth: int = 0
 
     @property
     def elements(self) -> int:
@@ -63,9 +66,10 @@ class ConvolutionPlan:
         return self.columns * self.features
 
     def items(self, sizes: ConvolutionSizes) -> list[int]:
-        """Return the numbers of items along batch, groups, planes, phases and blocks of rows, of rounds, of columns."""
+        """Return the numbers of items: parts of the window, batch, groups, planes, row phases, blocks of the others."""
         c, height = sizes.convolved, sizes.height
         return [
+            self.parts(sizes),
             c.batch.extent // self.images,
             1 if self.channels else c.group.extent,
             *(d.outputs for d in sizes.planes),
@@ -74,6 +78,10 @@ class ConvolutionPlan:
             math.ceil(c.last.rounds / self.rounds),
             math.ceil(c.outputs * (c.group.extent if self.channels else 1) / self.columns),
         ]
+
+    def parts(self, sizes: ConvolutionSizes) -> int:
+        """Return the parts of the window, whose partial sums are added up at the end."""
+        return math.ceil(sizes.convolved.outer[-1].taps / self.depth) if self.depth else 1
 
 
 class ConvolutionSizes:
@@ -89,6 +97,13 @@ class ConvolutionSizes:
         self.bytes, self.sum_bytes = units.bytes, cg.bits_of(units.sums) // 8
         self.lanes = max(1, target.vector_bits // 8 // self.sum_bytes)
         self.weight_bytes = convolved.window * convolved.inputs.extent * convolved.outputs * self.bytes
+
+    def of_part(self, depth: int) -> ConvolutionSizes:
+        """Return the sizes with at most `depth` elements of the window along its last but one dimension."""
+        sizes, d = copy(self), self.height
+        if d is not None and depth:
+            sizes.height = replace(d, phases=tuple(replace(p, count=min(p.count, depth)) for p in d.phases))
+        return sizes
 
     @property
     def all_rows(self) -> int:
@@ -156,6 +171,9 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
         return None
     staged = features < c.inputs.extent or len(c.last.phases) > 1 or not stores_vectors(c.contraction)
     whole = ConvolutionPlan(tile, features, sizes.all_rows, rounds, panel, staged, own_weights=True)
+    parts = _in_parts(sizes, replace(whole, columns=_rounded_up(c.outputs, panel), own_weights=False))
+    if parts is not None:
+        return parts
     panels = -(-c.outputs // panel)
     whole = replace(whole, columns=max(1, panels // MOST_ITEMS) * panel)
     if _fits_whole(sizes, whole):
@@ -172,6 +190,25 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     blocks = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(c.outputs / columns)))
     plan = ConvolutionPlan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
     return _with_images(sizes, plan) if rows >= sizes.all_rows and rounds >= c.last.rounds else plan
+
+
+def _in_parts(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> ConvolutionPlan | None:
+    """Split the window, as gradients of weights have it: larger than the result, and beside its weights few pixels.
+
+    An item then has all pixels, and the weights of its part stay in L2; neither is packed twice.
+    """
+    c, d = sizes.convolved, sizes.height
+    if plan.staged or d is None or len(d.phases) > 1 or plan.rounds < c.last.rounds:
+        return None
+    if sizes.weight_bytes <= sizes.target.l2_bytes // 2 or d.taps * d.tap_stride < 4 * d.rounds * d.stride:
+        return None
+    others = c.group.extent * math.prod(plane.outputs for plane in sizes.planes)
+    parts = math.ceil(min(_wanted(sizes), LEAST_ITEMS) / others)
+    depth = math.ceil(d.taps / parts)
+    image = sizes.of_part(depth).packed(plan.features, d.rounds, plan.rounds) * sizes.bytes
+    most = min(LHS_BYTES // image, MOST_PIXELS // (d.rounds * plan.rounds))
+    images = next((n for n in range(min(most, c.batch.extent), 0, -1) if c.batch.extent % n == 0), 0)
+    return replace(plan, depth=depth, images=images) if parts > 1 and images else None
 
 
 def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
+from stablexla.targets.codegen.match.convolution import MatchedConvolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, UnitConversion
@@ -28,6 +29,7 @@ class ConvolutionWeights:
         parts, features: parts that the input features are split into, and the size of one.
         slots: packed elements of a part's features.
         taps: extent and stride of each dimension of the window.
+        in_place: whether they are read as they lie in memory.
         group_stride, output_stride, input_stride: strides of the others.
     """
 
@@ -41,6 +43,15 @@ class ConvolutionWeights:
     output_stride: int
     input_stride: int
     slots: int
+    in_place: bool = False
+
+    @property
+    def steps(self) -> list[int]:
+        """Distances between the elements of the window, along each of its dimensions."""
+        if self.in_place:
+            return [stride for _, stride in self.taps]
+        extents = [extent for extent, _ in self.taps]
+        return [math.prod(extents[n:]) * self.slots * self.width for n in range(1, len(extents) + 1)]
 
     @property
     def window(self) -> int:
@@ -63,8 +74,17 @@ class ConvolutionWeights:
         return self.groups * self.panels * self.parts
 
     def at(self, group: Index, panel: Index, part: Index) -> Value:
-        """Emit an item's offset in the packed weights."""
+        """Emit the offset of an item's weights."""
+        if self.in_place:
+            return cg.index(group) * self.group_stride + panel * self.width + part * (self.features * self.input_stride)
         return ((cg.index(group) * self.panels + panel) * self.parts + part) * self.block
+
+
+def reads_weights_in_place(convolved: MatchedConvolution, units: ConvolutionUnits, weights: ConvolutionWeights) -> bool:
+    """Whether weights lie as the micro-kernel reads them: in vectors of output features, lines a panel apart."""
+    lines = weights.slots == 1 or weights.input_stride == weights.width
+    whole = weights.output_stride == 1 and weights.outputs % weights.width == 0
+    return lines and whole and units.group == 1 and units.stays(convolved.contraction.b)
 
 
 def pack_weight_panel(

@@ -170,6 +170,39 @@ def test_random_convolutions_of_large_weights(seed: int, least: int, monkeypatch
     Drawn(seed).check_alone(replace(host_target(), l2_bytes=64))
 
 
+class Gradient(Drawn):
+    """The gradient of a layer's weights as JAX has it: the images are input features, the window is a whole image."""
+
+    def __init__(self, images: int, inputs: int, outputs: int, dilation: int, *, reversal: bool = False) -> None:
+        self.dtype, self.rng = np.dtype(np.float32), np.random.default_rng(outputs)
+        self.numbers = sx.ConvDimensionNumbers.of("CHWN", "IHWO", "HWNC")
+        self.feature_groups = self.batch_groups = 1
+        self.window = {
+            "strides": [1, 1],
+            "padding": [(1, 2), (2, 0)],
+            "lhs_dilation": [1, 1],
+            "rhs_dilation": [dilation, dilation],
+            "reversal": [reversal, reversal],
+        }
+        self.lhs, self.rhs = self._normal([images, 39, 21, inputs]), self._normal([images, 19, 11, outputs])
+
+
+@pytest.mark.parametrize("reversal", [False, True])
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 64), (3, 64), (7, 128), (5, 20)])
+def test_gradients_of_weights_in_parts(
+    inputs: int, outputs: int, images: int, reversal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The window's parts are items, the last one smaller; weights of one image are read where they lie."""
+    monkeypatch.setattr(convolution_plan, "ITEM_WORK", 500)
+    planned = []
+    in_parts = convolution_plan._in_parts
+    monkeypatch.setattr(convolution_plan, "_in_parts", lambda *given: planned.append(in_parts(*given)) or planned[-1])
+    drawn = Gradient(images, inputs, outputs, 2, reversal=reversal)
+    drawn.check_alone(replace(host_target(), l2_bytes=64))
+    assert planned[-1].depth == 3
+
+
 LAYERS = {
     "direct": ("NHWC", "HWIO", {"feature_group_count": 1}),
     "features first": ("NCHW", "OIHW", {"feature_group_count": 1}),
