@@ -21,6 +21,7 @@ from stablexla.targets.cpu.contraction.register_tile import contraction_grain
 from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
 from stablexla.targets.cpu.convolution.depthwise import DepthwiseItem
 from stablexla.targets.cpu.convolution.implicit_gemm import ImplicitGemmItem
+from stablexla.targets.cpu.convolution.pixel_lanes import PixelLanesItem
 from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, plan_convolution
 from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel, reads_weights_in_place
 from stablexla.targets.cpu.emitters import emitter
@@ -87,6 +88,8 @@ class _Windows:
             item: DepthwiseItem | ImplicitGemmItem
             if self.plan.channels and packed is not None:
                 item = DepthwiseItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
+            elif self.plan.across:
+                item = PixelLanesItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             else:
                 item = ImplicitGemmItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             with arguments.split_items(order) as place:

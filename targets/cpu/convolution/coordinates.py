@@ -91,6 +91,7 @@ class PackedLhs:
         row: elements of a row.
         plane: values of a plane.
         image: values of all of an image.
+        lines: features, if a row has a line of single elements for each; else 0.
     """
 
     buffer: Value
@@ -98,11 +99,12 @@ class PackedLhs:
     row: int
     plane: int
     image: int
+    lines: int = 0
 
     @property
     def line(self) -> int:
         """Values of a row."""
-        return self.row * self.element
+        return self.row * self.element * max(1, self.lines)
 
 
 class ItemPartition:

@@ -51,18 +51,14 @@ class ImplicitGemmItem:
         self.results = ConvolutionResults(sizes, plan, scenes, weights.outputs, weights.width)
         self.convolved, self.width, self.lanes = sizes.convolved, sizes.width, sizes.lanes
         self.cut, self.phases = ItemPartition(sizes, plan, weights.outputs), len(sizes.width.phases)
-        compute, tile, units, slots = self.scene.compute, plan.tile, sizes.units, weights.slots
+        compute, tile, units = self.scene.compute, plan.tile, sizes.units
         self.factor = ConvolutionOperand.of(self.scene, units, lhs=True)
-        self.in_place = reads_in_place(sizes, plan.features)
-        self.lhs = PackedLhs(self.factor.buffer, slots, 0, 0, 0)
-        if not self.in_place:
-            row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)
-            buffer = cg.alloca(plan.images * image + 2 * units.lanes(), units.type)
-            self.lhs = PackedLhs(buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
+        self.in_place = not plan.across and reads_in_place(sizes, plan.features)
+        self.lhs = self._lhs()
         if weights.in_place:
             packed = self.scene.inputs[self.scene.contraction.b.number]
         self.packed = packed if packed is not None else cg.alloca(weights.block, units.type)
-        pixels = plan.images * plan.rows * plan.rounds
+        pixels = plan.images * self.staged_rows * plan.rounds
         dims = [*sizes.planes, *([sizes.height] if sizes.height else []), sizes.width]
         table = table_type()
         self.tables = OffsetTables(
@@ -74,6 +70,19 @@ class ImplicitGemmItem:
         self.straight = not plan.staged and not plan.depth and self._writes_straight(pixels)
         if not self.straight:
             self.stage = cg.alloca(stage + self.lanes * plan.columns, compute)
+
+    @property
+    def staged_rows(self) -> int:
+        """Rows whose sums are in the stage."""
+        return self.plan.rows
+
+    def _lhs(self) -> PackedLhs:
+        sizes, plan, slots = self.sizes, self.plan, self.weights.slots
+        if self.in_place:
+            return PackedLhs(self.factor.buffer, slots, 0, 0, 0)
+        row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)
+        buffer = cg.alloca(plan.images * image + 2 * sizes.units.lanes(), sizes.units.type)
+        return PackedLhs(buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
 
     def _writes_straight(self, pixels: int) -> bool:
         """Whether sums are stored to the result directly: no epilogue, and an item's pixels evenly strided."""
@@ -250,11 +259,13 @@ class ImplicitGemmItem:
         rows = self.plan.tile.rows
         more = self.weights.parts > 1
         pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
+        call_pixel_micro_kernel(self.shared, self._kernel(more=more), replace(sums, pixels=pixels))
+
+    def _kernel(self, *, more: bool = False) -> PixelMicroKernel:
         units, height = self.sizes.units, self.sizes.height
         products = self.sizes.plane_taps * (height.taps if height else 1) * self.width.taps * self.plan.features
         in_blocks = products > LONGEST_RUNNING_SUM and cg.is_float(units.sums) and units.product.is_plain
-        kernel = PixelMicroKernel(self.plan.tile, units, more, in_blocks)
-        call_pixel_micro_kernel(self.shared, kernel, replace(sums, pixels=pixels))
+        return PixelMicroKernel(self.plan.tile, units, more, in_blocks)
 
     # Results.
 

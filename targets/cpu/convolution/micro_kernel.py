@@ -112,6 +112,7 @@ class PixelSums:
         tap, taps: the first entry of the window, and how many.
         run: contiguous elements of lhs for each entry; in the panel they are a line apart.
         out, out_at, out_stride: destination of the sums; the stride is that of a pixel.
+        line: with `across`, the distance of features in the image.
     """
 
     lhs: Value
@@ -127,6 +128,7 @@ class PixelSums:
     out: Value
     out_at: Index
     out_stride: Index
+    line: Index | None = None
 
 
 def call_pixel_micro_kernel(shared: SharedFunctions, kernel: PixelMicroKernel, sums: PixelSums) -> None:
@@ -140,6 +142,7 @@ def call_pixel_micro_kernel(shared: SharedFunctions, kernel: PixelMicroKernel, s
     numbers = [
         *(s.lhs_at, s.weights_at, s.pixel, s.pixels, s.tap, s.taps, s.run),
         *(s.out_at, s.out_stride),
+        *(() if s.line is None else (s.line,)),
     ]
     shared.call(kernel, buffers, numbers)
 
@@ -151,26 +154,30 @@ class PixelMicroKernel(SharedFunction):
     Attributes:
         more: accumulates into `out`; the number of pixels is a multiple of the tile's rows.
         in_blocks: whether the sums are too long for one running sum, and are compensated.
+        across: whether operands change places: vectors are adjacent pixels of an image, and the `lhs` that is broadcast
+            is a panel of weights, one vector wide. Rows of the tile are then output features.
     """
 
     tile: RegisterTile
     units: ConvolutionUnits
     more: bool = False
     in_blocks: bool = False
+    across: bool = False
 
     @property
     def name(self) -> str:
         tile = f"{self.tile.rows}x{self.tile.vectors}{'_in_blocks' * self.in_blocks}"
         units = "" if self.units.product.is_plain else f"_{self.units.name}"
-        return f"stablexla_{'add' if self.more else 'sum'}_pixels_{tile}{units}"
+        return f"stablexla_{'add' if self.more else 'sum'}_pixels_{'across_' * self.across}{tile}{units}"
 
     def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
         lhs, weights, out, pixels, taps = buffers
-        lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride = numbers
+        lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride, *line_step = numbers
         tile, units, more = self.tile, self.units, self.more
         lanes = cg.lanes_of(units.sums)
         zero = cg.constant(0, cg.vector_of(lanes, units.sums))
-        width, vector = tile.vectors * lanes, units.lanes()
+        width, vector = (cg.index(tile.vectors * lanes), *line_step)[-1], units.lanes()
+        step = lanes if self.across else 1
         places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         blocks = _Blocks(len(places), zero) if self.in_blocks else None
         with cg.loop(0, count, tile.rows) as turn:
@@ -194,7 +201,7 @@ class PixelMicroKernel(SharedFunction):
                     with cg.loop(first, last, units.group, inits, most=0) as k:
                         sums = multiply_add(
                             tile,
-                            lambda r: load_group(units.product, lhs, rows[r] + k.iv),
+                            lambda r: load_group(units.product, lhs, rows[r] + k.iv * step),
                             lambda v: cg.load(weights, k.iv * width + line + v * vector, vector),
                             k.args,
                             units.product.multiply_add,

@@ -91,6 +91,7 @@ class LhsRows:
         features: values of an element.
         width: values of a packed element; those beyond its features are zero padding.
         along: stride of an element's values in memory.
+        lines: whether a packed row is a line of elements for each feature, not features for each element.
     """
 
     at: Index
@@ -104,6 +105,7 @@ class LhsRows:
     features: int
     width: int
     along: int
+    lines: bool = False
 
     def kind(self, units: ConvolutionUnits) -> str:
         """Return how they are loaded: contiguous runs, in-register transposes, or single elements, perhaps padded."""
@@ -122,6 +124,12 @@ def inside_range(start: Index, count: Index, step: int, size: int) -> tuple[Valu
 def pack_rows(functions: SharedFunctions, factor: ConvolutionOperand, rows: LhsRows, buffer: Value, to: Index) -> None:
     """Pack rows contiguously to `to` of the buffer, with zero padding for those outside of lhs."""
     features: Index = rows.features
+    if rows.lines:
+        kind = "squares" if rows.along == 1 else "runs" if rows.step == 1 else "elements"
+        given = [rows.at, rows.stride, rows.count, *rows.inside, rows.before, rows.elements, rows.after]
+        spec = _CopyLines(kind, factor.conversion)
+        functions.call(spec, [factor.buffer, buffer], [*given, rows.step, features, rows.along, to])
+        return
     elements, step, kind = rows.elements, rows.step, rows.kind(factor.conversion.units)
     if kind == "runs" and step == features:  # without padding
         # Contiguous elements are one run.
@@ -170,6 +178,52 @@ class _CopyRows(SharedFunction):
                 _fill(out, start + before + size, start + line, lanes)
             with there.otherwise:
                 _fill(out, start, start + line, lanes)
+
+
+@dataclass(frozen=True)
+class _CopyLines(SharedFunction):
+    """Packing of rows as lines of elements, one for each feature."""
+
+    kind: str
+    conversion: UnitConversion
+
+    @property
+    def name(self) -> str:
+        return f"stablexla_copy_lines_of_{self.kind}_{self.conversion.name}"
+
+    def emit(self, functions: SharedFunctions, buffers: list[Value], numbers: list[Value]) -> None:
+        source, out = buffers
+        at, stride, count, first, end, before, elements, after, step, features, along, to = numbers
+        read, lanes = self.conversion.loads(source), cg.lanes_of(self.conversion.packed)
+        line = before + elements + after
+
+        def one_by_one(at: Value, to: Value) -> None:
+            with cg.loop(0, features) as f, cg.loop(0, elements) as i:
+                cg.store(read(i.iv * step + f.iv * along + at), out, f.iv * line + to + i.iv)
+
+        def copy(at: Value, to: Value) -> None:
+            if self.kind == "runs":
+                with cg.loop(0, features) as f:
+                    _copy_run(read, f.iv * along + at, out, f.iv * line + to, elements, lanes)
+                return
+            if self.kind == "elements":
+                one_by_one(at, to)
+                return
+            enough = cg.branch(elements.ge(lanes) & features.ge(lanes))
+            with enough.then, cg.loop(0, elements, lanes) as i, cg.loop(0, features, lanes) as f:
+                # The last squares overlap those before.
+                element, feature = cg.minimum(i.iv, elements - lanes), cg.minimum(f.iv, features - lanes)
+                rows = [read((element + r) * step + at + feature, lanes) for r in range(lanes)]
+                for r, value in enumerate(cg.transpose_registers(rows)):
+                    cg.store(value, out, (feature + r) * line + to + element)
+            with enough.otherwise:
+                one_by_one(at, to)
+
+        with cg.loop(0, count) as r:
+            start = r.iv * (features * line) + to
+            _fill(out, start, start + features * line, lanes)
+            with cg.when(r.iv.ge(first) & r.iv.lt(end)):
+                copy(r.iv * stride + at, start + before)
 
 
 def _fill(buffer: Value, start: Value, end: Value, lanes: int) -> None:
@@ -277,4 +331,5 @@ class LhsPacking:
             features=self.features,
             width=self.packed.element,
             along=self.along,
+            lines=self.packed.lines > 0,
         )

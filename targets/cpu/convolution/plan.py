@@ -28,6 +28,8 @@ PANEL_BYTES = 160 << 10
 MOST_ITEMS = 16
 # Whole images become items only where there are at least so many items.
 LEAST_ITEMS = 8
+# The most output features whose lanes may be pixels: a tile's rows.
+FEW_OUTPUTS = 8
 # The most channels of an item: whole cache lines, and few enough for whole rows of an image.
 CHANNELS = 64
 
@@ -45,6 +47,7 @@ class ConvolutionPlan:
         staged: whether sums go to a stage buffer first, as partial sums or for a change of layout.
         own_weights: whether an item packs its weights, since no other needs them; else all are packed before.
         images: images of an item: they share cached weights.
+        across: vectors of a tile whose lanes are pixels of a row, for few output features; 0 where they are features.
         depth: split-K: window elements of an item along the last but one spatial dimension; 0 for all of them.
         channels: depthwise: groups of an item, of one output feature each; a vector then holds several of them.
     """
@@ -59,6 +62,7 @@ class ConvolutionPlan:
     channels: int = 0
     images: int = 1
     depth: int = 0
+    across: int = 0
 
     @property
     def elements(self) -> int:
@@ -157,6 +161,9 @@ def plan_convolution(
 
 def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     """Plan the micro-kernel of broadcast elements of lhs by vectors of weights."""
+    across = _plan_across(sizes)
+    if across is not None:
+        return across
     c, target = sizes.convolved, sizes.target
     tile = choose_pixel_tile(c.outputs, sizes.lanes, target.num_vector_registers)
     panel = tile.vectors * sizes.lanes
@@ -192,6 +199,39 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     return _with_images(sizes, plan) if rows >= sizes.all_rows and rounds >= c.last.rounds else plan
 
 
+def _plan_across(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
+    """Plan the micro-kernel of broadcast weights by vectors of pixels, for output features that fill few lanes.
+
+    Pixels of a vector are adjacent in lhs. Its features lie in lines then, which costs a transpose of lhs.
+    """
+    c, w, lanes = sizes.convolved, sizes.width, sizes.lanes
+    features, registers = c.inputs.extent, sizes.target.num_vector_registers
+    vectors = math.ceil(w.rounds / lanes)
+    if w.stride != 1 or sizes.units.group != 1 or c.outputs > FEW_OUTPUTS:
+        return None
+    # Twice as many lanes in use have to pay for the transpose, of elements that are used several times.
+    if 2 * c.outputs * vectors > w.rounds or (c.taps == 1 and reads_in_place(sizes, features)):
+        return None
+    width = min(vectors, max(1, registers * 3 // 4 // c.outputs), registers // 4)
+    width = math.ceil(vectors / math.ceil(vectors / width))
+    step, limit = width * lanes, min(MOST_LHS_BYTES, sizes.target.l2_bytes // 2)
+
+    def fits(rows: int, rounds: int) -> bool:
+        sums = rounds * len(w.phases) * lanes * sizes.sum_bytes
+        return sizes.packed(features, rows, rounds) * sizes.bytes <= limit and sums <= STAGE_BYTES
+
+    # Whole vectors of pixels are read, also where a row has fewer.
+    blocks = range(math.ceil(w.rounds / step), 0, -1)
+    padded = next((balanced(w.rounds, n * step, step) for n in blocks if fits(1, n * step)), 0)
+    if not padded:
+        return None
+    most = next(rows for rows in range(sizes.all_rows, 0, -1) if rows == 1 or fits(rows, padded))
+    others = sizes.others * math.ceil(w.rounds / padded)
+    rows = _in_blocks(sizes.all_rows, most, math.ceil(_wanted(sizes) / others))
+    tile, rounds = RegisterTile(c.outputs, 1), min(padded, w.rounds)
+    return ConvolutionPlan(tile, features, rows, rounds, lanes, staged=True, across=width)
+
+
 def _in_parts(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> ConvolutionPlan | None:
     """Split the window, as gradients of weights have it: larger than the result, and beside its weights few pixels.
 
@@ -200,7 +240,7 @@ def _in_parts(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> ConvolutionPlan
     c, d = sizes.convolved, sizes.height
     if plan.staged or d is None or len(d.phases) > 1 or plan.rounds < c.last.rounds:
         return None
-    if sizes.weight_bytes <= sizes.target.l2_bytes // 2 or d.taps * d.tap_stride < 4 * d.rounds * d.stride:
+    if sizes.weight_bytes <= sizes.target.l2_bytes or d.taps * d.tap_stride < 4 * d.rounds * d.stride:
         return None
     others = c.group.extent * math.prod(plane.outputs for plane in sizes.planes)
     parts = math.ceil(min(_wanted(sizes), LEAST_ITEMS) / others)

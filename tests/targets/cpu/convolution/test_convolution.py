@@ -170,6 +170,13 @@ def test_random_convolutions_of_large_weights(seed: int, least: int, monkeypatch
     Drawn(seed).check_alone(replace(host_target(), l2_bytes=64))
 
 
+def spy_on_plans(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a function of the planner returns from here on."""
+    plans, function = [], getattr(convolution_plan, name)
+    monkeypatch.setattr(convolution_plan, name, lambda *given: plans.append(function(*given)) or plans[-1])
+    return plans
+
+
 class Gradient(Drawn):
     """The gradient of a layer's weights as JAX has it: the images are input features, the window is a whole image."""
 
@@ -195,12 +202,45 @@ def test_gradients_of_weights_in_parts(
 ) -> None:
     """The window's parts are items, the last one smaller; weights of one image are read where they lie."""
     monkeypatch.setattr(convolution_plan, "ITEM_WORK", 500)
-    planned = []
-    in_parts = convolution_plan._in_parts
-    monkeypatch.setattr(convolution_plan, "_in_parts", lambda *given: planned.append(in_parts(*given)) or planned[-1])
-    drawn = Gradient(images, inputs, outputs, 2, reversal=reversal)
+    plans, drawn = spy_on_plans("_in_parts", monkeypatch), Gradient(images, inputs, outputs, 2, reversal=reversal)
     drawn.check_alone(replace(host_target(), l2_bytes=64))
-    assert planned[-1].depth == 3
+    assert plans[-1].depth == 3
+
+
+class FewOutputs(Drawn):
+    """A convolution with wide rows and few output features."""
+
+    def __init__(self, seed: int, wider: int = 0) -> None:
+        super().__init__(seed)
+        size = dict(zip(self.orders[0], self.lhs.shape, strict=True))
+        kernel = dict(zip(self.orders[1], self.rhs.shape, strict=True))
+        last = [letter for letter in self.orders[2] if letter not in "NC"][-1:]
+        place = [letter for letter in self.orders[0] if letter not in "NC"].index(last[0]) if last else 0
+        for letter in last:
+            size[letter] += int(self.rng.integers(30, 50)) + wider
+            self.window["strides"][place] = self.window["lhs_dilation"][place]
+        size["C"] = self.feature_groups * (inputs := int(self.rng.choice([1, 3, 17, 20])))
+        kernel |= {"I": inputs, "O": self.feature_groups * self.batch_groups * int(self.rng.choice([1, 2, 3]))}
+        self.lhs = self._normal([size[letter] for letter in self.orders[0]])
+        self.rhs = self._normal([kernel[letter] for letter in self.orders[1]])
+
+
+@pytest.mark.parametrize("bits", [256, 512])
+@pytest.mark.parametrize("seed", [400, 402, 403, 404, 405, 406, 408, 410, 411, 413, 415, 417, 418, 421, 423])
+def test_pixels_in_lanes(seed: int, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of few output features; lhs is transposed, copied in runs, or element by element."""
+    plans = spy_on_plans("_plan_across", monkeypatch)
+    FewOutputs(seed).check_alone(replace(host_target(), vector_bits=bits))
+    assert plans[-1].across
+
+
+@pytest.mark.parametrize("seed", [400, 405, 411, 421])
+def test_pixels_of_long_rows_in_lanes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row is cut in blocks, the last of them smaller."""
+    monkeypatch.setattr(convolution_plan, "STAGE_BYTES", 20 << 10)
+    plans, drawn = spy_on_plans("_plan_across", monkeypatch), FewOutputs(seed, wider=400)
+    drawn.check_alone(replace(host_target(), vector_bits=512))
+    assert plans[-1].rounds <= 256
 
 
 LAYERS = {
