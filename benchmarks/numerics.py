@@ -54,7 +54,8 @@ erf_inv in f64 with 1 - x from 8e-12 to 2e-7, its worst region, reached 2.41 ULP
 
 Polynomials are fitted by `benchmarks/fit_polynomials.py` (Remez exchange, coefficients rounded one after the other).
 Where f32 would need pairs of numbers throughout (pow, the inverse hyperbolic functions, erfc, cbrt, erf_inv), it is
-computed in f64 with shorter polynomials, which is why those errors are near 0.5.
+computed in f64 with shorter polynomials, which is why those errors are near 0.5. Only numbers that `rng` draws from a
+normal distribution come from an erf_inv in f32: over all of its 2^24 arguments it is within 3.19 ULP.
 """
 
 

@@ -17,7 +17,7 @@ from stablexla.lowering.math import (
     rounding,
     trigonometric,
 )
-from stablexla.lowering.math.error_function import erf_inv
+from stablexla.lowering.math.error_function import erf_inv, erf_inv_of_drawn
 from stablexla.lowering.math.exponential import logistic
 from stablexla.lowering.math.power import integer_power
 from stablexla.lowering.math.registry import EXPANSIONS, PASS_NAME, expand_math
@@ -26,6 +26,7 @@ __all__ = [
     "EXPANSIONS",
     "PASS_NAME",
     "erf_inv",
+    "erf_inv_of_drawn",
     "expand_math",
     "integer_power",
     "logistic",

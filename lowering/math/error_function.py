@@ -12,7 +12,7 @@ from stablexla.lowering.math.exponential import (
     factors,
     reduce_exponent,
 )
-from stablexla.lowering.math.logarithm import log, log_short
+from stablexla.lowering.math.logarithm import log, log_of_normal, log_short
 from stablexla.lowering.math.registry import (
     emitter,
     expands,
@@ -183,14 +183,22 @@ def _erfc_for_bf16(x: Real) -> Real:
 
 
 @emitter
+def erf_inv_of_drawn(x: Real) -> Real:
+    """The inverse of erf in (-1, 1), of f32 in f32: its errors are far below the steps of random numbers."""
+    return x * _inverse_factor(-log_of_normal((-x).fma(x, 1.0)))
+
+
+def _inverse_factor(w: Real) -> Real:
+    tail = polynomial(w.sqrt() - 3.2, _INVERSE_SHORT_TAIL)
+    return select(w < 5.0, polynomial(w - 2.5, _INVERSE_SHORT), tail)
+
+
+@emitter
 def erf_inv(x: Real) -> Real:
     """The inverse of erf: infinite at -1 and 1, NaN beyond."""
     wide = x.to_double()
     if x.format.width == 32:
-        w = -log_short((-wide).fma(wide, 1.0))
-        root = w.sqrt()
-        tail = polynomial(root - 3.2, _INVERSE_SHORT_TAIL)
-        factor = select(w < 5.0, polynomial(w - 2.5, _INVERSE_SHORT), tail)
+        factor = _inverse_factor(-log_short((-wide).fma(wide, 1.0)))
     else:
         w = -log((1.0 - wide) * (wide + 1.0))
         root = w.sqrt()

@@ -93,6 +93,12 @@ def log_short(x: Real) -> Real:
     return select(x < 0.0, float("nan"), value)
 
 
+def log_of_normal(x: Real) -> Real:
+    """log(x) of a positive normal number, with the rounding errors of f + k ln 2."""
+    k, f, _ = split(x, normal=True)
+    return k.fma(LN2_DOUBLE[0], f + log_minus(f))
+
+
 def _combine(k: Real, f: Real, rest: Real) -> Real:
     """k ln 2 + f + rest, rounded once but for small parts."""
     high, low = k.format.pick(_LN2_SINGLE, _LN2_DOUBLE)

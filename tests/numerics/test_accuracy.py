@@ -9,6 +9,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from stablexla.lowering.math import erf_inv_of_drawn
 from tests.numerics.harness import Kernel
 from tests.numerics.references import FUNCTIONS, LIMITS, Function, errors, sample
 
@@ -43,3 +44,11 @@ def test_inverse_erf_in_its_worst_region() -> None:
     function = FUNCTIONS["erf_inv"]
     x = 1 - np.exp(-np.random.default_rng(1).uniform(15.5, 25.5, 2000))
     assert errors(function, Kernel(function.emit, [np.float64])(x), x).max() <= LIMITS[np.dtype(np.float64)]
+
+
+def test_inverse_erf_of_drawn_numbers() -> None:
+    """Of every eighth number that can be drawn, and the last of them."""
+    x = ((np.arange(-(1 << 23), 1 << 23, 8) + 0.5) * 2.0**-23).astype(np.float32)
+    x = np.concatenate([x, 1 - np.arange(1, 1000, 2, np.float32) * np.float32(2.0**-24)])
+    found = errors(FUNCTIONS["erf_inv"], Kernel(erf_inv_of_drawn, [np.float32])(x), x)
+    assert found.max() <= 4, x[np.argmax(found)]

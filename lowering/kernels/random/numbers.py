@@ -11,7 +11,7 @@ from mlir.dialects import arith
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.random.blocks import constant_like, joined, resized
-from stablexla.lowering.math import erf_inv
+from stablexla.lowering.math import erf_inv, erf_inv_of_drawn
 from stablexla.lowering.support.storage import compute_type, constant, narrow, normalise, widen
 from stablexla.lowering.support.types import value_type
 
@@ -44,10 +44,11 @@ def normal(element: ElementType, mean: ir.Value, deviation: ir.Value) -> Distrib
     mean, deviation = widen(mean, element), widen(deviation, element)
     scale = arith.mulf(deviation, constant(deviation.type, math.sqrt(2)))
     wide = compute_type(element) or element
+    quantile = erf_inv_of_drawn if wide.bits == 32 else erf_inv
 
     def number(scalars: Sequence[ir.Value], blocks: Blocks) -> ir.Value:
         mean, scale = scalars
-        value = arith.addf(mean, arith.mulf(scale, erf_inv(_around_zero(wide, blocks(0)))))
+        value = arith.addf(mean, arith.mulf(scale, quantile(_around_zero(wide, blocks(0)))))
         return narrow(value, element)
 
     return Distribution((mean, scale), number)
