@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
@@ -11,10 +11,20 @@ from stablexla.dialects.attributes.attributes import DotDimensionNumbers
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering.math.complex import arithmetic as complex_math
 from stablexla.lowering.rules.conversion import convert_value
-from stablexla.lowering.rules.shape import constant_value
+from stablexla.lowering.rules.elementwise import BINARY
+from stablexla.lowering.rules.shape import broadcast, constant_value
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.dot_algorithm import IN_TF32, Part, contract_parts, is_plain
-from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, elementwise, generic, projection, read_all
+from stablexla.lowering.support.generic import (
+    PARALLEL,
+    REDUCTION,
+    Output,
+    elementwise,
+    generic,
+    identity,
+    projection,
+    read_all,
+)
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import TensorType
@@ -48,26 +58,62 @@ def sum_products(
     """Emit the sum of products of lhs and rhs, indexed by the first two maps, into the result's elements."""
     types = [(v, t) for v, t in zip((lhs, rhs), ctx.operand_types, strict=True)]
     lhs, rhs = (_at_least_1d(v, t) for v, t in types)
-    accumulator = TensorType(accumulation_type(ctx.result.element), ctx.result.shape)
-    inputs, read = read_all([lhs, rhs], maps[:2], transposes=True)
-    elements = [t.element for t in ctx.operand_types]
+    whole = TensorType(accumulation_type(ctx.result.element), ctx.result.shape)
+    wide, elements = whole.element, [t.element for t in ctx.operand_types]
+    reduced = {loop for loop, kind in enumerate(iterators) if kind == REDUCTION}
+    inputs, read = read_all([lhs, rhs], maps[:2], transposes=True, needed=reduced)
+    used = [_loops(v, m) for v, m in zip(inputs, read, strict=True)]
+    # An element of a part is exact in fewer bits, a sum of them is not.
+    alone = set() if isinstance(ctx, Part) else (used[0] ^ used[1]) & reduced
+    for place, loops in enumerate(used):
+        if loops & alone:
+            inputs[place], read[place] = _summed(inputs[place], read[place], alone, elements[place], wide)
+            elements[place] = wide
+    # Along the others the result is constant.
+    dimensions = [d for d, n in enumerate(whole.shape) if n == 1 or d in used[0] | used[1]]
 
     def body(arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        x, y = (from_storage(a, e) for a, e in zip(arguments[:2], elements, strict=True))
-        total = from_storage(arguments[2], accumulator.element)
-        return [to_storage(add_product(ctx, x, y, total), accumulator.element)]
+        x, y, total = (from_storage(a, element) for a, element in zip(arguments, [*elements, wide], strict=True))
+        return [to_storage(add_product(x, y, total, elements, wide), wide)]
 
-    zero = to_storage(constant_value(0, accumulator.element), accumulator.element)
-    summed = generic(inputs, [Output(accumulator, zero)], [*read, maps[2]], iterators, body)[0]
+    accumulator = whole.with_shape(tuple(whole.shape[d] for d in dimensions))
+    zero = to_storage(constant_value(0, wide), wide)
+    made = projection(len(iterators), dimensions)
+    summed = generic(inputs, [Output(accumulator, zero)], [*read, made], iterators, body)[0]
     if isinstance(ctx, Part) and ctx.in_tf32:
         summed.owner.attributes[IN_TF32] = ir.UnitAttr.get()
-    return rounded_sum(ctx, summed)
+    return rounded_sum(ctx, broadcast(summed, accumulator, whole, dimensions))
 
 
-def add_product(ctx: LoweringContext | Part, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
-    """Return total + x * y in the operation's accumulation type; x and y have its operands' types."""
-    wide = accumulation_type(ctx.result.element)
-    x, y = (convert_value(v, t.element, wide) for v, t in zip((x, y), ctx.operand_types, strict=True))
+def _loops(value: ir.Value, map_: ir.AffineMap) -> set[int]:
+    """Return the loops along which an operand varies."""
+    shape = value.type.shape if isinstance(value.type, ir.RankedTensorType) else ()
+    places = zip(map_.results, shape, strict=True)
+    return {e.position for e, n in places if n != 1 and isinstance(e, ir.AffineDimExpr)}
+
+
+def _summed(
+    value: ir.Value, map_: ir.AffineMap, loops: Container[int], element: ElementType, wide: ElementType
+) -> tuple[ir.Value, ir.AffineMap]:
+    """Sum an operand over the loops along which the other one is constant; return the sums and their map."""
+    shape, results = value.type.shape, list(map_.results)
+    kept = [d for d, e in enumerate(results) if not (isinstance(e, ir.AffineDimExpr) and e.position in loops)]
+
+    def body(arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        x = convert_value(from_storage(arguments[0], element), element, wide)
+        return [to_storage(BINARY[wide.kind]["add"](from_storage(arguments[1], wide), x, wide), wide)]
+
+    sums = Output(TensorType(wide, tuple(shape[d] for d in kept)), to_storage(constant_value(0, wide), wide))
+    kinds = [PARALLEL if d in kept else REDUCTION for d in range(len(shape))]
+    made = generic([value], [sums], [identity(len(shape)), projection(len(shape), kept)], kinds, body)[0]
+    return made if kept else tensor.extract(made, []), ir.AffineMap.get(map_.n_dims, 0, [results[d] for d in kept])
+
+
+def add_product(
+    x: ir.Value, y: ir.Value, total: ir.Value, elements: Sequence[ElementType], wide: ElementType
+) -> ir.Value:
+    """Return total + x * y in the accumulation type; x and y are of the given types."""
+    x, y = (convert_value(v, element, wide) for v, element in zip((x, y), elements, strict=True))
     return multiply_add(x, y, total, wide)
 
 

@@ -101,7 +101,8 @@ def _windows(ctx: LoweringContext, conv: Convolution, lhs: ir.Value, rhs: ir.Val
         stored, total = arguments
         x = from_storage(_element(ctx, conv, lhs), source.element)
         y = from_storage(stored, weights.element)
-        summed = add_product(ctx, x, y, from_storage(total, accumulator.element))
+        total = from_storage(total, accumulator.element)
+        summed = add_product(x, y, total, [source.element, weights.element], accumulator.element)
         return [to_storage(summed, accumulator.element)]
 
     summed = generic(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
@@ -182,6 +182,8 @@ def _nest(
 class _Nest:
     """The loop nest of a linalg.generic without loops of trip count 1, which hide that two nests are the same.
 
+    Loops by which no operand is indexed are dropped too.
+
     Attributes:
         kept: the remaining loops.
         maps, iterators: the attributes of the operation.
@@ -226,9 +228,11 @@ class _Nest:
             for e, n in zip(map_.results, shape, strict=True)
             if n == 1 and isinstance(e, ir.AffineDimExpr)
         }
-        longer = [d for d in range(len(iterators)) if d not in once]
-        if REDUCTION in iterators and all(iterators[d] != REDUCTION for d in longer):
-            longer = sorted([*longer, iterators.index(REDUCTION)])
+        read = sorted(set[int]().union(*map(_loops_alone, maps)))
+        longer = [d for d in read if d not in once]
+        reduced = [d for d in read if iterators[d] == REDUCTION]
+        if reduced and not {*reduced} & {*longer}:
+            longer = sorted([*longer, reduced[0]])
         return longer
 
     def renumber(self, op: ir.Operation) -> None:
@@ -288,14 +292,19 @@ def loop_index(dimension: int) -> ir.Value:
 
 
 def read_all(
-    operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap], *, transposes: bool = False
+    operands: Sequence[ir.Value],
+    maps: Sequence[ir.AffineMap],
+    *,
+    transposes: bool = False,
+    needed: Container[int] | None = None,
 ) -> tuple[list[ir.Value], list[ir.AffineMap]]:
-    """Apply `read_through` to the operands of a reduction, keeping every loop's extent defined.
+    """Apply `read_through` to the operands of a reduction, keeping every loop's extent defined, or the `needed` loops'.
 
     linalg infers a loop's extent from the operands: one that alone indexes a loop is read as it is.
     """
     seen = [read_through(v, m, transposes=transposes) for v, m in zip(operands, maps, strict=True)]
     missing = set[int]().union(*map(_loops_alone, maps)) - set[int]().union(*(_loops_alone(m) for _, m in seen))
+    missing = {loop for loop in missing if needed is None or loop in needed}
     for place, (value, map_) in enumerate(zip(operands, maps, strict=True)):
         if _loops_alone(map_) & missing:
             seen[place] = value, map_

@@ -65,3 +65,18 @@ func.func public @main(%x: tensor<4x5xf32>, %y: tensor<5x6xf32>) -> tensor<4x6xf
     : (tensor<4x5xf32>, tensor<5x6xf32>) -> tensor<4x6xf32>
   return %0 : tensor<4x6xf32>
 }
+
+// -----
+
+// What is repeated along a contracted dimension multiplies a sum over that dimension.
+// CHECK-LABEL: // -----
+// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "reduction"]} ins(%{{.*}} : tensor<5x6xf32>)
+// CHECK: arith.addf
+// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "reduction"]} ins(%{{.*}} : tensor<4x5xf32>, tensor<5xf32>)
+// CHECK: arith.mulf
+func.func public @main(%x: tensor<4x5xf32>, %y: tensor<5x6xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.broadcast_in_dim %x, dims = [0, 1] : (tensor<4x5xf32>) -> tensor<4x5x6xf32>
+  %1 = stablehlo.dot_general %0, %y, contracting_dims = [1, 2] x [0, 1]
+    : (tensor<4x5x6xf32>, tensor<5x6xf32>) -> tensor<4xf32>
+  return %1 : tensor<4xf32>
+}

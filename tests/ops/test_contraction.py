@@ -73,6 +73,41 @@ def test_dot_general(lhs: Any, rhs: Any, contracting: Any, batch: Any) -> None:
     run(lambda b, v, w: sx.dot_general(v, w, numbers), x, y, against=["interpreter", "xla"], scale=SCALE["f32"])
 
 
+# Operands that are repeated to [4, 6] and [6, 5]: their own shapes, and the dimensions that they are.
+REPEATED = [
+    ((6,), (1,), (6, 5), (0, 1)),
+    ((4,), (0,), (6, 5), (0, 1)),
+    ((4,), (0,), (5,), (1,)),
+    ((4,), (0,), (6,), (0,)),
+    ((), (), (6, 5), (0, 1)),
+    ((6,), (1,), (), ()),
+    ((), (), (5,), (1,)),
+    ((), (), (), ()),
+]
+
+
+@pytest.mark.parametrize("name", ["f32", "bf16", "s32", "s8", "pred", "c64"])
+@pytest.mark.parametrize(("lhs", "places", "rhs", "others"), REPEATED, ids=str)
+def test_repeated_operands(name: str, lhs: Any, places: Any, rhs: Any, others: Any) -> None:
+    """The other operand is added up along what is repeated, and the result repeated."""
+    type_ = sx.Shape(name, ()).element_type
+
+    def some(shape: tuple[int, ...], seed: int) -> np.ndarray:
+        values = normal(*shape, seed=seed) + (1j * normal(*shape, seed=seed + 2) if type_.is_complex else 0)
+        return np.asarray(values * (5 if type_.is_integer else 1) > 0 if type_.is_pred else values).astype(type_.dtype)
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+        return sx.dot(sx.broadcast_in_dim(v, (4, 6), places), sx.broadcast_in_dim(w, (6, 5), others))
+
+    x, y = some(lhs, 0), some(rhs, 1)
+    a, b = (np.expand_dims(v, [d for d in (0, 1) if d not in at]) for v, at in ((x, places), (y, others)))
+    wide = np.complex128 if type_.is_complex else np.float64
+    wanted = np.broadcast_to(a, (4, 6)).astype(wide) @ np.broadcast_to(b, (6, 5)).astype(wide)
+    wanted = (wanted > 0 if type_.is_pred else wanted).astype(type_.dtype)
+    exact = type_.is_pred or type_.is_integer
+    run(make, x, y, against=["xla"], expected=[wanted], scale=0 if exact else SCALE.get(name, SCALE["f32"]))
+
+
 @pytest.mark.parametrize("name", ["f64", "bf16", "f16"])
 def test_other_floats(name: str) -> None:
     dtype = sx.Shape(name, ()).element_type.dtype
