@@ -6,9 +6,12 @@ innermost loop where that is long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count as counting
 from math import lcm, prod
+
+import mlir.ir as ir
+from mlir.dialects import vector
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math import EXPANSIONS
@@ -54,6 +57,59 @@ class OperandCycle:
 
 
 @dataclass(frozen=True)
+class ShortLoops:
+    """Short innermost loops that were merged, and the arrays that do not lie in line along them.
+
+    Lanes of these are in the same places of each `period` elements: loads and shuffles put them there.
+
+    Attributes:
+        extents: of the merged loops.
+        strides: along them, of each of these arrays.
+    """
+
+    extents: tuple[int, ...]
+    period: int
+    strides: dict[Load, tuple[int, ...]]
+
+    def load(self, node: Load, row: LoopScope, at: Value, number: int, lanes: int, count: int | None) -> Value:
+        """Load vector `number` of a period, which begins at element `at` of the merged loops."""
+        first, (outer, *_) = number * lanes, self.strides[node]
+        base = row.address(node) + (at - first) // prod(self.extents[1:]) * outer
+        places = [self._place(node, first + lane) for lane in range(lanes if count is None else count)]
+        return _load_places(row.arguments.inputs[node.buffer], base, places, lanes)
+
+    def spans(self, node: Load, lanes: int) -> Iterator[int]:
+        """Yield for each vector of a period how far its elements are apart."""
+        for first in range(0, self.period, lanes):
+            places = [self._place(node, t) for t in range(first, min(first + lanes, prod(self.extents)))]
+            yield max(places) - min(places) + 1
+
+    def _place(self, node: Load, element: int) -> int:
+        total = 0
+        for extent, stride in zip(self.extents[:0:-1], self.strides[node][:0:-1], strict=True):
+            element, index = divmod(element, extent)
+            total += index * stride
+        return total + element * self.strides[node][0]
+
+
+def _load_places(buffer: Value, base: Value, places: Sequence[int], lanes: int) -> Value:
+    """Load the elements at base + place: from one vector or two where they are close, else one by one."""
+    low, high = min(places), max(places)
+    if low == high:
+        return cg.splat(cg.load(buffer, base + low), lanes)
+    padded = [*places, *[low] * (lanes - len(places))]
+    if high - low < lanes:
+        near = cg.load_lanes(buffer, base + low, lanes, high - low + 1)
+        return cg.shuffle(near, near, [place - low for place in padded])
+    if high - low < 2 * lanes:
+        last = high - lanes + 1
+        ends = [cg.load(buffer, base + start, lanes) for start in (low, last)]
+        return cg.shuffle(*ends, [p - low if p - low < lanes else lanes + p - last for p in padded])
+    each = {place: cg.load(buffer, base + place).ssa for place in dict.fromkeys(places)}
+    return Value(vector.from_elements(cg.vector_of(lanes, buffer.element), [each[place] for place in padded]))
+
+
+@dataclass(frozen=True)
 class _Plan:
     """The schedule of an elementwise loop nest."""
 
@@ -65,6 +121,7 @@ class _Plan:
     prefetched: tuple[Load, ...]
     block: int = BLOCK
     cycle: OperandCycle | None = None
+    short: ShortLoops | None = None
 
     @property
     def extent(self) -> int:
@@ -83,13 +140,14 @@ def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     nest = analyze_nest(kernel, parts=True)
     if nest is None or not _is_elementwise(nest):
         return None
+    pairs = in_place(kernel, nest)
     plan = _plan(nest, target)
     with kernel.phase(target) as arguments:
         if plan.items.count and plan.extent:
             _write(plan, arguments, target)
     items = plan.items.count if plan.extent else 0
     cost = estimate_ns(_cost(nest), plan.extent, _bytes(nest) * plan.extent, target) / plan.items.blocks
-    return Emitted(items=items, grain=grain_of(cost, items), in_place=in_place(kernel, nest))
+    return Emitted(items=items, grain=grain_of(cost, items), in_place=pairs)
 
 
 def _is_elementwise(nest: LoopNest) -> bool:
@@ -110,22 +168,24 @@ def _bytes(nest: LoopNest) -> int:
 
 def _plan(nest: LoopNest, target: CpuTarget) -> _Plan:
     cycle = _cycle(nest, target)
-    lanes = lanes_for(nest, target) if cycle is None else widest_lanes(nest, target)
+    short = _short_loops(nest, target) if cycle is None else None
+    lanes = lanes_for(nest, target) if cycle is None and short is None else widest_lanes(nest, target)
     *outer, extent = nest.extents
-    one = lanes == widest_lanes(nest, target)
-    if cycle is None and one and extent % (2 * lanes) == 0 and (_is_long(nest) or _waits(nest, target)):
+    repeated = cycle or short
+    one = repeated is None and lanes == widest_lanes(nest, target)
+    if one and extent % (2 * lanes) == 0 and (_is_long(nest) or _waits(nest, target)):
         lanes *= 2
     unroll = unroll_factor(_cost(nest), extent // lanes if lanes else 1)
     # The hardware prefetcher keeps ahead of short bodies; behind long ones it falls back.
     heavy = _cost(nest) >= HEAVY
     block = BLOCK
-    if cycle is not None:
-        unroll, block = cycle.period // lanes, max(1, BLOCK // cycle.period) * cycle.period
+    if repeated is not None:
+        unroll, block = repeated.period // lanes, max(1, BLOCK // repeated.period) * repeated.period
     blocks = -(-extent // block) if extent >= 2 * block else 1
     items = WorkItems(tuple(range(len(outer))), tuple(outer), blocks)
     nontemporal = frozenset(p.result for p in nest.stores if lanes and _past_the_caches(p, nest, lanes, target))
     prefetched = tuple(node for node in nest.loads if _is_stream(node, nest)) if lanes and heavy else ()
-    return _Plan(nest, lanes, unroll, items, nontemporal, prefetched, block, cycle)
+    return _Plan(nest, lanes, unroll, items, nontemporal, prefetched, block, cycle, short)
 
 
 def _is_long(nest: LoopNest) -> bool:
@@ -163,6 +223,41 @@ def _cycle(nest: LoopNest, target: CpuTarget) -> OperandCycle | None:
         return None
     collapse_loops(nest, [[d] for d in range(outer)] + [[outer, inner]])
     return OperandCycle(extent, period, tuple(repeated))
+
+
+def _short_loops(nest: LoopNest, target: CpuTarget) -> ShortLoops | None:
+    """Merge innermost loops that are together longer than a vector, if the last one is shorter."""
+    lanes, last = widest_lanes(nest, target), len(nest.extents) - 1
+    complex_ = any(isinstance(node.element, ir.ComplexType) for node in [*nest.loads, *nest.stores])
+    if not 1 < nest.extents[last] < lanes or complex_:
+        return None
+    found = None
+    for first in range(last - 1, -1, -1):
+        merged, extents = range(first, last + 1), tuple(nest.extents[first:])
+        whole = {place: tuple(place.strides[first:]) for place in [*nest.loads, *nest.stores]}
+        in_line = {place for place, strides in whole.items() if strides == _in_line(extents, strides[-1])}
+        if any(d in merged for node in nest.maps for d in node.indices.values()) or not in_line >= {*nest.stores}:
+            break
+        period = min(lcm(prod(extents[1:]), lanes), -(-prod(extents) // lanes) * lanes)
+        short = ShortLoops(extents, period, {node: whole[node] for node in nest.loads if node not in in_line})
+        near = all(
+            strides[-1] not in (0, 1) or max(short.spans(node, lanes)) <= 2 * lanes
+            for node, strides in short.strides.items()
+        )
+        vectors = period // lanes
+        if near and vectors <= MOST_CYCLE and vectors * (_cost(nest) + len(short.strides)) <= MOST_INSTRUCTIONS:
+            found = short
+    if found is not None:
+        kept = len(nest.extents) - len(found.extents)
+        collapse_loops(nest, [*([d] for d in range(kept)), range(kept, last + 1)])
+        for node in found.strides:  # it varies along the loop, whatever its last stride was
+            node.strides = (*node.strides[:-1], node.strides[-1] or 1)
+    return found
+
+
+def _in_line(extents: Sequence[int], stride: int) -> tuple[int, ...]:
+    """Return the strides of loops of these extents that are one loop of this stride."""
+    return tuple(stride * prod(extents[d + 1 :]) for d in range(len(extents)))
 
 
 def _past_the_caches(place: Store, nest: LoopNest, lanes: int, target: CpuTarget) -> bool:
@@ -228,6 +323,8 @@ def _write_row(
         number = next(vector) % plan.unroll
         for node, table in tables.items():
             here.put(node, [cg.load(table, number * plan.lanes, plan.lanes)])
+        for node in plan.short.strides if plan.short is not None else ():
+            here.put(node, [plan.short.load(node, row, at, number, plan.lanes, count)])
         if count is None:
             _prefetch(plan, here, target)
         values = [here.value(place.ref) for place in nest.stores]

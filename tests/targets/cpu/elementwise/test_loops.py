@@ -153,6 +153,43 @@ def test_affine_maps(rows: int, columns: int, map_: str) -> None:
     np.testing.assert_array_equal(got, a[place] + b)
 
 
+SHORT = [(5, 3), (64, 3), (24, 4), (7, 8, 3, 3), (40, 9, 4), (3, 2, 5, 6), (9000, 3), (4, 2, 2), (33, 7)]
+
+
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("shape", SHORT, ids=str)
+def test_short_inner_loops(shape: tuple[int, ...], bits: int) -> None:
+    """Operands that lack dimensions, have them in another order, or are larger than the loops."""
+    rank, rng = len(shape), np.random.default_rng(shape)
+    subsets = [[d for d in range(rank) if bits_ >> d & 1] for bits_ in range(1, 1 << rank)]
+    for round_ in range(4):
+        text = KernelText("loop")
+        chosen = [list(rng.permutation(subsets[i])) for i in rng.integers(0, len(subsets), 2)]
+        element, larger = ["f32", "f64"][round_ % 2], round_ % 3
+        shapes = [tuple(shape[d] + larger for d in dims) for dims in chosen]
+        operands = [
+            (text.input(element, s), ", ".join(f"d{d} + {larger}" for d in dims)) for s, dims in zip(shapes, chosen)
+        ]
+        own = text.input(element, shape)
+        body = f"%p = arith.mulf %a, %b : {element}\n%r = arith.addf %p, %c : {element}"
+        result = text.map(shape, [*operands, own], body, element)
+        arrays = [numbers(DTYPES[element], s, i) for i, s in enumerate([*shapes, shape])]
+        (got,) = run(text.text(result), *arrays, target=CpuTarget(vector_bits=bits))
+        where = np.indices(shape)
+        a, b = (array[tuple(where[d] + larger for d in dims)] for array, dims in zip(arrays, chosen))
+        np.testing.assert_array_equal(got, a * b + arrays[2])
+
+
+def test_short_inner_loops_are_whole_vectors() -> None:
+    """A scalar to each three elements is placed by shuffles: no part of a vector is loaded in the loop or stored."""
+    text = KernelText("loop")
+    x, y = text.input("f32", (64,)), text.input("f32", (64, 3))
+    module, _, _ = emit(text.text(text.map((64, 3), [(x, "d0"), y], ADD)), CpuTarget(vector_bits=512), emit_loop)
+    written = str(module)
+    assert "vector.shuffle" in written
+    assert "vector.maskedstore" not in written
+
+
 @pytest.mark.parametrize("shape", [(3, 70, 70), (33, 64), (64, 33), (100, 100)], ids=str)
 def test_a_transposed_operand(shape: tuple[int, ...]) -> None:
     rank = len(shape)
