@@ -36,6 +36,8 @@ from stablexla.targets.cpu.emitters import emitter
 BLOCK = 8192
 # The most vectors in a cycle of repeating operands, and the most instructions in one iteration of its loop.
 MOST_CYCLE, MOST_INSTRUCTIONS = 16, 200
+# The same for merged short loops: 200 take no less time, and 4% more to compile (brax's ants).
+MOST_PLACED = 100
 # Prefetch heuristic: streams at least this long, for bodies of at least this many instructions.
 STREAM_BYTES, HEAVY = 1 << 20, 8
 # Bodies of so many instructions on 16-bit numbers are dependency chains, an operation and its rounding after the other,
@@ -71,12 +73,11 @@ class ShortLoops:
     period: int
     strides: dict[Load, tuple[int, ...]]
 
-    def load(self, node: Load, row: LoopScope, at: Value, number: int, lanes: int, count: int | None) -> Value:
-        """Load vector `number` of a period, which begins at element `at` of the merged loops."""
-        first, (outer, *_) = number * lanes, self.strides[node]
-        base = row.address(node) + (at - first) // prod(self.extents[1:]) * outer
+    def load(self, node: Load, buffer: Value, base: Value, number: int, lanes: int, count: int | None) -> Value:
+        """Load vector `number` of a period, whose first element is at `base`."""
+        first = number * lanes
         places = [self._place(node, first + lane) for lane in range(lanes if count is None else count)]
-        return _load_places(row.arguments.inputs[node.buffer], base, places, lanes)
+        return _load_places(buffer, base, places, lanes)
 
     def spans(self, node: Load, lanes: int) -> Iterator[int]:
         """Yield for each vector of a period how far its elements are apart."""
@@ -103,8 +104,8 @@ def _load_places(buffer: Value, base: Value, places: Sequence[int], lanes: int) 
         return cg.shuffle(near, near, [place - low for place in padded])
     if high - low < 2 * lanes:
         last = high - lanes + 1
-        ends = [cg.load(buffer, base + start, lanes) for start in (low, last)]
-        return cg.shuffle(*ends, [p - low if p - low < lanes else lanes + p - last for p in padded])
+        one, other = (cg.load(buffer, base + start, lanes) for start in (low, last))
+        return cg.shuffle(one, other, [p - low if p - low < lanes else lanes + p - last for p in padded])
     each = {place: cg.load(buffer, base + place).ssa for place in dict.fromkeys(places)}
     return Value(vector.from_elements(cg.vector_of(lanes, buffer.element), [each[place] for place in padded]))
 
@@ -228,13 +229,14 @@ def _cycle(nest: LoopNest, target: CpuTarget) -> OperandCycle | None:
 def _short_loops(nest: LoopNest, target: CpuTarget) -> ShortLoops | None:
     """Merge innermost loops that are together longer than a vector, if the last one is shorter."""
     lanes, last = widest_lanes(nest, target), len(nest.extents) - 1
-    complex_ = any(isinstance(node.element, ir.ComplexType) for node in [*nest.loads, *nest.stores])
+    arrays: list[Load | Store] = [*nest.loads, *nest.stores]
+    complex_ = any(isinstance(place.element, ir.ComplexType) for place in arrays)
     if not 1 < nest.extents[last] < lanes or complex_:
         return None
     found = None
     for first in range(last - 1, -1, -1):
         merged, extents = range(first, last + 1), tuple(nest.extents[first:])
-        whole = {place: tuple(place.strides[first:]) for place in [*nest.loads, *nest.stores]}
+        whole = {place: tuple(place.strides[first:]) for place in arrays}
         in_line = {place for place, strides in whole.items() if strides == _in_line(extents, strides[-1])}
         if any(d in merged for node in nest.maps for d in node.indices.values()) or not in_line >= {*nest.stores}:
             break
@@ -245,7 +247,7 @@ def _short_loops(nest: LoopNest, target: CpuTarget) -> ShortLoops | None:
             for node, strides in short.strides.items()
         )
         vectors = period // lanes
-        if near and vectors <= MOST_CYCLE and vectors * (_cost(nest) + len(short.strides)) <= MOST_INSTRUCTIONS:
+        if near and vectors <= MOST_CYCLE and vectors * (_cost(nest) + len(short.strides)) <= MOST_PLACED:
             found = short
     if found is not None:
         kept = len(nest.extents) - len(found.extents)
@@ -316,6 +318,7 @@ def _write_row(
     row.prepare([place.ref for place in nest.stores], frozenset((inner,)), plan.lanes)
     for place in nest.stores:
         row.address(place)
+    bases: dict[Load, Value] = {}
     vector = counting()  # vectors are emitted in order, first those of an iteration, then those of the remainder
 
     def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
@@ -323,8 +326,13 @@ def _write_row(
         number = next(vector) % plan.unroll
         for node, table in tables.items():
             here.put(node, [cg.load(table, number * plan.lanes, plan.lanes)])
-        for node in plan.short.strides if plan.short is not None else ():
-            here.put(node, [plan.short.load(node, row, at, number, plan.lanes, count)])
+        if plan.short is not None:
+            if number == 0:  # of a period
+                turn = at // prod(plan.short.extents[1:])
+                bases.update({node: row.address(node) + turn * s[0] for node, s in plan.short.strides.items()})
+            for node, base in bases.items():
+                buffer = row.arguments.inputs[node.buffer]
+                here.put(node, [plan.short.load(node, buffer, base, number, plan.lanes, count)])
         if count is None:
             _prefetch(plan, here, target)
         values = [here.value(place.ref) for place in nest.stores]
