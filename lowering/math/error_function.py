@@ -10,6 +10,7 @@ from stablexla.lowering.math.exponential import (
     exp_short,
     expm1_reduced,
     factors,
+    raised_magic,
     reduce_exponent,
 )
 from stablexla.lowering.math.logarithm import log, log_of_normal, log_short
@@ -145,10 +146,10 @@ def erfc(x: Real) -> Real:
     if x.format.width == 32:
         return _erfc_short(x)
     a = abs(x)
-    t = a.at_most(28.0)
+    t = a.at_most(27.31)  # exp(-t**2) rounds to 0
     # exp(-t**2) with the square as a pair
     square = two_product(t, t)
-    shifted, r = reduce_exponent(-square.high, -square.low)
+    shifted, r = reduce_exponent(-square.high, -square.low, raised_magic(x.format))
     fraction = expm1_reduced(r)
     # q = (t - 4) / (t + 4) and 1 / (1 + 2 t) by one division; the second is then corrected
     over, twice = t + 4.0, t.fma(2.0, 1.0)

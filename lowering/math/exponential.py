@@ -26,6 +26,9 @@ from stablexla.lowering.math.values import (
     select,
 )
 
+#: the mark of a math.exp whose denormal results may be 0
+TINY_IS_ZERO = "stablexla.tiny_is_zero"
+
 LOG2_E = 1.4426950408889634
 #: ln 2 as the sum of two f32, and of two f64
 LN2_SINGLE = (0.6931471824645996, -1.904654323148236e-09)
@@ -55,10 +58,16 @@ def ln2(format: Format) -> tuple[float, float]:
     return parts
 
 
-def reduce_exponent(x: Real, low: Real | None = None) -> tuple[Integer, Pair]:
+def raised_magic(format: Format, halvings: int = 0) -> float:
+    """Return magic for `factors`: n - halvings + bias + fraction_bits + 2 is in its low bits."""
+    layout = format.layout
+    return layout.magic + (layout.bias + layout.fraction_bits + 2 - halvings)
+
+
+def reduce_exponent(x: Real, low: Real | None = None, magic: float | None = None) -> tuple[Integer, Pair]:
     """Argument reduction x (+ low) = n ln 2 + r: return n + magic's bits, and r as a pair. |x| is below about 2**20."""
     high_ln2, low_ln2 = ln2(x.format)
-    magic = x.format.layout.magic
+    magic = x.format.layout.magic if magic is None else magic
     shifted = x.fma(LOG2_E, magic)
     n = shifted - magic
     exact = n.fma(-high_ln2, x)
@@ -77,22 +86,21 @@ def expm1_reduced(r: Pair) -> Real:
     return r.high + square.fma(polynomial(r.high, coefficients), r.low)
 
 
-def factors(shifted: Integer, halvings: int = 0) -> tuple[Real, Real]:
-    """Return two normal numbers with the product 2**(n - halvings), which may be denormal or infinite.
+def factors(shifted: Integer) -> tuple[Real, Real]:
+    """Return two numbers with the product 2**n, which may be denormal or infinite.
 
-    `shifted` holds n plus magic's bits.
+    `shifted` holds n plus the bits of `raised_magic`, with |n| <= bias + fraction_bits + 2. For the two least n the
+    first number is 0: a product that underflowed to 0 would take processors a hundred cycles.
     """
     layout = shifted.format.layout
-    magic_bits = ((layout.bias + layout.fraction_bits) << layout.fraction_bits) | 1 << (layout.fraction_bits - 1)
-    # n + 2 bias is positive, so halves of it are found without a signed shift
-    exponent = shifted - (magic_bits + halvings - 2 * layout.bias)
-    half = exponent >> 1
-    return (half << layout.fraction_bits).as_real(), ((exponent - half) << layout.fraction_bits).as_real()
+    half = shifted >> 1
+    rest = shifted - half + (layout.bias - layout.fraction_bits - 2)
+    return (half << layout.fraction_bits).as_real(), (rest << layout.fraction_bits).as_real()
 
 
-def scale(fraction: Real, shifted: Integer, halvings: int = 0) -> Real:
-    """(1 + fraction) * 2**(n - halvings), denormal and overflowing results included."""
-    first, second = factors(shifted, halvings)
+def scale(fraction: Real, shifted: Integer) -> Real:
+    """(1 + fraction) * 2**n, denormal and overflowing results included; for `shifted` see `factors`."""
+    first, second = factors(shifted)
     return fraction.fma(first, first) * second
 
 
@@ -112,8 +120,8 @@ def exp_short(x: Real) -> Real:
     return _exp_plain(x, _EXP_SHORT, whole_ln2=False)
 
 
-def _exp_plain(x: Real, coefficients: tuple[float, ...], whole_ln2: bool = True) -> Real:
-    """exp(x) without the low part of r, where the result is a normal number."""
+def _exp_plain(x: Real, coefficients: tuple[float, ...], whole_ln2: bool = True, halvings: int = 0) -> Real:
+    """exp(x) / 2**halvings without the low part of r; 0 for the greatest n whose result is no normal number."""
     high_ln2, low_ln2 = ln2(x.format)
     magic = x.format.layout.magic
     shifted = x.fma(LOG2_E, magic)
@@ -122,15 +130,22 @@ def _exp_plain(x: Real, coefficients: tuple[float, ...], whole_ln2: bool = True)
     if whole_ln2:
         r = n.fma(-low_ln2, r)
     fraction = (r * r).fma(polynomial(r, coefficients), r)
-    factor = power_of_shifted(shifted.bits())
+    factor = power_of_shifted(shifted.bits(), halvings)
     return fraction.fma(factor, factor)
+
+
+def lowest_argument(format: Format) -> float:
+    """Return an argument whose exp rounds to 0, and whose n is the least that `factors` takes, or the one above it."""
+    lowest: float = format.pick(-105.0, -746.0)
+    return lowest
 
 
 def exp_halved(x: Real, halvings: int = 0) -> Real:
     """exp(x) / 2**halvings over the whole range."""
-    low, high = x.format.pick((-105.0, 90.0), (-747.0, 712.0))
-    shifted, r = reduce_exponent(x.at_least(low).at_most(high))
-    return scale(expm1_reduced(r), shifted, halvings)
+    high = x.format.pick(90.0, 712.0)
+    bounded = x.at_least(lowest_argument(x.format)).at_most(high)
+    shifted, r = reduce_exponent(bounded, magic=raised_magic(x.format, halvings))
+    return scale(expm1_reduced(r), shifted)
 
 
 @expands_operation("math.exp")
@@ -139,7 +154,10 @@ def exp_operation(scope: Scope, operation: ir.Operation) -> list[ir.Value] | Non
     if not is_real(operation.operands[0].type):
         return None
     x = Real(scope.format_of(operation.operands[0].type), operation.operands[0])
-    return [(_exp_for_bf16(x) if is_rounded_to_bf16(operation) else exp(x)).ssa]
+    short = is_rounded_to_bf16(operation)
+    if TINY_IS_ZERO in operation.attributes:
+        return [_exp_or_zero(x, short).ssa]
+    return [(_exp_for_bf16(x) if short else exp(x)).ssa]
 
 
 def exp(x: Real) -> Real:
@@ -147,11 +165,20 @@ def exp(x: Real) -> Real:
     return exp_halved(x)
 
 
+def _exp_or_zero(x: Real, short: bool) -> Real:
+    """e**x to about one ulp, or to 21 bits, with 0 for the results that are denormal."""
+    low, high = x.format.pick((-87.4, 89.0), (-708.5, 710.0))
+    coefficients = _EXP_SHORTEST if short else x.format.pick(_EXP_SINGLE, _EXP_DOUBLE)
+    # computed at half its size because 2**n may overflow
+    return _exp_plain(x.at_least(low).at_most(high), coefficients, not short, halvings=1) * 2.0
+
+
 def _exp_for_bf16(x: Real) -> Real:
     """e**x of an f32 to 21 bits, over the whole range."""
-    bounded = x.at_least(-105.0).at_most(90.0)
-    shifted = bounded.fma(LOG2_E, x.format.layout.magic)
-    r = (shifted - x.format.layout.magic).fma(-LN2_SINGLE[0], bounded)
+    magic = raised_magic(x.format)
+    bounded = x.at_least(lowest_argument(x.format)).at_most(90.0)
+    shifted = bounded.fma(LOG2_E, magic)
+    r = (shifted - magic).fma(-LN2_SINGLE[0], bounded)
     return scale((r * r).fma(polynomial(r, _EXP_SHORTEST), r), shifted.bits())
 
 
@@ -160,7 +187,7 @@ def exp2(x: Real) -> Real:
     """2**x: the argument reduction is exact, the remainder as in exp."""
     low, high = x.format.pick((-152.0, 130.0), (-1077.0, 1026.0))
     high_ln2, low_ln2 = ln2(x.format)
-    magic = x.format.layout.magic
+    magic = raised_magic(x.format)
     bounded = x.at_least(low).at_most(high)
     shifted = bounded + magic
     part = bounded - (shifted - magic)
@@ -193,7 +220,7 @@ def logistic(x: Real) -> Real:
     Its factor exp(r), the sum and the quotient are kept as pairs: each rounded by itself, their errors would add up to
     more than 2 ULP. For a large negative x the result is denormal.
     """
-    shifted, r = reduce_exponent((-abs(x)).at_least(x.format.pick(-105.0, -747.0)))
+    shifted, r = reduce_exponent((-abs(x)).at_least(lowest_argument(x.format)), magic=raised_magic(x.format))
     first, second = factors(shifted)
     one = x.format.real(1.0)
     power = fast_two_sum(one, expm1_reduced(r))

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import mlir.ir as ir
 
-from stablexla.lowering.math.exponential import exp_short, expm1_reduced, reduce_exponent, scale
+from stablexla.lowering.math.exponential import (
+    exp_short,
+    expm1_reduced,
+    lowest_argument,
+    raised_magic,
+    reduce_exponent,
+    scale,
+)
 from stablexla.lowering.math.logarithm import log_pair, log_short
 from stablexla.lowering.math.registry import expands, expands_operation, is_real
 from stablexla.lowering.math.values import (
@@ -46,13 +53,13 @@ def _power_short(a: Real, y: Real) -> Real:
 
 def _power_pair(a: Real, y: Real) -> Real:
     """a**y of f64, with the logarithm in double-double precision."""
-    limit = 800.0  # beyond it exp gives 0 or infinity
+    limit = -lowest_argument(a.format)  # beyond it exp gives 0 or infinity
     logarithm = log_pair(a)
     high = select(a.equals(0.0), -float("inf"), select(a < float("inf"), logarithm.high, a))
     product = two_product(high, y)
     low = logarithm.low.fma(y, product.low)
     low = select(abs(product.high) < limit, low, 0.0)
-    shifted, r = reduce_exponent(product.high.at_least(-limit).at_most(limit), low)
+    shifted, r = reduce_exponent(product.high.at_least(-limit).at_most(limit), low, raised_magic(a.format))
     return scale(expm1_reduced(r), shifted)
 
 

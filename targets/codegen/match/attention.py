@@ -84,6 +84,13 @@ class Attention:
         """Row loops whose queries share keys and values."""
         return tuple(d for d in self.rows.chain.rows if d not in self.batch)
 
+    @property
+    def may_be_masked(self) -> bool:
+        """Whether weights may be 0 for other reasons than their own scores: the row function selects, or reads more."""
+        nest = self.rows.chain.nest
+        selects = any(op.operation.name == "arith.select" for node in nest.maps for op in node.block.operations)
+        return selects or len(self.rows.inputs) > 1
+
     def extent(self, loops: Sequence[int]) -> int:
         """Return the trip count of some loops together."""
         extents = self.rows.chain.nest.extents

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 
+import mlir.ir as ir
+
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.lowering.math.exponential import TINY_IS_ZERO
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -108,6 +111,14 @@ def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
     return Emitted(plan.items, grain, scratch)
 
 
+def _note_tiny_weights(attention: Attention) -> None:
+    """Mark the exponential of weights that are at most 1: those that would be denormal are 0."""
+    operations = [op.operation for node in attention.rows.chain.nest.maps for op in node.block.operations]
+    powers = [op for op in operations if op.name == "math.exp"]
+    if attention.rows.total is not None and len(powers) == 1:
+        powers[0].attributes[TINY_IS_ZERO] = ir.UnitAttr.get()
+
+
 class _Unit:
     """Code of a work item: its units, one after the other."""
 
@@ -124,6 +135,7 @@ class _Unit:
         self.scores = ScoreProduct(attention, plan.tile, space, arguments)
         self.sums = ValueProduct(attention, plan.tile, space, arguments)
         nest = attention.rows.chain.nest
+        _note_tiny_weights(attention)
         self.rows = AlongRowPasses(attention.rows.chain, lanes_for(nest, target), target, cached=True)
         self.rows.reserve()
         buffer = arguments.scratch[0]

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import add, or_
+
+import mlir.ir as ir
+from mlir.dialects import vector
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
@@ -29,6 +33,7 @@ class AttentionWorkspace:
         lanes, width: elements of a vector, and of a row of a packed panel of keys or values.
         stride: leading dimension of the scores.
         packed: whether keys and values are packed.
+        finite: 0 if all values of the batch are finite, else another number.
     """
 
     lanes: int
@@ -40,6 +45,7 @@ class AttentionWorkspace:
     totals: int
     keys: int
     values: int
+    finite: int
     size: int
 
     @staticmethod
@@ -54,9 +60,10 @@ class AttentionWorkspace:
         panels = 0 if few else PackedPanels(width, attention.depth, lanes).size(math.ceil(attention.keys / width))
         values = keys + panels
         panels = 0 if few else PackedPanels(width, attention.keys, lanes).size(math.ceil(attention.width / width))
+        finite = values + panels
         # Workspaces are aligned to cache lines.
-        size = math.ceil((values + panels) / 16) * 16
-        return AttentionWorkspace(lanes, width, stride, not few, 0, weights, totals, keys, values, size)
+        size = math.ceil((finite + 1) / 16) * 16
+        return AttentionWorkspace(lanes, width, stride, not few, 0, weights, totals, keys, values, finite, size)
 
 
 @dataclass(frozen=True)
@@ -126,12 +133,21 @@ class _Product:
         pack_panels(PackedPanels(self.space.width, along[1], self.lanes), source, place.buffer, place.base + to)
 
     def multiply(
-        self, depth: int, rows: int, vectors: int, a: Callable[[Value, int], Value], b: Callable[[Value, int], Value]
+        self,
+        depth: int,
+        rows: int,
+        vectors: int,
+        a: Callable[[Value, int], Value],
+        b: Callable[[Value, int], Value],
+        steps: Index | None = None,
     ) -> list[Value]:
-        """Emit the micro-kernel: accumulate a(k, row) * b(k, vector) over `depth` steps, by outer products."""
+        """Emit the micro-kernel: accumulate a(k, row) * b(k, vector) over `depth` steps, by outer products.
+
+        `steps` is how many of them, a multiple of the unroll factor of `depth`; by default all.
+        """
         tile = RegisterTile(rows, vectors)
         left, right = (lambda k, _, load=load: partial(load, k) for load in (a, b))
-        return accumulate(self.zero, tile, depth, unroll_factor(depth), left, right)
+        return accumulate(self.zero, tile, depth if steps is None else steps, unroll_factor(depth), left, right)
 
 
 class ScoreProduct(_Product):
@@ -253,8 +269,19 @@ class ScoreProduct(_Product):
             column(cg.index(a.keys // lanes * lanes), a.keys % lanes)
 
 
+@dataclass(frozen=True)
+class KeyRange:
+    """The keys that a tile of rows multiplies: the first, and how many; None for all."""
+
+    first: Index = 0
+    count: Index | None = None
+
+
 class ValueProduct(_Product):
-    """The second GEMM: weights times values, into the result."""
+    """The second GEMM: weights times values, into the result.
+
+    Keys whose weights are 0 for all rows of a tile, at both ends of the rows, are left out where all values are finite.
+    """
 
     def __init__(
         self, attention: Attention, tile: RegisterTile, space: AttentionWorkspace, arguments: KernelArguments
@@ -266,6 +293,18 @@ class ValueProduct(_Product):
         """Pack the values of a batch into panels."""
         a = self.attention
         self.pack_factor(place, a.v, self.space.values, (a.v.inner, a.width), (a.v.strides[-1], a.keys))
+        if a.may_be_masked:
+            self._note_finite(place)
+
+    def _note_finite(self, place: QueryBlock) -> None:
+        """Emit the sum of x - x over packed values, which is 0 if all are finite, else NaN."""
+        a, space, lanes = self.attention, self.space, self.lanes
+        size = PackedPanels(space.width, a.keys, lanes).size(math.ceil(a.width / space.width))
+        start = place.base + space.values
+        with cg.loop(0, size, space.width, [self.zero] * (space.width // lanes)) as at:
+            values = [cg.load(place.buffer, start + at.iv + v * lanes, lanes) for v in range(space.width // lanes)]
+            at.yields(*(sum_ + (x - x) for sum_, x in zip(at.args, values, strict=True)))
+        cg.store(cg.reduce_add(reduce(add, at.results)), place.buffer, place.base + space.finite)
 
     def write(self, place: QueryBlock) -> None:
         """Emit the block's rows of the result."""
@@ -273,28 +312,73 @@ class ValueProduct(_Product):
         whole = a.width // width
         if self.space.packed:
             with cg.loop(0, (place.rows + (self.tile.rows - 1)) // self.tile.rows) as i:
+                keys = self._weighted(place, i.iv) if a.may_be_masked else KeyRange()
                 if whole:
                     with cg.loop(0, whole) as panel:
-                        self._tile(place, i.iv, panel.iv, width)
+                        self._tile(place, i.iv, panel.iv, width, keys)
                 if a.width % width:
-                    self._tile(place, i.iv, cg.index(whole), a.width % width)
+                    self._tile(place, i.iv, cg.index(whole), a.width % width, keys)
             return
         if whole:
             with cg.loop(0, whole) as panel:
-                self._tile(place, cg.index(0), panel.iv, width)
+                self._tile(place, cg.index(0), panel.iv, width, KeyRange())
         if a.width % width:
-            self._tile(place, cg.index(0), cg.index(whole), a.width % width)
+            self._tile(place, cg.index(0), cg.index(whole), a.width % width, KeyRange())
 
-    def _tile(self, place: QueryBlock, number: Value, panel: Value, columns: int) -> None:
+    def _weights(self, place: QueryBlock, number: Value) -> Value:
+        """Return the address of the first weight of a tile of rows."""
+        return place.base + number * (self.tile.rows * self.space.stride) + self.space.weights
+
+    def _weighted(self, place: QueryBlock, number: Value) -> KeyRange:
+        """Emit the range of the keys with weights other than 0 in a tile of rows; all keys if a value is not finite."""
+        a, lanes = self.attention, self.lanes
+        step = math.lcm(lanes, unroll_factor(a.keys))
+        line, none, every = self._weights(place, number), cg.index(0), cg.index(a.keys)
+
+        def widened(at: Value, count: int, first: Value, end: Value) -> tuple[Value, Value]:
+            """Widen the range by the block of `count` keys from `at` on, if it has any weight."""
+            found = self._bits(place, line + at, count)
+            has_weight = cg.reduce(found, vector.CombiningKind.OR).ne(0)
+            return cg.select(has_weight & end.eq(0), at, first), cg.select(has_weight, at + count, end)
+
+        finite = cg.branch(cg.load(place.buffer, place.base + self.space.finite).eq(0.0), [none.type] * 2)
+        with finite.then:
+            found = [none, none]
+            if whole := a.keys // step * step:
+                with cg.loop(0, whole, step, found) as k:
+                    k.yields(*widened(k.iv, step, *k.args))
+                found = k.results
+            if a.keys % step:
+                found = list(widened(cg.index(whole), a.keys % step, *found))
+            finite.yields(*found)
+        with finite.otherwise:
+            finite.yields(none, every)
+        first, end = finite.results
+        return KeyRange(first, end - first)
+
+    def _bits(self, place: QueryBlock, start: Value, count: int) -> Value:
+        """Emit the bits that any of `count` weights of a tile's rows has, in a vector; only 0.0 has none."""
+        integer = ir.IntegerType.get_signless(cg.bits_of(self.attention.element))
+        words = [
+            cg.bitcast(
+                cg.load_lanes(place.buffer, start + (r * self.space.stride + at), self.lanes, count - at), integer
+            )
+            for r in range(self.tile.rows)
+            for at in range(0, count, self.lanes)
+        ]
+        return reduce(or_, words)
+
+    def _tile(self, place: QueryBlock, number: Value, panel: Value, columns: int, keys: KeyRange) -> None:
         a, space, rows = self.attention, self.space, self.tile.rows
         vectors = math.ceil(columns / self.lanes)
-        weights = place.base + number * (rows * space.stride) + space.weights
+        weights = self._weights(place, number) + keys.first
         sums = self.multiply(
             a.keys,
             rows,
             vectors,
             lambda k, r: cg.load(place.buffer, weights + k + r * space.stride),
-            self._values(place, panel, columns),
+            self._values(place, panel, columns, keys.first),
+            keys.count,
         )
         for r in range(rows):
             row = number * rows + r
@@ -305,11 +389,12 @@ class ValueProduct(_Product):
             with cg.when(row.lt(place.rows)):
                 self._write_row(place, row, panel, columns, line)
 
-    def _values(self, place: QueryBlock, panel: Value, columns: int) -> Callable[[Value, int], Value]:
-        """Return the loads of a key's values: from packed panels, or in place."""
+    def _values(self, place: QueryBlock, panel: Value, columns: int, first: Index) -> Callable[[Value, int], Value]:
+        """Return the loads of a key's values, `first` and following: from packed panels, or in place."""
         a, space, lanes = self.attention, self.space, self.lanes
         if space.packed:
             packed = place.base + panel * PackedPanels(space.width, a.keys, lanes).stride + space.values
+            packed = packed + cg.index(first) * space.width
             return lambda k, v: cg.load(place.buffer, packed + k * space.width + v * lanes, lanes)
         read = self.reader(a.v)
         start = place.of_batch(a.v.strides) + panel * (space.width * a.v.inner)
