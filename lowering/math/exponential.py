@@ -26,7 +26,7 @@ from stablexla.lowering.math.values import (
     select,
 )
 
-#: the mark of a math.exp whose denormal results may be 0
+#: the mark of a math.exp whose results below 2**(2 - bias) may be 0
 TINY_IS_ZERO = "stablexla.tiny_is_zero"
 
 LOG2_E = 1.4426950408889634
@@ -166,7 +166,7 @@ def exp(x: Real) -> Real:
 
 
 def _exp_or_zero(x: Real, short: bool) -> Real:
-    """e**x to about one ulp, or to 21 bits, with 0 for the results that are denormal."""
+    """e**x to about one ulp, or to 21 bits, with 0 for results below 2**(1.5 - bias)."""
     low, high = x.format.pick((-87.4, 89.0), (-708.5, 710.0))
     coefficients = _EXP_SHORTEST if short else x.format.pick(_EXP_SINGLE, _EXP_DOUBLE)
     # computed at half its size because 2**n may overflow

@@ -112,7 +112,7 @@ def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
 
 
 def _note_tiny_weights(attention: Attention) -> None:
-    """Mark the exponential of weights that are at most 1: those that would be denormal are 0."""
+    """Mark the exponential of weights that are at most 1: those next to denormals, and denormals, are 0."""
     operations = [op.operation for node in attention.rows.chain.nest.maps for op in node.block.operations]
     powers = [op for op in operations if op.name == "math.exp"]
     if attention.rows.total is not None and len(powers) == 1:

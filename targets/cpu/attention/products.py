@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial, reduce
 from operator import add, or_
 
@@ -21,6 +22,7 @@ from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
+from stablexla.targets.codegen.match.attention_mask import MaskBounds, masks_of
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, accumulate, unroll_factor
 
@@ -89,6 +91,18 @@ class QueryBlock:
         places = cg.split_index(number, [attention.rows.chain.nest.extents[d] for d in loops])
         return dict(zip(loops, places, strict=True))
 
+    def queries(self, attention: Attention, first: Value, count: int) -> dict[int, tuple[Value, Value]]:
+        """Emit bounds of the indices of the query loops for `count` queries from `first` on, clamped to the last."""
+        nest, last = attention.rows.chain.nest, cg.index(attention.extent(attention.queries) - 1)
+        ends = [self.query(attention, cg.minimum(self.start + first + n, last)) for n in (0, count - 1)]
+        out, together = {}, cg.truth(True)
+        for d in attention.queries:
+            low, high = (end[d] for end in ends)
+            # Where an outer index differs, an inner one runs over all of its loop.
+            out[d] = (cg.select(together, low, cg.index(0)), cg.select(together, high, cg.index(nest.extents[d] - 1)))
+            together = together & low.eq(high)
+        return out
+
     def of_query(self, attention: Attention, strides: Sequence[int], number: Value) -> Value:
         """Emit a query's offset in an array from its batch."""
         total = cg.index(0)
@@ -151,7 +165,13 @@ class _Product:
 
 
 class ScoreProduct(_Product):
-    """The first GEMM: scores of a block of queries."""
+    """The first GEMM: scores of a block of queries. Tiles are left out where a mask of indices replaces all scores."""
+
+    def __init__(
+        self, attention: Attention, tile: RegisterTile, space: AttentionWorkspace, arguments: KernelArguments
+    ) -> None:
+        super().__init__(attention, tile, space, arguments)
+        self.masks = masks_of(attention.rows.chain.nest, attention.rows.scores)
 
     def pack(self, place: QueryBlock) -> None:
         """Pack the keys of a batch into panels."""
@@ -183,7 +203,7 @@ class ScoreProduct(_Product):
         read = self.reader(a.q)
         with cg.loop(0, math.ceil(a.keys / space.width)) as panel:
             packed = place.base + panel.iv * panels.stride + space.keys
-            with cg.loop(0, tiles) as i:
+            with cg.loop(0, tiles) as i, self._if_needed(place, i.iv, panel.iv):
                 lines = self._rows(place, i.iv * tile.rows)
                 sums = self.multiply(
                     a.depth,
@@ -196,6 +216,20 @@ class ScoreProduct(_Product):
                 for r in range(tile.rows):
                     for v in range(tile.vectors):
                         cg.store(sums[r * tile.vectors + v], place.buffer, to + (r * space.stride + v * self.lanes))
+
+    def _if_needed(self, place: QueryBlock, number: Value, panel: Value) -> AbstractContextManager[None]:
+        """Emit the condition that a mask may keep a score of this tile."""
+        nest, width = self.attention.rows.chain.nest, self.space.width
+        if self.attention.keys <= width:
+            return nullcontext()
+        ranges = {d: (at, at) for d, at in place.batch.items()}
+        ranges |= place.queries(self.attention, number * self.tile.rows, self.tile.rows)
+        key = panel * width
+        ranges[len(nest.extents) - 1] = (key, cg.minimum(key + (width - 1), self.attention.keys - 1))
+        bounds = MaskBounds(nest, ranges)
+        needed = [bounds.may_keep(mask) for mask in self.masks]
+        known = [condition for condition in needed if condition is not None]
+        return cg.when(reduce(or_, known)) if known and len(known) == len(needed) else nullcontext()
 
     def _write_dots(self, place: QueryBlock) -> None:
         """Emit dot products with unpacked keys along features: a key for each lane, then horizontal reductions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -272,6 +273,139 @@ def test_what_is_not_finite(function: Function, queries: int) -> None:
             arguments = [a.copy() for a in clean]
             arguments[place][1, -1, 3] = value
             close(run(fused, arguments), run(plain, arguments))
+
+
+# --- masks of indices, and weights of 0 ------------------------------------------------------------------------
+
+QUERIES, KEYS = np.arange(77)[:, None], np.arange(203)[None, :]
+HEADS = np.arange(3)[:, None, None]
+
+MASKS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "causal": lambda h, i, j: i >= j,
+    "behind what was cached": lambda h, i, j: i + 126 >= j,
+    "window": lambda h, i, j: (i >= j) & (i - j < 9),
+    "window ahead": lambda h, i, j: (j > i + 40) & (j <= i + 90),
+    "either side": lambda h, i, j: (j < 7) | (j - i > 110),
+    "itself": lambda h, i, j: i + 100 == j,
+    "not itself": lambda h, i, j: i + 100 != j,
+    "by heads": lambda h, i, j: i + h * 60 >= j,
+    "nothing of the first rows": lambda h, i, j: i - 40 >= j,
+    "the last keys": lambda h, i, j: j >= 150,
+    "nothing": lambda h, i, j: j + i < 0,
+    "blocks": lambda h, i, j: i // 8 >= j // 8,
+    "numbers that wrap around": lambda h, i, j: i + 2147483600 >= j,
+}
+
+
+def iotas(q: Any, k: Any) -> list[Any]:
+    shape = (q.shape[0], q.shape[1], k.shape[1])
+    return [jax.lax.broadcasted_iota(np.int32, shape, d) for d in range(3)]
+
+
+def expected_of(q: Any, k: Any, v: Any, mask: Any, fill: float = -np.inf) -> np.ndarray:
+    """Oracle: numpy in f64, without anything left out."""
+    q, k, v = (np.asarray(a, np.float64) for a in (q, k, v))
+    with np.errstate(all="ignore"):
+        scores = np.where(mask, q @ k.transpose(0, 2, 1), fill)
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        return np.einsum("hqk,hkd->hqd", powers / powers.sum(-1, keepdims=True), v)
+
+
+def broken(arguments: list[np.ndarray]) -> list[list[np.ndarray]]:
+    """The arguments, and copies with NaN and infinity at the first, some and the last key, in keys and in values."""
+    cases = [arguments]
+    for place in (1, 2):
+        for key, value in ((0, np.nan), (0, np.inf), (100, np.nan), (-1, np.inf), (-1, np.nan)):
+            cases.append([a.copy() for a in arguments])
+            cases[-1][place][1, key, 3] = value
+    return cases
+
+
+@pytest.mark.parametrize("fill", [-np.inf, -1e9])
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_of_indices(name: str, fill: float) -> None:
+    """What a mask hides is left out; NaN and infinity in keys and in values reach what they reach by IEEE-754."""
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.where(MASKS[name](*iotas(q, k)), jnp.einsum("hqd,hkd->hqk", q, k), fill)
+        return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, axis=-1), v)
+
+    arguments = three(3, 77, 203, 16, 40)
+    arguments[0] /= 4  # scores of about 1, so that powers have no larger errors than the tolerance
+    text = text_of(attend, arguments)
+    fused, plain = compiled(text), compiled(text, unfused())
+    assert kinds(fused).count("attention") == 1
+    with np.errstate(over="ignore"):
+        mask = MASKS[name](HEADS.astype(np.int32), QUERIES.astype(np.int32), KEYS.astype(np.int32))
+    for case in broken(arguments):
+        result = run(fused, case)
+        close(result, run(plain, case))
+        close(result, expected_of(*case, mask, fill))
+
+
+@pytest.mark.parametrize("fill", [-np.inf, -1e9, -100.0])
+def test_masks_that_are_added(fill: float) -> None:
+    arguments = three(3, 77, 203, 16, 40)
+    arguments[0] /= 4  # scores of about 1, so that powers have no larger errors than the tolerance
+    # In a row of nothing but -100 the scores have lost seven bits, of -1e9 all.
+    some = (QUERIES > 5) | (fill == -100.0)
+    mask = np.stack([QUERIES >= KEYS, (KEYS > 30) & (KEYS < 99) & some, KEYS + 0 * QUERIES > 180])
+    bias = np.where(mask, 0, fill).astype(np.float32)
+    text = text_of(biased, [*arguments, bias])
+    fused, plain = compiled(text), compiled(text, unfused())
+    for case in broken(arguments):
+        if fill == -100.0 and np.isinf(case[2]).any():
+            continue  # times infinity, e**-100 is infinity, and the 0 that it counts as is NaN
+        result = run(fused, [*case, bias])
+        close(result, run(plain, [*case, bias]))
+        q, k, v = (a.astype(np.float64) for a in case)
+        with np.errstate(all="ignore"):
+            scores = (q @ k.transpose(0, 2, 1) + bias).astype(np.float32).astype(np.float64)
+            powers = np.exp(scores - scores.max(-1, keepdims=True))
+            close(result, np.einsum("hqk,hkd->hqd", powers / powers.sum(-1, keepdims=True), v))
+
+
+@pytest.mark.parametrize("sizes", [(6, 6), (7, 65), (64, 64), (100, 99), (131, 257)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2e-2), ("float32", 2e-6), ("float64", 1e-13)])
+def test_windows_of_other_sizes_and_types(sizes: tuple[int, int], dtype: str, tolerance: float) -> None:
+    """Also in vectors of other widths: the steps over keys are those of vectors and of unrolling."""
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        _, i, j = iotas(q, k)
+        scores = jnp.where((i >= j) & (j >= i - 20), jnp.einsum("hqd,hkd->hqk", q, k), -jnp.inf)
+        return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, axis=-1), v)
+
+    queries, keys = sizes
+    arguments = [(a / 2).astype(dtype) for a in three(2, queries, keys, 8)]
+    with jax.enable_x64(dtype == "float64"):
+        text = text_of(attend, arguments)
+    i, j = np.arange(queries)[:, None], np.arange(keys)[None]
+    expected = expected_of(*arguments, (i >= j) & (j >= i - 20))
+    plain = run(compiled(text, unfused()), arguments)
+    for bits in (128, 256, 512):
+        result = run(sx.compile(text, options=sx.CompileOptions(vector_bits=bits)), arguments)
+        close(result, plain, tolerance)
+        close(result, expected, tolerance)
+
+
+def test_keys_of_the_mask_are_left_out() -> None:
+    """Conditions of tiles in the first product and a range of keys in the second, where there is a mask for it."""
+
+    def conditions(function: Function, *more: np.ndarray) -> int:
+        text = text_of(function, [*btnh(1, 99, 99, 4, 8), *more])
+        return str(sx.compile(text, options=sx.CompileOptions(vector_bits=256)).ir("buffers")).count("scf.if")
+
+    assert conditions(standard) < conditions(with_mask, mask_of(1, 1, 99, 99)) < conditions(causal)
+
+
+def test_weights_that_would_be_denormal_are_zero() -> None:
+    """Large values do not show the keys of the powers e**-88 and e**-100, but that of e**-86.9."""
+    q, v = np.ones((1, 6, 1), np.float32), np.full((1, 3, 1), 1e37, np.float32)
+    k, v[0, 0, 0] = np.array([0, -88, -100], np.float32).reshape(1, 3, 1), 0
+    assert not run(compiled(text_of(heads, [q, k * np.float32(1 / 0.3), v])), [q, k * np.float32(1 / 0.3), v]).any()
+    k[0, 1, 0] = -86.9
+    result = run(compiled(text_of(heads, [q, k, v])), [q, k * np.float32(1 / 0.3), v])
+    np.testing.assert_allclose(result, math.exp(-86.9) * 1e37, rtol=1e-4)
 
 
 def test_large_numbers() -> None:
