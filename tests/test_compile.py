@@ -6,8 +6,10 @@ import gc
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
+from time import monotonic
 
 import jaxlib.mlir.ir as ir
 import numpy as np
@@ -483,6 +485,73 @@ class TestThreads:
                 np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-7)
 
         in_threads(work, range(4))
+
+
+class TestStopping:
+    """A compilation ends at the next pass, kernel, operation or part of machine code."""
+
+    @pytest.fixture
+    def at(self) -> Iterator[Callable[[Callable[[], None]], sx.CompileOptions]]:
+        """Return options with a pass after "tensor" that calls a function."""
+
+        def options(function: Callable[[], None], **others: object) -> sx.CompileOptions:
+            @sx.module_pass("test-stopping", "calls a function")
+            def call(module: ir.Module) -> None:
+                function()
+
+            step = Step("stop", "test-stopping")
+            return sx.CompileOptions(pipeline=sx.pipeline("cpu").inserting(step, after="tensor"), **others)  # type: ignore[arg-type]
+
+        yield options
+        sx.unregister_pass("test-stopping")
+
+    def test_ctrl_c(self, at: Callable[..., sx.CompileOptions], capfd: pytest.CaptureFixture[str]) -> None:
+        went_on: list[bool] = []
+
+        def interrupt() -> None:
+            signal.raise_signal(signal.SIGINT)
+            went_on.append(True)
+
+        with pytest.raises(KeyboardInterrupt):
+            sx.compile(TEXT, options=at(interrupt))
+        assert went_on == [True]  # it is raised behind the pass
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert capfd.readouterr().err == ""
+        check_scaled_sum(sx.compile(TEXT))
+
+    def test_the_second_one_is_raised_at_once(self, at: Callable[..., sx.CompileOptions]) -> None:
+        def hang() -> None:
+            for _ in range(3):
+                signal.raise_signal(signal.SIGINT)
+            raise AssertionError("it went on")
+
+        with pytest.raises(KeyboardInterrupt):
+            sx.compile(TEXT, options=at(hang))
+
+    def test_a_handler_of_the_user_s_is_called(self, at: Callable[..., sx.CompileOptions]) -> None:
+        seen: list[int] = []
+        before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+        try:
+            sx.compile(TEXT, options=at(lambda: signal.raise_signal(signal.SIGINT)))
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert seen == [signal.SIGINT]
+
+    def test_a_time_limit(self, at: Callable[..., sx.CompileOptions]) -> None:
+        def take_time() -> None:
+            end = monotonic() + 0.02
+            while monotonic() < end:
+                pass
+
+        with pytest.raises(sx.CompileError, match=r"compiling has taken longer than its time limit of 0\.01 s"):
+            sx.compile(TEXT, options=at(take_time, time_limit=0.01))
+        check_scaled_sum(sx.compile(TEXT, options=at(take_time, time_limit=600)))
+
+    def test_in_another_thread(self, at: Callable[..., sx.CompileOptions]) -> None:
+        def check(_: int) -> None:
+            check_scaled_sum(sx.compile(TEXT, options=sx.CompileOptions(time_limit=600)))
+
+        in_threads(check, range(2))
 
 
 def test_executables_do_not_pile_up() -> None:

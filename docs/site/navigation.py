@@ -39,6 +39,7 @@ NAVIGATION: dict[str, list[str]] = {
         "docs/distributed",
         "docs/gpu",
         "docs/gpu_from_c",
+        "docs/reliability",
         "docs/performance",
         "docs/compile_time",
     ],

@@ -20,6 +20,7 @@ from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.dialects.rules import COMPOSITE, LoweringRule
 from stablexla.dialects.source_files import frames_in, line_of
+from stablexla.dialects.stopping import look
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.choices import Choices
 from stablexla.lowering.support.donation import note_donations
@@ -279,6 +280,7 @@ class ModuleLowering:
         return [self._values[v] for v in operations[-1].operation.operands]
 
     def _lower_operation(self, op: hlo_ir.Operation) -> None:
+        look()
         ctx = LoweringContext(op, self)
         operands = [self._values[v] for v in op.operands]
         with self._location(op.location):

@@ -21,6 +21,7 @@ from stablexla.compiling.staged import StagedText
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import CompileError, StablexlaError
+from stablexla.dialects.stopping import stoppable
 from stablexla.executable.executable import Executable
 from stablexla.interop.entry import MAIN
 from stablexla.interop.load import Program, load
@@ -127,7 +128,7 @@ def compile_watched(
     watcher: type[KnobWatcher] = KnobWatcher,
 ) -> Executable:
     """Compile in this process, with a `watcher` of the pipeline."""
-    with contexts_of_their_own() if is_big(program) else nullcontext():
+    with stoppable(options.time_limit), contexts_of_their_own() if is_big(program) else nullcontext():
         return _compile(program, entry, target, num_replicas, num_partitions, options, watcher)
 
 

@@ -24,7 +24,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 from stablexla.executable.devices import TIME_LIMIT, local_devices, several
 from stablexla.executable.executable import Executable
-from stablexla.executable.on_devices import checked_limit
+from stablexla.executable.running import checked_limit
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.options import CompileOptions
@@ -236,12 +236,19 @@ class ShapedExecutable(Executable):
         """Run the program; compile it first for new shapes."""
         return self._for(arguments)(*arguments)
 
-    def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
+    def execute(
+        self, arguments: Sequence[object], *, donate: bool = False, time_limit: float | None = None
+    ) -> list[Array]:
         """Like `Executable.execute`; compile first for new shapes."""
-        return self._for(arguments).execute(arguments, donate=donate)
+        return self._for(arguments).execute(arguments, donate=donate, time_limit=time_limit)
 
     def execute_replicated(
-        self, arguments: Sequence[Sequence[object] | None], *, gather: bool = True, donate: bool = False
+        self,
+        arguments: Sequence[Sequence[object] | None],
+        *,
+        gather: bool = True,
+        donate: bool = False,
+        time_limit: float | None = None,
     ) -> Any:
         """Like `Executable.execute_replicated`; the shapes of the arguments are the same on all devices."""
         local = local_devices(self.num_devices)
@@ -256,7 +263,7 @@ class ShapedExecutable(Executable):
                     f"than device {own[0][0]}",
                     operands={f"device {d}": _text(s) for d, s in ((own[0][0], shapes[0]), (device, others))},
                 )
-        return self._for(own[0][1]).execute_replicated(arguments, gather=gather, donate=donate)
+        return self._for(own[0][1]).execute_replicated(arguments, gather=gather, donate=donate, time_limit=time_limit)
 
     @property
     def collective_timeout(self) -> float | None:
@@ -265,7 +272,7 @@ class ShapedExecutable(Executable):
 
     @collective_timeout.setter
     def collective_timeout(self, seconds: float | None) -> None:
-        self._collective_timeout = checked_limit(seconds)
+        self._collective_timeout = checked_limit(seconds, "collective_timeout")
         for executable in self.specializations.values():
             executable.collective_timeout = seconds
 

@@ -18,6 +18,7 @@ from stablexla.builder.tuple_tree import TupleTree
 from stablexla.dialects.errors import CompileError
 from stablexla.executable.devices import Devices
 from stablexla.executable.on_devices import OnDevices, one_or_all
+from stablexla.executable.running import limits
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuFunction
 from stablexla.targets.runtime.bounded import BoundedFunction
@@ -159,17 +160,24 @@ class Executable(OnDevices):
             return self._tree.result(self._run(self._tree.arguments(arguments)))
         return one_or_all(tuple(self._run(arguments)))
 
-    def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
+    def execute(
+        self, arguments: Sequence[object], *, donate: bool = False, time_limit: float | None = None
+    ) -> list[Array]:
         """Run the program; the results are a list of arrays, the leaves of a tuple from left to right.
 
         Args:
             donate: donates the arguments of donated parameters (`tf.aliasing_output` or `jax.buffer_donor` on
                 parameters of `main`): results may alias them, as in `aliases`, if an argument is aligned to 64 bytes
                 and overlaps no other one. Don't use them afterwards.
+            time_limit: seconds that the run may take. It ends between two kernels, at the next turn of a loop, or at
+                the next chunk of a parallel kernel. Ctrl-C ends a run of the main thread in the same way.
 
         Raises:
-            ExecutionError: arguments that do not fit the parameters.
+            ExecutionError: arguments that do not fit the parameters; a run beyond its time limit.
         """
+        if time_limit is not None:
+            with limits(time_limit):
+                return self.execute(arguments, donate=donate)
         leaves = arguments if self._tree is None else self._tree.arguments(arguments)
         if not donate or not self._signature.is_static or self._shardings is not None:
             return self._run(leaves)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError
 from stablexla.executable.devices import Devices, local_devices
+from stablexla.executable.running import Running, checked_limit, limits
 from stablexla.targets.runtime.host import Host
 from stablexla.targets.runtime.queues import Item
 from stablexla.targets.signature.array_sharding import ArraySharding, Shardings
@@ -37,7 +38,9 @@ class OnDevices(ABC):
         """The program's name."""
 
     @abstractmethod
-    def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
+    def execute(
+        self, arguments: Sequence[object], *, donate: bool = False, time_limit: float | None = None
+    ) -> list[Array]:
         """Run the program on one device."""
 
     @property
@@ -59,16 +62,45 @@ class OnDevices(ABC):
         """
         return tuple(local_devices(self.num_devices))
 
+    def start(self, arguments: Sequence[object], *, donate: bool = False, time_limit: float | None = None) -> Running:
+        """Run the program in a thread of its own: `.result()` waits for it, `.cancel()` ends it.
+
+        Args:
+            arguments, donate, time_limit: as in `execute`. Arrays are not copied: leave them alone until it is done.
+
+        >>> b = sx.XlaBuilder("square")
+        >>> x = b.parameter(0, sx.f32[2])
+        >>> run = sx.compile(b.build(x * x)).start([np.array([2, 3], np.float32)])
+        >>> run.result(), run.done()
+        ([array([4., 9.], dtype=float32)], True)
+        """
+        return Running(self.name, lambda: self.execute(arguments, donate=donate), time_limit)
+
     @overload
     def execute_replicated(
-        self, arguments: Sequence[Sequence[object] | None], *, gather: Literal[True] = True, donate: bool = False
+        self,
+        arguments: Sequence[Sequence[object] | None],
+        *,
+        gather: Literal[True] = True,
+        donate: bool = False,
+        time_limit: float | None = None,
     ) -> list[list[Array]]: ...
     @overload
     def execute_replicated(
-        self, arguments: Sequence[Sequence[object] | None], *, gather: bool, donate: bool = False
+        self,
+        arguments: Sequence[Sequence[object] | None],
+        *,
+        gather: bool,
+        donate: bool = False,
+        time_limit: float | None = None,
     ) -> list[list[Array] | None]: ...
     def execute_replicated(
-        self, arguments: Sequence[Sequence[object] | None], *, gather: bool = True, donate: bool = False
+        self,
+        arguments: Sequence[Sequence[object] | None],
+        *,
+        gather: bool = True,
+        donate: bool = False,
+        time_limit: float | None = None,
     ) -> Any:
         """Run the program on all devices at the same time.
 
@@ -80,6 +112,7 @@ class OnDevices(ABC):
                 not looked at, and may be None.
             gather: with several processes, gives the results of all devices in every process.
             donate: as in `execute`, on every device.
+            time_limit: as in `execute`, of the devices of this process; those of others end with them.
 
         Returns:
             The results of each device, lists of arrays; with `gather=False` None for devices of other processes.
@@ -95,8 +128,9 @@ class OnDevices(ABC):
         [[array([11., 22.], dtype=float32)], [array([11., 22.], dtype=float32)]]
         """
         if len(arguments) == 1 == self._devices.count and arguments[0] is not None:
-            return [self.execute(arguments[0], donate=donate)]
-        return self._devices.execute_replicated(arguments, gather, donate)
+            return [self.execute(arguments[0], donate=donate, time_limit=time_limit)]
+        with limits(time_limit):
+            return self._devices.execute_replicated(arguments, gather, donate)
 
     @property
     def input_shardings(self) -> tuple[ArraySharding, ...] | None:
@@ -132,7 +166,7 @@ class OnDevices(ABC):
 
     @collective_timeout.setter
     def collective_timeout(self, seconds: float | None) -> None:
-        self._devices.time_limit = checked_limit(seconds)
+        self._devices.time_limit = checked_limit(seconds, "collective_timeout")
 
     # ---- queues ----------------------------------------------------------------------------------------------------
 
@@ -192,18 +226,6 @@ class OnDevices(ABC):
             here = f"{local.start} to {local.stop - 1}" if len(local) > 1 else str(local.start)
             raise ExecutionError(f"{self.name}: device {device} is in another process; this one has {here}")
         return device
-
-
-def checked_limit(seconds: float | None) -> float | None:
-    """Return a valid timeout.
-
-    Raises:
-        ExecutionError: it is no number of seconds.
-    """
-    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if seconds is not None and not (is_number and 0 < seconds < float("inf")):
-        raise ExecutionError(f"collective_timeout is a number of seconds or None, not {seconds!r}")
-    return seconds
 
 
 def one_or_all(item: Item) -> Any:

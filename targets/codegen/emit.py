@@ -9,6 +9,7 @@ from typing import Any
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.stopping import look
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.kernels import KIND
 from stablexla.targets.codegen.calls import IMPL, BufferPair, KernelCall, Packing, Phase
@@ -56,6 +57,7 @@ def emit_all(
     """
     waiting = []
     for kernel in kernels:
+        look()
         emitted = emit(kernel)
         if emitted is None:
             waiting.append(kernel)

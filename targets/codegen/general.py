@@ -16,7 +16,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.generic import copy_buffer
 from stablexla.lowering.support.kernels import INDEPENDENT
 from stablexla.lowering.support.operations import clone_with, defining, operations_named, terminator_of, walk
-from stablexla.targets.codegen.kernel import Emitted, Kernel, flat_type
+from stablexla.targets.codegen.kernel import UNBOUNDED, Emitted, Kernel, flat_type
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.codegen.sums.general import block_general_sums
 from stablexla.targets.grouping.classify import Kind
@@ -46,6 +46,8 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
             items = _take_range(view.operation) if independent else 1
             grain = max(1, items * GRAIN_ELEMENTS // max(1, _elements(kernel)))
             mark_noalias(view.operation)
+            if operations_named(view.operation, "scf.while"):
+                view.operation.attributes[UNBOUNDED] = ir.UnitAttr.get()
             move_before(view.operation, kernel.func.operation)
             emitted.append(Emitted(items=items, grain=grain, scratch=scratch, updates=update))
     return emitted

@@ -25,6 +25,8 @@ from stablexla.targets.codegen.refusals import Refusal
 T = TypeVar("T")
 ROLLED = "stablexla.rolled"
 """Attribute of an emitted function whose loops LLVM is not to unroll, see `targets/llvm/no_unroll.py`."""
+UNBOUNDED = "stablexla.unbounded"
+"""Attribute of a function on buffers with loops that the program need not end, see `targets/llvm/check_stops.py`."""
 
 
 @dataclass(frozen=True)

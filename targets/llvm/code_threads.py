@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import mlir.ir as ir
 
 from stablexla.dialects.contexts import WORK, kept_with_contexts, many_threads
+from stablexla.dialects.stopping import look
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -49,6 +50,7 @@ class CodeThreads:
         """Return what all jobs made, in their order, once they are done."""
         mine = {}
         for number, (job, future) in reversed([*enumerate(self._jobs)]):
+            look()
             if future.cancel():
                 mine[number] = job()
         return [mine[n] if n in mine else future.result() for n, (_, future) in enumerate(self._jobs)]

@@ -15,6 +15,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.host.bindings import c_functions, take_collectives, take_host
+from stablexla.targets.llvm.check_stops import places_of
 from stablexla.targets.llvm.code_threads import CodeThreads
 from stablexla.targets.llvm.early_code import taken_from
 from stablexla.targets.llvm.entry import EntryContract, add_packed_entry, take_entry
@@ -56,17 +57,19 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         host=found.host,
         collectives=found.collectives,
         num_devices=signature.num_devices,
+        places=found.places,
     )
 
 
 @dataclass(frozen=True)
 class MachineCode:
-    """The loaded code of a module, its entry contract, and the host handlers and collectives that it needs."""
+    """The loaded code of a module, its entry contract, what it needs of the host, and where it can be stopped."""
 
     entry: EntryContract
     code: LoadedCode
     host: Host | None
     collectives: list[dict[str, Any]]
+    places: dict[int, str]
 
 
 def machine_code(module: ir.Module, signature: Signature, opt_level: int) -> MachineCode:
@@ -87,7 +90,8 @@ def machine_code(module: ir.Module, signature: Signature, opt_level: int) -> Mac
     collectives = take_collectives(module)
     mpi_symbols.check_world(collectives, signature.num_devices)
     c_functions(declared)  # an unregistered function is an error before anything is compiled
-    return MachineCode(entry, _machine_code(module, opt_level), host, collectives)
+    places = places_of(module)
+    return MachineCode(entry, _machine_code(module, opt_level), host, collectives, places)
 
 
 def _machine_code(module: ir.Module, opt_level: int) -> LoadedCode:

@@ -23,7 +23,13 @@ CONVERSIONS = (
 ANNOTATIONS = ("stablexla-keep-rolled", "stablexla-bf16-as-bits")
 CODE_TO_LLVM: tuple[str, ...] = (*EXPANSIONS, *CONVERSIONS, *ANNOTATIONS)
 """What functions on buffers take, those of single kernels too."""
-TO_LLVM = ("stablexla-note-sizes", *CODE_TO_LLVM, "stablexla-run-in-parallel", "stablexla-hide-kernels")
+TO_LLVM = (
+    "stablexla-note-sizes",
+    "stablexla-check-stops",
+    *CODE_TO_LLVM,
+    "stablexla-run-in-parallel",
+    "stablexla-hide-kernels",
+)
 """What a whole program takes, with its `main`."""
 
 

@@ -21,6 +21,7 @@ import mlir.passmanager as passmanager
 from stablexla.dialects.contexts import diagnostics, pass_manager, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
 from stablexla.dialects.rules import active, active_rules, verified
+from stablexla.dialects.stopping import look
 from stablexla.targets.pipeline.contents import Contents
 from stablexla.targets.pipeline.messages import close_pass, messages_of, refused_passes
 from stablexla.targets.pipeline.pass_checks import check_elements
@@ -161,6 +162,7 @@ def _run_step(module: Any, step: Step, watcher: Watcher, held: _Held) -> Any:
     # pass. MLIR's passes, and those of users, are given verified modules only.
     unverified: Element | None = None
     for is_python, elements in step.runs():
+        look()
         if is_python and held.lacks(elements[0], module):
             continue
         if unverified is not None and not (is_python and _is_ours(elements[0])):
@@ -189,6 +191,7 @@ def _is_ours(element: Element) -> bool:
 
 def _run_one_by_one(module: Any, step: Step, watcher: Watcher) -> Any:
     for element in step.parts:
+        look()
         watcher.before_pass(step, element, module)
         try:
             if element.is_python:

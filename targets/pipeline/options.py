@@ -40,7 +40,8 @@ class CompileOptions:
             LLVM said and a file that shows it again. It takes longer: the first time about a second.
         cache: a folder in which compiled programs are kept, and looked for before compiling. When it is None, that of
             the knob STABLEXLA_CACHE, or else the one that is on by default (`sx.kernel_cache`).
-        time_limit: seconds that an isolated compilation may take; None is for ever.
+        time_limit: seconds that the compilation may take; None is for ever. In this process it ends at the next pass,
+            kernel or operation, which one that hangs never comes to: isolated, it is ended wherever it is.
 
     Raises:
         CompileError: a value that no target could take.
@@ -87,8 +88,6 @@ class CompileOptions:
             return
         if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 < limit < float("inf"):
             raise CompileError(f"time_limit must be a number of seconds, not {limit!r}")
-        if not self.isolated:
-            raise CompileError("time_limit is for isolated=True alone: nothing ends a compilation in this process")
 
     def _one_of(self, name: str, values: tuple[int, ...]) -> None:
         value = getattr(self, name)

@@ -4,6 +4,8 @@ It knows addresses and arrays, nothing of MLIR; the maker of the machine code al
 """
 
 import atexit
+import os
+import threading
 
 from stablexla.targets.runtime import _runtime
 from stablexla.targets.runtime._runtime import (
@@ -12,6 +14,7 @@ from stablexla.targets.runtime._runtime import (
     DeviceArray,
     GpuFunction,
     ObjectCode,
+    RunLimits,
     cpu_limit,
     default_num_threads,
     find_symbol,
@@ -31,6 +34,7 @@ __all__ = [
     "DeviceArray",
     "GpuFunction",
     "ObjectCode",
+    "RunLimits",
     "cpu_limit",
     "default_num_threads",
     "find_symbol",
@@ -48,6 +52,11 @@ __all__ = [
 
 # A daemon thread may be inside a program when Python ends; it must not return into a finalized interpreter.
 atexit.register(_runtime.begin_shutdown)
+
+# Ctrl-C ends the runs of the main thread; in a forked child that is the thread which forked.
+if threading.current_thread() is threading.main_thread():
+    _runtime.set_signal_thread()
+os.register_at_fork(after_in_child=_runtime.set_signal_thread)
 
 
 def library_path() -> str:

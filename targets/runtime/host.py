@@ -177,7 +177,7 @@ class Host:
             several = self.num_devices > 1
             way_out = hint.format(device=f", device={current_device()}" if several else "")
             what = f"{where} is empty{call['place']}"
-            item = queue.get(self.time_limit, operation, what, way_out, is_stopped if several else None)
+            item = queue.get(self.time_limit, operation, what, way_out, is_stopped)
             fits = [(a.dtype, a.shape) for a in item] == [(a.dtype, a.shape) for a in wanted]
             if not fits:
                 summary = f"{where} holds {text_of(item)}, where {text_of(wanted)} is read{call['place']}"

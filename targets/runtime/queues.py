@@ -54,7 +54,7 @@ class ItemQueue:
                     summary = f"nothing came within {seconds:g} s: {what}"
                     raise ExecutionError(summary, operation=operation, hint=hint) from None
                 if is_stopped is not None and is_stopped():
-                    raise ExecutionError(f"another device stopped the run: {what}", operation=operation) from None
+                    raise ExecutionError(f"the run was stopped: {what}", operation=operation) from None
 
 
 CHANNELS: dict[int, ItemQueue] = defaultdict(ItemQueue)

@@ -86,6 +86,7 @@ def _described(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any]
         "arena_bytes": function.arena_bytes,
         "aliases": sorted(function.aliases.items()),
         "flush_denormals": function.flush_denormals,
+        "places": sorted(function.places.items()),
         "constants": [constant.nbytes for constant in constants],
         "host_calls": None if host is None else list(host.calls),
         "num_devices": function.num_devices,
@@ -130,6 +131,7 @@ def restore(
                 aliases=dict(description["aliases"]),
                 host=host,
                 flush_denormals=description["flush_denormals"],
+                places=dict(description["places"]),
             )
         )
         return restored
@@ -146,6 +148,7 @@ def restore(
         host=host,
         collectives=_plain(description["collectives"]),
         num_devices=description["num_devices"],
+        places=dict(description["places"]),
     )
 
 

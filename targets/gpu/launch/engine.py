@@ -39,6 +39,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions, chip:
         aliases=found.entry.aliases,
         host=found.host,
         flush_denormals=cpu.flush_denormals,
+        places=found.places,
     )
 
 

@@ -73,6 +73,7 @@ class GpuCode:
         aliases: Mapping[int, int],
         host: Host | None,
         flush_denormals: bool,
+        places: Mapping[int, str],
     ) -> GpuFunction:
         """Return the code as a callable function; the driver is looked for at the first call."""
         return GpuFunction(
@@ -89,6 +90,7 @@ class GpuCode:
             keep_alive=self,
             host=host,
             flush_denormals=flush_denormals,
+            places=places,
         )
 
 

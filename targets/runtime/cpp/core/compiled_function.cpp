@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "arrays.h"
+#include "called_run.h"
 #include "device_run.h"
 #include "float_mode.h"
 #include "hosted_run.h"
@@ -207,7 +208,8 @@ bool ArraySpec::operator==(const ArraySpec& other) const {
 CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std::vector<ArraySpec> parameters_,
                                    std::vector<ArraySpec> results_, std::size_t arena_bytes_, nb::sequence constants,
                                    std::map<int, int> aliases_, bool flush_denormals_, nb::object keep_alive_,
-                                   nb::object host_, nb::sequence collectives_, int num_devices_)
+                                   nb::object host_, nb::sequence collectives_, int num_devices_,
+                                   std::map<std::int64_t, std::string> places_)
     : HostTable(std::move(host_), num_devices_),
       name(std::move(name_)),
       entry(entry_),
@@ -217,6 +219,7 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
       aliases(std::move(aliases_)),
       flush_denormals(flush_denormals_),
       keep_alive(std::move(keep_alive_)),
+      places(std::move(places_)),
       hosted_(!host.is_none()),
       is_special_(hosted_ || num_devices != 1) {
   if (entry == 0) throw nb::value_error("the entry address is 0: the function was not found in the machine code");
@@ -330,12 +333,29 @@ nb::object CompiledFunction::donated_result(std::size_t i, void** data, const st
 void CompiledFunction::run(void** data, std::size_t count, HostedRun* hosted) const {
   Few<void*, 64> packed(count);
   for (std::size_t i = 0; i < count; ++i) packed[i] = &data[i];
-  ReleasedGil released;
-  FloatScope scope(program_float_state(flush_denormals));
-  if (hosted == nullptr)
+  if (hosted == nullptr && places.empty()) {
+    ReleasedGil released;
+    FloatScope scope(program_float_state(flush_denormals));
     reinterpret_cast<Entry>(entry)(packed.data());
-  else
-    hosted->run(reinterpret_cast<Entry>(entry), packed.data(), released);
+    return;
+  }
+  Raised own;
+  Raised& raised = hosted != nullptr ? hosted->raised() : own;
+  RunEnd end;
+  {
+    ReleasedGil released;
+    FloatScope scope(program_float_state(flush_denormals));
+    CalledRun control(released, raised);
+    if (hosted != nullptr) {
+      hosted->run(reinterpret_cast<Entry>(entry), packed.data(), released, control, true);
+    } else {
+      jmp_buf way_out;
+      InnermostScope here(&control, &way_out, true);
+      enter(reinterpret_cast<Entry>(entry), packed.data(), way_out);
+    }
+    end = control.end();
+  }
+  raise_ended(name, places, end, raised);
 }
 
 __attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::size_t count, Arena& arena,
@@ -347,7 +367,6 @@ __attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::si
   for (std::size_t i = 0; i < parameters.size(); ++i) given.append(nb::handle(arguments[i]));
   HostedRun hosted(*this, arena, nb::find(*this), nb::make_tuple(given, nb::cast(kept)), nb::cast(made));
   run(data, count, &hosted);
-  hosted.rethrow();
 }
 
 std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, std::size_t count, bool donate) const {

@@ -16,6 +16,7 @@
 #include "collective.h"
 #include "host_table.h"
 #include "memory_pool.h"
+#include "stopping.h"
 
 namespace stablexla {
 
@@ -23,8 +24,6 @@ namespace nb = nanobind;
 
 // Initializes numpy's C interface; call it once, at import. Throws nb::python_error.
 void import_numpy();
-
-using Entry = void (*)(void** packed);
 
 class Arena;
 class DeviceRun;
@@ -38,7 +37,7 @@ class CompiledFunction : public HostTable {
   CompiledFunction(std::string name, std::uintptr_t entry, std::vector<ArraySpec> parameters,
                    std::vector<ArraySpec> results, std::size_t arena_bytes, nb::sequence constants,
                    std::map<int, int> aliases, bool flush_denormals, nb::object keep_alive, nb::object host,
-                   nb::sequence collectives, int num_devices);
+                   nb::sequence collectives, int num_devices, std::map<std::int64_t, std::string> places);
   ~CompiledFunction();
   CompiledFunction(const CompiledFunction&) = delete;
 
@@ -68,6 +67,7 @@ class CompiledFunction : public HostTable {
   nb::object keep_alive;
   nb::object collective_configs;  // as they were given
   std::vector<Collective> collectives;
+  std::map<std::int64_t, std::string> places;  // where it can be stopped; none in programs that are too short for that
 
  private:
   struct DeviceCall;
@@ -75,10 +75,11 @@ class CompiledFunction : public HostTable {
   std::vector<DeviceCall> prepare_all(const std::vector<nb::object>& arguments, int first, bool donate) const;
   void prepare(DeviceCall& call, int device, std::size_t place, std::vector<PyObject*>& arrays, bool donate) const;
   void place(DeviceCall& call, Device& device) const;
-  void run_device(DeviceCall& call, Device& device, ReleasedGil& gil) const;
-  bool run_all(DeviceRun& run, std::vector<DeviceCall>& calls, DeviceThreads& threads, double seconds) const;
+  void run_device(DeviceCall& call, Device& device, ReleasedGil& gil, RunControl& control) const;
+  bool run_all(DeviceRun& run, std::vector<DeviceCall>& calls, DeviceThreads& threads, double seconds,
+               RunEnd& end) const;
   std::unique_ptr<DeviceRun> take_run(int first, int count) const;
-  void raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls) const;
+  void raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls, RunEnd end) const;
   void read_collectives(nb::sequence configs);
   void copy_constants(nb::sequence constants);
   void* argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept, PyObject** array,

@@ -25,6 +25,7 @@
 #include "profile.h"
 #include "object_code.h"
 #include "released_gil.h"
+#include "run_limits.h"
 #include "shared_blocks.h"
 #include "thread_pool.h"
 #include "tile_permission.h"
@@ -34,6 +35,7 @@ using namespace nb::literals;
 using stablexla::ArraySpec;
 using stablexla::CompiledFunction;
 using stablexla::ObjectCode;
+using stablexla::RunLimits;
 
 namespace {
 
@@ -158,10 +160,11 @@ NB_MODULE(_runtime, m) {
       "Raises ExecutionError for arguments that do not fit: arrays must have the parameter's dtype and shape, in any\n"
       "layout; Python numbers are converted when the dtype can hold them.")
       .def(nb::init<std::string, std::uintptr_t, std::vector<ArraySpec>, std::vector<ArraySpec>, std::size_t,
-                    nb::sequence, std::map<int, int>, bool, nb::object, nb::object, nb::sequence, int>(),
+                    nb::sequence, std::map<int, int>, bool, nb::object, nb::object, nb::sequence, int, std::map<std::int64_t, std::string>>(),
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
            "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none(), "host"_a = nb::none(),
-           "collectives"_a = nb::tuple(), "num_devices"_a = 1)
+           "collectives"_a = nb::tuple(), "num_devices"_a = 1,
+           "places"_a = std::map<std::int64_t, std::string>())
       .def("execute", &stablexla::execute_sequence<const CompiledFunction>, "arguments"_a, "donate"_a = false,
            "Calls the program; always a list of arrays. With `donate`, those in `aliases` may lie where their argument "
            "lay.")
@@ -184,7 +187,28 @@ NB_MODULE(_runtime, m) {
       .def_ro("num_devices", &CompiledFunction::num_devices)
       .def_ro("collectives", &CompiledFunction::collective_configs, "What devices do together, as it was given.")
       .def_prop_ro("constants", &CompiledFunction::constants, "The bytes of each constant, read-only.")
+      .def_ro("places", &CompiledFunction::places, "Where it can be stopped, by the numbers that its machine code has.")
       .def("__repr__", &CompiledFunction::repr);
+
+  nb::class_<RunLimits>(
+      m, "RunLimits",
+      "Limits of the runs of a thread, as a context manager: the seconds that they may take together, and `cancel` by\n"
+      "another thread. Runs that go beyond end with ExecutionError.")
+      .def("__init__",
+           [](RunLimits* self, std::optional<double> time_limit) {
+             new (self) RunLimits(time_limit ? std::max(0.0, *time_limit) : -1);
+           },
+           "time_limit"_a = nb::none())
+      .def("__enter__",
+           [](nb::object self) {
+             if (!nb::cast<RunLimits&>(self).enter()) throw std::runtime_error("these limits are in force already");
+             return self;
+           })
+      .def("__exit__", [](RunLimits& self, nb::args) { self.leave(); })
+      .def("cancel", [](RunLimits& self) { self.stop(stablexla::Ending::kCancelled); },
+           "Ends the run that is in progress under these limits, and those to come.");
+  m.def("set_signal_thread", &stablexla::set_signal_thread,
+        "Makes the calling thread the one whose runs end on signals: Python's main thread.");
 
   nb::class_<ObjectCode>(m, "ObjectCode",
                          "Machine code of an ELF object file, placed in memory and bound to what it calls.\n\n"
@@ -224,8 +248,12 @@ NB_MODULE(_runtime, m) {
         "Keeps other threads from coming back out of machine code, as Python is about to end.");
   m.def("current_device", [] { return this_device() != nullptr ? this_device()->number : -1; },
         "The device that this thread runs a program for; -1 for a program of one device, and outside of programs.");
-  m.def("run_stopped", [] { return this_device() != nullptr && this_device()->run->is_stopped(); },
-        "Whether the devices of the run that this thread is inside of are to stop, as another one failed.");
+  m.def("run_stopped",
+        [] {
+          const stablexla::RunControl* run = stablexla::innermost_run_here.run;
+          return run != nullptr && run->is_stopped();
+        },
+        "Whether the run that this thread is inside of is to end: another device failed, or the caller wants no more.");
   m.def("idle_device_threads", &stablexla::idle_device_threads, "Threads kept for the devices of runs to come.");
   m.def("default_num_threads", &stablexla::default_num_threads,
         "The number of CPUs this process may run on, or as many as its control group lets it use.");

@@ -14,6 +14,7 @@
 #include "cpu_limit.h"
 #include "device_number.h"
 #include "float_mode.h"
+#include "stopping.h"
 #include "waiting.h"
 
 namespace stablexla {
@@ -24,6 +25,9 @@ using Body = void (*)(void*, std::int64_t, std::int64_t);
 // Spin time of an idle worker before it sleeps: longer than the gap between two kernels of one program, too short to
 // show as load.
 constexpr std::chrono::microseconds kSpin(30);
+
+// A region of one thread is run in so many pieces, where it has more chunks than a few: those end soon.
+constexpr std::int64_t kPieces = 64, kFewChunks = 8;
 
 thread_local bool inside_region = false;
 
@@ -43,6 +47,7 @@ struct alignas(64) Region {
   std::int64_t grain = 1;
   FloatState float_state{};
   std::int64_t device = 0;
+  RunControl* run = nullptr;  // that it is a part of, if it can be stopped
   std::atomic<std::int64_t> n{0};  // workers read it before they join
   alignas(64) std::atomic<std::int64_t> next{0};
   alignas(64) std::atomic<std::uint32_t> state{0};
@@ -53,6 +58,7 @@ struct alignas(64) Region {
     grain = grain_;
     float_state = current_float_state();
     device = device_number;
+    run = innermost_run_here.run;
     n.store(n_, std::memory_order_relaxed);
     next.store(0, std::memory_order_relaxed);
     state.store(kOpen, std::memory_order_release);
@@ -61,7 +67,10 @@ struct alignas(64) Region {
   void close() {
     state.fetch_and(~kOpen, std::memory_order_acq_rel);
     auto empty = [this] { return state.load(std::memory_order_acquire) == 0; };
-    while (!spin_until(empty)) sched_yield();
+    while (!spin_until(empty)) {
+      look_while_waiting();
+      sched_yield();
+    }
   }
 
   // Joins a region of at most `most` workers; false when it is full or closed.
@@ -82,10 +91,14 @@ struct alignas(64) Region {
     return false;
   }
 
-  bool has_chunks() const { return next.load(std::memory_order_relaxed) < n.load(std::memory_order_relaxed); }
+  bool has_chunks() const {
+    if (run != nullptr && run->is_stopped()) return false;
+    return next.load(std::memory_order_relaxed) < n.load(std::memory_order_relaxed);
+  }
 
-  // Claims a chunk and runs it (dynamic scheduling); false when none is left.
+  // Claims a chunk and runs it (dynamic scheduling); false when none is left, or the run has been stopped.
   bool take_chunk() {
+    if (run != nullptr && run->is_stopped()) return false;
     const std::int64_t end = n.load(std::memory_order_relaxed);
     const std::int64_t lo = next.fetch_add(grain, std::memory_order_relaxed);
     if (lo >= end) return false;
@@ -93,6 +106,17 @@ struct alignas(64) Region {
     return true;
   }
 };
+
+// Runs chunks as long as `more` holds. False when machine code was left from inside of one, as the run has been stopped.
+template <typename More>
+__attribute__((noinline)) bool take_chunks(Region& region, bool is_caller, More more) {
+  jmp_buf way_out;
+  InnermostScope scope(region.run, &way_out, is_caller);
+  if (_setjmp(way_out) != 0) return false;
+  while (more() && region.take_chunk()) {
+  }
+  return true;
+}
 
 // Callers work too: with several regions open, the remaining threads are distributed evenly among them, even while
 // they run.
@@ -105,7 +129,7 @@ class ThreadPool {
   void run(Body body, void* ctx, std::int64_t n, std::int64_t grain) {
     const int place = inside_region || count() < 2 || n <= grain ? -1 : take_place();
     if (place < 0) {
-      body(ctx, 0, n);
+      run_alone(body, ctx, n, grain);
       return;
     }
     start_workers();
@@ -114,8 +138,10 @@ class ThreadPool {
     open_.fetch_or(1u << place, std::memory_order_acq_rel);
     announce(static_cast<int>(std::min<std::int64_t>((n - 1) / grain, helpers())));
     inside_region = true;
-    while (region.take_chunk()) {
-    }
+    take_chunks(region, innermost_run_here.is_caller, [] {
+      look_while_waiting();
+      return true;
+    });
     inside_region = false;
     const std::uint32_t others = open_.fetch_and(~(1u << place), std::memory_order_acq_rel) & ~(1u << place);
     region.close();
@@ -133,6 +159,19 @@ class ThreadPool {
   }
 
  private:
+  // By the calling thread; in pieces, so that it can be stopped between them.
+  static void run_alone(Body body, void* ctx, std::int64_t n, std::int64_t grain) {
+    const bool stops = innermost_run_here.run != nullptr && n / grain > kFewChunks;
+    const std::int64_t piece = stops ? ((n - 1) / kPieces / grain + 1) * grain : n;
+    for (std::int64_t lo = 0; lo < n; lo += piece) {
+      if (lo != 0) {
+        look_while_waiting();
+        if (innermost_run_here.run->is_stopped()) return;
+      }
+      body(ctx, lo, std::min(lo + piece, n));
+    }
+  }
+
   static constexpr int kRegions = 16;                  // open at once; further callers run alone
   static constexpr std::uint32_t kNobody = 1u << 31;  // of `taken_`: no region may be opened
 
@@ -172,11 +211,9 @@ class ThreadPool {
   void help(Region& region) {
     FloatScope scope(region.float_state);
     DeviceScope number(region.device);
-    while (!region.leave_to(helpers()))
-      if (!region.take_chunk()) {
-        region.leave();
-        return;
-      }
+    bool has_left = false;
+    take_chunks(region, false, [&] { return !(has_left = region.leave_to(helpers())); });
+    if (!has_left) region.leave();
   }
 
   void work(std::uint32_t seen) {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "arrays.h"
+#include "called_run.h"
 #include "compiled_function.h"
 #include "device_number.h"
 #include "device_run.h"
@@ -132,11 +133,14 @@ void CompiledFunction::place(DeviceCall& call, Device& device) const {
   device.hosted = call.hosted.get();
 }
 
-void CompiledFunction::run_device(DeviceCall& call, Device& device, ReleasedGil& gil) const {
+void CompiledFunction::run_device(DeviceCall& call, Device& device, ReleasedGil& gil, RunControl& control) const {
   FloatScope scope(program_float_state(flush_denormals));
   DeviceScope number(device.number);
-  const bool well = call.hosted->run(reinterpret_cast<Entry>(entry), call.packed.data(), gil);
-  if (call.hosted->has_raised()) {
+  const bool well =
+      call.hosted->run(reinterpret_cast<Entry>(entry), call.packed.data(), gil, control, device.is_caller);
+  if (const Ending why = control.end().why; why != Ending::kNone && why != Ending::kInterrupted) {
+    device.run->stop(Stop::kLimits, device.number);
+  } else if (call.hosted->raised().is_set()) {
     Failure said;
     if (transport() != nullptr) said.summary = call.hosted->raised_text();
     device.run->stop(Stop::kRaised, device.number, device.at, nullptr, std::move(said));
@@ -145,26 +149,30 @@ void CompiledFunction::run_device(DeviceCall& call, Device& device, ReleasedGil&
 }
 
 bool CompiledFunction::run_all(DeviceRun& run, std::vector<DeviceCall>& calls, DeviceThreads& threads,
-                               double seconds) const {
+                               double seconds, RunEnd& end) const {
   struct Shared {
     const CompiledFunction& function;
     DeviceRun& run;
     std::vector<DeviceCall>& calls;
     PyInterpreterState* interpreter;
-  } shared{*this, run, calls, PyInterpreterState_Get()};
+    RunControl* control;
+  } shared{*this, run, calls, PyInterpreterState_Get(), nullptr};
   const auto job = [](void* context, std::size_t index) {
     const Shared& ours = *static_cast<Shared*>(context);
     ReleasedGil gil(ours.interpreter);
-    ours.function.run_device(ours.calls[index + 1], ours.run.device(index + 1), gil);
+    ours.function.run_device(ours.calls[index + 1], ours.run.device(index + 1), gil, *ours.control);
   };
   const HostedRun* around = innermost_run();
   const bool is_whole = run.count() == num_devices;
   Device& own = run.device(0);
   ReleasedGil gil;
-  run.begin(seconds, around != nullptr ? around->device() : nullptr, is_whole ? nullptr : transport(), program_, name);
+  CalledRun control(gil, calls[0].hosted->raised());
+  shared.control = &control;
+  run.begin(control, seconds, around != nullptr ? around->device() : nullptr, is_whole ? nullptr : transport(), program_, name);
   threads.start(job, &shared, run.spins());
-  run_device(calls[0], own, gil);
+  run_device(calls[0], own, gil, control);
   run.wait_for_all(own);
+  end = control.end();
   return run.end(own);
 }
 
@@ -189,7 +197,8 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
   }
   std::unique_ptr<DeviceRun> run = take_run(first, static_cast<int>(count));
   for (std::size_t i = 0; i < count; ++i) place(calls[i], run->device(i));
-  if (!run_all(*run, calls, *threads, seconds)) raise_stopped(*run, calls);
+  RunEnd end;
+  if (!run_all(*run, calls, *threads, seconds, end)) raise_stopped(*run, calls, end);
   idle_runs_.push_back(std::move(run));
   std::vector<std::vector<nb::object>> made;
   for (DeviceCall& call : calls) made.push_back(std::move(call.made));
@@ -202,9 +211,10 @@ void CompiledFunction::refuse(const std::string& why, int count) const {
   if (others != nullptr) others->failed({program_, others->begin(program_, name), count}, why);
 }
 
-void CompiledFunction::raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls) const {
+void CompiledFunction::raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls, RunEnd end) const {
   const auto place = static_cast<std::size_t>(run.why().device - run.first());
-  if (place < calls.size()) calls[place].hosted->rethrow();
+  if (run.why().kind == Stop::kLimits) raise_ended(name, places, end, calls[0].hosted->raised());
+  if (place < calls.size()) calls[place].hosted->raised().rethrow();
   cold_path("raise_stopped", kCollectiveErrors)(name, collective_configs, as_dict(run));
   throw std::runtime_error("collective_errors.raise_stopped came back");
 }

@@ -33,7 +33,7 @@ void fill_zeros(const Collective& what, void** outputs) {
 
 const char* Stop::text() const {
   constexpr const char* names[] = {"",      "deadlock", "time limit", "raised",    "interrupted",
-                                   "outer", "mismatch", "unreceived", "elsewhere", "transport"};
+                                   "outer", "mismatch", "unreceived", "elsewhere", "transport",   "limits"};
   return names[kind];
 }
 
@@ -55,8 +55,9 @@ DeviceRun::DeviceRun(const Collectives& collectives, int total, int first, int c
   }
 }
 
-void DeviceRun::begin(double seconds, const Device* outer, Transport* transport, std::uint64_t program,
-                      const std::string& name) {
+void DeviceRun::begin(RunControl& control, double seconds, const Device* outer, Transport* transport,
+                      std::uint64_t program, const std::string& name) {
+  control_ = &control;
   seconds_ = seconds;
   outer_ = outer;
   transport_ = transport;
@@ -139,6 +140,8 @@ bool DeviceRun::look_around(Device& device) {
   if (is_stopped()) return true;
   if (outer_ != nullptr && outer_->run->is_stopped())
     stop(Stop::kOuter, device.number);
+  else if (control_->is_stopped())
+    stop(Stop::kLimits, device.number);
   else if (!device.hosted->look_for_signals())
     stop(Stop::kInterrupted, device.number);
   return is_stopped();
@@ -155,6 +158,7 @@ void DeviceRun::stop(Stop::Kind kind, int device, std::int64_t number, const std
     why_.said = std::move(said);
     for (Device& each : devices_) why_.devices.push_back({each.number, each.state.load(), each.at.load()});
     stopped_.store(true);
+    if (kind != Stop::kLimits) control_->stop(Ending::kDevices);  // for the devices that are in machine code
   }
   for (auto& groups : meetings_)
     for (auto& meeting : groups)

@@ -11,6 +11,7 @@
 
 #include "device_messages.h"
 #include "rendezvous.h"
+#include "stopping.h"
 #include "transport.h"
 
 extern "C" {
@@ -39,7 +40,7 @@ struct alignas(64) Device {
 
 // Why a run ended before its time, as plain values; the sentences are made in collective_errors.py.
 struct Stop {
-  enum Kind { kNone, kDeadlock, kTimeLimit, kRaised, kInterrupted, kOuter, kMismatch, kUnreceived, kElsewhere, kTransport };
+  enum Kind { kNone, kDeadlock, kTimeLimit, kRaised, kInterrupted, kOuter, kMismatch, kUnreceived, kElsewhere, kTransport, kLimits };
 
   Kind kind = kNone;
   int device = -1;          // that noticed
@@ -64,9 +65,10 @@ class DeviceRun {
   DeviceRun(const Collectives& collectives, int total, int first, int count);
   DeviceRun(const DeviceRun&) = delete;
 
-  // Initializes it for a run. `seconds` limits how long a device waits, less than 0 for ever; `outer` is the enclosing
+  // Initializes it for a run, which `control` can stop. `seconds` limits how long a device waits, less than 0 for ever; `outer` is the enclosing
   // run of the calling thread.
-  void begin(double seconds, const Device* outer, Transport* transport, std::uint64_t program, const std::string& name);
+  void begin(RunControl& control, double seconds, const Device* outer, Transport* transport, std::uint64_t program,
+             const std::string& name);
   // To be called by each device's thread at its end, with its outcome.
   void finish(Device& device, bool well);
   void wait_for_all(Device& caller);      // by the calling thread, when its own device has finished
@@ -108,6 +110,7 @@ class DeviceRun {
   std::vector<Device> devices_;
   std::vector<std::vector<std::unique_ptr<Meeting>>> meetings_;  // of each collective for each group; null if not here
   DeviceMessages messages_;
+  RunControl* control_ = nullptr;
   double seconds_ = -1;
   const Device* outer_ = nullptr;
   Transport* transport_ = nullptr;

@@ -16,14 +16,6 @@ namespace {
 // A host function may run another program, or the same one: runs of one thread form a stack.
 thread_local HostedRun* innermost = nullptr;
 
-// False when the program was left by longjmp. Only frames of machine code and `stablexla_call_host` lie between,
-// without destructors.
-__attribute__((noinline)) bool enter(Entry entry, void** packed, jmp_buf& way_out) {
-  if (_setjmp(way_out) != 0) return false;
-  entry(packed);
-  return true;
-}
-
 }  // namespace
 
 HostedRun* innermost_run() { return innermost; }
@@ -42,48 +34,20 @@ HostedRun::HostedRun(const HostTable& table, SharedMemory& memory, nb::object pr
       arguments_(std::move(arguments)),
       results_(std::move(results)) {}
 
-HostedRun::~HostedRun() {
-  Py_XDECREF(type_);
-  Py_XDECREF(value_);
-  Py_XDECREF(trace_);
-}
-
-bool HostedRun::run(Entry entry, void** packed, ReleasedGil& gil) {
+bool HostedRun::run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, bool is_caller) {
   gil_ = &gil;
   outer_ = std::exchange(innermost, this);
+  InnermostScope scope(&control, &way_out_, is_caller);
   const bool through = enter(entry, packed, way_out_);
   innermost = outer_;
   return through;
 }
 
-void HostedRun::rethrow() {
-  if (type_ == nullptr) return;
-  PyErr_Restore(std::exchange(type_, nullptr), std::exchange(value_, nullptr), std::exchange(trace_, nullptr));
-  throw_python();
-}
-
 std::string HostedRun::raised_text() {
   gil_->take();
-  std::string text;
-  if (PyObject* words = value_ != nullptr ? PyObject_Str(value_) : nullptr) {
-    if (const char* bytes = PyUnicode_AsUTF8(words)) text = bytes;
-    Py_DECREF(words);
-  }
-  PyErr_Clear();
+  std::string text = raised_.text();
   gil_->release();
   return text;
-}
-
-bool HostedRun::look_for_signals() noexcept {
-  gil_->take();
-  try {
-    if (type_ == nullptr && PyErr_CheckSignals() != 0) PyErr_Fetch(&type_, &value_, &trace_);
-  } catch (abi::__forced_unwind&) {
-    for (;;) pause();  // as in `call`
-  }
-  const bool fine = type_ == nullptr;
-  gil_->release();
-  return fine;
 }
 
 std::uint64_t HostedRun::next_random_key() const {
@@ -112,7 +76,7 @@ bool HostedRun::call_ffi(const FfiCall& call, void** outputs, void** inputs) noe
   } catch (nb::python_error& error) {
     error.restore();
   }
-  PyErr_Fetch(&type_, &value_, &trace_);
+  raised_.take();
   gil_->release();
   return false;
 }
@@ -143,7 +107,7 @@ bool HostedRun::call(std::size_t number, void** outputs, void** inputs) noexcept
     // Python was finalized while its code ran here, and ends this thread by unwinding it: see ReleasedGil.
     for (;;) pause();
   }
-  if (!done) PyErr_Fetch(&type_, &value_, &trace_);
+  if (!done) raised_.take();
   gil_->release();
   return done;
 }
@@ -154,7 +118,9 @@ extern "C" void stablexla_call_host(std::int64_t number, void** outputs, void** 
   stablexla::HostedRun* run = stablexla::innermost;
   // a device also stops here when its run has been stopped
   const stablexla::Device* device = run->device();
-  const auto is_stopped = [device] { return device != nullptr && device->run->is_stopped(); };
+  const auto is_stopped = [device] {
+    return (device != nullptr && device->run->is_stopped()) || stablexla::innermost_run_here.run->is_stopped();
+  };
   if (is_stopped() || !run->call(static_cast<std::size_t>(number), outputs, inputs) || is_stopped()) run->leave();
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "called_run.h"
 #include "compiled_function.h"
 #include "released_gil.h"
 
@@ -57,16 +58,14 @@ class HostedRun {
  public:
   // `program` is the table's owner; `arguments` and `results` are the other memory that functions' views may refer to.
   HostedRun(const HostTable& table, SharedMemory& memory, nb::object program, nb::object arguments, nb::object results);
-  ~HostedRun();
   HostedRun(const HostedRun&) = delete;
 
   // Without the GIL; false when the program was left early.
-  bool run(Entry entry, void** packed, ReleasedGil& gil);
-  bool has_raised() const { return type_ != nullptr; }
-  void rethrow();            // a host function's exception, with the GIL
-  std::string raised_text();  // the same as text, without the GIL
+  bool run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, bool is_caller);
+  Raised& raised() { return raised_; }  // a host function's exception
+  std::string raised_text();            // the same as text, without the GIL
   // Polled by the calling thread while it waits: false when a Python signal handler raised.
-  bool look_for_signals() noexcept;
+  bool look_for_signals() noexcept { return stablexla::look_for_signals(*gil_, raised_); }
 
   bool call(std::size_t number, void** outputs, void** inputs) noexcept;
   [[noreturn]] void leave() { _longjmp(way_out_, 1); }
@@ -86,7 +85,7 @@ class HostedRun {
   ReleasedGil* gil_ = nullptr;
   Device* device_ = nullptr;
   HostedRun* outer_ = nullptr;
-  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+  Raised raised_;
   jmp_buf way_out_;
 };
 

@@ -83,10 +83,11 @@ void bind_function(nb::module_& m) {
       "Raises ExecutionError for arguments that do not fit, and for what the driver refuses.")
       .def(nb::init<std::string, std::uintptr_t, std::vector<ArraySpec>, std::vector<ArraySpec>, std::size_t,
                     nb::sequence, std::map<int, int>, Function::Kernels, nb::object, std::string, nb::object,
-                    nb::object, bool>(),
+                    nb::object, bool, std::map<std::int64_t, std::string>>(),
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
            "aliases"_a = std::map<int, int>(), "kernels"_a = Function::Kernels(), "image"_a = nb::none(),
-           "chip"_a = "", "keep_alive"_a = nb::none(), "host"_a = nb::none(), "flush_denormals"_a = false)
+           "chip"_a = "", "keep_alive"_a = nb::none(), "host"_a = nb::none(), "flush_denormals"_a = false,
+           "places"_a = std::map<std::int64_t, std::string>())
       .def("execute", &execute_sequence<Function>, "arguments"_a, "donate"_a = false,
            "Calls the program; always a list of arrays. With `donate`, those in `aliases` may lie where their argument "
            "lay on the device.")
@@ -109,6 +110,7 @@ void bind_function(nb::module_& m) {
       .def_ro("image", &Function::image)
       .def_ro("chip", &Function::chip)
       .def_ro("flush_denormals", &Function::flush_denormals)
+      .def_ro("places", &Function::places)
       .def_ro("keep_alive", &Function::keep_alive)
       .def_ro("num_devices", &Function::num_devices)
       .def_prop_ro("collectives", [](const Function&) { return nb::tuple(); })

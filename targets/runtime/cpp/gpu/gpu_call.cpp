@@ -163,7 +163,7 @@ void Function::finish(Call& call) const {
 }
 
 // Without the GIL and with the context.
-void Function::run(Call& call, Run& run, HostedRun* hosted, ReleasedGil& gil) const {
+void Function::run(Call& call, Run& run, HostedRun* hosted, ReleasedGil& gil, RunControl& control) const {
   Device& device = *call.device;
   Scratch scratch{0, call.bytes, call.home, call.stream};
   scratch.take(device, "arguments and temporaries of " + name);
@@ -193,10 +193,10 @@ void Function::run(Call& call, Run& run, HostedRun* hosted, ReleasedGil& gil) co
   bool through;
   {
     FloatScope scope(program_float_state(flush_denormals));
-    through = run.run(reinterpret_cast<Entry>(entry), call.packed.data(), hosted, gil);
+    through = run.run(reinterpret_cast<Entry>(entry), call.packed.data(), hosted, gil, control);
   }
   if (run.error) throw *run.error;
-  if (!through) return;  // a host function raised
+  if (!through) return;  // a host function raised, or it was stopped
   if (!call.is_on_device) return copy_results(call);
   call.end = device.record(call.stream);
   if (call.copied != nullptr) std::exchange(call.copied, nullptr)->wait();

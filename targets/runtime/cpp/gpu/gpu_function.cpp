@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "arrays.h"
+#include "called_run.h"
 #include "gpu_call.h"
 
 namespace stablexla::gpu {
@@ -18,7 +19,8 @@ constexpr const char* kSupport = "stablexla.targets.runtime.gpu_arrays";
 Function::Function(std::string name_, std::uintptr_t entry_, std::vector<ArraySpec> parameters_,
                    std::vector<ArraySpec> results_, std::size_t arena_bytes_, nb::sequence constants,
                    std::map<int, int> aliases_, Kernels kernels_, nb::object image_, std::string chip_,
-                   nb::object keep_alive_, nb::object host_, bool flush_denormals_)
+                   nb::object keep_alive_, nb::object host_, bool flush_denormals_,
+                   std::map<std::int64_t, std::string> places_)
     : HostTable(std::move(host_), 1),
       name(std::move(name_)),
       entry(entry_),
@@ -30,7 +32,8 @@ Function::Function(std::string name_, std::uintptr_t entry_, std::vector<ArraySp
       image(std::move(image_)),
       chip(std::move(chip_)),
       keep_alive(std::move(keep_alive_)),
-      flush_denormals(flush_denormals_) {
+      flush_denormals(flush_denormals_),
+      places(std::move(places_)) {
   if (entry == 0) throw nb::value_error("the entry address is 0: the function was not found in the machine code");
   for (auto [result, parameter] : aliases)
     if (result < 0 || parameter < 0 || std::size_t(result) >= results.size() ||
@@ -116,14 +119,21 @@ std::vector<nb::object> Function::execute(PyObject* const* given, std::size_t co
   if (timings != nullptr) timings->device = call.device;
   std::optional<HostedRun> hosted;
   if (!host.is_none()) hosted.emplace(*this, run.staging, nb::find(*this), nb::none(), nb::none());
+  Raised own;
+  Raised& raised = hosted ? hosted->raised() : own;
+  RunEnd end;
   try {
-    with_memory(*call.device, [&](ReleasedGil& gil) { this->run(call, run, hosted ? &*hosted : nullptr, gil); });
+    with_memory(*call.device, [&](ReleasedGil& gil) {
+      CalledRun control(gil, raised);
+      this->run(call, run, hosted ? &*hosted : nullptr, gil, control);
+      end = control.end();
+    });
   } catch (...) {
     finish(call);
     throw;
   }
   finish(call);
-  if (hosted) hosted->rethrow();
+  raise_ended(name, places, end, raised);
   if (!call.is_on_device) return std::move(call.host_results);
   std::vector<nb::object> made;
   for (std::size_t i = 0; i < results.size(); ++i) {

@@ -19,7 +19,8 @@ class Function : public HostTable {
 
   Function(std::string name, std::uintptr_t entry, std::vector<ArraySpec> parameters, std::vector<ArraySpec> results,
            std::size_t arena_bytes, nb::sequence constants, std::map<int, int> aliases, Kernels kernels,
-           nb::object image, std::string chip, nb::object keep_alive, nb::object host, bool flush_denormals);
+           nb::object image, std::string chip, nb::object keep_alive, nb::object host, bool flush_denormals,
+           std::map<std::int64_t, std::string> places);
   ~Function();
 
   // Returns one array for each result: on the device when any argument is, else on the host. Throws nb::python_error
@@ -41,6 +42,7 @@ class Function : public HostTable {
   std::string chip;
   nb::object keep_alive;
   bool flush_denormals;
+  std::map<std::int64_t, std::string> places;  // where it can be stopped
 
  private:
   struct Argument;
@@ -52,7 +54,7 @@ class Function : public HostTable {
   void take_foreign(Call& call, std::size_t i, PyObject* given) const;
   void take_donated(Call& call) const;
   void lay_out(Call& call) const;
-  void run(Call& call, Run& run, HostedRun* hosted, ReleasedGil& gil) const;
+  void run(Call& call, Run& run, HostedRun* hosted, ReleasedGil& gil, RunControl& control) const;
   void copy_arguments(Call& call) const;
   void copy_results(Call& call) const;
   void finish(Call& call) const;

@@ -11,13 +11,6 @@ constexpr std::size_t kSlots = 64 << 10;
 // A host function may run another program: runs of one thread form a stack.
 thread_local Run* innermost = nullptr;
 
-// False when main was left by longjmp. Only frames of machine code and its callees lie between, without destructors.
-__attribute__((noinline)) bool enter(Entry entry, void** packed, jmp_buf& way_out) {
-  if (_setjmp(way_out) != 0) return false;
-  entry(packed);
-  return true;
-}
-
 // Exceptions must not propagate through machine code.
 template <typename Work>
 bool well(Run& run, Work work) noexcept {
@@ -116,10 +109,12 @@ Run::~Run() {
   }
 }
 
-bool Run::run(Entry entry, void** packed, HostedRun* hosted, ReleasedGil& gil) {
+bool Run::run(Entry entry, void** packed, HostedRun* hosted, ReleasedGil& gil, RunControl& control) {
   hosted_ = hosted;
   outer_ = std::exchange(innermost, this);
-  const bool through = hosted != nullptr ? hosted->run(entry, packed, gil) : enter(entry, packed, way_out_);
+  InnermostScope scope(&control, &way_out_, true);
+  const bool through =
+      hosted != nullptr ? hosted->run(entry, packed, gil, control, true) : enter(entry, packed, way_out_);
   innermost = outer_;
   return through;
 }

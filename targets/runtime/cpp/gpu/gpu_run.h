@@ -86,7 +86,7 @@ class Run {
 
   // Without the GIL and with the context. False when main was left early: because of `error`, or of an exception of a
   // host function.
-  bool run(Entry entry, void** packed, HostedRun* hosted, ReleasedGil& gil);
+  bool run(Entry entry, void** packed, HostedRun* hosted, ReleasedGil& gil, RunControl& control);
 
   void launch(std::int64_t kernel, std::int64_t blocks, std::int64_t threads, std::int64_t shared, void** parameters);
   void copy(cuda::Address to, cuda::Address from, std::size_t bytes);

@@ -1,0 +1,101 @@
+"""A run in a thread of its own, which can be cancelled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as StillRunning
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy.typing as npt
+
+from stablexla.dialects.errors import ExecutionError
+from stablexla.targets.runtime._runtime import RunLimits
+
+Array = npt.NDArray[Any]
+
+
+class Running:
+    """A run that `Executable.start` began. The program may be started again meanwhile.
+
+    >>> b = sx.XlaBuilder("for_ever")
+    >>> x = b.parameter(0, sx.s32[()])
+    >>> loop = sx.compile(b.build(sx.while_(lambda i: i < 0, lambda i: i ^ 1, x)))
+    >>> run = loop.start([np.int32(-2)])
+    >>> run.cancel()
+    >>> try:
+    ...     run.result()
+    ... except sx.ExecutionError as error:
+    ...     print(error.summary.splitlines()[0])
+    for_ever: the run was cancelled
+    """
+
+    def __init__(self, name: str, run: Callable[[], list[Array]], time_limit: float | None) -> None:
+        self.name = name
+        self._limits = RunLimits(checked_limit(time_limit, "time_limit"))
+        self._future: Future[list[Array]] = Future()
+        # daemonic: it must not keep a process from ending
+        threading.Thread(target=self._work, args=[run], name=f"stablexla {name}", daemon=True).start()
+
+    def _work(self, run: Callable[[], list[Array]]) -> None:
+        try:
+            with self._limits:
+                made = run()
+        except BaseException as error:  # raised by `result`
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(made)
+
+    def result(self, timeout: float | None = None) -> list[Array]:
+        """Return the results, a list of arrays as `execute` gives; waits for them. Ctrl-C ends the wait, not the run.
+
+        Args:
+            timeout: how many seconds to wait at most; None is for ever.
+
+        Raises:
+            ExecutionError: what `execute` raises; the run was cancelled, or took longer than its time limit.
+            TimeoutError: it is still running after `timeout`.
+        """
+        try:
+            return self._future.result(timeout)
+        except StillRunning:
+            if self._future.done():
+                raise
+            raise TimeoutError(f"{self.name}: still running after {timeout:g} s") from None
+
+    def cancel(self) -> None:
+        """End the run at the next kernel or turn of a loop; it does nothing when the run has ended."""
+        self._limits.cancel()
+
+    def done(self) -> bool:
+        """Return whether the run has ended, in whatever way."""
+        return self._future.done()
+
+    def __repr__(self) -> str:
+        if not self.done():
+            return f"<Running {self.name}>"
+        error = self._future.exception()
+        return f"<Running {self.name}: {'done' if error is None else str(error).splitlines()[0]}>"
+
+
+def limits(time_limit: float | None) -> AbstractContextManager[object]:
+    """Return the limits of the runs inside it; nothing where there is no limit.
+
+    Raises:
+        ExecutionError: a time limit that is no number of seconds.
+    """
+    return nullcontext() if time_limit is None else RunLimits(checked_limit(time_limit, "time_limit"))
+
+
+def checked_limit(seconds: float | None, name: str) -> float | None:
+    """Return a valid timeout.
+
+    Raises:
+        ExecutionError: it is no number of seconds.
+    """
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and 0 < seconds < float("inf")):
+        raise ExecutionError(f"{name} is a number of seconds or None, not {seconds!r}")
+    return seconds

@@ -1,0 +1,164 @@
+"""Checks that let a run end before its time: between kernels, and at the back edges of loops.
+
+A check reads a word of the runtime, which is 0 as a rule; see `stopping.h`. Kernels themselves have none, as the pool
+looks between their work items; except for those with loops that the program does not bound.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import mlir.ir as ir
+from mlir.dialects import arith, scf
+
+from stablexla.dialects.source_files import line_of
+from stablexla.dialects.symbols import symbol_of
+from stablexla.lowering.support.operations import constant_of, defining, operations_named, terminator_of, walk
+from stablexla.targets.codegen.calls import PARALLEL_GRAIN
+from stablexla.targets.codegen.kernel import UNBOUNDED
+from stablexla.targets.llvm.parallel_calls import TASK
+from stablexla.targets.pipeline.passes import module_pass
+
+NEWS_ADDRESS, LOOK_AROUND = "stablexla_news_address", "stablexla_look_around"
+_DECLARED = f"""
+llvm.func @{NEWS_ADDRESS}() -> !llvm.ptr attributes {{passthrough = ["nounwind", "willreturn", ["memory", "0"]]}}
+llvm.func @{LOOK_AROUND}(i64) attributes {{passthrough = ["cold"]}}
+"""
+_LOOPS = ("scf.while", "scf.for")
+_LESS = (arith.CmpIPredicate.slt, arith.CmpIPredicate.sle, arith.CmpIPredicate.ult, arith.CmpIPredicate.ule)
+SHORT = 1_000_000
+"""Operations that a loop may run without a check: less than a millisecond."""
+
+
+@module_pass("stablexla-check-stops", "lets a run be stopped between the kernels of main, and in loops")
+def check_stops(module: ir.Module) -> None:
+    """Insert the checks. Each has a number, and the location of what it stands behind: `places_of` reads them.
+
+    A main without loops, whose kernels are all too small for a second thread, gets none: it ends at once.
+    """
+    main = next((view.operation for view in module.body.operations if symbol_of(view) == "main"), None)
+    if main is None or main.name != "func.func":
+        return
+    loops = [op for name in _LOOPS for op in operations_named(main, name)]
+    calls = operations_named(main, "func.call")
+    unbounded = [view.operation for view in module.body.operations if UNBOUNDED in view.operation.attributes]
+    if not loops and not unbounded and not any(PARALLEL_GRAIN in call.attributes for call in calls):
+        return
+    with module.context, ir.Location.unknown():
+        with ir.InsertionPoint.at_block_begin(module.body):
+            for view in ir.Module.parse(_DECLARED).body.operations:
+                view.operation.clone()
+        news = _news(main)
+        for call in calls:
+            _check_before(_after(call), news, _number_of(_callee(call)), call.location)
+        for number, loop in enumerate(loops):
+            last = terminator_of(loop.regions[-1].blocks[0])
+            has_calls = any(view.operation.name == "func.call" for view in last.block.operations)
+            if not has_calls and not _is_short(loop):
+                _check_before(last, news, number, loop.location)
+        for function in unbounded:
+            del function.attributes[UNBOUNDED]
+            news = _news(function)
+            for loop in operations_named(function, "scf.while"):
+                last = terminator_of(loop.regions[1].blocks[0])
+                _check_before(last, news, _number_of(symbol_of(function)), loop.location)
+
+
+def _is_short(loop: ir.Operation) -> bool:
+    """Return whether a loop counts to a constant, and ends before anyone could stop it."""
+    operations = len(walk(loop))
+    if loop.name == "scf.for":
+        low, high, step = (constant_of(value) for value in loop.operands[:3])
+        return None not in (low, high, step) and (high - low) // step * operations <= SHORT  # type: ignore[operator]
+    before, after = (region.blocks[0] for region in loop.regions)
+    condition = terminator_of(before)
+    compare = defining(condition.operands[0])
+    if compare is None or compare.name != "arith.cmpi" or compare.operands[0] not in list(before.arguments):
+        return False
+    number = list(before.arguments).index(compare.operands[0])
+    low, high = constant_of(loop.operands[number]), constant_of(compare.operands[1])
+    step = defining(terminator_of(after).operands[number])
+    is_upwards = ir.IntegerAttr(compare.attributes["predicate"]).value in _LESS
+    if low is None or high is None or step is None or step.name != "arith.addi" or not is_upwards:
+        return False
+    by = constant_of(step.operands[1])
+    carried = list(condition.operands)[1:]
+    counts = step.operands[0] == after.arguments[number] and carried[number] == before.arguments[number]
+    return counts and by is not None and by > 0 and (high - low) // by * operations <= SHORT
+
+
+def places_of(module: ir.Module) -> dict[int, str]:
+    """Return what an error says of each check of main, by their numbers, from a module in LLVM's dialect."""
+    functions = {
+        symbol_of(view): view.operation for view in module.body.operations if view.operation.name == "llvm.func"
+    }
+    if LOOK_AROUND not in functions:
+        return {}
+    kernels = {_number_of(name.removesuffix(TASK)): name.partition("_impl")[0] for name in functions}
+    places = {}
+    for call in operations_named(functions["main"], "llvm.call"):
+        if _callee(call) == LOOK_AROUND:
+            constant = defining(call.operands[0])
+            assert constant is not None
+            number = ir.IntegerAttr(constant.attributes["value"]).value
+            places[number] = _place(kernels.get(number, "a loop"), call.location)
+    return places
+
+
+def _callee(call: ir.Operation) -> str:
+    """Return the name of what is called; "" where that is an address."""
+    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value) if "callee" in call.attributes else ""
+
+
+def _number_of(function: str) -> int:
+    """Return a number that `main` and a kernel know a place by, far above those of loops in all likelihood."""
+    return zlib.crc32(function.encode())
+
+
+def _place(what: str, location: ir.Location) -> str:
+    """Return what an error says: the kernel, and the user's line of what it computes last."""
+    line, _, _ = line_of(str(_last(location)), functions=False).partition(":  ")
+    return f"{what} at {line.replace('-:', '<text>:', 1) if line.startswith('-:') else line}" if line else what
+
+
+def _last(location: ir.Location) -> ir.Location:
+    """Return the last part of a fused location that is known."""
+    while location.is_a_fused():
+        known = [part for part in location.locations if str(part) != "loc(unknown)"]
+        if not known:
+            break
+        location = known[-1]
+    return location
+
+
+def _after(op: ir.Operation) -> ir.Operation:
+    operations = [view.operation for view in op.block.operations]
+    return operations[operations.index(op) + 1]
+
+
+def _news(function: ir.Operation) -> ir.Value:
+    """Ask for the word's address, once in a function."""
+    with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
+        return _call(NEWS_ADDRESS, [], [ir.Type.parse("!llvm.ptr")]).result
+
+
+def _check_before(op: ir.Operation, news: ir.Value, number: int, location: ir.Location) -> None:
+    i32, i64 = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(64)
+    with location, ir.InsertionPoint(op):
+        # volatile: other threads write it
+        attributes = {"volatile_": ir.UnitAttr.get(), "alignment": ir.IntegerAttr.get(i64, 4)}
+        word = ir.Operation.create("llvm.load", results=[i32], operands=[news], attributes=attributes).result
+        none = arith.constant(i32, 0)
+        branch = scf.IfOp(arith.cmpi(arith.CmpIPredicate.ne, word, none))
+        with ir.InsertionPoint(branch.then_block):
+            _call(LOOK_AROUND, [arith.constant(i64, number)], [])
+            scf.YieldOp([])
+
+
+def _call(name: str, operands: list[ir.Value], results: list[ir.Type]) -> ir.Operation:
+    attributes = {
+        "callee": ir.FlatSymbolRefAttr.get(name),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+    }
+    return ir.Operation.create("llvm.call", results=results, operands=operands, attributes=attributes)
