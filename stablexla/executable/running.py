@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillRunning
 from contextlib import AbstractContextManager, nullcontext
+from time import monotonic
 from typing import Any
 
 import numpy.typing as npt
@@ -18,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 class Running:
-    """A run that `Executable.start` began. The program may be started again meanwhile.
+    """A run that `Executable.start` began. The program may be started again meanwhile. It ends with the process.
 
     >>> b = sx.XlaBuilder("for_ever")
     >>> x = b.parameter(0, sx.s32[()])
@@ -36,8 +38,9 @@ class Running:
         self.name = name
         self._limits = RunLimits(checked_limit(time_limit, "time_limit"))
         self._future: Future[list[Array]] = Future()
-        # daemonic: it must not keep a process from ending
-        threading.Thread(target=self._work, args=[run], name=f"stablexla {name}", daemon=True).start()
+        self._thread = threading.Thread(target=self._work, args=[run], name=f"stablexla {name}", daemon=True)
+        _unfinished.add(self)
+        self._thread.start()
 
     def _work(self, run: Callable[[], list[Array]]) -> None:
         try:
@@ -47,6 +50,8 @@ class Running:
             self._future.set_exception(error)
         else:
             self._future.set_result(made)
+        finally:
+            _unfinished.discard(self)
 
     def result(self, timeout: float | None = None) -> list[Array]:
         """Return the results, a list of arrays as `execute` gives; waits for them. Ctrl-C ends the wait, not the run.
@@ -78,6 +83,21 @@ class Running:
             return f"<Running {self.name}>"
         error = self._future.exception()
         return f"<Running {self.name}: {'done' if error is None else str(error).splitlines()[0]}>"
+
+
+_unfinished: set[Running] = set()
+_SECONDS_AT_EXIT = 10.0
+
+
+@atexit.register
+def _end_all() -> None:
+    """End the runs that are in progress when Python ends, as their threads must not come back into it."""
+    runs = list(_unfinished)
+    for run in runs:
+        run.cancel()
+    end = monotonic() + _SECONDS_AT_EXIT
+    for run in runs:
+        run._thread.join(max(0.0, end - monotonic()))
 
 
 def limits(time_limit: float | None) -> AbstractContextManager[object]:

@@ -330,3 +330,18 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_forked_child_can_be_stopped() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", CHILD], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("7\n", "")
+
+
+ENDING = """
+import numpy as np
+import stablexla as sx
+from tests.targets.runtime.test_stopping import SCALAR
+loop = sx.compile(SCALAR)
+runs = [loop.start([np.int32(-2)]) for _ in range(3)]
+runs[0].cancel()
+"""
+
+
+def test_a_process_that_ends_ends_its_runs() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
