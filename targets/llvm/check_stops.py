@@ -19,7 +19,7 @@ from stablexla.targets.codegen.kernel import UNBOUNDED
 from stablexla.targets.llvm.parallel_calls import TASK
 from stablexla.targets.pipeline.passes import module_pass
 
-NEWS_ADDRESS, LOOK_AROUND = "stablexla_news_address", "stablexla_look_around"
+NEWS_ADDRESS, LOOK_AROUND, PLACE = "stablexla_news_address", "stablexla_look_around", "stablexla.place"
 _DECLARED = f"""
 llvm.func @{NEWS_ADDRESS}() -> !llvm.ptr attributes {{passthrough = ["nounwind", "willreturn", ["memory", "0"]]}}
 llvm.func @{LOOK_AROUND}(i64) attributes {{passthrough = ["cold"]}}
@@ -32,7 +32,7 @@ SHORT = 1_000_000
 
 @module_pass("stablexla-check-stops", "lets a run be stopped between the kernels of main, and in loops")
 def check_stops(module: ir.Module) -> None:
-    """Insert the checks. Each has a number, and the location of what it stands behind: `places_of` reads them.
+    """Insert the checks. Each has a number, and the location of what it stands behind: `take_places` reads them.
 
     A main without loops, whose kernels are all too small for a second thread, gets none: it ends at once.
     """
@@ -87,8 +87,17 @@ def _is_short(loop: ir.Operation) -> bool:
     return counts and by is not None and by > 0 and (high - low) // by * operations <= SHORT
 
 
-def places_of(module: ir.Module) -> dict[int, str]:
-    """Return what an error says of each check of main, by their numbers, from a module in LLVM's dialect."""
+def is_check(call: ir.Operation) -> bool:
+    """Return whether a call of LLVM's dialect is a part of the checks."""
+    return _callee(call) in (NEWS_ADDRESS, LOOK_AROUND)
+
+
+def take_places(module: ir.Module) -> dict[int, str]:
+    """Return what an error says of each check, by their numbers; the attributes, which LLVM need not see, are taken off.
+
+    Args:
+        module: in LLVM's dialect.
+    """
     functions = {
         symbol_of(view): view.operation for view in module.body.operations if view.operation.name == "llvm.func"
     }
@@ -96,18 +105,16 @@ def places_of(module: ir.Module) -> dict[int, str]:
         return {}
     kernels = {_number_of(name.removesuffix(TASK)): name.partition("_impl")[0] for name in functions}
     places = {}
-    for call in operations_named(functions["main"], "llvm.call"):
-        if _callee(call) == LOOK_AROUND:
-            constant = defining(call.operands[0])
-            assert constant is not None
-            number = ir.IntegerAttr(constant.attributes["value"]).value
+    for call in operations_named(module.operation, "llvm.call"):
+        if PLACE in call.attributes:
+            number = ir.IntegerAttr(call.attributes[PLACE]).value
+            del call.attributes[PLACE]
             places[number] = _place(kernels.get(number, "a loop"), call.location)
     return places
 
 
 def _callee(call: ir.Operation) -> str:
-    """Return the name of what is called; "" where that is an address."""
-    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value) if "callee" in call.attributes else ""
+    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
 
 
 def _number_of(function: str) -> int:
@@ -151,7 +158,8 @@ def _check_before(op: ir.Operation, news: ir.Value, number: int, location: ir.Lo
         none = arith.constant(i32, 0)
         branch = scf.IfOp(arith.cmpi(arith.CmpIPredicate.ne, word, none))
         with ir.InsertionPoint(branch.then_block):
-            _call(LOOK_AROUND, [arith.constant(i64, number)], [])
+            call = _call(LOOK_AROUND, [arith.constant(i64, number)], [])
+            call.attributes[PLACE] = ir.IntegerAttr.get(i64, number)  # also keeps blocks from being merged
             scf.YieldOp([])
 
 

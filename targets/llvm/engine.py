@@ -15,7 +15,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.host.bindings import c_functions, take_collectives, take_host
-from stablexla.targets.llvm.check_stops import places_of
+from stablexla.targets.llvm.check_stops import take_places
 from stablexla.targets.llvm.code_threads import CodeThreads
 from stablexla.targets.llvm.early_code import taken_from
 from stablexla.targets.llvm.entry import EntryContract, add_packed_entry, take_entry
@@ -90,7 +90,7 @@ def machine_code(module: ir.Module, signature: Signature, opt_level: int) -> Mac
     collectives = take_collectives(module)
     mpi_symbols.check_world(collectives, signature.num_devices)
     c_functions(declared)  # an unregistered function is an error before anything is compiled
-    places = places_of(module)
+    places = take_places(module)
     return MachineCode(entry, _machine_code(module, opt_level), host, collectives, places)
 
 

@@ -16,6 +16,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.host.bindings import RANDOM_KEY, take_host
 from stablexla.targets.host.lapack import PREFIX as LAPACK
+from stablexla.targets.llvm.check_stops import take_places
 from stablexla.targets.llvm.engine import declared_functions
 from stablexla.targets.llvm.entry import EntryContract, take_entry
 from stablexla.targets.llvm.toolchain import llvm_tool, run
@@ -72,6 +73,7 @@ def standalone(module: ir.Module, signature: Signature, name: str, flush_denorma
         CompileError: the program has or calls a function of that name.
     """
     entry = take_entry(module)
+    take_places(module)
     declared = declared_functions(module)
     host = take_host(module, signature.name, declared)
     if host is not None and host.calls:

@@ -10,6 +10,7 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.operations import defining, walk
+from stablexla.targets.llvm.check_stops import is_check
 from stablexla.targets.llvm.parallel_calls import LAUNCH, TASK
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -59,7 +60,7 @@ def take_timed(module: ir.Module) -> list[TimedCall]:
 
 def _time_calls_in(function: ir.Operation, is_task: bool, timed: list[TimedCall]) -> None:
     for op in walk(function):
-        if op.name == "llvm.call" and "callee" in op.attributes:
+        if op.name == "llvm.call" and "callee" in op.attributes and not is_check(op):
             number = len(timed)
             timed.append(TimedCall(_called(op), is_task))
             with ir.InsertionPoint(op):

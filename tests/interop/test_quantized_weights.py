@@ -70,7 +70,9 @@ def test_modules_of_torch(module: type[nn.Module], rows: int):
     layer, x = module(), torch.randn(rows, DEPTH)
     program = sx_torch.from_exported(torch.export.export(layer, (x,)))
     assert [kernel.kind for kernel in program.executable.kernels] == ["contraction"]
-    torch.testing.assert_close(program(x), layer(x))
+    mine, theirs = program(x), layer(x)
+    exact = layer.double()(x.double())
+    assert (mine - exact).abs().max() <= 2 * (theirs - exact).abs().max() + 1e-6
 
 
 def dynamic_int8(x: Any, weight: Any, scale: Any) -> Any:

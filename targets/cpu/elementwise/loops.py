@@ -231,7 +231,7 @@ def _short_loops(nest: LoopNest, target: CpuTarget) -> ShortLoops | None:
     lanes, last = widest_lanes(nest, target), len(nest.extents) - 1
     arrays: list[Load | Store] = [*nest.loads, *nest.stores]
     complex_ = any(isinstance(place.element, ir.ComplexType) for place in arrays)
-    if not 1 < nest.extents[last] < lanes or complex_:
+    if not 1 < nest.extents[last] < lanes or complex_ or 0 in nest.extents:
         return None
     found = None
     for first in range(last - 1, -1, -1):
