@@ -93,7 +93,7 @@ def is_check(call: ir.Operation) -> bool:
 
 
 def take_places(module: ir.Module) -> dict[int, str]:
-    """Return what an error says of each check, by their numbers; the attributes, which LLVM need not see, are taken off.
+    """Return what an error says of each check, by their numbers; their attributes are taken off, for LLVM.
 
     Args:
         module: in LLVM's dialect.

@@ -111,10 +111,12 @@ def refused(rank: int, size: int) -> str:
 def overtaken(rank: int, size: int) -> str:
     """A sender has given up, and has other data where it had the array, when its receiver comes."""
     count = 1 << 22
+    given_up = Path(sys.argv[1]) / "given_up"
 
     def function(x: np.ndarray) -> np.ndarray:
-        if rank == 1:
-            time.sleep(1.0)
+        end = time.monotonic() + 60
+        while rank == 1 and not given_up.exists() and time.monotonic() < end:
+            time.sleep(0.01)
         return x
 
     sx.register_custom_call("mpi_late", function)
@@ -127,8 +129,21 @@ def overtaken(rank: int, size: int) -> str:
     others = sx.compile(b.build(b.parameter(0, sx.f32[count]) + 1.0))
     text = met(lambda: executable.execute_replicated([[X[:1]]] * size, gather=False))
     kept = [others(np.full(count, 98, np.float32)) for _ in range(4)] if rank == 0 else []
+    if rank == 0:
+        given_up.touch()
     two_collectives(size).execute_replicated([[X]] * size)
     return text if not kept or text != "no error" else "the sender has not waited"
+
+
+def limited(rank: int, size: int) -> str:
+    """One process is in a loop that does not end, and has a time limit."""
+    b = sx.XlaBuilder("limited")
+    looped = sx.while_(lambda i: i < 0, lambda i: i ^ 1, b.parameter(0, sx.s32[()]))
+    executable = compiled(b.build(sx.all_reduce(looped, sx.add)), size)
+    limit = 0.2 if rank == 1 else None
+    text = met(lambda: executable.execute_replicated([[np.int32(-2 if rank == 1 else 1)]] * size, time_limit=limit))
+    assert executable.execute_replicated([[np.int32(1)]] * size) == [[size]] * size
+    return text
 
 
 def killed(rank: int, size: int) -> str:
@@ -201,7 +216,7 @@ def shares(rank: int, size: int) -> str:
     return met(lambda: two_collectives(size + 1).execute_replicated([[X]] * (size + 1)))
 
 
-_ALL = (raises, raises_last, refused, overtaken, killed, leaves, disagrees, never, unreceived, unsent, shares)
+_ALL = (raises, raises_last, refused, overtaken, limited, killed, leaves, disagrees, never, unreceived, unsent, shares)
 SCENARIOS = {s.__name__: s for s in _ALL}
 
 

@@ -16,6 +16,7 @@ ONE_AFTER_ANOTHER = (
     "raises_last",
     "refused",
     "overtaken",
+    "limited",
     "disagrees",
     "never",
     "unreceived",
@@ -76,6 +77,12 @@ def test_what_a_sender_that_gave_up_has_in_its_place_is_no_result(folder: Path) 
     texts = read(folder, "overtaken")
     assert "not everybody has come within the time limit" in texts[0]
     assert texts[1].startswith("CollectiveError: collective_permute: overtaken: process 0: ")
+
+
+def test_a_time_limit_of_one_process_ends_the_run_of_all(folder: Path) -> None:
+    texts = read(folder, "limited")
+    assert texts[1].startswith("ExecutionError: limited: the run has taken longer than its time limit of 0.2 s")
+    others_say(texts, "all_reduce: limited: process 1: its run was stopped", "group     devices 0, 1, 2")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

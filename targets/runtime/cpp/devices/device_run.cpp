@@ -33,7 +33,7 @@ void fill_zeros(const Collective& what, void** outputs) {
 
 const char* Stop::text() const {
   constexpr const char* names[] = {"",      "deadlock", "time limit", "raised",    "interrupted",
-                                   "outer", "mismatch", "unreceived", "elsewhere", "transport",   "limits"};
+                                   "outer", "mismatch", "unreceived", "elsewhere", "transport",   "its run was stopped"};
   return names[kind];
 }
 
