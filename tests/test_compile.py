@@ -490,6 +490,12 @@ class TestThreads:
 class TestStopping:
     """A compilation ends at the next pass, kernel, operation or part of machine code."""
 
+    @pytest.fixture(autouse=True)
+    def _ctrl_c_is_as_on_a_terminal(self) -> Iterator[None]:
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+
     @pytest.fixture
     def at(self) -> Iterator[Callable[[Callable[[], None]], sx.CompileOptions]]:
         """Return options with a pass after "tensor" that calls a function."""

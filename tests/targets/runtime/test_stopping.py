@@ -182,20 +182,24 @@ def test_saved_programs_can_be_stopped(tmp_path: os.PathLike[str]) -> None:
 
 @contextmanager
 def interrupted(seconds: float) -> Iterator[None]:
-    """Send this process a SIGINT after a while."""
+    """Send this process a SIGINT after a while; it raises KeyboardInterrupt, as on a terminal, if nobody handles it."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:  # as in processes that a shell starts in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
     try:
         yield
     finally:
         timer.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c(case: Case, threads: int) -> None:
     executable, endless, short, _ = case
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt), interrupted(0.05):
-            executable.execute(endless)
+            executable.execute(endless, time_limit=60)
         works(executable, short)
 
 
@@ -261,7 +265,7 @@ class TestReplicas:
     @pytest.mark.parametrize("values", [(-2, 0, 0), (0, 0, -2)])
     def test_ctrl_c(self, program: Executable, values: tuple[int, ...]) -> None:
         with pytest.raises(KeyboardInterrupt), interrupted(0.05):
-            program.execute_replicated([[np.int32(v)] for v in values])
+            program.execute_replicated([[np.int32(v)] for v in values], time_limit=60)
         assert program.execute_replicated([[np.int32(5)]] * 3) == [[15]] * 3
 
     def test_a_device_that_fails_ends_one_that_loops(self) -> None:
@@ -311,6 +315,7 @@ import os, signal, threading
 import numpy as np
 import stablexla as sx
 from tests.targets.runtime.test_stopping import SCALAR
+signal.signal(signal.SIGINT, signal.default_int_handler)
 loop = sx.compile(SCALAR)
 try:
     loop.execute([np.int32(-2)], time_limit=0.01)
@@ -319,7 +324,7 @@ except sx.ExecutionError:
 child = os.fork()
 threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
 try:
-    loop.execute([np.int32(-2)])
+    loop.execute([np.int32(-2)], time_limit=60)
 except KeyboardInterrupt:
     if child == 0:
         os._exit(7)
