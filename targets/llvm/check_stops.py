@@ -7,6 +7,7 @@ looks between their work items; except for those with loops that the program doe
 from __future__ import annotations
 
 import zlib
+from itertools import pairwise
 
 import mlir.ir as ir
 from mlir.dialects import arith, scf
@@ -40,17 +41,17 @@ def check_stops(module: ir.Module) -> None:
     if main is None or main.name != "func.func":
         return
     loops = [op for name in _LOOPS for op in operations_named(main, name)]
-    calls = operations_named(main, "func.call")
+    calls = _calls(main)
     unbounded = [view.operation for view in module.body.operations if UNBOUNDED in view.operation.attributes]
-    if not loops and not unbounded and not any(PARALLEL_GRAIN in call.attributes for call in calls):
+    if not loops and not unbounded and not any(PARALLEL_GRAIN in call.attributes for call, _ in calls):
         return
     with module.context, ir.Location.unknown():
         with ir.InsertionPoint.at_block_begin(module.body):
             for view in ir.Module.parse(_DECLARED).body.operations:
                 view.operation.clone()
         news = _news(main)
-        for call in calls:
-            _check_before(_after(call), news, _number_of(_callee(call)), call.location)
+        for call, following in calls:
+            _check_before(following, news, _number_of(_callee(call)), call.location)
         for number, loop in enumerate(loops):
             last = terminator_of(loop.regions[-1].blocks[0])
             has_calls = any(view.operation.name == "func.call" for view in last.block.operations)
@@ -138,9 +139,11 @@ def _last(location: ir.Location) -> ir.Location:
     return location
 
 
-def _after(op: ir.Operation) -> ir.Operation:
-    operations = [view.operation for view in op.block.operations]
-    return operations[operations.index(op) + 1]
+def _calls(main: ir.Operation) -> list[tuple[ir.Operation, ir.Operation]]:
+    """Return the calls of kernels, each with the operation behind it."""
+    blocks = [block for op in walk(main) for region in op.regions for block in region]
+    pairs = (pair for block in blocks for pair in pairwise(view.operation for view in block.operations))
+    return [pair for pair in pairs if pair[0].name == "func.call"]
 
 
 def _news(function: ir.Operation) -> ir.Value:
