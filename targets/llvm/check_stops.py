@@ -1,7 +1,7 @@
 """Checks that let a run end before its time: between kernels, and at the back edges of loops.
 
-A check reads a word of the runtime, which is 0 as a rule; see `stopping.h`. Kernels themselves have none, as the pool
-looks between their work items; except for those with loops that the program does not bound.
+A check reads a word of the runtime, which is 0 as a rule: behind kernels by a call; see `stopping.h`. Kernels have
+none, as the pool looks between their work items; except for those with loops that the program does not bound.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from stablexla.targets.codegen.kernel import UNBOUNDED
 from stablexla.targets.llvm.parallel_calls import TASK
 from stablexla.targets.pipeline.passes import module_pass
 
-NEWS_ADDRESS, LOOK_AROUND, PLACE = "stablexla_news_address", "stablexla_look_around", "stablexla.place"
+NEWS_ADDRESS, LOOK_AROUND, CHECK = "stablexla_news_address", "stablexla_look_around", "stablexla_check"
+PLACE = "stablexla.place"
 _DECLARED = f"""
 llvm.func @{NEWS_ADDRESS}() -> !llvm.ptr attributes {{passthrough = ["nounwind", "willreturn", ["memory", "0"]]}}
 llvm.func @{LOOK_AROUND}(i64) attributes {{passthrough = ["cold"]}}
+llvm.func @{CHECK}(i64)
 """
 _LOOPS = ("scf.while", "scf.for")
 _LESS = (arith.CmpIPredicate.slt, arith.CmpIPredicate.sle, arith.CmpIPredicate.ult, arith.CmpIPredicate.ule)
@@ -49,9 +51,10 @@ def check_stops(module: ir.Module) -> None:
         with ir.InsertionPoint.at_block_begin(module.body):
             for view in ir.Module.parse(_DECLARED).body.operations:
                 view.operation.clone()
-        news = _news(main)
         for call, following in calls:
-            _check_before(following, news, _number_of(_callee(call)), call.location)
+            with call.location, ir.InsertionPoint(following):  # a call more beside a kernel's: main stays one block
+                _ask(CHECK, _number_of(_callee(call)))
+        news = _news(main)
         for number, loop in enumerate(loops):
             last = terminator_of(loop.regions[-1].blocks[0])
             has_calls = any(view.operation.name == "func.call" for view in last.block.operations)
@@ -90,7 +93,7 @@ def _is_short(loop: ir.Operation) -> bool:
 
 def is_check(call: ir.Operation) -> bool:
     """Return whether a call of LLVM's dialect is a part of the checks."""
-    return _callee(call) in (NEWS_ADDRESS, LOOK_AROUND)
+    return _callee(call) in (NEWS_ADDRESS, LOOK_AROUND, CHECK)
 
 
 def take_places(module: ir.Module) -> dict[int, str]:
@@ -161,9 +164,15 @@ def _check_before(op: ir.Operation, news: ir.Value, number: int, location: ir.Lo
         none = arith.constant(i32, 0)
         branch = scf.IfOp(arith.cmpi(arith.CmpIPredicate.ne, word, none))
         with ir.InsertionPoint(branch.then_block):
-            call = _call(LOOK_AROUND, [arith.constant(i64, number)], [])
-            call.attributes[PLACE] = ir.IntegerAttr.get(i64, number)  # also keeps blocks from being merged
+            _ask(LOOK_AROUND, number)
             scf.YieldOp([])
+
+
+def _ask(function: str, number: int) -> None:
+    """Call a function of the runtime with the number of a place."""
+    i64 = ir.IntegerType.get_signless(64)
+    call = _call(function, [arith.constant(i64, number)], [])
+    call.attributes[PLACE] = ir.IntegerAttr.get(i64, number)  # also keeps blocks from being merged
 
 
 def _call(name: str, operands: list[ir.Value], results: list[ir.Type]) -> ir.Operation:

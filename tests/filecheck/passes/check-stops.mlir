@@ -14,19 +14,17 @@ func.func @main() {
 
 // -----
 
-// Between kernels the word is read, and where it is not 0, the runtime is asked; the number stands for the kernel.
+// Between kernels the runtime is asked; the number stands for the kernel.
 // CHECK: llvm.func @stablexla_news_address() -> !llvm.ptr
 // CHECK: llvm.func @stablexla_look_around(i64)
+// CHECK: llvm.func @stablexla_check(i64)
 // CHECK-LABEL: func.func @main(
-// CHECK: %[[NEWS:.*]] = llvm.call @stablexla_news_address()
 // CHECK: call @kernel_impl(
-// CHECK-NEXT: %[[WORD:.*]] = llvm.load volatile %[[NEWS]] {{.*}}: !llvm.ptr -> i32
-// CHECK: %[[SOME:.*]] = arith.cmpi ne, %[[WORD]], %{{.*}} : i32
-// CHECK-NEXT: scf.if %[[SOME]] {
-// CHECK-NEXT: %[[NUMBER:.*]] = arith.constant {{[0-9]+}} : i64
-// CHECK-NEXT: llvm.call @stablexla_look_around(%[[NUMBER]])
+// CHECK-NEXT: %[[NUMBER:.*]] = arith.constant [[PLACE:[0-9]+]] : i64
+// CHECK-NEXT: llvm.call @stablexla_check(%[[NUMBER]]) {stablexla.place = [[PLACE]] : i64}
 // CHECK: call @other_impl(
-// CHECK-NEXT: llvm.load volatile %[[NEWS]]
+// CHECK-NEXT: arith.constant
+// CHECK-NEXT: llvm.call @stablexla_check(
 // CHECK: return
 func.func private @kernel_impl(%lo: index, %hi: index) { return }
 func.func private @other_impl(%lo: index, %hi: index) { return }
@@ -42,11 +40,13 @@ func.func @main() {
 // A loop without kernels has a check at its back edge; one with a kernel has that of the kernel alone.
 // CHECK-LABEL: func.func @main(
 // CHECK: scf.for
-// CHECK-NEXT: llvm.load volatile
+// CHECK-NEXT: %[[WORD:.*]] = llvm.load volatile %{{.*}} : !llvm.ptr -> i32
+// CHECK: %[[SOME:.*]] = arith.cmpi ne, %[[WORD]], %{{.*}} : i32
+// CHECK-NEXT: scf.if %[[SOME]] {
 // CHECK: llvm.call @stablexla_look_around
 // CHECK: scf.for
 // CHECK-NEXT: call @kernel_impl(
-// CHECK: llvm.load volatile
+// CHECK: llvm.call @stablexla_check(
 // CHECK-NOT: llvm.load
 // CHECK: return
 func.func private @kernel_impl(%lo: index, %hi: index) { return }

@@ -12,6 +12,8 @@ extern "C" {
 __attribute__((visibility("default"))) const void* stablexla_news_address();
 // `place` is a number of the program's `places`: where an error says that it was.
 __attribute__((visibility("default"))) void stablexla_look_around(std::int64_t place);
+// The same where the word is not 0.
+__attribute__((visibility("default"))) void stablexla_check(std::int64_t place);
 }
 
 namespace stablexla {
