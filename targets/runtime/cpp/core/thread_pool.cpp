@@ -91,14 +91,11 @@ struct alignas(64) Region {
     return false;
   }
 
-  bool has_chunks() const {
-    if (run != nullptr && run->is_stopped()) return false;
-    return next.load(std::memory_order_relaxed) < n.load(std::memory_order_relaxed);
-  }
+  bool has_chunks() const { return next.load(std::memory_order_relaxed) < n.load(std::memory_order_relaxed); }
 
   // Claims a chunk and runs it (dynamic scheduling); false when none is left, or the run has been stopped.
   bool take_chunk() {
-    if (run != nullptr && run->is_stopped()) return false;
+    if (run != nullptr && run->is_stopped()) next.store(n.load(std::memory_order_relaxed), std::memory_order_relaxed);
     const std::int64_t end = n.load(std::memory_order_relaxed);
     const std::int64_t lo = next.fetch_add(grain, std::memory_order_relaxed);
     if (lo >= end) return false;
