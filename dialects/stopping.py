@@ -42,7 +42,7 @@ def look() -> None:
 
 
 @contextmanager
-def stoppable(time_limit: float | None, name: str = "") -> Iterator[None]:
+def stoppable(time_limit: float | None) -> Iterator[None]:
     """Let the compilation inside end at a time limit, and on Ctrl-C where this is the main thread.
 
     Raises:
@@ -61,7 +61,7 @@ def stoppable(time_limit: float | None, name: str = "") -> Iterator[None]:
     except _Late:
         if outer is not None and monotonic() > outer:
             raise
-        raise CompileError(f"{name}compiling has taken longer than its time limit of {time_limit:g} s") from None
+        raise CompileError(f"compiling has taken longer than its time limit of {time_limit:g} s") from None
     finally:
         _state.depth -= 1
         _state.deadline = outer

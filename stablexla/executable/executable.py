@@ -169,8 +169,8 @@ class Executable(OnDevices):
             donate: donates the arguments of donated parameters (`tf.aliasing_output` or `jax.buffer_donor` on
                 parameters of `main`): results may alias them, as in `aliases`, if an argument is aligned to 64 bytes
                 and overlaps no other one. Don't use them afterwards.
-            time_limit: seconds that the run may take. It ends between two kernels, at the next turn of a loop, or at
-                the next chunk of a parallel kernel. Ctrl-C ends a run of the main thread in the same way.
+            time_limit: seconds that the run may take. It ends between two kernels, at the next iteration of a loop, or
+                at the next chunk of a parallel kernel. Ctrl-C ends a run of the main thread in the same way.
 
         Raises:
             ExecutionError: arguments that do not fit the parameters; a run beyond its time limit.

@@ -71,7 +71,7 @@ class Running:
             raise TimeoutError(f"{self.name}: still running after {timeout:g} s") from None
 
     def cancel(self) -> None:
-        """End the run at the next kernel or turn of a loop; it does nothing when the run has ended."""
+        """End the run at the next kernel or iteration of a loop; it does nothing when the run has ended."""
         self._limits.cancel()
 
     def done(self) -> bool:

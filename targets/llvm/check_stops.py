@@ -72,8 +72,10 @@ def _is_short(loop: ir.Operation) -> bool:
     """Return whether a loop counts to a constant, and ends before anyone could stop it."""
     operations = len(walk(loop))
     if loop.name == "scf.for":
-        low, high, step = (constant_of(value) for value in loop.operands[:3])
-        return None not in (low, high, step) and (high - low) // step * operations <= SHORT  # type: ignore[operator]
+        low, high, step = (constant_of(value) for value in list(loop.operands)[:3])
+        if low is None or high is None or not step:
+            return False
+        return (high - low) // step * operations <= SHORT
     before, after = (region.blocks[0] for region in loop.regions)
     condition = terminator_of(before)
     compare = defining(condition.operands[0])
@@ -81,14 +83,14 @@ def _is_short(loop: ir.Operation) -> bool:
         return False
     number = list(before.arguments).index(compare.operands[0])
     low, high = constant_of(loop.operands[number]), constant_of(compare.operands[1])
-    step = defining(terminator_of(after).operands[number])
+    count = defining(terminator_of(after).operands[number])
     is_upwards = ir.IntegerAttr(compare.attributes["predicate"]).value in _LESS
-    if low is None or high is None or step is None or step.name != "arith.addi" or not is_upwards:
+    if low is None or high is None or count is None or count.name != "arith.addi" or not is_upwards:
         return False
-    by = constant_of(step.operands[1])
+    step = constant_of(count.operands[1])
     carried = list(condition.operands)[1:]
-    counts = step.operands[0] == after.arguments[number] and carried[number] == before.arguments[number]
-    return counts and by is not None and by > 0 and (high - low) // by * operations <= SHORT
+    counts = count.operands[0] == after.arguments[number] and carried[number] == before.arguments[number]
+    return counts and step is not None and step > 0 and (high - low) // step * operations <= SHORT
 
 
 def is_check(call: ir.Operation) -> bool:

@@ -225,26 +225,15 @@ def test_ctrl_c_in_another_thread_s_run_is_the_main_thread_s() -> None:
         run.result(60)
 
 
-REPLICAS = """
-func.func @main(%x: tensor<i32>) -> tensor<i32> {
-  %one = stablehlo.constant dense<1> : tensor<i32>
-  %zero = stablehlo.constant dense<0> : tensor<i32>
-  %r = stablehlo.while(%i = %x) : tensor<i32>
-    cond {
-      %p = stablehlo.compare LT, %i, %zero : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.return %p : tensor<i1>
-    } do {
-      %j = stablehlo.xor %i, %one : tensor<i32>
-      stablehlo.return %j : tensor<i32>
-    }
-  %s = "stablehlo.all_reduce"(%r) ({
+REPLICAS = SCALAR.replace(
+    "  return %r ",
+    """  %s = "stablehlo.all_reduce"(%r) ({
     ^bb0(%a: tensor<i32>, %b: tensor<i32>):
       %t = stablehlo.add %a, %b : tensor<i32>
       stablehlo.return %t : tensor<i32>
   }) {replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>} : (tensor<i32>) -> tensor<i32>
-  return %s : tensor<i32>
-}
-"""
+  return %s """,
+)
 
 
 @pytest.fixture(scope="module")

@@ -160,7 +160,8 @@ NB_MODULE(_runtime, m) {
       "Raises ExecutionError for arguments that do not fit: arrays must have the parameter's dtype and shape, in any\n"
       "layout; Python numbers are converted when the dtype can hold them.")
       .def(nb::init<std::string, std::uintptr_t, std::vector<ArraySpec>, std::vector<ArraySpec>, std::size_t,
-                    nb::sequence, std::map<int, int>, bool, nb::object, nb::object, nb::sequence, int, std::map<std::int64_t, std::string>>(),
+                    nb::sequence, std::map<int, int>, bool, nb::object, nb::object, nb::sequence, int,
+                    std::map<std::int64_t, std::string>>(),
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
            "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none(), "host"_a = nb::none(),
            "collectives"_a = nb::tuple(), "num_devices"_a = 1,

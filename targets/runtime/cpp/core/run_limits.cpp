@@ -159,6 +159,5 @@ bool SignalledRun::is_due() {
 }
 
 void set_signal_thread() { is_here = true; }
-bool is_signal_thread() { return is_here; }
 
 }  // namespace stablexla

@@ -42,6 +42,5 @@ class SignalledRun {
 };
 
 void set_signal_thread();  // this one: Python's main thread
-bool is_signal_thread();
 
 }  // namespace stablexla
