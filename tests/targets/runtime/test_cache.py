@@ -501,7 +501,7 @@ def test_a_folder_that_is_exchanged_meanwhile(home: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.filterwarnings("error")
 def test_a_disk_that_is_full(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(container, "write", full)
