@@ -17,8 +17,11 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.processes import landlock, protections, seccomp, wire
+from stablexla.interop.encodings import reader
+from stablexla.interop.encodings.formats import to_bytecode
+from stablexla.processes import landlock, protections, seccomp, wire, worker
 from stablexla.targets.runtime import container
+from stablexla.tools import run
 from tests.processes import hostile
 from tests.processes.hostile import COMPILER, call
 
@@ -186,14 +189,10 @@ def test_values_that_no_sandbox_has(values: dict[str, Any]) -> None:
         sx.CompileOptions(sandbox=values)  # type: ignore[arg-type]
 
 
-def test_what_the_machine_lacks_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    executable = sx.compile(affine())
-    if {"landlock", "landlock network"} <= set(apart(executable, tmp_path).protections):  # type: ignore[attr-defined]
-        pytest.skip("this machine has all")
-    with pytest.raises(sx.UnsupportedError, match="this machine's kernel has no"):
-        apart(executable, tmp_path, sx.Sandbox(required=("landlock network",)))
-    with pytest.raises(sx.UnsupportedError, match="this machine's kernel has no"):
-        sx.compile(affine(), options=sx.CompileOptions(sandbox=sx.Sandbox(required=("landlock network",))))
+def test_what_the_machine_lacks_is_an_error() -> None:
+    protections.refuse_without([])
+    with pytest.raises(sx.UnsupportedError, match="kernel has no landlock and no seccomp, which the sandbox requires"):
+        protections.refuse_without(["landlock", "seccomp"])
 
 
 # ---- hostile machine code --------------------------------------------------------------------------------------------
@@ -408,6 +407,45 @@ def test_landlock_leaves_what_can_be_read(tmp_path: Path) -> None:
     if code == 77:
         pytest.skip("this kernel has no landlock, or it is turned off")
     assert code == 0
+
+
+def status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_processes_that_read_and_compile_are_filtered() -> None:
+    text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
+    sx.load(to_bytecode(text))
+    assert reader._kept is not None
+    sx.compile(text, options=sx.CompileOptions(isolated=True))
+    for pid in (reader._kept.pid, worker._idle[-1].pid):
+        told = status(pid)
+        assert (told["NoNewPrivs"], told["Seccomp"]) == ("1", "2")  # a filter
+
+
+def test_every_thread_of_a_sandbox_is_filtered(tmp_path: Path) -> None:
+    there = apart(sx.compile(affine()), tmp_path)
+    there(numbers(4, 8))
+    pid = there._function._kept[0].pid  # type: ignore[attr-defined]
+    threads = [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
+    assert all(status(thread)["Seccomp_filters"] == "2" for thread in threads)
+
+
+def test_the_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.mlir"
+    path.write_text("func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }")
+    limits = ["--memory-limit", "500M", "--time-limit", "60"]
+    assert run.main([str(path), "--sandbox", *limits, "--input", "3.0", "--print"]) == 0
+    told = capsys.readouterr()
+    assert "[3. 3.]" in told.out
+    assert "sandbox: no new privileges" in told.err
+    assert "seccomp" in told.err
+    assert run.main([str(path), "--sandbox", "--explain"]) == 1
+    assert "it belongs to a sandbox" in capsys.readouterr().err
+    sx.compile(affine()).save(tmp_path / "saved.sxe")
+    assert run.main([str(tmp_path / "saved.sxe"), "--sandbox", *limits]) == 0
+    assert "f32[4,5]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", [b"\xff", b"[1]", b"{", b"[" * 100000])
