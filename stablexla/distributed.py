@@ -72,7 +72,8 @@ def initialize(
             speak over TCP then, unencrypted: the network is one that is trusted.
         num_processes: how many there are, with a coordinator.
         process_id: the number of this one among them.
-        secret: what all processes know, and others do not.
+        secret: what all processes know, and others do not, at best random. It is not sent. Without one, whoever reaches
+            the address can take a process's place.
         time_limit: seconds for which a process waits for the others.
 
     Returns:

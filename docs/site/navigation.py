@@ -40,6 +40,8 @@ NAVIGATION: dict[str, list[str]] = {
         "docs/gpu",
         "docs/gpu_from_c",
         "docs/reliability",
+        "docs/security",
+        "SECURITY",
         "docs/performance",
         "docs/compile_time",
     ],

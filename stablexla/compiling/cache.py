@@ -18,7 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from functools import partial
 from importlib import metadata
@@ -52,7 +52,7 @@ from stablexla.targets.runtime import container, library_path, processor
 from stablexla.version import VERSION
 
 SUFFIX = ".sxe"
-_NO_PART_OF_THE_CODE = ("cache", "isolated", "time_limit", "pipeline", "rules")
+_NO_PART_OF_THE_CODE = ("cache", "isolated", "sandbox", "time_limit", "pipeline", "rules")
 _BUILDS = ("jaxlib", "xtc-mlir-python-bindings")
 
 
@@ -77,11 +77,12 @@ counts = Counts()
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of entries.
+    """A folder of entries, which are machine code: it is only used where nobody else can put any there.
 
     Attributes:
         path: the folder.
         is_private: nobody named it for this program: it and its files are the user's own alone, and errors are silent.
+            One that was named may be shared with a group.
     """
 
     path: Path
@@ -94,24 +95,45 @@ class Folder:
         if chosen == "off" or (chosen is None and base is None):
             return None
         path = base / "stablexla" if chosen is None and base is not None else Path(str(chosen)).expanduser()
+        made = Folder(path, is_private=True)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return Folder(path, is_private=True) if _is_own(os.stat(path), stat.S_IFDIR) else None
-        except OSError:
+            with made._opened():
+                return made
+        except (OSError, LoadError):
             return None
 
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Provide a descriptor of the folder, which stays this folder whatever its path leads to by now.
+
+        Raises:
+            LoadError: others may write it; that is warned of, once.
+            OSError: it cannot be opened.
+        """
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            found = os.fstat(folder)
+            if not (_is_own(found) if self.is_private else not found.st_mode & stat.S_IWOTH):
+                _warn_of(self.path)
+                raise LoadError(f"{self.path}: others may write it")
+            yield folder
+        finally:
+            os.close(folder)
+
     def read(self, path: Path) -> container.Container:
-        """Read and validate an entry.
+        """Read and validate an entry. Links are not followed.
 
         Raises:
             LoadError: there is none, it is damaged, or it might be somebody else's.
         """
-        if not self.is_private:
-            return container.read(path)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
-                if not _is_own(os.fstat(file.fileno()), stat.S_IFREG):
-                    raise LoadError(f"{path}: it belongs to another user, or others may write it")
+            with self._opened() as folder, open(os.open(path.name, flags, dir_fd=folder), "rb") as file:
+                found = os.fstat(file.fileno())
+                trusted = _is_own(found) if self.is_private else not found.st_mode & stat.S_IWOTH
+                if not stat.S_ISREG(found.st_mode) or not trusted:
+                    raise LoadError(f"{path}: it is no file, or others may write it")
                 return container.parse(file.read(), str(path))
         except OSError as error:
             raise LoadError(f"{path}: cannot be read: {error.strerror}") from None
@@ -129,17 +151,28 @@ class Folder:
                 return
             raise StablexlaError(f"nothing can be cached in {self.path}: {error.strerror}") from None
         try:
-            container.write(path, description, sections, 0o600 if self.is_private else 0o666)
+            with self._opened() as folder:
+                mode = 0o600 if self.is_private else 0o664
+                container.write(Path(path.name), description, sections, mode, folder=folder)
             limit(self.path, knobs.cache_limit)
+        except LoadError:
+            return
         except OSError as error:
             if not self.is_private:
                 text = f"{self.path}: the compiled program is not cached: {error.strerror}"
                 warnings.warn(text, RuntimeWarning, stacklevel=5)
 
 
-def _is_own(found: os.stat_result, kind: int) -> bool:
+def _is_own(found: os.stat_result) -> bool:
     """Return whether a file or folder is this user's, and nobody else may write it."""
-    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@functools.cache
+def _warn_of(path: Path) -> None:
+    """Warn, once in a process, of a folder that is not used."""
+    text = f"{path}: programs are not cached there: it belongs to another user, or others may write it"
+    warnings.warn(f"{text}; chmod 700, or name another folder by STABLEXLA_CACHE", RuntimeWarning, stacklevel=6)
 
 
 def compile_cached(
@@ -197,7 +230,7 @@ def _read(folder: Folder, path: Path, places: str) -> Executable | None:
     with contextlib.suppress(OSError):
         # The clock of file times is coarse, and may not have advanced since the last entry was stored.
         now = time.time_ns()
-        os.utime(path, ns=(now, now))
+        os.utime(path, ns=(now, now), follow_symlinks=False)
     return found
 
 
@@ -333,7 +366,7 @@ def entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
         for entry in listing:
             if entry.name.endswith(SUFFIX):
                 with contextlib.suppress(OSError):  # another process removed it
-                    found.append((Path(entry.path), entry.stat()))
+                    found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
     return sorted(found, key=lambda each: each[1].st_mtime_ns)
 
 

@@ -87,7 +87,7 @@ def compile(
         raise CompileError(f"options must be CompileOptions, not {told(options)}")
     warn_of_unknown_variables()
     given = (program, entry, target, num_replicas, num_partitions, options)
-    if StagedText.of(program) is not None:
+    if options.sandbox is not None or StagedText.of(program) is not None:
         return _compile_now(*given)
     folder = options.cache or knobs.cache
     if not folder and (knobs.kernel_cache == "off" or is_big(program)):
@@ -109,11 +109,14 @@ def _compile_now(
     options: CompileOptions,
 ) -> Executable:
     """Compile without the cache."""
-    if not options.isolated:
+    if not options.isolated and options.sandbox is None:
         return compile_watched(program, entry, target, num_replicas, num_partitions, options)
-    from stablexla.processes.compiling import compile_isolated
+    if options.sandbox is not None:
+        from stablexla.processes.compiling_sandboxed import compile_sandboxed as compile_apart
+    else:
+        from stablexla.processes.compiling import compile_isolated as compile_apart
 
-    executable = compile_isolated(program, entry, target, num_replicas, num_partitions, options)
+    executable = compile_apart(program, entry, target, num_replicas, num_partitions, options)
     executable._compile_options = options
     return executable
 

@@ -47,6 +47,9 @@ class Executable(OnDevices):
     _module: hlo_ir.Module | None
     source_bytes: bytes | None
     """The program as bytecode, where that is all that is kept of it."""
+    origin: str = ""
+    """The file that it was loaded from, and whether that was signed; "" for what this process compiled."""
+    _source_is_trusted = True
 
     def __init__(
         self,
@@ -98,7 +101,8 @@ class Executable(OnDevices):
 
                 assert self.source_bytes is not None
                 with contexts_of_their_own():
-                    self._module = load_bytes(self.source_bytes, f"the source of {self.name}", trusted=True)
+                    origin, trusted = f"the source of {self.name}", self._source_is_trusted
+                    self._module = load_bytes(self.source_bytes, origin, trusted=trusted)
             return self._module
 
     @_source.setter
@@ -227,7 +231,7 @@ class Executable(OnDevices):
         """
         return dict(self._function.aliases)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, key: bytes | None = None) -> None:
         """Write the program with its machine code to a file, for `sx.load_executable`.
 
         The kernels of a program for a GPU are stored as PTX.
@@ -237,13 +241,16 @@ class Executable(OnDevices):
 
         Args:
             path: the file, which is replaced if it is there.
+            key: at least 16 secret bytes, with which the file is signed: `sx.load_executable(path, key=key)` reads no
+                other one.
 
         Raises:
             OSError: it cannot be written.
+            StablexlaError: that is no key.
         """
         from stablexla.executable.saved import save
 
-        save(self, path)
+        save(self, path, key)
 
     def seed(self, number: int) -> None:
         """Seed the random numbers; the same seed repeats the same numbers.
@@ -414,7 +421,8 @@ class Executable(OnDevices):
 
     def __repr__(self) -> str:
         arena = f", arena_bytes={self.arena_bytes}" if self.arena_bytes else ""
-        return f"Executable({self.name!r}, {self._signature}, target={self.target!r}{arena}{self._devices})"
+        origin = f", {self.origin}" if self.origin else ""
+        return f"Executable({self.name!r}, {self._signature}, target={self.target!r}{arena}{self._devices}{origin})"
 
     def _repr_html_(self) -> str:
         rows = "".join(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stablexla.builder.tuple_tree import TupleTree
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
-from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, UnsupportedError
+from stablexla.dialects.errors import CompileError, ExecutionError, LoadError, StablexlaError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
@@ -23,12 +23,13 @@ from stablexla.targets.signature.interface import Signature
 from stablexla.version import VERSION
 
 if TYPE_CHECKING:
+    from stablexla.targets.pipeline.sandbox import Sandbox
     from stablexla.targets.runtime.container import Container, Part
 
 
-def save(executable: Executable, path: str | Path) -> None:
+def save(executable: Executable, path: str | Path, key: bytes | None = None) -> None:
     """Write an executable to a file; see `Executable.save`."""
-    container.write(Path(path), *contents_for_others(executable))
+    container.write(Path(path), *contents_for_others(executable), key=key)
 
 
 def contents_for_others(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
@@ -48,23 +49,31 @@ def contents_for_others(executable: Executable) -> tuple[dict[str, Any], dict[st
     return description, sections
 
 
-def load_executable(path: str | Path) -> Executable:
+def load_executable(path: str | Path, *, key: bytes | None = None, sandbox: Sandbox | None = None) -> Executable:
     """Load an executable that `Executable.save` wrote. Nothing is compiled.
 
-    The file holds machine code, which is run: load only files that you trust. It is read by the version of
-    stablexla that wrote it, on a machine whose processor has all features that the code uses. Custom calls are bound to
-    the functions registered under their names when it is loaded.
+    The file holds machine code, which may do all that this process may. Its checksums find damage, but whoever alters
+    the file can make them right again: without a key, load only files that you trust, or load them in a sandbox. It is
+    read by the version of stablexla that wrote it, on a machine whose processor has all features that the code uses.
+    Custom calls are bound to the functions registered under their names when it is loaded.
 
     Args:
         path: the file.
+        key: the secret bytes that the file was signed with. The signature, an HMAC-SHA256 of all of the file, is
+            verified before anything in the file is looked at.
+        sandbox: loads and runs it in a process of its own that can do little else (`sx.Sandbox`); it has no custom
+            calls then.
 
     Returns:
         An executable that does all that the saved one did; but `ir`, `kernels`, `explain`, `compare` and `profile`
-        raise CompileError where rules or passes that were given as functions took part, which no file holds.
+        raise CompileError where rules or passes that were given as functions took part, which no file holds. Its
+        `origin` and its `repr` say whether it was signed.
 
     Raises:
-        LoadError: no such file; it is damaged; another version wrote it; it was compiled for another processor; or a
-            custom call of it is not registered.
+        LoadError: no such file; it is damaged; it is not signed with the key; another version wrote it; it was
+            compiled for another processor; or a custom call of it is not registered.
+        StablexlaError: that is no key: it is bytes, at least 16 of them.
+        UnsupportedError: custom calls, infeeds or another target than the CPU in a sandbox.
 
     >>> import tempfile, pathlib
     >>> b = sx.XlaBuilder("double")
@@ -74,12 +83,15 @@ def load_executable(path: str | Path) -> Executable:
     array([2., 4.], dtype=float32)
     """
     path = Path(path)
-    return executable_of(container.read(path), str(path))
+    executable = executable_of(container.read(path, key), str(path), sandbox=sandbox)
+    executable.origin = f"{path.name}, {'not authenticated' if key is None else 'signed'}"
+    return executable
 
 
 def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
     """Return the file contents of an executable: plain values, and sections of bytes."""
-    function, sections = describe(executable._function)
+    saved = getattr(executable._function, "saved_form", None)  # of one that runs in another process
+    function, sections = describe(executable._function) if saved is None else saved
     tree = executable._tree
     signature = executable._signature
     description = {
@@ -98,14 +110,17 @@ def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
     return description, {**sections, "source": _bytecode(executable)}
 
 
-def executable_of(file: Container, name: str, pipeline: Pipeline | None = None) -> Executable:
+def executable_of(
+    file: Container, name: str, pipeline: Pipeline | None = None, sandbox: Sandbox | None = None
+) -> Executable:
     """Return the executable in a file of that name.
 
     Args:
         pipeline: what it was compiled with, with functions that no file holds, where this process knows.
+        sandbox: what its runs may take, in a process of their own; None is in this one.
 
     Raises:
-        LoadError: as `load_executable`.
+        LoadError, UnsupportedError: as `load_executable`.
     """
     description = file.description
     if description.get("stablexla") != VERSION:
@@ -114,10 +129,14 @@ def executable_of(file: Container, name: str, pipeline: Pipeline | None = None) 
             hint="compile it again and save it",
         )
     try:
+        if sandbox is not None:
+            return _SandboxedExecutable(description, file.sections, sandbox)
         return _LoadedExecutable(description, file.sections, pipeline)
     except LoadError as error:
         raise LoadError(f"{name}: {error.summary}", hint=error.hint) from None
-    except (KeyError, TypeError, ValueError, RuntimeError, StablexlaError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError, StablexlaError) as error:
+        if sandbox is not None and isinstance(error, (UnsupportedError, ExecutionError)):
+            raise
         # the checksums are right, so somebody wrote it by hand
         raise LoadError(f"{name}: what it says does not hold together: {error!r}") from error
 
@@ -129,9 +148,7 @@ class _LoadedExecutable(Executable):
         self, description: Mapping[str, Any], sections: Mapping[str, memoryview], pipeline: Pipeline | None
     ) -> None:
         signature = Signature.of_plain(description)
-        function = restore(
-            signature.name, signature.parameter_specs(), signature.result_specs(), description["function"], sections
-        )
+        function = self._restored(signature, description, sections)
         if pipeline is not None and str(pipeline) != description["pipeline"]:
             pipeline = None
         self.lost_functions = pipeline is None and bool(description["has_functions"])
@@ -148,6 +165,13 @@ class _LoadedExecutable(Executable):
             shardings=_shardings(description["shardings"]),
         )
 
+    def _restored(
+        self, signature: Signature, description: Mapping[str, Any], sections: Mapping[str, memoryview]
+    ) -> Any:
+        """Return the function with the file's machine code."""
+        interface = signature.name, signature.parameter_specs(), signature.result_specs()
+        return restore(*interface, description["function"], sections)
+
     def _pipeline_again(self) -> Pipeline:
         if self.lost_functions:
             raise CompileError(
@@ -155,6 +179,47 @@ class _LoadedExecutable(Executable):
                 hint="compile it again and ask that executable; what the loaded one computes is as it was saved",
             )
         return self.pipeline
+
+
+class _SandboxedExecutable(_LoadedExecutable):
+    """An executable whose machine code runs in a process of its own, and whose source nothing here compiles again."""
+
+    _source_is_trusted = False
+
+    def __init__(self, description: Mapping[str, Any], sections: Mapping[str, memoryview], sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        super().__init__(description, sections, None)
+        self._is_plain = False
+
+    @property
+    def protections(self) -> tuple[str, ...]:
+        """What holds for the process of its runs: limits, and the kernel's means that this machine has."""
+        return self._sandboxed.protections
+
+    def _restored(
+        self, signature: Signature, description: Mapping[str, Any], sections: Mapping[str, memoryview]
+    ) -> Any:
+        from stablexla.processes.sandboxed import SandboxedFunction
+
+        self._sandboxed = SandboxedFunction(signature, description, sections, self.sandbox)
+        return self._sandboxed
+
+    def _pipeline_again(self) -> Pipeline:
+        raise CompileError(
+            f"{self.name}: it belongs to a sandbox, and this would compile its source in this process",
+            hint="compile the program without a sandbox, if you trust it",
+        )
+
+    def compare(self, *_: object, **__: object) -> Any:
+        """Refused: it compiles and runs the program in this process."""
+        self._pipeline_again()
+
+    def profile(self, *_: object, **__: object) -> Any:
+        """Refused: it compiles and runs the program in this process."""
+        self._pipeline_again()
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, sandbox={self.sandbox}, protections={', '.join(self.protections)})"
 
 
 def _bytecode(executable: Executable) -> bytes:

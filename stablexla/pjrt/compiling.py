@@ -51,7 +51,7 @@ _PARTITION = (
     "stablehlo: builtin.module(stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,"
     "stablexla-drop-shardings)"
 )
-_NO_PLAIN_VALUES = frozenset(("pipeline", "rules"))
+_NO_PLAIN_VALUES = frozenset(("pipeline", "rules", "sandbox"))
 _FEEDS = ("stablehlo.infeed", "stablehlo.outfeed")
 _INSTEAD_OF_FEEDS = "jax.experimental.io_callback"
 TIME_LIMIT = 300.0

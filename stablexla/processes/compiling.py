@@ -52,11 +52,11 @@ def compile_isolated(
         "target": found.name,
         "num_replicas": num_replicas,
         "num_partitions": num_partitions,
-        "options": _plain(options),
-        "knobs": {name: _text(getattr(knobs, name)) for name in knobs.table() if name != "cache"},
+        "options": plain_options(options),
+        "knobs": knob_values(),
         "modules": modules_of(pipeline),
         "rules": rules_of(pipeline),
-        "custom_calls": {n: _kind(t) for n, t in custom_calls.TARGETS.copy().items()},
+        "custom_calls": {n: kind_of_target(t) for n, t in custom_calls.TARGETS.copy().items()},
         "composites": sendable_composites(composites.REGISTERED, lambda: data or contents_of_file(kind)),
     }
     folder = Path(tempfile.mkdtemp(prefix="stablexla-"))
@@ -125,18 +125,24 @@ def _error(what: str, progress: _Progress, folder: Path, words: tuple[str, ...] 
 # ---- the request -----------------------------------------------------------------------------------------------------
 
 
-def _kind(target: CustomCallTarget) -> str:
+def kind_of_target(target: CustomCallTarget) -> str:
     """Return the kind of a custom call target's function."""
     return "c" if target.address else "ffi" if target.stages else "python"
 
 
-def _plain(options: CompileOptions) -> dict[str, Any]:
+def plain_options(options: CompileOptions) -> dict[str, Any]:
     """Return the options for the other process."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
-    del values["isolated"], values["time_limit"], values["cache"], values["rules"]
+    for name in ("isolated", "sandbox", "time_limit", "cache", "rules"):
+        del values[name]
     if options.pipeline is not None:
         values["pipeline"] = str(options.pipeline)
     return values
+
+
+def knob_values() -> dict[str, Any]:
+    """Return the knobs for the other process, which has no cache."""
+    return {name: _text(getattr(knobs, name)) for name in knobs.table() if name != "cache"}
 
 
 def _text(value: Any) -> Any:

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -29,12 +30,21 @@ class Process:
     Args:
         arguments: Python's, the program's first: the numbers of the socket and the lifeline come after them.
         environment: variables beside this process's.
+        inherits: whether it gets this process's variables at all.
+        descriptors: of open files, which it has under the same numbers.
 
     Raises:
         OSError, ValueError: it cannot be started.
     """
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        inherits: bool = True,
+        descriptors: Sequence[int] = (),
+    ) -> None:
         if not sys.executable:
             raise OSError(errno.ENOENT, "this Python does not know where it is")
         self.owner = os.getpid()
@@ -48,8 +58,8 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env={**os.environ, "PYTHONPATH": path, **(environment or {})},
-                pass_fds=(theirs.fileno(), lifeline),
+                env={**(os.environ if inherits else {}), **(environment or {}), "PYTHONPATH": path},
+                pass_fds=(theirs.fileno(), lifeline, *descriptors),
                 start_new_session=True,  # Ctrl-C in a terminal is for this process alone; its forks are of its group
             )
         except (OSError, ValueError):
@@ -74,9 +84,15 @@ class Process:
         self._log.truncate()
         wire.send(self._link, kind, values, data, until)
 
-    def receive(self, until: float | None = None) -> Message:
+    def receive(self, until: float | None = None, most: int | None = None) -> Message:
         """Receive a message; raises as `wire.receive` does."""
-        return wire.receive(self._link, until)
+        return wire.receive(self._link, until, most)
+
+    def is_readable(self, seconds: float) -> bool:
+        """Wait for the beginning of a message, or the end of the process; return whether there is either."""
+        waiting = select.poll()
+        waiting.register(self._link, select.POLLIN)
+        return bool(waiting.poll(seconds * 1000))
 
     def log(self) -> str:
         """Return what it printed since the last request."""

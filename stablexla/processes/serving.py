@@ -30,9 +30,8 @@ def connect() -> socket.socket:
 
 def _end_with_parent(lifeline: int) -> None:
     """End this process and its forks when the other end of a pipe is closed, at any time."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 

@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 _SHORTEST, _LONGEST = 0.001, 1_000_000  # seconds; 0 would not take what is there
 
 # Kinds of messages
-READY, ASK, STAGE, PASS, DONE, ERROR = "ready", "ask", "stage", "pass", "done", "error"
+READY, ASK, SEED, STAGE, PASS, DONE, ERROR = "ready", "ask", "seed", "stage", "pass", "done", "error"
 
 
 class Closed(Exception):
@@ -62,16 +62,29 @@ def send(
         raise Closed from None
 
 
-def receive(link: socket.socket, until: float | None = None) -> Message:
+def receive(link: socket.socket, until: float | None = None, most: int | None = None) -> Message:
     """Receive the next message.
+
+    Args:
+        until: a time of `monotonic`.
+        most: how many bytes it may have; None is any number.
 
     Raises:
         Closed: there will be none.
-        TimeoutError: there was none until that time of `monotonic`.
+        TimeoutError: there was none until that time.
+        ValueError: what came is no message.
     """
     kind, text_size, data_size = _HEAD.unpack(_exactly(link, _HEAD.size, until))
+    if most is not None and text_size + data_size > most:
+        raise ValueError(f"a message of {text_size + data_size} bytes")
     text = _exactly(link, text_size, until)
-    return Message(kind.rstrip(b"\0").decode(), json.loads(text), _exactly(link, data_size, until))
+    try:
+        values = json.loads(text)
+    except RecursionError:
+        raise ValueError("values that are nested too deep") from None
+    if not isinstance(values, dict):
+        raise ValueError("a message without values")
+    return Message(kind.rstrip(b"\0").decode(), values, _exactly(link, data_size, until))
 
 
 def _exactly(link: socket.socket, size: int, until: float | None) -> bytes:
@@ -112,6 +125,8 @@ def error_of(values: Mapping[str, Any]) -> StablexlaError:
     error = class_.__new__(class_)
     Exception.__init__(error, values["message"])
     for name, value in values["fields"].items():
+        if not name.isidentifier() or name.startswith("_"):
+            continue  # no field of an error
         setattr(error, name, _restored(value))
     return error
 

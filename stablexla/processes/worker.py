@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
@@ -36,14 +36,21 @@ class WorkerEnded(Exception):
 class Worker(Process):
     """A process for one program at a time.
 
+    Args:
+        arguments: what it is to give up, for programs of strangers.
+        environment, inherits: its variables.
+
     Raises:
         CompileError: no process can be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, *, inherits: bool = True
+    ) -> None:
         self.programs = 0
         try:
-            super().__init__(["-c", "from stablexla.processes.child import main; main()"])
+            code = "from stablexla.processes.child import main; main()"
+            super().__init__(["-c", code, *arguments], environment, inherits=inherits)
         except (OSError, ValueError) as error:
             raise CompileError(f"no process can be started to compile in: {error}") from None
 
@@ -53,7 +60,12 @@ class Worker(Process):
         return self.programs < PROGRAMS and self.is_alive
 
     def ask(
-        self, values: Mapping[str, Any], data: bytes, told: Callable[[Message], None], seconds: float | None
+        self,
+        values: Mapping[str, Any],
+        data: bytes,
+        told: Callable[[Message], None],
+        seconds: float | None,
+        most: int | None = None,
     ) -> tuple[Message, str]:
         """Send a request, and pass progress to `told` until there is an answer.
 
@@ -71,7 +83,7 @@ class Worker(Process):
             until = None if seconds is None else monotonic() + seconds
             self.send(wire.ASK, values, data)
             while True:
-                message = self.receive(until)
+                message = self.receive(until, most)
                 if message.kind in (wire.DONE, wire.ERROR):
                     return message, self.log()
                 told(message)

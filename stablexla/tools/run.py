@@ -44,6 +44,7 @@ from stablexla.tools.running.on_devices import EXAMPLES as DEVICE_EXAMPLES
 from stablexla.tools.running.on_devices import HELP as DEVICES
 from stablexla.tools.running.on_devices import add_device_options, device_inputs, runner
 from stablexla.tools.running.open_shapes import known_shapes
+from stablexla.tools.saved_files import add_sandbox_options, is_saved, load_saved, sandbox_of
 from stablexla.tools.user_code import load_files
 
 Array = npt.NDArray[Any]
@@ -68,6 +69,9 @@ examples:
   stablexla-run model.mlir --explain=page.html --profile    the page with the time of each kernel
   stablexla-run model.mlir --profile=100 --trace=t.json     time by kernel; the file is for https://ui.perfetto.dev
   stablexla-run model.mlir --dump dump                      write the IR of every stage
+  stablexla-run model.sxe --key-file key                    a saved executable, if it is signed with the key
+  stablexla-run model.mlir --sandbox --memory-limit 1G --time-limit 10
+                                                            a program of strangers
 {DEVICE_EXAMPLES}
 exit codes: 0 it ran, and agreed if it was compared; 1 an error, or results that disagree; 2 wrong usage
 """
@@ -77,7 +81,7 @@ def parser() -> Parser:
     """Return the parser of all options."""
     parser = Parser("stablexla-run", "Compiles a StableHLO program and runs it.", EXAMPLES)
     add = parser.add_argument
-    add("file", help="MLIR text, bytecode or a portable artifact; - is standard input")
+    add("file", help="MLIR text, bytecode, a portable artifact or a saved executable; - is standard input")
     add_entry_option(parser)
     add("--input", action="append", default=[], metavar="SPEC", help="an input; see below")
     add("--inputs", type=Path, metavar="FILE", help="all inputs: an .npz with one array for each parameter, in order")
@@ -92,6 +96,7 @@ def parser() -> Parser:
     add_explain_options(parser)
     add_compare_options(parser)
     add_compile_options(parser)
+    add_sandbox_options(parser)
     add_device_options(parser)
     add(APART, action="store_true", help=argparse.SUPPRESS)
     add(LAUNCHED, type=Path, help=argparse.SUPPRESS)
@@ -153,7 +158,7 @@ def _time(call: Callable[[], object], calls: int, compiling: float, where: Conso
 
 def _options(arguments: argparse.Namespace) -> CompileOptions:
     limit = arguments.time_limit if arguments.isolated or not arguments.compare else None  # it is the comparison's
-    return replace(compile_options(arguments), time_limit=limit)
+    return replace(compile_options(arguments), time_limit=limit, sandbox=sandbox_of(arguments))
 
 
 def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
@@ -165,6 +170,8 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
         if folder is not None:
             check_output(folder, makes_folders=True)
     source = source_of(arguments)
+    if is_saved(source):
+        return _inspect_and_work(load_saved(source, arguments), None, arguments, 0.0)
     lowered = lowered_input(arguments, source)
     if lowered is None:
         module = program_of(arguments, source)
@@ -190,9 +197,18 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
             options=_options(arguments),
         )
     compiling = perf_counter() - start
+    return _inspect_and_work(executable, signature, arguments, compiling)
+
+
+def _inspect_and_work(
+    executable: Executable, signature: Signature | None, arguments: argparse.Namespace, compiling: float
+) -> int:
+    """Do what is asked; a saved executable knows its signature itself."""
+    if isinstance(protections := getattr(executable, "protections", None), tuple):
+        print(f"sandbox: {', '.join(protections)}", file=sys.stderr)
     if not explain(executable, arguments):
         return 0
-    return _work(executable, signature, arguments, compiling)
+    return _work(executable, signature or executable._signature, arguments, compiling)
 
 
 def _work(executable: Executable, signature: Signature, arguments: argparse.Namespace, compiling: float) -> int:

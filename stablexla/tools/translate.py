@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jaxlib.mlir.ir as ir
 from rich.console import Console
@@ -22,6 +23,7 @@ from stablexla.interop.entry import with_entry
 from stablexla.interop.load import load, load_bytes
 from stablexla.tools.common import FAILED, add_entry_option, read_input, run_tool
 from stablexla.tools.parser import Parser, UsageError
+from stablexla.tools.saved_files import add_key_option, describe, is_saved, key_of
 from stablexla.tools.terminal import highlighted, print_error
 
 EXAMPLES = f"""
@@ -45,6 +47,7 @@ examples:
   stablexla-translate model.mlir -o model.hlo               as XLA reads it
   stablexla-translate before_optimizations.hlo | stablexla-opt - --stage=tensor
   stablexla-translate --info model.stablehlo                versions, functions, operations; --json for programs
+  stablexla-translate --info model.sxe --key-file key       what a saved executable holds, and who signed it
   stablexla-translate model.mlir --entry=predict --to=text  another function becomes main
 
 exit codes: 0 it was written, or told of; 1 it cannot be read, or not be written in that form; 2 wrong usage
@@ -69,6 +72,7 @@ def parser() -> Parser:
     add("-o", dest="output", metavar="FILE", default="-", help="where to write (default: standard output)")
     add("--info", action="store_true", help="tell what the file holds instead")
     add("--json", action="store_true", help="with --info, as JSON")
+    add_key_option(parser)
     add_entry_option(parser)
     artifact = parser.add_argument_group("artifacts and bytecode")
     artifact.add_argument("--target-version", metavar="VERSION", help="the oldest StableHLO to read it; see below")
@@ -148,12 +152,23 @@ def _translate(arguments: argparse.Namespace) -> int:
 def _info(arguments: argparse.Namespace) -> int:
     if arguments.to or arguments.output != "-" or arguments.target_version:
         raise UsageError("--info writes nothing: it goes without --to, -o and --target-version")
-    found = inform(*read_input(arguments.file))
+    data, file = read_input(arguments.file)
+    if is_saved(data):
+        return _info_of_saved(describe(data, file, key_of(arguments)), arguments)
+    found = inform(data, file)
     if arguments.json:
         print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
         show(found, console())
     return FAILED if found.problem else 0
+
+
+def _info_of_saved(found: dict[str, Any], arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        _table(console(), ("", ""), [(name, str(value)) for name, value in found.items() if value])
+    return 0
 
 
 def show(found: Information, where: Console) -> None:

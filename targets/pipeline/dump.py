@@ -236,7 +236,10 @@ class KnobWatcher(Watcher):
             Printer(Printing(after_all=True), self.name).after(step, element, module)
 
     def failed(self, number: int, step: Step, before: Any) -> str:
-        folder = self._dump or Path(tempfile.mkdtemp(prefix="stablexla-"))
+        try:
+            folder = self._dump or Path(tempfile.mkdtemp(prefix="stablexla-"))
+        except OSError:  # a process that may write nothing
+            return ""
         path = (folder / f"{number:02}.{step.name}.repro.mlir").absolute()
         stage = "source" if number == 0 else self.pipeline.names[number - 1]
         self._write(path, Header(stage, reproducing(str(path), step, self.pipeline)), before)

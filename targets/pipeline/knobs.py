@@ -5,6 +5,7 @@ A knob can be set in code as well, for the length of a `with` block: `with knobs
 
 from __future__ import annotations
 
+import ctypes
 import difflib
 import functools
 import os
@@ -25,6 +26,9 @@ LAUNCHERS = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_L
 
 OF_TESTS = "STABLEXLA_TEST_"
 """Prefix of the variables by which tests talk to the processes that they start."""
+
+_AT_SECURE = 23
+"""Of the auxiliary vector: set by the kernel where a program got more privileges than its caller has."""
 
 _set_in_code: ContextVar[dict[str, Any]] = ContextVar("stablexla_knobs")
 
@@ -56,13 +60,23 @@ class Knob(Generic[T]):
         if self.variable in inside:
             value: T = inside[self.variable]
             return value
-        text = os.environ.get(self.variable, "")
+        text = "" if IS_PRIVILEGED else os.environ.get(self.variable, "")
         if not text:
             return self.default
         try:
             return self.read(text)
         except ValueError as error:
             raise StablexlaError(f"{self.variable}={text}: {error}", hint=self.summary) from None
+
+
+def _is_privileged() -> bool:
+    kernel_says = ctypes.CDLL(None).getauxval(_AT_SECURE)
+    return bool(kernel_says) or os.getuid() != os.geteuid() or os.getgid() != os.getegid()
+
+
+IS_PRIVILEGED = _is_privileged()
+"""Whether whoever started this program has not all of its privileges (set-user-ID and the like): variables are theirs
+then, and name libraries and folders to it. None is read, as by C's `secure_getenv`."""
 
 
 def is_launched() -> bool:
@@ -100,6 +114,8 @@ def _devices(text: str) -> int:
 
 def user_cache_folder() -> Path | None:
     """The folder for caches of this user, by the XDG base directory specification; None if there is no home."""
+    if IS_PRIVILEGED:
+        return None
     chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if chosen.is_absolute():
         return chosen
@@ -113,7 +129,8 @@ def _folder_or_off(text: str) -> Path | Literal["off"]:
     return "off" if text.lower() in ("off", "0") else Path(text)
 
 
-def _bytes(text: str) -> int:
+def number_of_bytes(text: str) -> int:
+    """Return the number that a text such as 500M spells; raises ValueError."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     number = text[:-1] if text[-1:].upper() in units else text
     if not number.isdecimal():
@@ -174,7 +191,7 @@ class Knobs:
     cache_limit: Knob[int] = Knob(
         "STABLEXLA_CACHE_LIMIT",
         2 << 30,
-        _bytes,
+        number_of_bytes,
         "How big such a folder may become, as 500M or 2G; what was not used for longest goes first.",
     )
 

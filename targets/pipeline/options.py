@@ -13,6 +13,7 @@ from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import LoweringRule
 from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.pipeline.sandbox import Sandbox
 
 OPT_LEVELS = (0, 1, 2, 3)
 VECTOR_BITS = (128, 256, 512)
@@ -38,6 +39,8 @@ class CompileOptions:
             for bit.
         isolated: compiles in another process, so that a crash inside of MLIR is a `CompileError` with the step, what
             LLVM said and a file that shows it again. It takes longer: the first time about a second.
+        sandbox: compiles and runs programs of strangers, in processes that can open, start and reach nothing
+            (`sx.Sandbox`). There is no cache for them.
         cache: a folder in which compiled programs are kept, and looked for before compiling. When it is None, that of
             the knob STABLEXLA_CACHE, or else the one that is on by default (`sx.kernel_cache`).
         time_limit: seconds that the compilation may take; None is for ever. In this process it ends at the next pass,
@@ -61,6 +64,7 @@ class CompileOptions:
     isolated: bool = False
     time_limit: float | None = None
     cache: str | Path | None = None
+    sandbox: Sandbox | None = None
 
     def __post_init__(self) -> None:
         # LLVM aborts the process on some unknown values.
@@ -79,6 +83,8 @@ class CompileOptions:
             if not isinstance(getattr(self, name), bool):
                 raise CompileError(f"{name} must be True or False, not {getattr(self, name)!r}")
         self._check_time_limit()
+        if self.sandbox is not None and not isinstance(self.sandbox, Sandbox):
+            raise CompileError(f"sandbox must be a Sandbox, not {self.sandbox!r}", hint="sx.Sandbox()")
         if self.cache is not None and not isinstance(self.cache, (str, Path)):
             raise CompileError(f"cache must be the path of a folder, not {self.cache!r}")
 

@@ -1,7 +1,8 @@
 """TCP connections between the processes of a program, one for each two of them.
 
 Process 0 listens at an address that all know. The others tell it where they listen, and get the addresses of all; of
-two processes the one of the higher number connects to the other. Whoever connects says a secret first.
+two processes the one of the higher number connects to the other. Both prove that they know the secret, which neither
+says: a stranger who took the address learns nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import socket
 import struct
 import time
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +104,11 @@ class _Table:
         """As another process: tell process 0, and connect to the others."""
         with listen(address_towards(*coordinator)) as listener:
             first = self._connect(coordinator, 0)
-            self._send(first, self._hello() | {"port": listener.getsockname()[1], "place": place()})
+            self._introduce(first, "process 0", {"port": listener.getsockname()[1], "place": place()})
             told = self._read(first, "process 0")
             self.places = told["places"]
             for rank in range(1, self._rank):
-                self._send(self._connect(tuple(told["addresses"][rank]), rank), self._hello())
+                self._introduce(self._connect(tuple(told["addresses"][rank]), rank), f"process {rank}", {})
             self._accept(listener, set(range(self._rank + 1, self._size)))
 
     def descriptors(self) -> list[int]:
@@ -117,8 +119,33 @@ class _Table:
         for each in self._sockets.values():
             each.close()
 
-    def _hello(self) -> dict[str, Any]:
-        return {"rank": self._rank, "size": self._size, "secret": self._secret}
+    def _introduce(self, to: socket.socket, who: str, more: dict[str, Any]) -> None:
+        """Say who this is to a process that knows the secret."""
+        nonce = os.urandom(16).hex()
+        self._send(to, {"nonce": nonce})
+        said = self._read(to, who)
+        theirs = str(said.get("nonce")) if isinstance(said, dict) else ""
+        if not isinstance(said, dict) or not _equal(said.get("proof"), self._proof("listens", nonce, theirs)):
+            raise StablexlaError(f"{who} does not know the secret", hint="do all processes know the same secret?")
+        hello = {"rank": self._rank, "size": self._size, **more}
+        self._send(to, hello | {"proof": self._proof("comes", nonce, theirs, hello)})
+
+    def _introduced(self, made: socket.socket) -> dict[str, Any] | None:
+        """Return what a process says that has connected; None for one that does not know the secret."""
+        who, mine = "a process that connected", os.urandom(16).hex()
+        first = self._read(made, who, _STRANGER)
+        theirs = str(first.get("nonce")) if isinstance(first, dict) else ""
+        self._send(made, {"nonce": mine, "proof": self._proof("listens", theirs, mine)})
+        hello = self._read(made, who, _STRANGER)
+        if not isinstance(hello, dict) or not _equal(
+            hello.pop("proof", None), self._proof("comes", theirs, mine, hello)
+        ):
+            return None
+        return hello
+
+    def _proof(self, *what: object) -> str:
+        """Return what only those can say of these values who know the secret."""
+        return hmac.new(self._secret.encode(), json.dumps(what, sort_keys=True).encode(), sha256).hexdigest()
 
     def _accept(self, listener: socket.socket, wanted: set[int]) -> list[dict[str, Any]]:
         """Wait for connections of these processes; those of others are closed."""
@@ -130,11 +157,10 @@ class _Table:
             except TimeoutError:
                 continue
             try:
-                hello = self._read(made, "a process that connected", _STRANGER)
-                known = isinstance(hello, dict) and hmac.compare_digest(str(hello.get("secret")), self._secret)
-            except StablexlaError:
-                known = False
-            if not known or hello.get("rank") not in wanted:
+                hello = self._introduced(made)
+            except (StablexlaError, OSError):
+                hello = None
+            if hello is None or hello.get("rank") not in wanted:
                 made.close()
                 continue
             self._sockets[hello["rank"]] = made
@@ -171,7 +197,7 @@ class _Table:
             if length > _LONGEST:
                 raise StablexlaError(f"{who} says something else than a process of stablexla would")
             return json.loads(self._exactly(given, length, who, seconds))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StablexlaError(f"{who} does not answer: {error}") from None
 
     def _exactly(self, given: socket.socket, count: int, who: str, seconds: float) -> bytes:
@@ -183,6 +209,10 @@ class _Table:
                 raise StablexlaError(f"{who} has closed the connection", hint="do all processes know the same secret?")
             data += part
         return data
+
+
+def _equal(said: object, wanted: str) -> bool:
+    return hmac.compare_digest(str(said).encode(), wanted.encode())
 
 
 def _family(host: str, port: int) -> socket.AddressFamily:

@@ -1,7 +1,8 @@
 """File format of saved programs: a JSON description and named sections with checksums, written atomically.
 
 After the magic and the format's number come the length and the checksum of the description, then the description, which
-has the sections' offsets. Contents of the sections are decided elsewhere.
+has the sections' offsets. A signature may stand behind all of it (`signatures.py`). Contents of the sections are
+decided elsewhere.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from stablexla.dialects.errors import LoadError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.targets.runtime import signatures
 
 MAGIC = b"\x93stablexla\r\n\x1a"
 FORMAT = 1
@@ -43,24 +45,38 @@ class Container:
     sections: Mapping[str, memoryview]
 
 
-def write(path: Path, description: Mapping[str, Any], sections: Mapping[str, Part], mode: int = 0o666) -> None:
+def write(
+    path: Path,
+    description: Mapping[str, Any],
+    sections: Mapping[str, Part],
+    mode: int = 0o666,
+    *,
+    key: bytes | None = None,
+    folder: int | None = None,
+) -> None:
     """Write a file atomically: concurrent readers get the old one or the new one.
 
     Args:
         mode: its permissions, before the process's umask.
+        key: what it is signed with.
+        folder: a descriptor of the folder that the path is relative to, wherever that lies by now.
 
     Raises:
         OSError: it cannot be written.
+        StablexlaError: that is no key.
     """
+    parts = pieces(description, sections)
+    if key is not None:
+        parts.append(signatures.signature(parts, key))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
-        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            for piece in pieces(description, sections):
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode, dir_fd=folder)) as file:
+            for piece in parts:
                 file.write(piece)
-        os.replace(temporary, path)
+        os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary, dir_fd=folder)
         raise
 
 
@@ -81,17 +97,21 @@ def pieces(description: Mapping[str, Any], sections: Mapping[str, Part]) -> list
     return [MAGIC, _HEAD.pack(FORMAT, 0, len(text), hashlib.sha256(text).digest()), text, *body]
 
 
-def read(path: Path) -> Container:
+def read(path: Path, key: bytes | None = None) -> Container:
     """Read and validate a file.
 
+    Args:
+        key: what it must be signed with; the signature is looked at before anything else.
+
     Raises:
-        LoadError: it cannot be read, is no such file, of another format, or damaged.
+        LoadError: it cannot be read, is no such file, of another format, damaged, or not signed with the key.
+        StablexlaError: that is no key.
     """
     try:
-        data = path.read_bytes()
+        data: Buffer = path.read_bytes()
     except OSError as error:
         raise LoadError(f"{path}: cannot be read: {error.strerror}") from None
-    return parse(data, str(path))
+    return parse(data if key is None else signatures.verify(data, key, str(path)), str(path))
 
 
 def parse(data: Buffer, file: str) -> Container:

@@ -127,7 +127,7 @@ def restore(
                 parameters,
                 results,
                 arena_bytes=description["arena_bytes"],
-                constants=_constants(description["constants"], sections["constants"]),
+                constants=constants_of(description["constants"], sections["constants"]),
                 aliases=dict(description["aliases"]),
                 host=host,
                 flush_denormals=description["flush_denormals"],
@@ -141,7 +141,7 @@ def restore(
         parameters,
         results,
         arena_bytes=description["arena_bytes"],
-        constants=_constants(description["constants"], sections["constants"]),
+        constants=constants_of(description["constants"], sections["constants"]),
         aliases=dict(description["aliases"]),
         flush_denormals=description["flush_denormals"],
         keep_alive=code,
@@ -178,7 +178,8 @@ def _host(name: str, calls: Sequence[Mapping[str, Any]], num_devices: int) -> Ho
         raise LoadError(error.summary, hint=error.hint) from None
 
 
-def _constants(sizes: Iterable[int], section: memoryview) -> list[np.ndarray[Any, Any]]:
+def constants_of(sizes: Iterable[int], section: memoryview) -> list[np.ndarray[Any, Any]]:
+    """Return the constants in a section of a file, by their sizes."""
     made, at = [], 0
     for size in sizes:
         made.append(np.frombuffer(section, np.uint8, size, at))

@@ -61,24 +61,59 @@ def test_strangers_are_not_let_in() -> None:
     strangers = []
 
     def come(address: tuple[str, int]) -> None:
-        for said in (json.dumps({"rank": 1, "size": 2, "secret": "guessed"}).encode(), b"\xff" * 5):
+        guess = b'{"nonce": ""}', json.dumps({"rank": 1, "size": 2, "proof": "guessed"}).encode()
+        for said in (guess, (b"\xff" * 5,), (b"[" * 100000,), (b"3", b"4")):
             strangers.append(socket.create_connection(address, timeout=10))
-            strangers[-1].sendall(struct.pack("<I", len(said)) + said)
+            for each in said:
+                strangers[-1].sendall(struct.pack("<I", len(each)) + each)
 
     found = meeting(["s", "s"], before=come)
     for stranger in strangers:
         stranger.settimeout(10)
-        assert stranger.recv(1) == b""
+        assert b"addresses" not in _all(stranger)
         stranger.close()
     for descriptors, _ in found:
         socket.socket(fileno=max(descriptors)).close()
 
 
+def _all(stranger: socket.socket) -> bytes:
+    """What somebody is told until the connection ends."""
+    found = b""
+    try:
+        while part := stranger.recv(1 << 16):
+            found += part
+    except ConnectionResetError:
+        pass
+    return found
+
+
 def test_another_secret() -> None:
     first, second = meeting(["s", "t"], seconds=1.0)
     assert first.startswith("process 1 did not come within the time limit")
-    assert second.startswith("process 0 has closed the connection")
+    assert second.startswith("process 0 does not know the secret")
     assert "do all processes know the same secret?" in second
+
+
+def test_who_took_the_address_learns_nothing() -> None:
+    """Somebody listens in the place of process 0: the secret is not said, and nobody joins."""
+    secret, heard = "a secret of some length", list[bytes]()
+
+    def pretend(taken: socket.socket) -> None:
+        made, _ = taken.accept()
+        with made:
+            made.settimeout(10)
+            said = json.dumps({"nonce": "00", "proof": "00"}).encode()
+            made.sendall(struct.pack("<I", len(said)) + said)
+            heard.append(_all(made))
+
+    with listen(HOST) as taken:
+        thread = threading.Thread(target=pretend, args=(taken,))
+        thread.start()
+        with pytest.raises(sx.StablexlaError, match="process 0 does not know the secret"):
+            meet(1, 2, taken.getsockname()[:2], secret, 10, None)
+        thread.join()
+    assert b"nonce" in heard[0]
+    assert secret.encode() not in heard[0]
 
 
 @pytest.mark.parametrize(

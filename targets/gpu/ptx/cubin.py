@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.targets.gpu.chips import compute_capability
-from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.knobs import IS_PRIVILEGED, knobs
 
 PACKAGES = ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu13", "nvidia-cuda-nvcc")
 _UNKNOWN = ("is not defined for option 'gpu-name'", "Unsupported .version")
@@ -35,7 +35,7 @@ def _installed_ptxas() -> str | None:
             continue
         if found:
             return found[0]
-    return shutil.which("ptxas")
+    return None if IS_PRIVILEGED else shutil.which("ptxas")  # PATH is the caller's
 
 
 def assemble(ptx: str, chip: str) -> bytes | None:

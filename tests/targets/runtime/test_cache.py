@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -298,6 +299,7 @@ def test_from_many_threads(folder: Path) -> None:
 
 PROCESS = """
 import sys
+import warnings
 import numpy as np
 import stablexla as sx
 from stablexla.compiling import cache
@@ -403,19 +405,103 @@ def _belongs_to_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("make", [_is_a_file, _others_may_write, _belongs_to_another])
-@pytest.mark.filterwarnings("error")
 def test_a_folder_that_cannot_be_trusted_is_not_there(
     make: Callable[[Path, pytest.MonkeyPatch], None], home: Path, monkeypatch: pytest.MonkeyPatch, counts: cache.Counts
 ) -> None:
     make(home / "stablexla", monkeypatch)
-    assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
     assert counts == cache.Counts()
     assert sx.kernel_cache.stats().folder is None
+    said = [str(each.message) for each in seen]
+    assert len(said) == (make is not _is_a_file)  # once
+    assert all("belongs to another user, or others may write it" in text for text in said)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_a_folder_of_another_user(home: Path, counts: cache.Counts) -> None:
+    (home / "stablexla").mkdir(mode=0o700)
+    os.chown(home / "stablexla", 65534, 65534)
+    with pytest.warns(RuntimeWarning, match="belongs to another user"):
+        sx.compile(scaled())
+    assert counts == cache.Counts()
+    assert list((home / "stablexla").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_an_entry_of_another_user(home: Path, counts: cache.Counts) -> None:
+    sx.compile(scaled())
+    os.chown(entry(home / "stablexla"), 65534, 65534)
+    assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
+    assert (counts.misses, counts.hits) == (2, 0)
+    assert entry(home / "stablexla").stat().st_uid == 0
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+def test_a_named_folder_that_anybody_may_write(mode: int, folder: Path, counts: cache.Counts) -> None:
+    """Such as /tmp: who plants an entry there has its machine code run."""
+    sx.compile(scaled())
+    folder.chmod(mode)
+    with pytest.warns(RuntimeWarning, match="others may write it; chmod 700"):
+        sx.compile(scaled())
+    assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
+    assert (counts.misses, counts.hits) == (3, 0)
+    folder.chmod(0o775)  # a group that works together
+    sx.compile(scaled())
+    assert counts.hits == 1
+
+
+@pytest.mark.parametrize("what", ["a link", "a pipe", "a folder", "a file that anybody may write"])
+def test_what_is_planted_in_a_named_folder(what: str, folder: Path, counts: cache.Counts) -> None:
+    sx.compile(scaled())
+    path, elsewhere = entry(folder), folder.with_name("elsewhere")
+    path.replace(elsewhere)
+    before = elsewhere.read_bytes()
+    if what == "a link":
+        path.symlink_to(elsewhere)
+    elif what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a folder":
+        path.mkdir()
+    else:
+        path.write_bytes(before)
+        path.chmod(0o666)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a folder cannot be replaced
+        assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
+    assert (counts.misses, counts.hits) == (2, 0)
+    assert elsewhere.read_bytes() == before
+    assert path.is_dir() or (path.is_file() and not path.is_symlink())
+
+
+def test_a_folder_that_is_exchanged_meanwhile(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was looked at is what is used: the folder's descriptor, not its path."""
+    sx.compile(scaled())
+    path, planted = home / "stablexla", home / "planted"
+    planted.mkdir(mode=0o777)
+    opened, exchanged = os.open, list[str]()
+
+    def open_after_an_exchange(name: Any, *given: Any, **keywords: Any) -> int:
+        number = opened(name, *given, **keywords)
+        if str(name) == str(path) and not exchanged:
+            path.rename(home / "moved")
+            planted.rename(path)
+            exchanged.append("once")
+        return number
+
+    folder = cache.Folder(path, is_private=True)
+    monkeypatch.setattr(os, "open", open_after_an_exchange)
+    folder.write(path / "a.sxe", {}, {})
+    assert exchanged
+    assert list(path.iterdir()) == []
+    assert (home / "moved" / "a.sxe").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_disk_that_is_full(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(container, "write", full)
@@ -477,6 +563,7 @@ def test_a_new_process_finds_it(home: Path) -> None:
 
 HIT = """
 import sys
+import warnings
 import numpy as np
 import stablexla as sx
 b = sx.XlaBuilder("scaled")

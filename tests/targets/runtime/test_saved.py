@@ -89,7 +89,7 @@ def test_all_of_an_executable_is_there_again(model: sx.Executable, file: Path) -
     same(loaded(x), model(x))
     same(tuple(loaded.execute([x])), tuple(model.execute([x])))
     same(tuple(loaded.execute_replicated([[x]])[0]), (model(x),))
-    assert repr(loaded) == repr(model)
+    assert repr(loaded) == f"{repr(model)[:-1]}, program.sxe, not authenticated)"
     assert loaded._repr_html_() == model._repr_html_()
     assert (loaded.parameters, loaded.results, loaded.stages) == (model.parameters, model.results, model.stages)
     assert loaded.pipeline == model.pipeline

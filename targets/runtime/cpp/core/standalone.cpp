@@ -66,7 +66,7 @@ void prepare() {
     if (openblas_get_num_threads != nullptr && openblas_set_num_threads != nullptr)
       set_blas_functions(reinterpret_cast<std::uintptr_t>(&openblas_get_num_threads),
                          reinterpret_cast<std::uintptr_t>(&openblas_set_num_threads));
-    const char* text = std::getenv("STABLEXLA_NUM_THREADS");
+    const char* text = secure_getenv("STABLEXLA_NUM_THREADS");
     const int count = text != nullptr ? std::atoi(text) : 0;
     if (count >= 1 && count <= 1024) set_num_threads(count);
   });
