@@ -42,8 +42,8 @@ def compile_checked(
         if needs_shapes(source):
             raise UnsupportedError(UNKNOWN_SIZES, hint=SPECIALIZE)
         signature = signature_of(source)
-        is_built = isinstance(program, XlaComputation) and entry == MAIN
-        if is_built:
-            signature = replace(signature, parameter_names=leaf_names(program))
+        built = program if isinstance(program, XlaComputation) and entry == MAIN else None
+        if built is not None:
+            signature = replace(signature, parameter_names=leaf_names(built))
         subject = Subject(source, signature, find_target(target).name, counts)
-        return CheckedExecutable(subject, options, program if is_built else None)
+        return CheckedExecutable(subject, options, built)

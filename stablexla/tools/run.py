@@ -166,7 +166,12 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
     for file in (arguments.trace, arguments.explain if arguments.explain != TEXT else None):
         if file is not None:
             check_output(file)
-    for folder in (arguments.output_dir, arguments.dump, arguments.compare_dir if arguments.compare else None, arguments.check_dir):
+    for folder in (
+        arguments.output_dir,
+        arguments.dump,
+        arguments.compare_dir if arguments.compare else None,
+        arguments.check_dir,
+    ):
         if folder is not None:
             check_output(folder, makes_folders=True)
     source = source_of(arguments)

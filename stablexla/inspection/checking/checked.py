@@ -44,7 +44,7 @@ class CheckedExecutable(Executable):
             shardings=None if first._shardings is None else (first._shardings[0], first._shardings[1]),
         )
         self._is_plain = False
-        self._run = lambda leaves: self._checked([leaves])[0]
+        self._run = lambda leaves: self._run_checked([leaves])[0]
 
     def execute(
         self, arguments: Sequence[object], *, donate: bool = False, time_limit: float | None = None
@@ -55,7 +55,7 @@ class CheckedExecutable(Executable):
             CheckError: an operation made what the program is checked for.
         """
         leaves = arguments if self._tree is None else self._tree.arguments(arguments)
-        return self._checked([leaves], time_limit)[0]
+        return self._run_checked([leaves], time_limit)[0]
 
     def execute_replicated(
         self,
@@ -66,14 +66,14 @@ class CheckedExecutable(Executable):
         time_limit: float | None = None,
     ) -> Any:
         """Run the program on all devices, as `Executable.execute_replicated`; the first device's finding is raised."""
-        return self._checked([self._leaves_of(own) for own in arguments], time_limit)
+        return self._run_checked([self._leaves_of(own) for own in arguments], time_limit)
 
     def _leaves_of(self, arguments: Sequence[object] | None) -> Sequence[object]:
         if arguments is None:
             raise UnsupportedError(f"{self.name}: checks of a program that runs in several processes")
         return arguments if self._tree is None else self._tree.arguments(arguments)
 
-    def _checked(self, arguments: Sequence[Sequence[object]], time_limit: float | None = None) -> list[list[Array]]:
+    def _run_checked(self, arguments: Sequence[Sequence[object]], time_limit: float | None = None) -> list[list[Array]]:
         outcome = self._checker.run(arguments, time_limit)
         if outcome.warning is not None:
             warnings.warn(f"{self.name}: {outcome.warning}", CheckWarning, stacklevel=4)

@@ -1,7 +1,7 @@
 """Checked runs: compiled programs with checks in them, and the search for what one of them found.
 
-A program is compiled up to three times. The first looks at the fewest values that tell of every NaN; only where it sees
-one does the second run, which knows the operation and the iteration, and the third, which returns its operands.
+A program is compiled up to three times. The first looks at the fewest values that tell of every NaN or infinity. Only
+where it sees one are the others run: the second knows the operation and the iteration, the third returns the operands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.value_checks import NAN, WARNINGS
+from stablexla.dialects.value_checks import WARNINGS
 from stablexla.executable.devices import local_devices
 from stablexla.inspection.checking.finding import CheckFinding, OperandValue, elements_that_show, type_text
 from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Devices = list[list[Array]]
+MOST_ALARMS = 3
+"""Runs that are repeated for nothing, such as those of a program with infinite values that are meant."""
 UNKNOWN_SIZES = "checks of a program with sizes at run time"
 SPECIALIZE = "compile the program for the shapes of the arguments"
 _EFFECTS = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv", "stablehlo.rng")
@@ -119,7 +121,9 @@ class Checker:
             self._is_repeatable = not _has_effects(program.module)
         self._results = len(subject.signature.results)
         is_alone = len(local_devices(subject.num_devices)) == subject.num_devices
-        self._begins = "quick" if kinds == (NAN,) and self._is_repeatable and is_alone else "exact"
+        can_repeat = self._is_repeatable and is_alone and not set(kinds) & set(WARNINGS)
+        self._begins = "quick" if can_repeat else "exact"
+        self._alarms = 0
 
     @property
     def first(self) -> Executable:
@@ -133,12 +137,19 @@ class Checker:
         if self._begins == "quick" and any(marks):
             made = self._execute(self._program("exact"), arguments, time_limit)
             marks = self._marks(made)
+            self._count_alarm(is_false=not any(marks))
         found: list[CheckFinding | None] = [None, None]
         for group, mark in enumerate(marks):
             if mark is not None:
                 is_error = self._layout.groups[group][0] not in WARNINGS
                 found[0 if is_error else 1] = self._describe(mark, group, arguments)
         return Outcome([own[: self._results] for own in made], *found)
+
+    def _count_alarm(self, *, is_false: bool) -> None:
+        """Begin with all checks from now on, if the first look at values tells nothing of this program."""
+        self._alarms += is_false
+        if self._alarms == MOST_ALARMS:
+            self._begins = "exact"
 
     def _execute(self, program: Executable, arguments: Sequence[Sequence[object]], limit: float | None) -> Devices:
         if len(arguments) == 1:
@@ -165,7 +176,9 @@ class Checker:
         with self._lock:
             if way not in self._made:
                 is_quick = way == "quick"
-                self._made[way] = self._compile(lambda every: (sinks(every) if is_quick else every, None), is_quick)
+                self._made[way] = self._compile(
+                    lambda every: (sinks(every, self._kinds) if is_quick else every, None), is_quick
+                )
             return self._made[way]
 
     def _compile(
@@ -206,7 +219,9 @@ class Checker:
                 device=mark.device if subject.num_devices > 1 else None,
             )
             if not self._is_repeatable:
-                return replace(made, note="values are not known: the program has effects, and is not run again for them")
+                return replace(
+                    made, note="values are not known: the program has effects, and is not run again for them"
+                )
             values = self._values(mark, arguments, len(captured_values(found.op)))
             if values is None:
                 return replace(made, note="values are not known: another run did not show it again")
@@ -271,10 +286,7 @@ def _with_values(
 
 def _has_effects(module: Any) -> bool:
     """Return whether another run might differ: numbers drawn anew, queues, functions of the host with effects."""
-    for op in all_operations(module.operation):
-        if op.name in _EFFECTS:
-            return True
-        if op.name == "stablehlo.custom_call" and "has_side_effect" in op.attributes:
-            if str(op.attributes["has_side_effect"]) == "true":
-                return True
-    return False
+    return any(
+        op.name in _EFFECTS or ("has_side_effect" in op.attributes and str(op.attributes["has_side_effect"]) == "true")
+        for op in all_operations(module.operation)
+    )

@@ -147,7 +147,9 @@ class CheckFinding:
         path.write_text(self.program.text)
         save_arrays(folder / "inputs.npz", self.program.arguments)
         again = f"stablexla-run {path.absolute()} --inputs={(folder / 'inputs.npz').absolute()} --check={self.kind}"
-        (folder / "README.txt").write_text(f"The operation alone, with the operands that it had.\n\n  {again}\n\n{self}\n")
+        (folder / "README.txt").write_text(
+            f"The operation alone, with the operands that it had.\n\n  {again}\n\n{self}\n"
+        )
         return path
 
 

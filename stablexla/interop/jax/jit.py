@@ -40,9 +40,10 @@ def jit(
     """Like `jax.jit`: the function is traced by JAX, and compiled and run by stablexla.
 
     Arguments and results are pytrees of arrays. A call with new types, static values or JAX settings
-    compiles once more; with `jax_debug_nans` or `jax_debug_infs` a call raises a `FloatingPointError` that has the line
-    of the first operation that makes a NaN or an infinity. Called while JAX traces another function, it becomes a part of that one, as a function
-    of `jax.jit` does; so it may be used inside `jax.grad`, `jax.vmap` or another `jit`.
+    compiles once more. Called while JAX traces another function, it becomes a part of that one, as a function
+    of `jax.jit` does; so it may be used inside `jax.grad`, `jax.vmap` or another `jit`. With `jax_debug_nans` or
+    `jax_debug_infs` a call raises a `FloatingPointError` with the line of the first operation that makes a NaN or an
+    infinity.
 
     Args:
         function: a function that JAX can trace. Without it, `jit` is a decorator with the other arguments.

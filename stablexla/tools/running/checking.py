@@ -17,7 +17,7 @@ checking:
   --check reports the first operation in the order of the program that makes a NaN of operands that are none: its place
   in the source, the index, the operands' values there, and the iterations of the loops around it.
   --check=KIND,... takes
-    nan, inf, overflow, all        NaN; infinities of finite operands; these without poles, such as 1/0; NaN and infinities
+    nan, inf, overflow, all        NaN; infinities of finite operands; these without poles, such as 1/0; the first two
     division, indices, shifts      integers divided by zero, indices out of range, shifts by the width or more; of these
                                    it only warns
 """

@@ -12,7 +12,18 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.dialects.hlo import array, broadcast, compare, constant, convert, elementwise, emit, number, reduce, tensor
+from stablexla.dialects.hlo import (
+    array,
+    broadcast,
+    compare,
+    constant,
+    convert,
+    elementwise,
+    emit,
+    number,
+    reduce,
+    tensor,
+)
 from stablexla.dialects.value_checks import DIVISION, INDICES, NAN, OVERFLOW, SHIFTS
 from stablexla.targets.stablehlo.checks.operations import (
     Checked,
@@ -47,6 +58,8 @@ class Conditions:
 
     def of(self, checked: Checked, kinds: Sequence[str]) -> list[Value]:
         """Return conditions of which one holds where the operation shows one of the kinds."""
+        if self._results_alone:
+            return [self._unsound(checked.op, tuple(kinds) == (NAN,))]
         made = [self._condition(checked.op, kind) for kind in checked.kinds if kind in kinds]
         return [value for value in made if value is not None]
 
@@ -60,14 +73,18 @@ class Conditions:
         if kind == INDICES:
             return _OUT_OF_RANGE[op.name](op)
         made = [result for result in op.results if is_number(result)]
-        if self._results_alone:
-            return _one_of([self._flag(result, kind) for result in made]) if len(made) > 1 else _shows(made[0], kind)
         if is_elementwise(op):
             return _all_of([_shows(op.results[0], kind), *self._sound(op, kind, _each), *_no_pole(op, kind)])
         shown = [self._flag(result, kind) for result in made if _can_show(result, kind)]
         if not shown:
             return None
         return _all_of([_one_of(shown), *self._sound(op, kind, self._none)])
+
+    def _unsound(self, op: Any, nan_alone: bool) -> Value:
+        """Return where results are NaN, or not finite."""
+        made = [value for value in op.results if is_number(value)]
+        wrong = [is_nan(v) if nan_alone else elementwise("not", _each(v, "finite")) for v in made]
+        return wrong[0] if len(wrong) == 1 else _one_of([any_of(condition) for condition in wrong])
 
     def _sound(self, op: Any, kind: str, holds: Callable[[Value, str], Value]) -> list[Value]:
         """Return that the operands are no NaN, or, for infinities, finite."""

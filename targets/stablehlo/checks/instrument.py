@@ -73,7 +73,7 @@ def instrument(
         operations: those that are checked.
         layout: of the further results.
         captured: one of them, of whose operands and results the values at the finding are returned as well.
-        results_alone: whether a NaN in a result is enough, whatever the operands are.
+        results_alone: whether a NaN, or what is not finite, in a result is enough, whatever the operands are.
     """
     with module.context, ir.Location.unknown():
         _Instrumenter(operations, layout, captured, results_alone).main(main_of(module))
@@ -112,7 +112,9 @@ class _Instrumenter:
         """Return the state before anything is found: number 0, iterations -1, values 0."""
         i32 = integer_tensor(32)
         each = [constant(i32, "0"), *(constant(i32, "-1") for _ in range(self._layout.depth))]
-        return each * len(self._layout.groups) + [_zeros(value.type) for value in captured_values(self._captured.op if self._captured else None)]
+        return each * len(self._layout.groups) + [
+            _zeros(value.type) for value in captured_values(self._captured.op if self._captured else None)
+        ]
 
     def _found(self, state: list[Value], group: int, first: Value, op: Any) -> list[Value]:
         """Return the state after a stretch of operations, of which `first` is the number of the first that shows.
@@ -413,9 +415,9 @@ def check_values(module: ir.Module, *, kinds: str = "nan", least: bool = False) 
 
     Args:
         kinds: words of `CompileOptions.check`, joined by `+`.
-        least: checks the fewest operations that tell of every NaN.
+        least: checks the fewest operations that tell of every NaN or infinity.
     """
     words = kinds_of(kinds.replace("+", ","))
     operations = checked_operations(main_of(module), words)
-    chosen = sinks(operations) if least else operations
+    chosen = sinks(operations, words) if least else operations
     instrument(module, chosen, Layout(operations, words), results_alone=least)

@@ -11,14 +11,24 @@ from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import TRAITS
-from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, INF, NAN, OVERFLOW, SHIFTS
+from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, INF, NAN, SHIFTS
 from stablexla.lowering.support.types import tensor_type
 
 CONTROL = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
 _MOVE = (
     *("broadcast", "broadcast_in_dim", "concatenate", "copy", "dynamic_broadcast_in_dim", "dynamic_gather"),
     *("dynamic_pad", "dynamic_reshape", "dynamic_slice", "dynamic_update_slice", "gather", "get_tuple_element"),
-    *("optimization_barrier", "pad", "real_dynamic_slice", "reshape", "reverse", "select", "slice", "sort", "transpose"),
+    *(
+        "optimization_barrier",
+        "pad",
+        "real_dynamic_slice",
+        "reshape",
+        "reverse",
+        "select",
+        "slice",
+        "sort",
+        "transpose",
+    ),
     *("torch_index_select", "tuple"),
 )
 _MOVE_BETWEEN_DEVICES = ("all_gather", "all_to_all", "collective_broadcast", "collective_permute")
@@ -27,7 +37,9 @@ _NEITHER = ("ceil", "clamp", "complex", "floor", "imag", "maximum", "minimum", "
 _ROUND = ("round_nearest_afz", "round_nearest_even")
 NEVER = frozenset(f"stablehlo.{name}" for name in (*_MOVE, *_MOVE_BETWEEN_DEVICES, *_START, *_NEITHER, *_ROUND))
 """Operations whose results hold no NaN and no infinity but those of their operands."""
-_BOUNDED = frozenset(["stablehlo.abs", "stablehlo.logistic", "stablehlo.tanh", "stablehlo.cbrt", "chlo.erf", "chlo.erfc"])
+_BOUNDED = frozenset(
+    ["stablehlo.abs", "stablehlo.logistic", "stablehlo.tanh", "stablehlo.cbrt", "chlo.erf", "chlo.erfc"]
+)
 _NO_NAN = frozenset(["stablehlo.exponential", "stablehlo.exponential_minus_one", "stablehlo.reduce_precision"])
 POLES = frozenset(
     [

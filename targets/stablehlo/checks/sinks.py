@@ -1,7 +1,8 @@
 """Where a NaN can be seen: the fewest operations whose results tell of all NaNs that a program makes.
 
 A NaN passes through arithmetic, so that the end of a chain tells of the whole of it; a comparison, a selection or a
-conversion to integers may hide it, and what these read is looked at itself.
+conversion to integers may hide it, and what these read is looked at itself. An infinity passes through sums and
+products, as itself or as a NaN, but neither through a divisor nor through an exponential.
 """
 
 from __future__ import annotations
@@ -23,22 +24,29 @@ _THROUGH = frozenset(
         *("convert", "dot", "dot_general"),
     ]
 )
+_THROUGH_IF_INFINITE = _THROUGH - {
+    *("sign", "maximum", "minimum", "atan2", "exponential", "exponential_minus_one", "rsqrt", "tanh", "logistic"),
+}
+_FIRST = ("divide", "remainder")  # an infinity passes through the first operand alone
 _COMPLEX = frozenset(["add", "subtract", "negate"])  # C's rules make infinities of some NaNs
-_ALL_ELEMENTS = frozenset(["reshape", "transpose", "broadcast_in_dim", "reverse", "concatenate", "optimization_barrier"])
-_SUMS = frozenset(["stablehlo.add", "stablehlo.multiply", "stablehlo.maximum", "stablehlo.minimum"])
+_ALL_ELEMENTS = frozenset(
+    ["reshape", "transpose", "broadcast_in_dim", "reverse", "concatenate", "optimization_barrier"]
+)
+_SUMS = frozenset(["stablehlo.add", "stablehlo.multiply"])
+_MOST = frozenset(["stablehlo.maximum", "stablehlo.minimum"])
 
 
-def sinks(operations: Sequence[Checked]) -> list[Checked]:
-    """Return operations whose results have to be looked at, given that those in the list can make a NaN.
+def sinks(operations: Sequence[Checked], kinds: Sequence[str]) -> list[Checked]:
+    """Return operations whose results have to be looked at, given that those in the list can show one of the kinds.
 
     Loops are among them: a NaN in a carried value that each iteration hands on is in the loop's result.
     """
-    search = _Search({each.op for each in operations})
+    search = _Search({each.op for each in operations}, nan_alone=tuple(kinds) == (NAN,))
     chosen = [each for each in operations if not any(search.is_seen(r) for r in each.op.results)]
     while search.loops:
         loop, places = search.loops.popitem()
         if not all(search.is_seen(loop.results[place]) for place in places):
-            chosen.append(Checked(len(operations) + 1, loop, (NAN,)))
+            chosen.append(Checked(len(operations) + 1, loop, tuple(kinds)))
     return chosen
 
 
@@ -49,7 +57,8 @@ class _Search:
         loops: loops of which results were counted on, and which.
     """
 
-    def __init__(self, makers: set[Any]) -> None:
+    def __init__(self, makers: set[Any], *, nan_alone: bool) -> None:
+        self._nan_alone = nan_alone
         self.loops: dict[Any, set[int]] = {}
         self._makers = makers
         self._seen: dict[Any, bool] = {}
@@ -63,7 +72,7 @@ class _Search:
             if current in seen:
                 waiting.pop()
                 continue
-            users = [use.owner.operation for use in current.uses if _passes(current, use)]
+            users = [use.owner.operation for use in current.uses if self._passes(current, use)]
             onwards = [r for user in users if user not in self._makers for r in user.results]
             if any(user in self._makers for user in users) or any(seen.get(r) for r in onwards):
                 seen[current] = True
@@ -96,11 +105,32 @@ class _Search:
                     user = use.owner.operation
                     is_end = user.name == "stablehlo.return" and user.block == argument.owner
                     found |= is_end and use.operand_number == place
-                    if _passes(current, use) and user.results[0] not in met:
+                    if self._passes(current, use) and user.results[0] not in met:
                         met.add(user.results[0])
                         waiting.append(user.results[0])
             self._handed_on[argument] = found
         return self._handed_on[argument]
+
+    def _passes(self, value: Any, use: Any) -> bool:
+        """Return whether all that is looked for in an operand is in the result of its user, which is in its block."""
+        user = use.owner.operation
+        name = user.name.partition(".")[2]
+        if user.block != _block_of(value) or len(user.results) != 1 or not is_number(user.results[0]):
+            return False
+        made, taken = element_of(user.results[0]), element_of(value)
+        if made is None or taken is None or not has_nan(made.part) or not prod(user.results[0].type.shape):
+            return False
+        if name in _ALL_ELEMENTS:
+            return True
+        if name == "dynamic_update_slice":
+            return bool(use.operand_number == 1)
+        if taken.is_complex or made.is_complex:
+            return name in _COMPLEX
+        if name == "reduce":
+            return bool(use.operand_number == 0) and _combines_by(user, _SUMS | _MOST if self._nan_alone else _SUMS)
+        if self._nan_alone:
+            return name in _THROUGH
+        return name in _THROUGH_IF_INFINITE and (name not in _FIRST or use.operand_number == 0)
 
 
 def _block_of(value: Any) -> Any:
@@ -108,24 +138,6 @@ def _block_of(value: Any) -> Any:
     return maker if isinstance(maker, ir.Block) else maker.operation.block
 
 
-def _passes(value: Any, use: Any) -> bool:
-    """Return whether every NaN of an operand is in the result of its user, which is in the same block."""
-    user = use.owner.operation
-    name = user.name.partition(".")[2]
-    if user.block != _block_of(value) or len(user.results) != 1 or not is_number(user.results[0]):
-        return False
-    made, taken = element_of(user.results[0]), element_of(value)
-    if made is None or taken is None or not has_nan(made.part) or not prod(user.results[0].type.shape):
-        return False
-    if name in _ALL_ELEMENTS:
-        return True
-    if name == "dynamic_update_slice":
-        return bool(use.operand_number == 1)
-    if taken.is_complex or made.is_complex:
-        return name in _COMPLEX
-    return name in _THROUGH or (name == "reduce" and use.operand_number == 0 and _is_sum(user))
-
-
-def _is_sum(op: Any) -> bool:
+def _combines_by(op: Any, names: frozenset[str]) -> bool:
     *inner, _ = [view.operation.name for view in op.regions[0].blocks[0].operations]
-    return len(inner) == 1 and inner[0] in _SUMS
+    return len(inner) == 1 and inner[0] in names
