@@ -120,6 +120,7 @@ class Checker:
             self._layout = Layout(checked_operations(main_of(program.module), kinds), kinds)
             self._is_repeatable = not _has_effects(program.module)
         self._results = len(subject.signature.results)
+        self._numbers = [self._results + group * (1 + self._layout.depth) for group in range(len(self._layout.groups))]
         is_alone = len(local_devices(subject.num_devices)) == subject.num_devices
         can_repeat = self._is_repeatable and is_alone and not set(kinds) & set(WARNINGS)
         self._begins = "quick" if can_repeat else "exact"
@@ -132,7 +133,9 @@ class Checker:
 
     def run(self, arguments: Sequence[Sequence[object]], time_limit: float | None = None) -> Outcome:
         """Run the program on the arguments of each device."""
-        made = self._execute(self.first, arguments, time_limit)
+        made = self._execute(self._made.get(self._begins) or self.first, arguments, time_limit)
+        if not any(int(own[at]) for own in made for at in self._numbers):
+            return Outcome([own[: self._results] for own in made], None, None)
         marks = self._marks(made)
         if self._begins == "quick" and any(marks):
             made = self._execute(self._program("exact"), arguments, time_limit)
@@ -163,9 +166,8 @@ class Checker:
         """
         width = 1 + self._layout.depth
         marks: list[_Mark | None] = []
-        for group in range(len(self._layout.groups)):
-            at = self._results + group * width
-            seen = [[int(np.asarray(v)) for v in own[at : at + width]] for own in made]
+        for at in self._numbers:
+            seen = [[int(v) for v in own[at : at + width]] for own in made]
             own_marks = [_Mark(d, n, tuple(rest)) for d, (n, *rest) in enumerate(seen) if n]
             marks.append(min(own_marks, key=lambda mark: mark.number, default=None))
         return marks
@@ -234,9 +236,8 @@ class Checker:
             return [every[mark.number - 1]], every[mark.number - 1]
 
         own = self._execute(self._compile(choose), arguments, None)[mark.device]
-        values, width = own[self._results + self._layout.size :], 1 + self._layout.depth
-        numbers = [int(np.asarray(own[self._results + g * width])) for g in range(len(self._layout.groups))]
-        return values[:count] if any(numbers) else None
+        values = own[self._results + self._layout.size :]
+        return values[:count] if any(int(own[at]) for at in self._numbers) else None
 
 
 def _steps(found: Checked, iterations: Sequence[int]) -> tuple[RegionStep, ...]:

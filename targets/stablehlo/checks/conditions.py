@@ -6,6 +6,7 @@ A condition is an array of pred of the result's shape where the operation is ele
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -61,7 +62,7 @@ class Conditions:
         if self._results_alone:
             return [self._unsound(checked.op, tuple(kinds) == (NAN,))]
         made = [self._condition(checked.op, kind) for kind in checked.kinds if kind in kinds]
-        return [value for value in made if value is not None]
+        return _joined([value for value in made if value is not None])
 
     def _condition(self, op: Any, kind: str) -> Value | None:
         if kind == DIVISION:
@@ -88,7 +89,7 @@ class Conditions:
 
     def _sound(self, op: Any, kind: str, holds: Callable[[Value, str], Value]) -> list[Value]:
         """Return that the operands are no NaN, or, for infinities, finite."""
-        operands = dict.fromkeys(value for value in op.operands if is_number(value))
+        operands = dict.fromkeys(value for value in op.operands if is_number(value) and not _is_finite_constant(value))
         what = "number" if kind == NAN else "finite"
         return [holds(value, what) for value in operands if what == "finite" or _has_nan(value)]
 
@@ -168,6 +169,18 @@ def _no_pole(op: Any, kind: str) -> list[Value]:
     return [compare(op.operands[place], _splat(op.operands[place], "0"), "NE", None)]
 
 
+def _is_finite_constant(value: Value) -> bool:
+    """Return whether a value is a finite number of the program's text, or an array of one."""
+    while not isinstance(value.owner, ir.Block) and value.owner.operation.name == "stablehlo.broadcast_in_dim":
+        value = value.owner.operation.operands[0]
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "stablehlo.constant":
+        return False
+    held = value.owner.operation.attributes["value"]
+    if not isinstance(held, ir.DenseFPElementsAttr) or not ir.DenseElementsAttr(held).is_splat:
+        return False
+    return isfinite(ir.FloatAttr(ir.DenseElementsAttr(held).get_splat_value()).value)
+
+
 def _parts(value: Value) -> list[Value]:
     part = ir.RankedTensorType.get(list(value.type.shape), value.type.element_type.element_type)
     return [emit(f"stablehlo.{name}", [value], [part]) for name in ("real", "imag")]
@@ -175,6 +188,12 @@ def _parts(value: Value) -> list[Value]:
 
 def _preds(value: Value) -> Any:
     return ir.RankedTensorType.get(list(value.type.shape), ir.IntegerType.get_signless(1))
+
+
+def _joined(conditions: Sequence[Value]) -> list[Value]:
+    """Return one condition in place of several of one shape."""
+    shapes = {tuple(value.type.shape) for value in conditions}
+    return [_one_of(conditions)] if len(shapes) == 1 else list(conditions)
 
 
 def _all_of(conditions: Sequence[Value]) -> Value:
