@@ -157,9 +157,24 @@ class CollectiveError(ExecutionError):
         )
 
 
+class CheckError(ExecutionError, FloatingPointError):
+    """A checked run made a NaN, an infinity or an overflow. `finding` has the operation, the index and the values.
+
+    It is a `FloatingPointError` as well, which JAX raises.
+    """
+
+    def __init__(self, summary: str, *, finding: object = None) -> None:
+        self.finding = finding
+        super().__init__(summary)
+
+
 def _listed(devices: Sequence[int]) -> str:
     return f"device{'' if len(devices) == 1 else 's'} {', '.join(map(str, devices))}" if devices else "nobody"
 
 
 class ReplicationWarning(UserWarning):
     """In a sharded program every device computes an operation on whole arrays; the warning names the operation."""
+
+
+class CheckWarning(UserWarning):
+    """A checked run had an integer division by zero, an index out of range, or a shift that was too wide."""

@@ -59,6 +59,8 @@ from stablexla.compiling.warm_up import warm_up
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.attributes.result_accuracy import ResultAccuracy
 from stablexla.dialects.errors import (
+    CheckError,
+    CheckWarning,
     CollectiveError,
     CompileError,
     ExecutionError,
@@ -96,6 +98,8 @@ __all__ = [
     # saved
     "load_executable",
     # dialects.errors
+    "CheckError",
+    "CheckWarning",
     "CollectiveError",
     "CompileError",
     "ExecutionError",

@@ -32,6 +32,7 @@ NAVIGATION: dict[str, list[str]] = {
     "Looking inside": [
         "docs/explain",
         "docs/compare",
+        "docs/check",
         "docs/pipelines",
     ],
     "Running": [

@@ -87,6 +87,10 @@ def compile(
         raise CompileError(f"options must be CompileOptions, not {told(options)}")
     warn_of_unknown_variables()
     given = (program, entry, target, num_replicas, num_partitions, options)
+    if options.check:
+        from stablexla.compiling.checked import compile_checked
+
+        return compile_checked(*given)
     if options.sandbox is not None or StagedText.of(program) is not None:
         return _compile_now(*given)
     folder = options.cache or knobs.cache

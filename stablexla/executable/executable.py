@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import jaxlib.mlir.ir as hlo_ir
 
     from stablexla.builder.computation import XlaComputation
+    from stablexla.inspection.checking.checker import Checker
+    from stablexla.inspection.checking.finding import CheckFinding
     from stablexla.inspection.comparing.comparison import Comparison
     from stablexla.inspection.explaining.explanation import Explanation
     from stablexla.inspection.profiling.profile import Profile
@@ -74,6 +76,7 @@ class Executable(OnDevices):
         self.target = target
         """The target that it was compiled for."""
         self._compile_options = options
+        self._checkers: dict[tuple[str, ...], Checker] = {}
         self._overrides: tuple[str, ...] = ()  # files of the user's that took the place of stages
         self.num_replicas = num_replicas
         self.num_partitions = num_partitions
@@ -351,6 +354,31 @@ class Executable(OnDevices):
         from stablexla.inspection.comparing.compare import CompareOptions, compare
 
         return compare(self, arguments, against, CompareOptions(tolerance=tolerance, ulp=ulp, cause=cause))
+
+    def check(self, arguments: Sequence[object], kinds: str | Sequence[str] = "nan") -> CheckFinding | None:
+        """Run the program with checks, and return the first operation that shows one of the kinds; None if none does.
+
+        The program is compiled with checks at the first time, and once more when there is something to show.
+
+        Args:
+            arguments: as `execute` takes them; of a program for several devices, as `execute_replicated` does.
+            kinds: as `CompileOptions.check`.
+
+        Raises:
+            ExecutionError: arguments that do not fit.
+            CompileError: a kind that there is not.
+            UnsupportedError: a program with sizes at run time.
+
+        >>> b = sx.XlaBuilder("entropy")
+        >>> p = b.parameter(0, sx.f32[3])
+        >>> entropy = sx.compile(b.build(-p * sx.log(p)))
+        >>> finding = entropy.check([np.array([0.5, 0.5, 0.0], np.float32)])
+        >>> finding.operation, finding.index, [operand.value for operand in finding.operands]
+        ('stablehlo.multiply', (2,), ['-0.0', '-inf'])
+        """
+        from stablexla.inspection.checking.checked import check
+
+        return check(self, arguments, kinds)
 
     def explain(self) -> Explanation:
         """Explain each operation: its kernel, bytes, flops and buffers, or why it has none; composites and why.

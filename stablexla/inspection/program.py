@@ -310,6 +310,17 @@ def make_module(source: ir.Module, types: Sequence[Any], fill: Callable[[list[An
         return maker.end(results)
 
 
+def alone(source: ir.Module, op: Any) -> ir.Module:
+    """Return a module whose `main` is one operation of another module, on parameters."""
+    taken = list(dict.fromkeys(_captured(op)))
+    with source.context, ir.Location.unknown():
+        maker = _ModuleBuilder(source)
+        maker.begin([v.type for v in taken], [ir.Location.unknown()] * len(taken))
+        mapping = dict(zip(taken, maker.arguments, strict=True))
+        maker.add(op, mapping)
+        return maker.end([mapping[r] for r in op.results if not is_token(r.type)])
+
+
 def copy_into(block: Any, op: Any, mapping: dict[Any, Any]) -> None:
     """Copy an operation to a block's end; the mapping maps its operands, and receives its results."""
     copy = op.clone(ip=ir.InsertionPoint(block)).operation

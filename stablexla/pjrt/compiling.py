@@ -51,7 +51,10 @@ _PARTITION = (
     "stablehlo: builtin.module(stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,"
     "stablexla-drop-shardings)"
 )
-_NO_PLAIN_VALUES = frozenset(("pipeline", "rules", "sandbox"))
+_NOT_HERE = {
+    **dict.fromkeys(("pipeline", "rules", "sandbox"), "which is no string or number"),
+    "check": "as the plugin cannot tell what was found",
+}
 _FEEDS = ("stablehlo.infeed", "stablehlo.outfeed")
 _INSTEAD_OF_FEEDS = "jax.experimental.io_callback"
 TIME_LIMIT = 300.0
@@ -155,12 +158,12 @@ def _compile_options(overrides: Mapping[str, Override]) -> CompileOptions | None
     Raises:
         OptionError: an option is neither of this compiler nor of XLA, or has a value that it cannot have.
     """
-    known = {field.name for field in fields(CompileOptions)} - _NO_PLAIN_VALUES
+    known = {field.name for field in fields(CompileOptions)} - _NOT_HERE.keys()
     others = sorted(set(overrides) - known)
     for name in others:
-        if name in _NO_PLAIN_VALUES:
+        if name in _NOT_HERE:
             way_out = f"stablexla.interop.jax.jit(function, options=sx.CompileOptions({name}=...))"
-            raise OptionError(f"compiler_options cannot hold {name}, which is no string or number", hint=way_out)
+            raise OptionError(f"compiler_options cannot hold {name}, {_NOT_HERE[name]}", hint=way_out)
         if not name.startswith("xla_") and name not in _OF_XLA:
             near = get_close_matches(name, known, 1)
             raise OptionError(f"No such compile option: '{name}'", hint=near[0] if near else "")

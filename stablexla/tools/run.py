@@ -36,6 +36,8 @@ from stablexla.tools.common import (
 )
 from stablexla.tools.isolated_tool import APART, run_apart
 from stablexla.tools.parser import Parser
+from stablexla.tools.running.checking import HELP as CHECKING
+from stablexla.tools.running.checking import add_check_options, check
 from stablexla.tools.running.comparing import HELP, add_compare_options, compare
 from stablexla.tools.running.explaining import TEXT, add_explain_options, explain, profile
 from stablexla.tools.running.inputs import FORMS
@@ -53,7 +55,7 @@ EXAMPLES = f"""
 inputs:
   --input SPEC is given once for each parameter, in order; those left over are random.
   SPEC is {FORMS}.
-{HELP}{DEVICES}
+{HELP}{CHECKING}{DEVICES}
 examples:
   stablexla-run model.mlir                                  random inputs; a line for each result
   stablexla-run model.mlir --input x.npy --input 0.5 --print
@@ -64,6 +66,7 @@ examples:
   stablexla-run model.mlir --compare=interpreter            the first operation that StableHLO's interpreter does not
                                                             agree with
   stablexla-run model.mlir --compare=tensor --json          whether what comes after the stage 'tensor' breaks it
+  stablexla-run model.mlir --check                          the first operation that makes a NaN
   stablexla-run model.mlir --explain                        what became of each operation: kernels, bytes, flops
   stablexla-run model.mlir --explain=page.html              the same as a page, with the stages side by side
   stablexla-run model.mlir --explain=page.html --profile    the page with the time of each kernel
@@ -73,7 +76,8 @@ examples:
   stablexla-run model.mlir --sandbox --memory-limit 1G --time-limit 10
                                                             a program of strangers
 {DEVICE_EXAMPLES}
-exit codes: 0 it ran, and agreed if it was compared; 1 an error, or results that disagree; 2 wrong usage
+exit codes: 0 it ran, and agreed if it was compared; 1 an error, results that disagree, or
+  what was checked for; 2 wrong usage
 """
 
 
@@ -95,6 +99,7 @@ def parser() -> Parser:
     add("--dump", type=Path, metavar="DIR", help="write the IR after every step below this folder")
     add_explain_options(parser)
     add_compare_options(parser)
+    add_check_options(parser)
     add_compile_options(parser)
     add_sandbox_options(parser)
     add_device_options(parser)
@@ -166,7 +171,12 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
     for file in (arguments.trace, arguments.explain if arguments.explain != TEXT else None):
         if file is not None:
             check_output(file)
-    for folder in (arguments.output_dir, arguments.dump, arguments.compare_dir if arguments.compare else None):
+    for folder in (
+        arguments.output_dir,
+        arguments.dump,
+        arguments.compare_dir if arguments.compare else None,
+        arguments.check_dir,
+    ):
         if folder is not None:
             check_output(folder, makes_folders=True)
     source = source_of(arguments)
@@ -180,7 +190,7 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
         module = known_shapes(module, arguments)
         signature = signature_of(module)
     else:
-        for option in ("compare", "explain", "profile", "trace"):
+        for option in ("compare", "check", "explain", "profile", "trace"):
             if getattr(arguments, option):
                 raise CompileError(
                     f"--{option} needs the program in StableHLO; this one is at {lowered.header.stage!r}"
@@ -229,9 +239,10 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
         _time(call, arguments.time, compiling, where)
     given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
     profile(executable, given, arguments)
+    found = check(executable, given, arguments) if arguments.check else 0
     if arguments.compare:
-        return compare(executable, given, arguments, where)
-    return 0
+        return max(found, compare(executable, given, arguments, where))
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import LoweringRule
+from stablexla.dialects.value_checks import kinds_of
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.pipeline.sandbox import Sandbox
 
@@ -45,6 +46,12 @@ class CompileOptions:
             the knob STABLEXLA_CACHE, or else the one that is on by default (`sx.kernel_cache`).
         time_limit: seconds that the compilation may take; None is for ever. In this process it ends at the next pass,
             kernel or operation, which one that hangs never comes to: isolated, it is ended wherever it is.
+        check: what runs are checked for: "nan", an operation that makes a NaN of operands that are none; "inf", an
+            infinity of finite operands; "overflow", the same but for poles, such as 1/0 and log(0), and a NaN for a
+            number that is too large in types without infinities; "all", NaN and infinities. Such a run raises
+            `CheckError` for the first operation in program order. "division" (integers by zero), "indices" (out of
+            range, of gather, scatter and dynamic slices) and "shifts" (by the type's width or more) are warnings.
+            Several are a tuple, or joined by commas.
 
     Raises:
         CompileError: a value that no target could take.
@@ -65,6 +72,7 @@ class CompileOptions:
     time_limit: float | None = None
     cache: str | Path | None = None
     sandbox: Sandbox | None = None
+    check: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         # LLVM aborts the process on some unknown values.
@@ -85,6 +93,9 @@ class CompileOptions:
         self._check_time_limit()
         if self.sandbox is not None and not isinstance(self.sandbox, Sandbox):
             raise CompileError(f"sandbox must be a Sandbox, not {self.sandbox!r}", hint="sx.Sandbox()")
+        object.__setattr__(self, "check", kinds_of(self.check) or None)
+        if self.sandbox is not None and self.check:
+            raise CompileError("check runs the program in this process, and sandbox in another one", hint="one of both")
         if self.cache is not None and not isinstance(self.cache, (str, Path)):
             raise CompileError(f"cache must be the path of a folder, not {self.cache!r}")
 

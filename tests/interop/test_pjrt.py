@@ -189,6 +189,7 @@ def test_compiler_options_that_cannot_be() -> None:
         "vector_bits": (100, "must be one of 128, 256, 512, not 100"),
         "num_threads": (0, "must be a number from 1 to 1024, not 0"),
         "flush_denormals": ("yes", "must be True or False, not 'yes'"),
+        "check": ("nan", "try: stablexla.interop.jax.jit(function, options=sx.CompileOptions(check=...))"),
         "rules": ("mine", "try: stablexla.interop.jax.jit(function, options=sx.CompileOptions(rules=...))"),
     }
     done = code(

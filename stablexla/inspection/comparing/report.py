@@ -96,8 +96,8 @@ def _rows(comparison: Comparison, folder: Path | None) -> list[Row]:
 
 def _finding_rows(found: Finding, against: str, folder: Path | None) -> list[Row]:
     label = "first wrong operation" if found.method != "rounding" else "first value that differs"
-    rows: list[Row] = [(label, _first_line(found.text))]
-    rows += _place_rows(found.place)
+    rows: list[Row] = [(label, first_line(found.text))]
+    rows += place_rows(found.place)
     for turn in reversed(found.turns):
         rows.append(("in", f"{turn.what} of {turn.operation} at {turn.place}"))
     if found.after:
@@ -112,10 +112,11 @@ def _finding_rows(found: Finding, against: str, folder: Path | None) -> list[Row
     return rows
 
 
-def _place_rows(place: Place) -> list[Row]:
+def place_rows(place: Place) -> list[Row]:
+    """Return the rows of an operation's place: its line, and the calls that lead to it."""
     if not place.is_known:
         return [("at", "a place that is not known: the program has no locations")]
-    rows = [("at", f"{place}:  {_first_line(place.text)}" if place.text else str(place))]
+    rows = [("at", f"{place}:  {first_line(place.text)}" if place.text else str(place))]
     callers = place.callers if place.user_call is None else place.callers[1:]  # the first is part of the place's text
     rows += [("called from", str(p)) for p in callers[:SHOWN]]
     return [*rows, *(("and", str(p)) for p in place.others[:SHOWN])]
@@ -194,7 +195,8 @@ def _often(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """Return a text's first line, shortened."""
     first = text.strip().split("\n", 1)[0]
     return first if len(first) <= LONGEST else first[: LONGEST - 3] + "..."
 
@@ -234,16 +236,16 @@ def save(comparison: Comparison, folder: Path, options: Sequence[str]) -> Path |
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "program.mlir"
     program.write_text(found.program.text)
-    _save_arrays(folder / "inputs.npz", found.program.arguments)
+    save_arrays(folder / "inputs.npz", found.program.arguments)
     if found.program.wanted is not None:
-        _save_arrays(folder / "expected.npz", found.program.wanted)
+        save_arrays(folder / "expected.npz", found.program.wanted)
     if found.program.pipeline:
         (folder / "by.pipeline").write_text(found.program.pipeline + "\n")
     (folder / "README.txt").write_text(_readme(comparison, folder.absolute(), options))
     return program
 
 
-def _save_arrays(path: Path, arrays: tuple[Any, ...]) -> None:
+def save_arrays(path: Path, arrays: tuple[Any, ...]) -> None:
     """Save arrays; types that numpy's files lack are saved as bytes, as numpy itself would write them."""
     known = [a if a.dtype.kind in "biufc" and a.dtype.isbuiltin == 1 else _as_void(a) for a in arrays]
     np.savez(path, *known)  # named arr_0, arr_1 ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import update_wrapper
 from inspect import signature
 from types import MethodType
@@ -40,7 +41,9 @@ def jit(
 
     Arguments and results are pytrees of arrays. A call with new types, static values or JAX settings
     compiles once more. Called while JAX traces another function, it becomes a part of that one, as a function
-    of `jax.jit` does; so it may be used inside `jax.grad`, `jax.vmap` or another `jit`.
+    of `jax.jit` does; so it may be used inside `jax.grad`, `jax.vmap` or another `jit`. With `jax_debug_nans` or
+    `jax_debug_infs` a call raises a `FloatingPointError` with the line of the first operation that makes a NaN or an
+    infinity.
 
     Args:
         function: a function that JAX can trace. Without it, `jit` is a decorator with the other arguments.
@@ -86,7 +89,8 @@ class JitFunction(Inspectable):
         self._last: tuple[object, dict[object, JaxProgram]] = (None, {})
         inside = internals()
         self._array_type, self._no_trace_under_way = inside.Array, inside.no_trace_under_way
-        self._settings_now, self._flatten_tree = inside.settings, jax().tree_util.tree_flatten
+        self._trace_context, self._flatten_tree = inside.settings, jax().tree_util.tree_flatten
+        self._debug_nans, self._debug_infs = inside.debug_nans, inside.debug_infs
         self._has_meshes = True  # until the first request for JAX's devices, which starts them
         self._name = getattr(function, "__name__", type(function).__name__)
         update_wrapper(self, function, updated=())
@@ -114,6 +118,17 @@ class JitFunction(Inspectable):
         if types is not None and None not in types:
             programs[types] = found
         return found.call_flat(leaves)
+
+    def _settings_now(self) -> object:
+        """Return JAX's settings that a program depends on."""
+        settings = self._trace_context()
+        checks = self._checks()
+        return (settings, checks) if checks else settings
+
+    def _checks(self) -> tuple[str, ...]:
+        """Return what JAX's settings ask programs to be checked for."""
+        nans, infs = self._debug_nans.value, self._debug_infs.value
+        return (("nan",) if nans else ()) + (("inf",) if infs else ()) if nans or infs else ()
 
     def _programs_for(self, settings: object) -> dict[object, JaxProgram]:
         programs = self._programs.setdefault(settings, {})
@@ -163,9 +178,17 @@ class JitFunction(Inspectable):
         known = tree, static, self._with_meshes(types, leaves) if self._has_meshes else types
         program = programs.get(known)
         if program is None:
-            program = from_lowered(self.lower(*args, **kwargs), options=self._options, returns=self._returns)
+            program = from_lowered(self.lower(*args, **kwargs), options=self._options_now(), returns=self._returns)
             programs[known] = program
         return programs.setdefault(key, program)
+
+    def _options_now(self) -> CompileOptions | None:
+        """Return the options, with the checks that JAX's settings ask for."""
+        checks = self._checks()
+        if not checks:
+            return self._options
+        given = self._options or CompileOptions()
+        return replace(given, check=(*(given.check or ()), *checks))
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Return JAX's lowering for these arguments, a `jax.stages.Lowered` for the CPU."""

@@ -59,5 +59,7 @@ def _internals() -> SimpleNamespace:
         collect_garbage=_jax.collect_garbage,
         no_trace_under_way=core.trace_state_clean,
         put=_jax.batched_device_put,
+        debug_infs=config.debug_infs,
+        debug_nans=config.debug_nans,
         settings=config.trace_context,
     )

@@ -1,0 +1,113 @@
+"""Executables that check every run, and single checked runs: `executable.check`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy.typing as npt
+
+from stablexla.dialects.errors import CheckError, CheckWarning, UnsupportedError
+from stablexla.dialects.value_checks import kinds_of
+from stablexla.executable.executable import Executable
+from stablexla.inspection.checking.checker import Checker, Outcome, Subject
+from stablexla.inspection.checking.finding import CheckFinding
+from stablexla.targets.pipeline.options import CompileOptions
+
+if TYPE_CHECKING:
+    from stablexla.builder.computation import XlaComputation
+
+Array = npt.NDArray[Any]
+
+
+class CheckedExecutable(Executable):
+    """A program that raises where an operation makes a NaN or an infinity; `CompileOptions(check=...)` makes it.
+
+    Its stages and kernels are those of the program without checks. Arguments are never donated.
+    """
+
+    def __init__(self, subject: Subject, options: CompileOptions, computation: XlaComputation | None) -> None:
+        self._checker = Checker(subject, kinds_of(options.check), options)
+        first = self._checker.first
+        super().__init__(
+            subject.source,
+            subject.signature,
+            first._function,
+            first.pipeline,
+            target=subject.target,
+            num_replicas=subject.counts[0],
+            num_partitions=subject.counts[1],
+            computation=computation,
+            options=options,
+            shardings=None if first._shardings is None else (first._shardings[0], first._shardings[1]),
+        )
+        self._is_plain = False
+        self._run = lambda leaves: self._run_checked([leaves])[0]
+
+    def execute(
+        self, arguments: Sequence[object], *, donate: bool = False, time_limit: float | None = None
+    ) -> list[Array]:
+        """Run the program, as `Executable.execute`.
+
+        Raises:
+            CheckError: an operation made what the program is checked for.
+        """
+        leaves = arguments if self._tree is None else self._tree.arguments(arguments)
+        return self._run_checked([leaves], time_limit)[0]
+
+    def execute_replicated(
+        self,
+        arguments: Sequence[Sequence[object] | None],
+        *,
+        gather: bool = True,
+        donate: bool = False,
+        time_limit: float | None = None,
+    ) -> Any:
+        """Run the program on all devices, as `Executable.execute_replicated`; the first device's finding is raised."""
+        return self._run_checked([self._leaves_of(own) for own in arguments], time_limit)
+
+    def _leaves_of(self, arguments: Sequence[object] | None) -> Sequence[object]:
+        if arguments is None:
+            raise UnsupportedError(f"{self.name}: checks of a program that runs in several processes")
+        return arguments if self._tree is None else self._tree.arguments(arguments)
+
+    def _run_checked(self, arguments: Sequence[Sequence[object]], time_limit: float | None = None) -> list[list[Array]]:
+        outcome = self._checker.run(arguments, time_limit)
+        if outcome.warning is not None:
+            warnings.warn(f"{self.name}: {outcome.warning}", CheckWarning, stacklevel=4)
+        if outcome.finding is not None:
+            raise CheckError(f"{self.name}: {outcome.finding}", finding=outcome.finding)
+        return outcome.results
+
+    def save(self, path: str | Path) -> NoReturn:
+        """Refuse: a saved program has no checks.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(
+            f"{self.name}: a program with checks cannot be saved", hint="compile it without CompileOptions(check=...)"
+        )
+
+
+def check(executable: Executable, arguments: Sequence[Any], kinds: object) -> CheckFinding | None:
+    """Run a program once with checks; as `Executable.check`."""
+    words = kinds_of(kinds)
+    outcome: Outcome
+    checker = executable._checkers.get(words)
+    if checker is None:
+        subject = Subject(
+            executable._stablehlo,
+            executable._signature,
+            executable.target,
+            (executable.num_replicas, executable.num_partitions),
+        )
+        checker = Checker(subject, words, executable._compile_options or CompileOptions())
+        executable._checkers[words] = checker
+    tree = executable._tree
+    several = executable.num_devices > 1 and executable._shardings is None
+    devices = list(arguments) if several else [arguments]
+    outcome = checker.run([own if tree is None else tree.arguments(own) for own in devices])
+    return outcome.finding or outcome.warning

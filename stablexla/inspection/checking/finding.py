@@ -1,0 +1,211 @@
+"""The finding of a check as plain values: the operation, the index, the operands' values there, and iterations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.value_checks import DIVISION, INDICES, INF, NAN, OVERFLOW, SHIFTS
+from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
+from stablexla.inspection.comparing.report import Row, first_line, place_rows, save_arrays
+from stablexla.inspection.places import Place
+
+Array = npt.NDArray[Any]
+MEANINGS = {
+    NAN: "a NaN from operands that are none",
+    INF: "an infinity from finite operands",
+    OVERFLOW: "an infinity from finite operands",
+    DIVISION: "an integer division by zero",
+    INDICES: "an index out of range",
+    SHIFTS: "a shift by the width of the type or more",
+}
+
+
+@dataclass(frozen=True)
+class OperandValue:
+    """An operand at the finding.
+
+    Attributes:
+        type: element type and shape, as XLA writes them.
+        value: its element at the finding's index, where the operation is element-wise; else "".
+        summary: the range of its numbers, and how many are NaN or infinite.
+    """
+
+    type: str
+    value: str
+    summary: str
+
+    @staticmethod
+    def of(array: Array, index: tuple[int, ...] | None) -> OperandValue:
+        """Describe an array; with an index its element there."""
+        value = "" if index is None else text_of(array[index if array.shape else ()])
+        return OperandValue(type_text(array), value, summary_of(array))
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.value or self.summary}"
+
+
+@dataclass(frozen=True)
+class CheckFinding:
+    """The first operation in program order that showed what was checked for.
+
+    Attributes:
+        kind: "nan", "inf", "overflow", "division", "indices" or "shifts".
+        operation: its name, as `stablehlo.log`.
+        text: MLIR's text of it.
+        number: which of the checked operations it is, from 1; those of called functions count where they are called.
+        place: the line of the user's source.
+        iterations: the loops and branches around it, outermost first; iterations are counted from 0.
+        type: type of its result; "" where values are not known.
+        index: of the first element of the result that shows it; None where that is not known.
+        value: that element.
+        count, size: how many elements show it, of how many.
+        operands: the operands; their elements at the index, or a summary.
+        device: the number of the device, of a program for several; else None.
+        program: the operation alone, with its operands.
+        note: why values are not known, or "".
+    """
+
+    kind: str
+    operation: str
+    text: str
+    number: int
+    place: Place
+    iterations: tuple[RegionStep, ...] = ()
+    type: str = ""
+    index: tuple[int, ...] | None = None
+    value: str = ""
+    count: int = 0
+    size: int = 0
+    operands: tuple[OperandValue, ...] = ()
+    device: int | None = None
+    program: SmallProgram | None = field(default=None, repr=False)
+    note: str = ""
+
+    @property
+    def summary(self) -> str:
+        """One line: the operation, what it made, and where."""
+        where = f" at {self.place.brief}" if self.place.is_known else ""
+        return f"{self.operation.partition('.')[2]} made {MEANINGS[self.kind]}{where}"
+
+    def rows(self) -> list[Row]:
+        """Return the report's lines, each with its label."""
+        rows: list[Row] = [("operation", first_line(self.text)), *place_rows(self.place)]
+        rows += [("in", f"{step.what} of {step.operation} at {step.place}") for step in reversed(self.iterations)]
+        if self.device is not None:
+            rows.append(("device", str(self.device)))
+        if self.index is not None:
+            at = f"[{','.join(map(str, self.index))}] of " if self.index else ""
+            rows.append(("result", f"{at}{self.type}: {self.value}, {self.count} of {self.size} elements"))
+        rows += [(f"operand {i}", str(operand)) for i, operand in enumerate(self.operands)]
+        if self.program is not None:
+            rows.append(("smallest program", "1 operation; finding.save(folder) writes it"))
+        if self.note:
+            rows.append(("note", self.note))
+        return rows
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join([self.summary, *(f"  {name:<{width}}  {text}".rstrip() for name, text in rows)])
+
+    def __repr__(self) -> str:
+        return f"CheckFinding({self.kind!r}: {self.summary})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left;vertical-align:top'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in self.rows()
+        )
+        return f"<b style='color:#a02020'>{escape(self.summary)}</b><table>{rows}</table>"
+
+    def as_json(self) -> str:
+        """Return the report as JSON."""
+        return json.dumps({"kind": self.kind, "summary": self.summary, "rows": self.rows()}, indent=2)
+
+    def save(self, folder: str | Path) -> Path | None:
+        """Write the operation alone and its operands: `program.mlir`, `inputs.npz` and `README.txt`.
+
+        Returns:
+            The program's path; None where the operands' values are not known.
+        """
+        if self.program is None:
+            return None
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "program.mlir"
+        path.write_text(self.program.text)
+        save_arrays(folder / "inputs.npz", self.program.arguments)
+        again = f"stablexla-run {path.absolute()} --inputs={(folder / 'inputs.npz').absolute()} --check={self.kind}"
+        (folder / "README.txt").write_text(
+            f"The operation alone, with the operands that it had.\n\n  {again}\n\n{self}\n"
+        )
+        return path
+
+
+def type_text(array: Array) -> str:
+    """Return an array's element type and shape, as XLA writes them."""
+    return f"{BY_DTYPE[array.dtype].name}[{','.join(map(str, array.shape))}]"
+
+
+def summary_of(array: Array) -> str:
+    """Return the range of an array's finite numbers, and how many are none."""
+    if not array.size:
+        return "no elements"
+    if array.size == 1:
+        return text_of(array.reshape(-1)[0])
+    wide = array if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1 else array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    said = []
+    if finite.size:
+        magnitude = np.abs(finite) if finite.dtype.kind == "c" else finite
+        of = "magnitudes " if finite.dtype.kind == "c" else ""
+        said.append(f"{of}from {text_of(magnitude.min())} to {text_of(magnitude.max())}")
+    for name, count in (("NaN", np.isnan(wide).sum()), ("infinite", np.isinf(wide).sum())):
+        if count:
+            said.append(f"{count} {name}")
+    return ", ".join(said)
+
+
+def elements_that_show(kind: str, operands: Sequence[Array], result: Array, *, elementwise: bool) -> Array | None:
+    """Return which elements of a result show a kind; None where that is no question of elements."""
+    if kind == INDICES or (not elementwise and kind not in (NAN, INF, OVERFLOW)):
+        return None
+    if kind == DIVISION:
+        return np.asarray(operands[1] == 0)
+    if kind == SHIFTS:
+        bits = BY_DTYPE[operands[1].dtype].bits
+        amount = operands[1].astype(np.int64)
+        return np.asarray((amount < 0) | (amount >= bits))
+    shown, sound = _shown(kind, result), np.ones(result.shape, bool)
+    for operand in operands if elementwise else ():
+        if operand.dtype.kind not in "biu" or operand.dtype.isbuiltin != 1:
+            sound &= ~_unsound(kind, operand)
+    return shown & sound
+
+
+def _wide(array: Array) -> Array:
+    return array if array.dtype.kind in "fc" and array.dtype.isbuiltin == 1 else array.astype(np.float64)
+
+
+def _shown(kind: str, array: Array) -> Array:
+    wide = _wide(array)
+    if kind == NAN:
+        return np.isnan(wide)
+    infinite = np.isinf(wide)
+    return infinite if infinite.any() else np.isnan(wide)  # types without infinities overflow to NaN
+
+
+def _unsound(kind: str, array: Array) -> Array:
+    wide = _wide(array)
+    return np.isnan(wide) if kind == NAN else ~np.isfinite(wide)

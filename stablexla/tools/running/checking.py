@@ -1,0 +1,43 @@
+"""`stablexla-run --check`: options, report and files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stablexla.dialects.value_checks import ERRORS, WORDS
+from stablexla.executable.executable import Executable
+from stablexla.tools.common import FAILED
+
+HELP = """
+checking:
+  --check reports the first operation in the order of the program that makes a NaN of operands that are none: its place
+  in the source, the index, the operands' values there, and the iterations of the loops around it.
+  --check=KIND,... takes
+    nan, inf, overflow, all        NaN; infinities of finite operands; these without poles, such as 1/0; the first two
+    division, indices, shifts      integers divided by zero, indices out of range, shifts by the width or more; of these
+                                   it only warns
+"""
+
+
+def add_check_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `check` reads."""
+    group = parser.add_argument_group("checking")
+    kinds = f"find the first operation that makes one of {', '.join(WORDS)} (default: nan)"
+    group.add_argument("--check", nargs="?", const="nan", metavar="KIND,...", help=kinds)
+    group.add_argument("--check-dir", type=Path, metavar="DIR", help="where the operation alone and its operands go")
+
+
+def check(executable: Executable, inputs: Sequence[Any], arguments: argparse.Namespace) -> int:
+    """Check, print, and return the exit code."""
+    found = executable.check(inputs, arguments.check)
+    if found is None:
+        print(json.dumps(None) if arguments.json else f"{executable.name}: nothing found ({arguments.check})")
+        return 0
+    print(found.as_json() if arguments.json else f"{executable.name}: {found}")
+    if arguments.check_dir is not None:
+        found.save(arguments.check_dir)
+    return FAILED if found.kind in ERRORS else 0

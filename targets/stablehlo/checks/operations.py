@@ -1,0 +1,188 @@
+"""Which operations can make a NaN or an infinity out of values that are none, by their names and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+
+from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.op_traits import TRAITS
+from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, INF, NAN, SHIFTS
+from stablexla.lowering.support.types import tensor_type
+
+CONTROL = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
+_MOVE = (
+    *("broadcast", "broadcast_in_dim", "concatenate", "copy", "dynamic_broadcast_in_dim", "dynamic_gather"),
+    *("dynamic_pad", "dynamic_reshape", "dynamic_slice", "dynamic_update_slice", "gather", "get_tuple_element"),
+    *(
+        "optimization_barrier",
+        "pad",
+        "real_dynamic_slice",
+        "reshape",
+        "reverse",
+        "select",
+        "slice",
+        "sort",
+        "transpose",
+    ),
+    *("torch_index_select", "tuple"),
+)
+_MOVE_BETWEEN_DEVICES = ("all_gather", "all_to_all", "collective_broadcast", "collective_permute")
+_START = ("constant", "infeed", "iota", "recv", "rng", "rng_bit_generator", "create_token", "after_all")
+_NEITHER = ("ceil", "clamp", "complex", "floor", "imag", "maximum", "minimum", "negate", "real", "sign")
+_ROUND = ("round_nearest_afz", "round_nearest_even")
+NEVER = frozenset(f"stablehlo.{name}" for name in (*_MOVE, *_MOVE_BETWEEN_DEVICES, *_START, *_NEITHER, *_ROUND))
+"""Operations whose results hold no NaN and no infinity but those of their operands."""
+_BOUNDED = frozenset(
+    ["stablehlo.abs", "stablehlo.logistic", "stablehlo.tanh", "stablehlo.cbrt", "chlo.erf", "chlo.erfc"]
+)
+_NO_NAN = frozenset(["stablehlo.exponential", "stablehlo.exponential_minus_one", "stablehlo.reduce_precision"])
+POLES = frozenset(
+    [
+        *("stablehlo.log", "stablehlo.log_plus_one", "stablehlo.rsqrt", "chlo.atanh", "chlo.erf_inv", "chlo.digamma"),
+        *("chlo.lgamma", "chlo.polygamma", "chlo.zeta"),
+    ]
+)
+"""Functions whose infinities are poles, not overflow."""
+_SHIFTS = frozenset(f"stablehlo.shift_{name}" for name in ("left", "right_arithmetic", "right_logical"))
+_INDEXED = frozenset(f"stablehlo.{name}" for name in ("dynamic_slice", "dynamic_update_slice", "gather", "scatter"))
+_DIVIDE = frozenset(["stablehlo.divide", "stablehlo.remainder"])
+_RANGE = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}  # bits of the exponent
+
+
+def element_of(value: Any) -> ElementType | None:
+    """Return the element type of an array; None of tokens and of types that are none of XLA's."""
+    try:
+        return tensor_type(value.type).element
+    except UnsupportedError:
+        return None
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is an array of floats or complex numbers."""
+    element = element_of(value)
+    return element is not None and (element.is_float or element.is_complex)
+
+
+def has_nan(element: ElementType) -> bool:
+    """Return whether a type has a NaN."""
+    return element.bits > 6
+
+
+def has_inf(element: ElementType) -> bool:
+    """Return whether a type has infinities."""
+    return element.bits > 8 or element.name in ("f8e5m2", "f8e4m3", "f8e3m4")
+
+
+def is_elementwise(op: Any) -> bool:
+    """Return whether an element of the result depends on the operands' elements at its index alone."""
+    traits = TRAITS.get(op.name)
+    if traits is None or not traits.is_elementwise or len(op.results) != 1:
+        return False
+    shape = list(op.results[0].type.shape)
+    return all(list(value.type.shape) == shape for value in op.operands)
+
+
+def kinds_at(op: Any, kinds: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the kinds that an operation may show."""
+    return tuple(kind for kind in kinds if (_makes(op, kind) if kind in ERRORS else _misused(op, kind)))
+
+
+def _misused(op: Any, kind: str) -> bool:
+    if kind == INDICES:
+        return op.name in _INDEXED
+    names = {DIVISION: _DIVIDE, SHIFTS: _SHIFTS}[kind]
+    element = element_of(op.results[0]) if op.name in names else None
+    return element is not None and element.is_integer
+
+
+def _makes(op: Any, kind: str) -> bool:
+    if op.name in NEVER or op.name in CONTROL or not any(is_number(value) for value in op.results):
+        return False
+    is_real = not any(element is not None and element.is_complex for element in map(element_of, op.operands))
+    if is_real and op.name in _BOUNDED:
+        return False
+    if op.name == "stablehlo.convert":
+        return _loses_range(op, kind)
+    if kind == NAN:
+        return not (is_real and op.name in _NO_NAN) and any(has_nan(e) for e in map(element_of, op.results) if e)
+    return kind == INF or op.name not in POLES
+
+
+def _loses_range(op: Any, kind: str) -> bool:
+    """Return whether a conversion may make a NaN or an infinity of a finite number."""
+    source, made = element_of(op.operands[0]), element_of(op.results[0])
+    if source is None or made is None:
+        return False
+    source, made = source.part, made.part
+    if not has_inf(made):
+        return has_nan(made) and source.name != made.name
+    if kind == NAN:
+        return False
+    if not source.is_float:
+        return made.name == "f16" or made.bits == 8
+    wider = _RANGE.get(made.name, 0) > _RANGE.get(source.name, 5 if source.bits < 16 else 99)
+    return not wider and source.name != made.name
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An operation that is checked.
+
+    Attributes:
+        number: from 1, in program order.
+        op: the operation.
+        kinds: those that it may show.
+        loops: the loops around it, outermost first.
+        path: the regions around it, outermost first: the operation, and which of its regions.
+    """
+
+    number: int
+    op: Any
+    kinds: tuple[str, ...]
+    path: tuple[tuple[Any, int], ...] = ()
+
+    @property
+    def loops(self) -> tuple[Any, ...]:
+        """The loops around it, outermost first."""
+        return tuple(op for op, _ in self.path if op.name == "stablehlo.while")
+
+
+def checked_operations(main: Any, kinds: Sequence[str]) -> list[Checked]:
+    """Return the operations of a function that may show a kind, in program order, those in loops and branches too."""
+    found: list[Checked] = []
+    for op, path in _operations(main.regions[0].blocks[0], ()):
+        own = kinds_at(op, kinds)
+        if own:
+            found.append(Checked(len(found) + 1, op, own, path))
+    return found
+
+
+def _operations(block: Any, path: tuple[tuple[Any, int], ...]) -> Iterator[tuple[Any, tuple[tuple[Any, int], ...]]]:
+    for view in block.operations:
+        op = view.operation
+        yield op, path
+        if op.name in CONTROL:
+            for number, region in enumerate(op.regions):
+                yield from _operations(region.blocks[0], (*path, (op, number)))
+
+
+def terminator(block: Any) -> Any:
+    """Return a block's last operation."""
+    return list(block.operations)[-1].operation
+
+
+def counts(condition: Any) -> bool:
+    """Return whether a loop's condition compares integers, none of which an operation of the condition makes."""
+    made = terminator(condition).operands[0].owner
+    if isinstance(made, ir.Block) or made.operation.name != "stablehlo.compare":
+        return False
+    compared = made.operation
+    if not isinstance(compared.operands[0].type.element_type, ir.IntegerType):
+        return False
+    makers = [value.owner for value in compared.operands]
+    return all(isinstance(m, ir.Block) or m.operation.name == "stablehlo.constant" for m in makers)

@@ -1,0 +1,413 @@
+"""The first NaN: what a checked run names, and that it names nothing else.
+
+Oracles: findings that can be read off the program; and numpy, which walks through every value of random programs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.dialects.op_traits import TRAITS
+from stablexla.inspection.program import FlatProgram
+from tests.fuzz.generate import draw
+from tests.fuzz.program import Statement
+from tests.fuzz.writer import FAMILIES
+from tests.inspection.comparing import line_of, normal
+
+HERE = "tests/inspection/test_check.py"
+FAMILIES_WITHOUT_EFFECTS = tuple(name for name in FAMILIES if name not in ("random",))
+INF = np.float32(np.inf)
+BIG = np.float32(3e38)
+
+
+def program(build: Any, *shapes: sx.Shape) -> sx.XlaComputation:
+    b = sx.XlaBuilder("checked")
+    return b.build(build(b, *(b.parameter(i, shape) for i, shape in enumerate(shapes))))
+
+
+def found(build: Any, arguments: Sequence[Any], kinds: Any = "nan", **options: Any) -> Any:
+    shapes = [sx.Shape(sx.element_type(a.dtype).name, a.shape) for a in arguments]
+    executable = sx.compile(program(build, *shapes), options=sx.CompileOptions(**options))
+    return executable.check(arguments, kinds)
+
+
+def entropy(b: sx.XlaBuilder, p: sx.XlaOp) -> sx.XlaOp:
+    logs = sx.log(p)
+    return sx.reduce(p * logs, b.constant(np.float32(0)), sx.add, (0, 1))  # the NaN
+
+
+class TestWhatIsFound:
+    def test_line_index_operands_and_program(self, tmp_path: Path) -> None:
+        p = np.full((3, 4), 0.25, np.float32)
+        p[1, 2] = 0
+        p[2, 0] = 0
+        finding = found(entropy, [p])
+        assert (finding.kind, finding.operation) == ("nan", "stablehlo.multiply")
+        assert finding.place.brief.startswith(f"{HERE}:{line_of(entropy, 'the NaN')}:")
+        assert (finding.index, finding.value, finding.count, finding.size) == ((1, 2), "nan", 2, 12)
+        assert [operand.value for operand in finding.operands] == ["0.0", "-inf"]
+        assert finding.iterations == ()
+        assert repr(finding) == f"CheckFinding('nan': {finding.summary})"
+        assert "multiply made a NaN from operands that are none" in str(finding)
+        assert "multiply made a NaN" in finding._repr_html_()
+        path = finding.save(tmp_path)
+        small = sx.compile(path)
+        with np.load(tmp_path / "inputs.npz") as inputs:
+            again = small.check([inputs[name] for name in inputs.files])
+        assert (again.index, again.number) == ((1, 2), 1)
+
+    def test_nothing(self) -> None:
+        assert found(entropy, [np.full((3, 4), 0.25, np.float32)], "all") is None
+
+    def test_an_infinity_is_another_kind(self) -> None:
+        p = np.array([[0.5, 0.0]], np.float32)
+        assert found(entropy, [p], "inf").operation == "stablehlo.log"
+        assert found(entropy, [p], ("nan", "inf")).operation == "stablehlo.log"
+        assert found(entropy, [p], "overflow") is None
+
+    @pytest.mark.parametrize("kinds", ["inf", "overflow", "all"])
+    def test_overflow(self, kinds: str) -> None:
+        finding = found(lambda b, x: sx.tanh(x * x), [np.array([1, BIG], np.float32)], kinds)
+        assert (finding.operation, finding.index, finding.value) == ("stablehlo.multiply", (1,), "inf")
+        assert finding.kind == ("overflow" if kinds == "overflow" else "inf")
+
+    def test_quotient_by_zero_is_no_overflow(self) -> None:
+        arguments = [np.array([1, 2], np.float32), np.array([1, 0], np.float32)]
+        assert found(lambda b, x, y: x / y, arguments, "overflow") is None
+        assert found(lambda b, x, y: x / y, arguments, "inf").index == (1,)
+
+    def test_sums(self) -> None:
+        x = np.full((2, 3), BIG, np.float32)
+        x[0] = 1
+        finding = found(lambda b, v: sx.reduce(v, b.constant(np.float32(0)), sx.add, (1,)), [x], "overflow")
+        assert (finding.operation, finding.index) == ("stablehlo.reduce", (1,))
+        assert finding.operands[0].summary == "from 1.0 to 3e+38"
+
+    def test_a_product_of_finite_numbers_overflows(self) -> None:
+        x = np.eye(3, dtype=np.float32) * BIG
+        finding = found(lambda b, v: sx.dot(v, v), [x], "inf")
+        assert (finding.operation, finding.index) == ("stablehlo.dot_general", (0, 0))
+
+    def test_one_that_is_selected_away(self) -> None:
+        """It is found all the same: no result of the program tells of it."""
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.select(x > 0.0, sx.log(x), x)
+
+        assert found(build, [np.array([1, -1], np.float32)]).operation == "stablehlo.log"
+
+    def test_masks_are_no_findings(self) -> None:
+        def softmax(b: sx.XlaBuilder, x: sx.XlaOp, mask: sx.XlaOp) -> sx.XlaOp:
+            masked = sx.select(mask, x, sx.broadcast(b.constant(-INF), (4, 8)))
+            return sx.exp(masked)
+
+        arguments = [normal(4, 8), normal(4, 8, seed=1) > 0]
+        assert found(softmax, arguments, "all") is None
+
+    def test_operands_that_are_nan_already(self) -> None:
+        """The second is made by the program."""
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.log(x + 1.0)
+
+        finding = found(build, [np.array([np.nan, 1, -3], np.float32)])
+        assert (finding.operation, finding.index) == ("stablehlo.log", (2,))
+        assert found(build, [np.array([np.nan, 1], np.float32)]) is None
+
+    @pytest.mark.parametrize("name", ["f16", "bf16", "f64", "c64", "f8e5m2", "f8e4m3fn"])
+    def test_element_types(self, name: str) -> None:
+        dtype = sx.element_type(name).dtype
+        x = np.array([1, 4, 2], np.float32).astype(dtype)
+        zero = np.array([1, 0, 1], np.float32).astype(dtype)
+        finding = found(lambda b, v, z: sx.div(v * z, z), [x, zero])
+        assert (finding.operation, finding.index) == ("stablehlo.divide", (1,))
+
+    def test_conversions(self) -> None:
+        x = np.array([1, 1e6], np.float32)
+        finding = found(lambda b, v: sx.convert_element_type(v, "f16"), [x], "overflow")
+        assert (finding.operation, finding.index, finding.value) == ("stablehlo.convert", (1,), "inf")
+        finding = found(lambda b, v: sx.convert_element_type(v, "f8e4m3fn"), [x], "overflow")
+        assert (finding.index, finding.value) == ((1,), "nan")
+
+    def test_scalars(self) -> None:
+        finding = found(lambda b, x, y: sx.sqrt(x) + y, [np.float32(-1), np.float32(2)])
+        assert (finding.operation, finding.index) == ("stablehlo.sqrt", ())
+        assert [operand.value for operand in finding.operands] == ["-1.0"]
+
+
+class TestLoopsAndBranches:
+    def test_the_iteration(self) -> None:
+        """x falls by 1 in each of 10 iterations; its root is NaN in the fifth."""
+
+        def body(state: sx.XlaOp) -> Any:
+            i, x, _ = state
+            less = x - 1.0
+            return sx.tuple((i + 1, less, sx.sqrt(less)))
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.while_(lambda state: state[0] < 10, body, (b.constant(np.int32(0)), x, x))
+
+        finding = found(build, [np.array([9, 4, 9.5], np.float32)])
+        assert (finding.operation, finding.index) == ("stablehlo.sqrt", (1,))
+        assert [step.what for step in finding.iterations] == ["iteration 4"]
+        assert finding.operands[0].value == "-1.0"
+
+    def test_nested(self) -> None:
+        def inner(state: sx.XlaOp) -> sx.XlaOp:
+            i, j, x = state
+            return sx.tuple((i, j + 1, sx.log(x - 1.0) + x))
+
+        def outer(state: sx.XlaOp) -> sx.XlaOp:
+            i, j, x = state
+            _, _, y = sx.while_(lambda s: s[1] < s[0], inner, (i, j, x))
+            return sx.tuple((i + 1, j, y - 0.75))
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            zero = b.constant(np.int32(0))
+            return sx.while_(lambda s: s[0] < 5, outer, (zero, zero, x))
+
+        x, where = np.float32(3), None
+        for i in range(5):
+            for j in range(i):
+                if where is None and x - 1 < 0:
+                    where = i, j
+                with np.errstate(invalid="ignore"):
+                    x = np.log(x - np.float32(1)) + x
+            x = x - np.float32(0.75)
+        assert where is not None
+        finding = found(build, [np.float32(3)])
+        assert finding.operation == "stablehlo.log"
+        assert [step.what for step in finding.iterations] == [f"iteration {n}" for n in where]
+
+    def test_a_loop_without_end_is_left(self) -> None:
+        """The condition holds for NaN."""
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.while_(lambda v: sx.not_(v < -5.0), lambda v: sx.sqrt(v - 1.0), x)
+
+        finding = found(build, [np.float32(4)])
+        assert (finding.operation, [step.what for step in finding.iterations]) == ("stablehlo.sqrt", ["iteration 2"])
+
+    def test_in_the_condition(self) -> None:
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.while_(lambda v: sx.log(v) > -0.5, lambda v: v - 1.0, x)
+
+        finding = found(build, [np.float32(2.5)])
+        assert finding is None
+        finding = found(build, [np.float32(-2.5)])
+        assert finding.operation == "stablehlo.log"
+        assert [step.what for step in finding.iterations] == ["the condition before iteration 0"]
+
+    def test_branches(self) -> None:
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.conditional(x < 0.0, x, lambda v: sx.sqrt(v), x, lambda v: v)
+
+        finding = found(build, [np.float32(-1)])
+        assert (finding.operation, [step.what for step in finding.iterations]) == ("stablehlo.sqrt", ["branch 0"])
+        assert found(build, [np.float32(1)]) is None
+
+
+class TestWarnings:
+    def test_division(self) -> None:
+        arguments = [np.array([4, 5], np.int32), np.array([2, 0], np.int32)]
+        finding = found(lambda b, x, y: sx.div(x, y), arguments, "division")
+        assert (finding.kind, finding.index, [o.value for o in finding.operands]) == ("division", (1,), ["5", "0"])
+
+    def test_shifts(self) -> None:
+        arguments = [np.array([4, 5, 6], np.int8), np.array([7, 8, -1], np.int8)]
+        finding = found(lambda b, x, y: sx.shift_left(x, y), arguments, "shifts")
+        assert (finding.kind, finding.index, finding.count) == ("shifts", (1,), 2)
+
+    @pytest.mark.parametrize(("start", "is_found"), [(0, False), (3, False), (4, True), (-1, True)])
+    def test_slices(self, start: int, is_found: bool) -> None:
+        arguments = [normal(5), np.int32(start)]
+        finding = found(lambda b, x, i: sx.dynamic_slice(x, [i], (2,)), arguments, "indices")
+        assert (finding is not None) == is_found
+        finding = found(lambda b, x, i: sx.dynamic_update_slice(x, x[0:2], [i]), arguments, "indices")
+        assert (finding is not None) == is_found
+
+    @pytest.mark.parametrize(("row", "is_found"), [(0, False), (4, False), (5, True), (-1, True)])
+    def test_gather_and_scatter(self, row: int, is_found: bool) -> None:
+        text = """func.func @main(%x: tensor<5x3xf32>, %i: tensor<2x1xi32>, %u: tensor<2x3xf32>)
+            -> (tensor<2x3xf32>, tensor<5x3xf32>) {
+          %0 = "stablehlo.gather"(%x, %i) {dimension_numbers = #stablehlo.gather<offset_dims = [1],
+            collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
+            slice_sizes = array<i64: 1, 3>} : (tensor<5x3xf32>, tensor<2x1xi32>) -> tensor<2x3xf32>
+          %1 = "stablehlo.scatter"(%x, %i, %u) ({
+            ^bb0(%a: tensor<f32>, %b: tensor<f32>): stablehlo.return %b : tensor<f32>
+          }) {scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0],
+            scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}
+            : (tensor<5x3xf32>, tensor<2x1xi32>, tensor<2x3xf32>) -> tensor<5x3xf32>
+          return %0, %1 : tensor<2x3xf32>, tensor<5x3xf32>
+        }"""
+        finding = sx.compile(text).check([normal(5, 3), np.array([[1], [row]], np.int32), normal(2, 3)], "indices")
+        assert (finding is not None) == is_found
+        assert finding is None or finding.operation == "stablehlo.gather"
+
+
+class TestRuns:
+    def test_the_run_raises(self) -> None:
+        executable = sx.compile(program(entropy, sx.f32[2, 2]), options=sx.CompileOptions(check="nan"))
+        right = np.full((2, 2), 0.5, np.float32)
+        with pytest.raises(sx.CheckError, match="checked: multiply made a NaN") as error:
+            executable(np.array([[0, 1], [1, 1]], np.float32))
+        assert isinstance(error.value, FloatingPointError)
+        assert error.value.finding.index == (0, 0)
+        assert executable.execute([right])[0] == sx.compile(program(entropy, sx.f32[2, 2]))(right)
+        assert [str(spec) for spec in executable.results] == ["float32[]"]
+
+    def test_warnings_do_not_end_it(self) -> None:
+        made = program(lambda b, x, y: sx.div(x, y), sx.s32[2], sx.s32[2])
+        executable = sx.compile(made, options=sx.CompileOptions(check="division"))
+        with pytest.warns(sx.CheckWarning, match="an integer division by zero"):
+            result = executable(np.array([4, 5], np.int32), np.array([2, 0], np.int32))
+        assert list(result) == [2, -1]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            executable(np.array([4, 5], np.int32), np.array([2, 1], np.int32))
+
+    def test_arguments_with_nan_are_run(self) -> None:
+        executable = sx.compile(program(lambda b, x: x + 1.0, sx.f32[2]), options=sx.CompileOptions(check="nan"))
+        assert np.isnan(executable(np.array([np.nan, 1], np.float32))).tolist() == [True, False]
+
+    def test_tuples(self) -> None:
+        b = sx.XlaBuilder("pair")
+        pair = b.parameter(0, sx.Shape.tuple((sx.f32[2], sx.f32[2])))
+        x, y = pair
+        executable = sx.compile(b.build(sx.tuple((x / y, x))), options=sx.CompileOptions(check="nan"))
+        ones, zeros = np.ones(2, np.float32), np.zeros(2, np.float32)
+        assert executable((ones, ones))[0].tolist() == [1, 1]
+        with pytest.raises(sx.CheckError, match="divide"):
+            executable((zeros, zeros))
+
+    def test_replicas(self) -> None:
+        """Each device looks at its own values."""
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.all_reduce(sx.sqrt(x), sx.add)
+
+        made = program(build, sx.f32[2])
+        executable = sx.compile(made, num_replicas=2, options=sx.CompileOptions(check="nan"))
+        ones = np.ones(2, np.float32)
+        assert executable.execute_replicated([[ones], [ones]])[1][0].tolist() == [2, 2]
+        with pytest.raises(sx.CheckError, match="sqrt made a NaN") as error:
+            executable.execute_replicated([[ones], [-ones]])
+        assert (error.value.finding.device, error.value.finding.index) == (1, (0,))
+
+    def test_random_numbers_are_drawn_once(self) -> None:
+        """A program that cannot be run again tells the operation and no values."""
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.log(x + sx.rng_uniform(b.constant(np.float32(0)), b.constant(np.float32(1)), sx.f32[4]))
+
+        finding = found(build, [np.full(4, -2, np.float32)])
+        assert (finding.operation, finding.index) == ("stablehlo.log", None)
+        assert "not run again" in finding.note
+
+    def test_donated_arguments_stay(self) -> None:
+        text = """func.func @main(%x: tensor<2xf32> {tf.aliasing_output = 0 : i32}) -> tensor<2xf32> {
+          %0 = stablehlo.sqrt %x : tensor<2xf32>
+          return %0 : tensor<2xf32>
+        }"""
+        executable = sx.compile(text, options=sx.CompileOptions(check="nan"))
+        x = np.array([4, -4], np.float32)
+        with pytest.raises(sx.CheckError) as error:
+            executable.execute([x], donate=True)
+        assert error.value.finding.operands[0].value == "-4.0"
+        assert x.tolist() == [4, -4]
+
+    def test_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(sx.CompileError, match=r"check takes nan, inf, .* not 'nans'"):
+            sx.CompileOptions(check="nans")
+        executable = sx.compile(program(entropy, sx.f32[2, 2]), options=sx.CompileOptions(check="nan"))
+        with pytest.raises(sx.UnsupportedError, match="cannot be saved"):
+            executable.save(tmp_path / "saved")
+        text = "func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> { return %x : tensor<?xf32> }"
+        with pytest.raises(sx.UnsupportedError, match="sizes at run time"):
+            sx.compile(text, options=sx.CompileOptions(check="nan"))
+
+
+def first_by_numpy(flat: FlatProgram, values: dict[Any, np.ndarray], kind: str) -> int | None:
+    """The number of the first operation of `main` that makes a NaN or an infinity, by a walk through all values.
+
+    An operation that holds others counts as one.
+    """
+    for unit in flat.units:
+        if not unit.results or unit.op.name.partition(".")[2] in ("constant", "infeed", "recv", "rng"):
+            continue
+        shown = [bad(values[v], kind, operand=False) for v in unit.results]
+        operands = [bad(values[v], kind, operand=True) for v in unit.op.operands]
+        traits = TRAITS.get(unit.op.name)
+        if traits is not None and traits.is_elementwise and all(o.shape == shown[0].shape for o in operands):
+            if (shown[0] & ~np.logical_or.reduce([np.zeros_like(shown[0]), *operands])).any():
+                return unit.number
+        elif any(r.any() for r in shown) and not any(o.any() for o in operands):
+            return unit.number
+    return None
+
+
+def bad(array: np.ndarray, kind: str, *, operand: bool) -> np.ndarray:
+    """Which elements are NaN, or infinite; of operands what is not finite."""
+    wide = array if array.dtype.kind in "fc" and array.dtype.isbuiltin == 1 else array.astype(np.float64)
+    if kind == "nan":
+        return np.asarray(np.isnan(wide))
+    return np.asarray(~np.isfinite(wide) if operand else np.isinf(wide))
+
+
+def planted(seed: int) -> tuple[str, list[np.ndarray]]:
+    """A random program in which some values are replaced by roots, logarithms or quotients of them."""
+    drawn = draw(seed, FAMILIES_WITHOUT_EFFECTS)
+    random = np.random.default_rng(seed)
+    statements = []
+    for statement in drawn.program.statements:
+        (value, *others), made = statement.results, statement
+        if (
+            not others
+            and (value.is_float or value.is_complex)
+            and value.element_type.bits > 8
+            and random.random() < 0.6
+        ):
+            made = replace(statement, text=statement.text.replace(f"{value.name} =", f"{value.name}_before =", 1))
+            operation = random.choice(["log", "sqrt", "rsqrt", "divide", "exponential"])
+            operands = ", ".join([f"{value.name}_before"] * (2 if operation == "divide" else 1))
+            statements.append(made)
+            made = Statement(f"{value.name} = stablehlo.{operation} {operands} : {value.type}", (value,))
+        statements.append(made)
+    return replace(drawn.program, statements=tuple(statements)).text, drawn.arguments
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", ["nan", "inf"])
+def test_random_programs(seed: int, kind: str) -> None:
+    """numpy walks through all values, and comes to the same operation."""
+    agree(seed, kind)
+
+
+def agree(seed: int, kind: str) -> bool:
+    """Compare what a checked run finds with numpy's walk; whether there was something."""
+    text, arguments = planted(seed)
+    executable = sx.compile(text)
+    finding = executable.check(arguments, kind)
+    flat = FlatProgram.of(executable._stablehlo)
+    made = [result for unit in flat.units for result in unit.results]
+    results = sx.compile(flat.returning(made)).execute(arguments)
+    values = dict(zip([*flat.arguments, *made], [*arguments, *results], strict=True))
+    wanted = first_by_numpy(flat, values, kind)
+    if finding is None:
+        assert wanted is None, flat.units[wanted].text
+        return False
+    outer = (finding.iterations[0].place if finding.iterations else finding.place).line
+    number = next(unit.number for unit in flat.units if unit.place.line == outer)
+    if finding.iterations:  # a value inside, which the operation around it need not return
+        assert wanted is None or wanted >= number, (str(finding), flat.units[wanted].text)
+    else:
+        assert wanted == number, (str(finding), wanted)
+    return True
