@@ -5,6 +5,7 @@
 PYTHON ?= $(shell third_party/find_python.sh newest)
 JOBS ?= 2
 PYTEST_ARGS ?=
+SANITIZE_ARGS ?=
 
 VENV ?= .venv
 OLDEST := .venv-oldest
@@ -13,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := stablexla dialects lowering targets
 NATIVE := $(wildcard targets/runtime/cpp/*/*.cpp targets/runtime/cpp/*/*.h)
 
-.PHONY: help run test test-oldest slice lint types docs release clean FORCE
+.PHONY: help run test test-oldest slice lint types docs sanitize release clean FORCE
 
 help:
 	@echo "make run     install stablexla into $(VENV) and train the digits example"
@@ -21,6 +22,7 @@ help:
 	@echo "make test-oldest  the first case of each test of operations, formats and programs, with the oldest jaxlib"
 	@echo "make lint    ruff and the import contracts alone"
 	@echo "make types   mypy alone"
+	@echo "make sanitize  the native runtime's tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer"
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make release go through the checklist for a release and build it into dist/; REHEARSE=1 on a tree that is not ready"
 	@echo "make clean   remove the virtual environments and build/"
@@ -45,6 +47,10 @@ lint: $(VENV)/installed.test
 
 types: $(VENV)/installed.test
 	$(BIN)/mypy -p stablexla
+
+# In build/sanitize, beside what is installed; SANITIZE_ARGS=thread runs one of the two.
+sanitize: $(VENV)/installed.test
+	$(BIN)/python -m tests.sanitize $(SANITIZE_ARGS)
 
 # Every page is read anew: the reference changes with the code, which Sphinx does not follow.
 docs: $(VENV)/installed.docs

@@ -9,6 +9,7 @@ import numpy as np
 
 import stablexla as sx
 from stablexla.targets.cpu.pipeline import cpu_pipeline
+from stablexla.targets.pipeline.knobs import knobs
 from tests import oracles
 from tests.comparison import assert_same
 
@@ -20,7 +21,8 @@ ORACLES: dict[str, Callable[[str, Sequence[Any]], list[np.ndarray]]] = {
 
 def general_only() -> sx.CompileOptions:
     """Options that send every kernel through the general path: linalg and upstream's loops."""
-    steps = "stablexla-emit-kernels{general-only=true},stablexla-assign-buffers"
+    guard = f"{{guard={knobs.guard}}}" if knobs.guard else ""
+    steps = f"stablexla-emit-kernels{{general-only=true}},stablexla-assign-buffers{guard}"
     return sx.CompileOptions(pipeline=cpu_pipeline().with_step("buffers", steps))
 
 

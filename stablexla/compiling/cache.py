@@ -270,7 +270,7 @@ def _steps(target: str, options: CompileOptions) -> str | None:
 
 def _is_known_by_its_bytes(data: bytes) -> bool:
     """Return whether neither a user's function nor a knob affects the compilation."""
-    if not data or knobs.dump or knobs.override or knobs.print_after_all or knobs.time:
+    if not data or knobs.dump or knobs.override or knobs.print_after_all or knobs.time or knobs.guard:
         return False
     if not all(_is_ours(function) for function in _rules_and_emitters()):
         return False

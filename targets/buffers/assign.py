@@ -16,7 +16,8 @@ from stablexla.lowering.support.kernels import COMBINER, EFFECT, KIND
 from stablexla.lowering.support.operations import clone_with, is_tensor, terminator_of
 from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, PackedAhead, PingPong
 from stablexla.targets.buffers.copies import BufferCopies, as_bytes, bytes_type
-from stablexla.targets.codegen.calls import PARALLEL_GRAIN, Phase
+from stablexla.targets.buffers.guards import KernelGuards
+from stablexla.targets.codegen.calls import PARALLEL_GRAIN, KernelCall, Phase
 from stablexla.targets.codegen.emission import viewed
 from stablexla.targets.codegen.kernel import flat_type
 from stablexla.targets.codegen.sizes import bytes_of
@@ -31,16 +32,17 @@ ALIAS = "stablexla.alias"
 @module_pass(
     "stablexla-assign-buffers", "gives each array of main a buffer: the caller's, a constant's, or a part of the arena"
 )
-def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
+def assign_buffers(module: ir.Module, *, num_threads: int = 0, guard: str = "") -> None:
     """Rewrite `main` to buffers and drop the kernels' functions on tensors.
 
     Args:
         num_threads: the most chunks of a call, and so the most threads that share it; with 1, no call is marked
             parallel, and 0 leaves it to the number of worker threads.
+        guard: "ends" or "starts" of arrays meet a page that nobody may touch, and main says which kernel runs.
     """
     with module.context, ir.Location.unknown():
-        assignment = BufferAssignment(module)
-        BufferedMain(assignment, num_threads).write()
+        assignment = BufferAssignment(module, guard)
+        BufferedMain(assignment, num_threads, KernelGuards(module, bool(guard))).write()
         erase(assignment.main)
         for view in list(module.body.operations):
             if KIND in view.operation.attributes or COMBINER in view.operation.attributes:
@@ -50,9 +52,10 @@ def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
 class BufferedMain:
     """Builder of the buffered `main` beside the one on tensors."""
 
-    def __init__(self, assignment: BufferAssignment, num_threads: int) -> None:
+    def __init__(self, assignment: BufferAssignment, num_threads: int, guards: KernelGuards) -> None:
         self._assignment = assignment
         self._num_threads = num_threads
+        self._guards = guards
         self._values: dict[ir.Value, ir.Value] = {}
         self._views: dict[tuple[Buffer, ir.Type], ir.Value] = {}
         self._arguments: dict[tuple[str, int], ir.Value] = {}
@@ -84,6 +87,8 @@ class BufferedMain:
         with ir.InsertionPoint(self._entry):
             self._anchor = arith.ConstantOp(ir.IndexType.get(), 0).operation
             self._zero = self._anchor.results[0]
+            if self._guards.is_on:
+                self._guards.announce(self._arguments["arena", 0], self._assignment.temporaries())
             self._block(block)
             self._copy(self._assignment.copies[terminator_of(block)])
             func.ReturnOp([])
@@ -133,9 +138,10 @@ class BufferedMain:
                     self._copy_whole(source, target)
 
     def _copy_whole(self, source: ir.Value, target: ir.Value) -> None:
-        shared = self._copying.write(source, target)
-        if shared is not None:
-            self._share(*shared)
+        with self._guards.around("a copy"):
+            shared = self._copying.write(source, target)
+            if shared is not None:
+                self._share(*shared)
 
     def _may_be_one(self, copy: Copy) -> bool:
         """Whether parameter and result may alias: the caller may donate the parameter's memory."""
@@ -184,15 +190,36 @@ class BufferedMain:
         operands = [self._operand(op, i) for i in range(len(op.operands))]
         operands += [self._array(v) for v in op.results]
         operands += [self._view(b, t) for b, t in zip(self._assignment.scratch[op], call.scratch, strict=True)]
+        if self._guards.is_on:
+            self._guards.fill(self._unwritten(op, call, operands))
         for phase in call.phases:
             if phase.function not in self._assignment.packed[op]:
                 self._phase(phase, operands)
 
+    def _unwritten(self, op: ir.Operation, call: KernelCall, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Return the arrays whose contents no kernel may rely on: all results and scratch, unless something is there.
+
+        That is what is updated or overwritten in place, a parameter's memory that was donated, and what was packed.
+        """
+        given = {self._assignment.operand_buffer(op, i) for i, v in enumerate(op.operands) if is_tensor(v)}
+        kept = {pair.result for pair in call.updates}
+        for i, value in enumerate(op.results):
+            buffer = self._assignment.buffer_of(value)
+            if buffer in given or (buffer.role == "result" and buffer.number in self._assignment.aliases):
+                kept.add(i)
+        done = self._assignment.packed[op]
+        packed = {packing.scratch for packing in call.packs if packing.function in done}
+        first = len(op.operands)
+        results = [operands[first + i] for i in range(len(op.results)) if i not in kept]
+        first += len(op.results)
+        return results + [operands[first + i] for i in range(len(call.scratch)) if i not in packed]
+
     def _phase(self, phase: Phase, operands: Sequence[ir.Value]) -> None:
         if phase.items:
             high = arith.ConstantOp(ir.IndexType.get(), phase.items).result
-            made = func.CallOp([], phase.function, [*operands, self._zero, high])
-            self._share(made.operation, phase.items, phase.grain)
+            with self._guards.around(phase.function):
+                made = func.CallOp([], phase.function, [*operands, self._zero, high])
+                self._share(made.operation, phase.items, phase.grain)
 
     def _pack_ahead(self, ahead: PackedAhead) -> None:
         """Pack what a loop does not change: the phase uses two buffers only, the input and what it makes of it."""
@@ -203,6 +230,8 @@ class BufferedMain:
         operands = [ub.poison(t) for t in (*types, *call.scratch)]
         operands[packing.input] = self._operand(op, packing.input)
         operands[len(types) + packing.scratch] = self._view(ahead.buffer, call.scratch[packing.scratch])
+        if self._guards.is_on:
+            self._guards.fill([operands[len(types) + packing.scratch]])
         self._phase(phase, operands)
 
     def _share(self, call: ir.Operation, items: int, grain: int) -> None:

@@ -16,7 +16,7 @@ import mlir.ir as ir
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import defining, is_inside, is_tensor, main_of, terminator_of
-from stablexla.targets.buffers.arena import plan_arena
+from stablexla.targets.buffers.arena import arena_buffers, plan_arena, plan_guarded_arena
 from stablexla.targets.buffers.donation import find_aliases
 from stablexla.targets.buffers.ping_pong import BufferCycle, copies_after_rotation, find_buffer_cycles
 from stablexla.targets.codegen.calls import KernelCall, Packing, call_of, packed_inputs
@@ -124,8 +124,9 @@ def loop_that_keeps(op: ir.Operation, value: ir.Value) -> ir.Operation | None:
 class BufferAssignment:
     """Buffer assignment of `main`; then `buffer_of` tells each array's buffer, and `copies` the copies."""
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, guard: str = "") -> None:
         self.main = main_of(module)
+        self._guard = guard
         self.calls: dict[ir.Operation, KernelCall] = {}
         self.copies: dict[ir.Operation, list[Copy]] = {}
         self.scratch: dict[ir.Operation, list[Buffer]] = {}
@@ -211,7 +212,9 @@ class BufferAssignment:
             self._results.append(found if found.role == "result" and found.number == i else copies[-1].target)
         self.copies[terminator] = copies
         self.aliases = find_aliases(self)
-        self.arena_bytes = plan_arena(self._everything())
+        everything = list(self._everything())
+        guarded = bool(self._guard)
+        self.arena_bytes = plan_guarded_arena(everything, self._guard) if guarded else plan_arena(everything)
 
     def _block(self, block: ir.Block) -> None:
         for view in block.operations:
@@ -318,6 +321,16 @@ class BufferAssignment:
     def _merge(self, one: Buffer, into: Buffer) -> None:
         into.spans += one.spans
         one.owner = into
+
+    def temporaries(self) -> dict[Buffer, str]:
+        """Return the buffers of the arena, each with the first array that it holds, in words."""
+        words: dict[Buffer, str] = {}
+        for value, buffer in self._buffers.items():
+            words.setdefault(buffer.find(), f"{value.type} of {_maker(value)}")
+        for op, buffers in self.scratch.items():
+            for number, buffer in enumerate(buffers):
+                words.setdefault(buffer.find(), f"scratch {number} of {_callee(op)}")
+        return {buffer: words.get(buffer, "a copy's") for buffer in arena_buffers(self._everything())}
 
     # ---- control flow ------------------------------------------------------------------------------------------------
 
@@ -458,3 +471,15 @@ class BufferAssignment:
             for copy in copies:
                 yield copy.source
                 yield copy.target
+
+
+def _maker(value: ir.Value) -> str:
+    """Return what an array is made by: the kernel, or the operation."""
+    maker = defining(value)
+    if maker is None:
+        return "a loop"
+    return _callee(maker) if maker.name == "func.call" else maker.name
+
+
+def _callee(call: ir.Operation) -> str:
+    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)

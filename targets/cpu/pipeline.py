@@ -14,9 +14,10 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     register_passes("cpu")
     cpu = CpuOptions.of(options)
     features = f" features={'+'.join(cpu.features)}" if cpu.features else ""
+    guard = f" guard={cpu.guard}" if cpu.guard else ""
     buffers = (
         f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},stablexla-pack-constants,"
-        f"stablexla-assign-buffers{{num-threads={cpu.most_threads}}}"
+        f"stablexla-assign-buffers{{num-threads={cpu.most_threads}{guard}}}"
     )
     narrow = f"stablexla-turn-narrow-products{{vector-bits={cpu.vector_bits}}}"
     products = [narrow, "stablexla-widen-in-products", "stablexla-join-factors"]

@@ -6,7 +6,6 @@ none, as the pool looks between their work items; except for those with loops th
 
 from __future__ import annotations
 
-import zlib
 from itertools import pairwise
 
 import mlir.ir as ir
@@ -17,11 +16,11 @@ from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.operations import constant_of, defining, operations_named, terminator_of, walk
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.codegen.kernel import UNBOUNDED
+from stablexla.targets.codegen.runtime_calls import GUARD, PLACE, SAYS, call_at_place, call_runtime, number_of
 from stablexla.targets.llvm.parallel_calls import TASK
 from stablexla.targets.pipeline.passes import module_pass
 
 NEWS_ADDRESS, LOOK_AROUND, CHECK = "stablexla_news_address", "stablexla_look_around", "stablexla_check"
-PLACE = "stablexla.place"
 _DECLARED = f"""
 llvm.func @{NEWS_ADDRESS}() -> !llvm.ptr attributes {{passthrough = ["nounwind", "willreturn", ["memory", "0"]]}}
 llvm.func @{LOOK_AROUND}(i64) attributes {{passthrough = ["cold"]}}
@@ -53,7 +52,7 @@ def check_stops(module: ir.Module) -> None:
                 view.operation.clone()
         for call, following in calls:
             with call.location, ir.InsertionPoint(following):  # a call more beside a kernel's: main stays one block
-                _ask(CHECK, _number_of(_callee(call)))
+                call_at_place(CHECK, number_of(_callee(call)))
         news = _news(main)
         for number, loop in enumerate(loops):
             last = terminator_of(loop.regions[-1].blocks[0])
@@ -65,7 +64,7 @@ def check_stops(module: ir.Module) -> None:
             news = _news(function)
             for loop in operations_named(function, "scf.while"):
                 last = terminator_of(loop.regions[1].blocks[0])
-                _check_before(last, news, _number_of(symbol_of(function)), loop.location)
+                _check_before(last, news, number_of(symbol_of(function)), loop.location)
 
 
 def _is_short(loop: ir.Operation) -> bool:
@@ -95,7 +94,7 @@ def _is_short(loop: ir.Operation) -> bool:
 
 def is_check(call: ir.Operation) -> bool:
     """Return whether a call of LLVM's dialect is a part of the checks."""
-    return _callee(call) in (NEWS_ADDRESS, LOOK_AROUND, CHECK)
+    return _callee(call) in (NEWS_ADDRESS, LOOK_AROUND, CHECK) or _callee(call).startswith(GUARD)
 
 
 def take_places(module: ir.Module) -> dict[int, str]:
@@ -107,25 +106,24 @@ def take_places(module: ir.Module) -> dict[int, str]:
     functions = {
         symbol_of(view): view.operation for view in module.body.operations if view.operation.name == "llvm.func"
     }
-    if LOOK_AROUND not in functions:
+    if LOOK_AROUND not in functions and f"{GUARD}kernel" not in functions:
         return {}
-    kernels = {_number_of(name.removesuffix(TASK)): name.partition("_impl")[0] for name in functions}
+    kernels = {number_of(name.removesuffix(TASK)): name.partition("_impl")[0] for name in functions}
     places = {}
     for call in operations_named(module.operation, "llvm.call"):
         if PLACE in call.attributes:
             number = ir.IntegerAttr(call.attributes[PLACE]).value
             del call.attributes[PLACE]
-            places[number] = _place(kernels.get(number, "a loop"), call.location)
+            what = kernels.get(number, "a loop")
+            if SAYS in call.attributes:
+                what = ir.StringAttr(call.attributes[SAYS]).value
+                del call.attributes[SAYS]
+            places[number] = _place(what, call.location)
     return places
 
 
 def _callee(call: ir.Operation) -> str:
     return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
-
-
-def _number_of(function: str) -> int:
-    """Return a number that `main` and a kernel know a place by, far above those of loops in all likelihood."""
-    return zlib.crc32(function.encode())
 
 
 def _place(what: str, location: ir.Location) -> str:
@@ -154,7 +152,7 @@ def _calls(main: ir.Operation) -> list[tuple[ir.Operation, ir.Operation]]:
 def _news(function: ir.Operation) -> ir.Value:
     """Ask for the word's address, once in a function."""
     with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
-        return _call(NEWS_ADDRESS, [], [ir.Type.parse("!llvm.ptr")]).result
+        return call_runtime(NEWS_ADDRESS, [], [ir.Type.parse("!llvm.ptr")]).result
 
 
 def _check_before(op: ir.Operation, news: ir.Value, number: int, location: ir.Location) -> None:
@@ -166,21 +164,5 @@ def _check_before(op: ir.Operation, news: ir.Value, number: int, location: ir.Lo
         none = arith.constant(i32, 0)
         branch = scf.IfOp(arith.cmpi(arith.CmpIPredicate.ne, word, none))
         with ir.InsertionPoint(branch.then_block):
-            _ask(LOOK_AROUND, number)
+            call_at_place(LOOK_AROUND, number)
             scf.YieldOp([])
-
-
-def _ask(function: str, number: int) -> None:
-    """Call a function of the runtime with the number of a place."""
-    i64 = ir.IntegerType.get_signless(64)
-    call = _call(function, [arith.constant(i64, number)], [])
-    call.attributes[PLACE] = ir.IntegerAttr.get(i64, number)  # also keeps blocks from being merged
-
-
-def _call(name: str, operands: list[ir.Value], results: list[ir.Type]) -> ir.Operation:
-    attributes = {
-        "callee": ir.FlatSymbolRefAttr.get(name),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-    }
-    return ir.Operation.create("llvm.call", results=results, operands=operands, attributes=attributes)

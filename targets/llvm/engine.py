@@ -58,6 +58,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         collectives=found.collectives,
         num_devices=signature.num_devices,
         places=found.places,
+        guard=cpu.guard,
     )
 
 

@@ -19,6 +19,7 @@ class CpuOptions:
         vector_bits: width of the vectors in kernels.
         features: instructions that kernels may use by name (`target.FEATURES`).
         flush_denormals: whether denormals count as zero while a program runs.
+        guard: which end of arrays meets a guard page, "ends" or "starts"; "" where runs are not under guard.
     """
 
     opt_level: int = 1
@@ -27,6 +28,7 @@ class CpuOptions:
     vector_bits: int = 256
     features: tuple[str, ...] = ()
     flush_denormals: bool = False
+    guard: str = ""
 
     @staticmethod
     def of(options: CompileOptions) -> CpuOptions:
@@ -41,4 +43,5 @@ class CpuOptions:
             # an explicit vector width may be meant for another processor
             features=() if options.vector_bits else host.features,
             flush_denormals=options.flush_denormals,
+            guard=knobs.guard or "",
         )

@@ -125,6 +125,15 @@ def user_cache_folder() -> Path | None:
         return None
 
 
+def _guard(text: str) -> Literal["ends", "starts"] | None:
+    if text.lower() == "starts":
+        return "starts"
+    try:
+        return "ends" if text.lower() == "ends" or _flag(text) else None
+    except ValueError:
+        raise ValueError("it is 1, which is ends, or starts, or 0") from None
+
+
 def _folder_or_off(text: str) -> Path | Literal["off"]:
     return "off" if text.lower() in ("off", "0") else Path(text)
 
@@ -168,6 +177,13 @@ class Knobs:
         None,
         _devices,
         "Devices of the platform stablexla in JAX; 1 by default.",
+    )
+
+    guard: Knob[Literal["ends", "starts"] | None] = Knob(
+        "STABLEXLA_GUARD",
+        None,
+        _guard,
+        "1 runs programs with guard pages behind their arrays, and canaries around them; starts has the pages before.",
     )
 
     ptxas: Knob[Path | None] = Knob(

@@ -149,6 +149,7 @@ def restore(
         collectives=_plain(description["collectives"]),
         num_devices=description["num_devices"],
         places=dict(description["places"]),
+        guard=knobs.guard or "",
     )
 
 

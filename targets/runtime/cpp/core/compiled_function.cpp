@@ -20,6 +20,7 @@
 #include "called_run.h"
 #include "device_run.h"
 #include "float_mode.h"
+#include "guard_faults.h"
 #include "hosted_run.h"
 #include "released_gil.h"
 #include "shared_blocks.h"
@@ -53,6 +54,12 @@ class Few {
   std::vector<T> many_;
   T* data_ = few_.data();
 };
+
+GuardedEnd guarded_end_of(const std::string& word) {
+  if (word.empty()) return GuardedEnd::kNone;
+  if (word != "ends" && word != "starts") throw nb::value_error("what meets a guard page are ends or starts of arrays");
+  return word == "ends" ? GuardedEnd::kEnds : GuardedEnd::kStarts;
+}
 
 PyArray_Descr* descr_of(const ArraySpec& spec) { return reinterpret_cast<PyArray_Descr*>(spec.dtype.ptr()); }
 
@@ -209,7 +216,7 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
                                    std::vector<ArraySpec> results_, std::size_t arena_bytes_, nb::sequence constants,
                                    std::map<int, int> aliases_, bool flush_denormals_, nb::object keep_alive_,
                                    nb::object host_, nb::sequence collectives_, int num_devices_,
-                                   std::map<std::int64_t, std::string> places_)
+                                   std::map<std::int64_t, std::string> places_, const std::string& guard)
     : HostTable(std::move(host_), num_devices_),
       name(std::move(name_)),
       entry(entry_),
@@ -220,8 +227,9 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
       flush_denormals(flush_denormals_),
       keep_alive(std::move(keep_alive_)),
       places(std::move(places_)),
+      guarded_end(guarded_end_of(guard)),
       hosted_(!host.is_none()),
-      is_special_(hosted_ || num_devices != 1) {
+      is_special_(hosted_ || num_devices != 1 || guarded_end != GuardedEnd::kNone) {
   if (entry == 0) throw nb::value_error("the entry address is 0: the function was not found in the machine code");
   std::vector<bool> taken(parameters.size());
   for (auto [result, parameter] : aliases) {
@@ -234,6 +242,7 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
     taken[static_cast<std::size_t>(parameter)] = true;
   }
   read_collectives(std::move(collectives_));
+  if (guarded_end != GuardedEnd::kNone) watch_for_faults();
   try {
     copy_constants(std::move(constants));
   } catch (...) {
@@ -330,10 +339,10 @@ nb::object CompiledFunction::donated_result(std::size_t i, void** data, const st
 }
 
 // Packed calling convention: entry i is the address of argument i, and every argument is a data pointer.
-void CompiledFunction::run(void** data, std::size_t count, HostedRun* hosted) const {
+void CompiledFunction::run(void** data, std::size_t count, HostedRun* hosted, Guard* guard) const {
   Few<void*, 64> packed(count);
   for (std::size_t i = 0; i < count; ++i) packed[i] = &data[i];
-  if (hosted == nullptr && places.empty()) {
+  if (hosted == nullptr && guard == nullptr && places.empty()) {
     ReleasedGil released;
     FloatScope scope(program_float_state(flush_denormals));
     reinterpret_cast<Entry>(entry)(packed.data());
@@ -347,26 +356,95 @@ void CompiledFunction::run(void** data, std::size_t count, HostedRun* hosted) co
     FloatScope scope(program_float_state(flush_denormals));
     CalledRun control(released, raised);
     if (hosted != nullptr) {
-      hosted->run(reinterpret_cast<Entry>(entry), packed.data(), released, control, true);
+      hosted->run(reinterpret_cast<Entry>(entry), packed.data(), released, control, true, guard);
     } else {
       jmp_buf way_out;
-      InnermostScope here(&control, &way_out, true);
+      InnermostScope here(&control, &way_out, true, guard);
       enter(reinterpret_cast<Entry>(entry), packed.data(), way_out);
     }
     end = control.end();
   }
+  if (guard != nullptr && !guard->check()) raise_outside(guard->found());
   raise_ended(name, places, end, raised);
 }
 
-__attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::size_t count, Arena& arena,
-                                                            PyObject* const* arguments,
-                                                            const std::vector<nb::object>& kept,
-                                                            const std::vector<nb::object>& made) const {
+__attribute__((noinline)) void CompiledFunction::run_special(void** data, std::size_t count, Arena& arena,
+                                                             PyObject* const* arguments,
+                                                             const std::vector<nb::object>& kept,
+                                                             const std::vector<nb::object>& made) const {
   if (num_devices != 1) cold_path("raise_for_several", kCollectiveErrors)(name, num_devices);
-  nb::list given;
-  for (std::size_t i = 0; i < parameters.size(); ++i) given.append(nb::handle(arguments[i]));
-  HostedRun hosted(*this, arena, nb::find(*this), nb::make_tuple(given, nb::cast(kept)), nb::cast(made));
-  run(data, count, &hosted);
+  const std::shared_ptr<Guard> guard = guarded(data);
+  if (hosted_) {
+    nb::list given;
+    for (std::size_t i = 0; i < parameters.size(); ++i) given.append(nb::handle(arguments[i]));
+    nb::object memory = nb::make_tuple(given, nb::cast(kept), guard_owner(guard));
+    HostedRun hosted(*this, arena, nb::find(*this), std::move(memory), nb::cast(made));
+    run(data, count, &hosted, guard.get());
+  } else {
+    run(data, count, nullptr, guard.get());
+  }
+  if (guard != nullptr) guard->give_back();
+}
+
+nb::object guard_owner(const std::shared_ptr<Guard>& guard) {
+  if (guard == nullptr) return nb::none();
+  return nb::capsule(new std::shared_ptr<Guard>(guard),
+                     [](void* held) noexcept { delete static_cast<std::shared_ptr<Guard>*>(held); });
+}
+
+// Puts guarded arrays in the place of those that a run is given: null where its runs are not under guard. What a
+// result's donated parameter has is one array still; other parameters and constants can only be read.
+std::shared_ptr<Guard> CompiledFunction::guarded(void** data) const {
+  if (guarded_end == GuardedEnd::kNone) return nullptr;
+  auto guard = std::make_shared<Guard>(guarded_end);
+  void** const first_constant = data + parameters.size();
+  void** const first_result = first_constant + constants_.size();
+  const auto place = [&](GuardedRole role, std::size_t i, void** slot, std::size_t bytes, bool is_read_only) {
+    if (bytes == 0) return;
+    void* const result = role == GuardedRole::kResult ? *slot : nullptr;
+    const bool is_new = role == GuardedRole::kResult || role == GuardedRole::kArena;
+    char* made = guard->place(role, static_cast<std::int64_t>(i), bytes, is_new ? nullptr : *slot, is_read_only, result);
+    if (made == nullptr) cold_path("raise_out_of_memory")("arrays under guard", bytes);
+    *slot = made;
+  };
+  std::vector<void*> given(data, first_constant);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const bool is_donated = std::find(first_result, first_result + results.size(), data[i]) != first_result + results.size();
+    place(GuardedRole::kParameter, i, &data[i], parameters[i].bytes, !is_donated);
+  }
+  for (std::size_t i = 0; i < constants_.size(); ++i)
+    place(GuardedRole::kConstant, i, &first_constant[i], constant_bytes_[i], true);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const auto donor = std::find(given.begin(), given.end(), first_result[i]);
+    if (donor == given.end() || results[i].bytes == 0) {
+      place(GuardedRole::kResult, i, &first_result[i], results[i].bytes, false);
+      continue;
+    }
+    char* shared = static_cast<char*>(data[donor - given.begin()]);
+    guard->return_to(shared, first_result[i]);
+    first_result[i] = shared;
+  }
+  place(GuardedRole::kArena, 0, &first_result[results.size()], arena_bytes, false);
+  return guard;
+}
+
+void CompiledFunction::raise_outside(const Outside& found) const {
+  const auto text = [this](std::int64_t number) {
+    const auto place = places.find(number);
+    return place != places.end() ? place->second : std::string();
+  };
+  const auto number = static_cast<std::size_t>(found.number);
+  std::string array;
+  if (found.is_near) switch (found.role) {
+      case GuardedRole::kParameter: array = "argument " + std::to_string(number) + ", " + parameters[number].text(); break;
+      case GuardedRole::kConstant: array = "constant " + std::to_string(number); break;
+      case GuardedRole::kResult: array = "result " + std::to_string(number) + ", " + results[number].text(); break;
+      case GuardedRole::kArena: array = "the temporaries"; break;
+      case GuardedRole::kTemporary: array = text(found.number); break;
+    }
+  constexpr const char* verbs[] = {"read", "wrote", "accessed"};
+  cold_path("raise_outside", "stablexla.targets.runtime.guards")(
+      name, text(found.kernel), verbs[static_cast<int>(found.access)], array, found.offset, found.bytes, found.address);
 }
 
 std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, std::size_t count, bool donate) const {
@@ -390,7 +468,7 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
   Arena arena(arena_bytes);
   data[next++] = arena.data();
   if (is_special_)
-    run_hosted(data.data(), total, arena, arguments, kept, made);
+    run_special(data.data(), total, arena, arguments, kept, made);
   else
     run(data.data(), total, nullptr);
   return made;

@@ -14,6 +14,7 @@
 
 #include "array_spec.h"
 #include "collective.h"
+#include "guard.h"
 #include "host_table.h"
 #include "memory_pool.h"
 #include "stopping.h"
@@ -37,7 +38,8 @@ class CompiledFunction : public HostTable {
   CompiledFunction(std::string name, std::uintptr_t entry, std::vector<ArraySpec> parameters,
                    std::vector<ArraySpec> results, std::size_t arena_bytes, nb::sequence constants,
                    std::map<int, int> aliases, bool flush_denormals, nb::object keep_alive, nb::object host,
-                   nb::sequence collectives, int num_devices, std::map<std::int64_t, std::string> places);
+                   nb::sequence collectives, int num_devices, std::map<std::int64_t, std::string> places,
+                   const std::string& guard);
   ~CompiledFunction();
   CompiledFunction(const CompiledFunction&) = delete;
 
@@ -68,6 +70,7 @@ class CompiledFunction : public HostTable {
   nb::object collective_configs;  // as they were given
   std::vector<Collective> collectives;
   std::map<std::int64_t, std::string> places;  // where it can be stopped; none in programs that are too short for that
+  GuardedEnd guarded_end;                      // kNone where its runs are not under guard
 
  private:
   struct DeviceCall;
@@ -87,9 +90,11 @@ class CompiledFunction : public HostTable {
   nb::object new_result(std::size_t i, void** data) const;
   nb::object donated_result(std::size_t i, void** data, const std::vector<PyObject*>& arrays,
                             std::size_t first = 0) const;
-  void run(void** data, std::size_t count, HostedRun* hosted) const;
-  void run_hosted(void** data, std::size_t count, Arena& arena, PyObject* const* arguments,
-                  const std::vector<nb::object>& kept, const std::vector<nb::object>& made) const;
+  void run(void** data, std::size_t count, HostedRun* hosted, Guard* guard = nullptr) const;
+  void run_special(void** data, std::size_t count, Arena& arena, PyObject* const* arguments,
+                   const std::vector<nb::object>& kept, const std::vector<nb::object>& made) const;
+  std::shared_ptr<Guard> guarded(void** data) const;
+  void raise_outside(const Outside& found) const;
 
   std::vector<Block> constants_;
   std::vector<std::size_t> constant_bytes_;
@@ -99,6 +104,7 @@ class CompiledFunction : public HostTable {
   mutable std::vector<std::unique_ptr<DeviceRun>> idle_runs_;  // for the next run; under the GIL
 };
 
+nb::object guard_owner(const std::shared_ptr<Guard>& guard);  // keeps its arrays; None where there is none
 nb::object make_array_of_dlpack(nb::handle value);
 nb::object make_dlpack_of_array(nb::handle array, int type_code);
 

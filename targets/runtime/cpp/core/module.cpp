@@ -156,16 +156,17 @@ NB_MODULE(_runtime, m) {
       "aligned to 64 bytes, parameters to their elements. The GIL is released while the code runs, and any number\n"
       "of threads may call at once. `keep_alive` is whatever holds the code. `host` is what code may call back:\n"
       "its `callbacks` are (handler, inputs, outputs) with the specs of the two tuples of arrays that the handler is\n"
-      "called with; when one raises, the program ends, and its caller gets the exception.\n\n"
+      "called with; when one raises, the program ends, and its caller gets the exception. `guard` is which end of each\n"
+      "array meets a page that nobody may touch, \"ends\" or \"starts\"; without, runs are not under guard.\n\n"
       "Raises ExecutionError for arguments that do not fit: arrays must have the parameter's dtype and shape, in any\n"
       "layout; Python numbers are converted when the dtype can hold them.")
       .def(nb::init<std::string, std::uintptr_t, std::vector<ArraySpec>, std::vector<ArraySpec>, std::size_t,
                     nb::sequence, std::map<int, int>, bool, nb::object, nb::object, nb::sequence, int,
-                    std::map<std::int64_t, std::string>>(),
+                    std::map<std::int64_t, std::string>, const std::string&>(),
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
            "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none(), "host"_a = nb::none(),
            "collectives"_a = nb::tuple(), "num_devices"_a = 1,
-           "places"_a = std::map<std::int64_t, std::string>())
+           "places"_a = std::map<std::int64_t, std::string>(), "guard"_a = "")
       .def("execute", &stablexla::execute_sequence<const CompiledFunction>, "arguments"_a, "donate"_a = false,
            "Calls the program; always a list of arrays. With `donate`, those in `aliases` may lie where their argument "
            "lay.")

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <mutex>
 #include <stdexcept>
 
 // From the unwinder (libgcc), which every C++ process has.
@@ -184,6 +186,17 @@ void relocate_all(const Object& object, const Layout& layout, char* memory,
   }
 }
 
+// The ranges of all loaded code, by their starts. Leaked on purpose: programs may be freed last.
+struct LoadedRanges {
+  std::mutex mutex;
+  std::map<std::uintptr_t, std::size_t> sizes;
+};
+
+LoadedRanges& loaded() {
+  static auto* ranges = new LoadedRanges;
+  return *ranges;
+}
+
 }  // namespace
 
 std::vector<std::string> undefined_symbols(std::string_view bytes) {
@@ -234,6 +247,8 @@ ObjectCode::ObjectCode(std::string_view bytes, const Symbols& symbols) {
       if (object.symbols[i].st_shndx != SHN_UNDEF && ELF64_ST_BIND(object.symbols[i].st_info) == STB_GLOBAL)
         defined_[object.name(object.symbols[i])] = addresses[i];
     if (frames != nullptr) __register_frame(frames_ = frames);
+    std::lock_guard<std::mutex> lock(loaded().mutex);
+    loaded().sizes[reinterpret_cast<std::uintptr_t>(memory_)] = size_;
   } catch (...) {
     unmap();
     throw;
@@ -244,13 +259,26 @@ ObjectCode::~ObjectCode() { unmap(); }
 
 void ObjectCode::unmap() {
   if (frames_ != nullptr) __deregister_frame(frames_);
-  if (memory_ != nullptr) munmap(memory_, size_);
+  if (memory_ == nullptr) return;
+  {
+    std::lock_guard<std::mutex> lock(loaded().mutex);
+    loaded().sizes.erase(reinterpret_cast<std::uintptr_t>(memory_));
+  }
+  munmap(memory_, size_);
   memory_ = nullptr;
 }
 
 std::uintptr_t ObjectCode::address(const std::string& name) const {
   const auto found = defined_.find(name);
   return found == defined_.end() ? 0 : found->second;
+}
+
+bool is_machine_code(std::uintptr_t address) {
+  std::lock_guard<std::mutex> lock(loaded().mutex);
+  const auto next = loaded().sizes.upper_bound(address);
+  if (next == loaded().sizes.begin()) return false;
+  const auto found = std::prev(next);
+  return address - found->first < found->second;
 }
 
 }  // namespace stablexla

@@ -19,6 +19,9 @@ std::vector<std::string> undefined_symbols(std::string_view object);
 // Returns the address of a function of this library or of those the process has loaded; 0 when there is none.
 std::uintptr_t find_symbol(const std::string& name);
 
+// Whether code that was loaded lies at an address. A signal handler may ask, in any thread that is not loading.
+bool is_machine_code(std::uintptr_t address);
+
 // The code lives as long as this. Its undefined symbols are resolved by `symbols`.
 class ObjectCode {
  public:

@@ -18,7 +18,9 @@ __attribute__((visibility("default"))) void stablexla_check(std::int64_t place);
 
 namespace stablexla {
 
-enum class Ending : int { kNone, kTimeLimit, kCancelled, kInterrupted, kOuter, kDevices };
+class Guard;
+
+enum class Ending : int { kNone, kTimeLimit, kCancelled, kInterrupted, kOuter, kDevices, kOutside };
 
 extern std::atomic<std::uint32_t> news;
 
@@ -66,14 +68,16 @@ struct Innermost {
   RunControl* run = nullptr;
   jmp_buf* way_out = nullptr;
   bool is_caller = false;  // the thread that called the program
+  Guard* guard = nullptr;  // of the run, where it is under guard
 };
 extern thread_local Innermost innermost_run_here;
 
 // Sets it, and restores the former at the end of the scope.
 class InnermostScope {
  public:
-  InnermostScope(RunControl* run, jmp_buf* way_out, bool is_caller) : former_(innermost_run_here) {
-    innermost_run_here = {run, way_out, is_caller};
+  InnermostScope(RunControl* run, jmp_buf* way_out, bool is_caller, Guard* guard = nullptr)
+      : former_(innermost_run_here) {
+    innermost_run_here = {run, way_out, is_caller, guard};
   }
   ~InnermostScope() { innermost_run_here = former_; }
   InnermostScope(const InnermostScope&) = delete;

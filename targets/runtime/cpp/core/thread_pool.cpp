@@ -48,6 +48,7 @@ struct alignas(64) Region {
   FloatState float_state{};
   std::int64_t device = 0;
   RunControl* run = nullptr;  // that it is a part of, if it can be stopped
+  Guard* guard = nullptr;    // of that run
   std::atomic<std::int64_t> n{0};  // workers read it before they join
   alignas(64) std::atomic<std::int64_t> next{0};
   alignas(64) std::atomic<std::uint32_t> state{0};
@@ -59,6 +60,7 @@ struct alignas(64) Region {
     float_state = current_float_state();
     device = device_number;
     run = innermost_run_here.run;
+    guard = innermost_run_here.guard;
     n.store(n_, std::memory_order_relaxed);
     next.store(0, std::memory_order_relaxed);
     state.store(kOpen, std::memory_order_release);
@@ -108,7 +110,7 @@ struct alignas(64) Region {
 template <typename More>
 __attribute__((noinline)) bool take_chunks(Region& region, bool is_caller, More more) {
   jmp_buf way_out;
-  InnermostScope scope(region.run, &way_out, is_caller);
+  InnermostScope scope(region.run, &way_out, is_caller, region.guard);
   if (_setjmp(way_out) != 0) return false;
   while (more() && region.take_chunk()) {
   }

@@ -25,6 +25,7 @@ struct CompiledFunction::DeviceCall {
   std::unique_ptr<Arena> arena;
   std::vector<void*> data, packed;
   std::unique_ptr<HostedRun> hosted;
+  std::shared_ptr<Guard> guard;
 };
 
 namespace {
@@ -123,9 +124,10 @@ std::vector<CompiledFunction::DeviceCall> CompiledFunction::prepare_all(const st
 }
 
 void CompiledFunction::place(DeviceCall& call, Device& device) const {
+  call.guard = guarded(call.data.data());
   nb::object given, made;  // memory that handlers' views may refer to
   if (hosted_) {
-    given = nb::make_tuple(call.given, nb::cast(call.kept));
+    given = nb::make_tuple(call.given, nb::cast(call.kept), guard_owner(call.guard));
     made = nb::cast(call.made);
   }
   call.hosted = std::make_unique<HostedRun>(*this, *call.arena, nb::find(*this), std::move(given), std::move(made));
@@ -137,7 +139,8 @@ void CompiledFunction::run_device(DeviceCall& call, Device& device, ReleasedGil&
   FloatScope scope(program_float_state(flush_denormals));
   DeviceScope number(device.number);
   const bool well =
-      call.hosted->run(reinterpret_cast<Entry>(entry), call.packed.data(), gil, control, device.is_caller);
+      call.hosted->run(reinterpret_cast<Entry>(entry), call.packed.data(), gil, control, device.is_caller,
+                       call.guard.get());
   if (const Ending why = control.end().why; why != Ending::kNone && why != Ending::kInterrupted) {
     device.run->stop(Stop::kLimits, device.number);
   } else if (call.hosted->raised().is_set()) {
@@ -200,6 +203,10 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
   RunEnd end;
   if (!run_all(*run, calls, *threads, seconds, end)) raise_stopped(*run, calls, end);
   idle_runs_.push_back(std::move(run));
+  for (DeviceCall& call : calls)
+    if (call.guard != nullptr && !call.guard->check()) raise_outside(call.guard->found());
+  for (DeviceCall& call : calls)
+    if (call.guard != nullptr) call.guard->give_back();
   std::vector<std::vector<nb::object>> made;
   for (DeviceCall& call : calls) made.push_back(std::move(call.made));
   return made;
@@ -212,6 +219,8 @@ void CompiledFunction::refuse(const std::string& why, int count) const {
 }
 
 void CompiledFunction::raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls, RunEnd end) const {
+  for (DeviceCall& call : calls)
+    if (call.guard != nullptr && call.guard->has_found()) raise_outside(call.guard->found());
   const auto place = static_cast<std::size_t>(run.why().device - run.first());
   if (run.why().kind == Stop::kLimits) raise_ended(name, places, end, calls[0].hosted->raised());
   if (place < calls.size()) calls[place].hosted->raised().rethrow();

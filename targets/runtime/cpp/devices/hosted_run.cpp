@@ -34,10 +34,10 @@ HostedRun::HostedRun(const HostTable& table, SharedMemory& memory, nb::object pr
       arguments_(std::move(arguments)),
       results_(std::move(results)) {}
 
-bool HostedRun::run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, bool is_caller) {
+bool HostedRun::run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, bool is_caller, Guard* guard) {
   gil_ = &gil;
   outer_ = std::exchange(innermost, this);
-  InnermostScope scope(&control, &way_out_, is_caller);
+  InnermostScope scope(&control, &way_out_, is_caller, guard);
   const bool through = enter(entry, packed, way_out_);
   innermost = outer_;
   return through;

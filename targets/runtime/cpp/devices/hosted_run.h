@@ -61,7 +61,7 @@ class HostedRun {
   HostedRun(const HostedRun&) = delete;
 
   // Without the GIL; false when the program was left early.
-  bool run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, bool is_caller);
+  bool run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, bool is_caller, Guard* guard = nullptr);
   Raised& raised() { return raised_; }  // a host function's exception
   std::string raised_text();            // the same as text, without the GIL
   // Polled by the calling thread while it waits: false when a Python signal handler raised.

@@ -1,0 +1,79 @@
+#include "guard_faults.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <mutex>
+
+#include "guard.h"
+#include "object_code.h"
+#include "stopping.h"
+
+namespace stablexla {
+namespace {
+
+struct sigaction former;
+
+// Where a thread was when it was refused.
+struct Refused {
+  std::uintptr_t instruction = 0, caller = 0;  // the caller's only where a function without a frame was refused
+  Access access = Access::kUnknown;
+};
+
+#if defined(__x86_64__)
+Refused refused_of(const void* context) {
+  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+  Refused found;
+  found.instruction = static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
+  found.caller = *reinterpret_cast<const std::uintptr_t*>(machine.gregs[REG_RSP]);
+  found.access = machine.gregs[REG_ERR] & 2 ? Access::kWrite : Access::kRead;
+  return found;
+}
+#elif defined(__aarch64__)
+Refused refused_of(const void* context) {
+  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+  return {static_cast<std::uintptr_t>(machine.pc), static_cast<std::uintptr_t>(machine.regs[30]), Access::kUnknown};
+}
+#else
+Refused refused_of(const void*) { return {}; }
+#endif
+
+// Machine code has no frames that must not be jumped over; neither have memcpy and its like, which it calls.
+bool can_be_left(const Refused& refused) {
+  return is_machine_code(refused.instruction) || is_machine_code(refused.caller);
+}
+
+void on_fault(int number, siginfo_t* info, void* context) {
+  const Innermost& here = innermost_run_here;
+  if (here.guard != nullptr && info->si_code > 0) {
+    const Refused refused = refused_of(context);
+    if (can_be_left(refused)) {
+      here.guard->note(reinterpret_cast<std::uintptr_t>(info->si_addr), refused.access);
+      here.run->stop(Ending::kOutside);
+      _longjmp(*here.way_out, 1);
+    }
+    constexpr char said[] = "stablexla: a function that a program under guard calls went outside of its arrays\n";
+    if (here.guard->has(reinterpret_cast<std::uintptr_t>(info->si_addr)) && write(2, said, sizeof said - 1) < 0) return;
+  }
+  // not ours: the instruction is repeated, and the former handler is asked
+  sigaction(number, &former, nullptr);
+  if (info->si_code <= 0) raise(number);
+}
+
+}  // namespace
+
+void watch_for_faults() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction ours {};
+    ours.sa_sigaction = on_fault;
+    ours.sa_flags = SA_SIGINFO | SA_NODEFER;  // the handler is left by a jump, and nothing is blocked after it
+    sigemptyset(&ours.sa_mask);
+    sigaction(SIGSEGV, &ours, &former);
+  });
+}
+
+}  // namespace stablexla
