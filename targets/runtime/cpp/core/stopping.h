@@ -18,7 +18,7 @@ __attribute__((visibility("default"))) void stablexla_check(std::int64_t place);
 
 namespace stablexla {
 
-enum class Ending : int { kNone, kTimeLimit, kCancelled, kInterrupted, kOuter, kDevices };
+enum class Ending : int { kNone, kTimeLimit, kCancelled, kInterrupted, kOuter, kDevices, kNoMemory };
 
 extern std::atomic<std::uint32_t> news;
 
