@@ -127,6 +127,30 @@ class ExecutionError(StablexlaError):
     """Arguments that do not fit an executable, or a failure while it runs."""
 
 
+class OutOfMemoryError(ExecutionError):
+    """A run needs more memory than there is, or than `sx.set_memory_limit` allows. The program can be called again.
+
+    Attributes:
+        needed: bytes that the run, or the allocation that failed, asked for; 0 for a structure of the runtime itself.
+        available: bytes that there were; None where that is not known.
+        result: the number of the largest result, where that takes the most; else None.
+    """
+
+    def __init__(
+        self,
+        summary: str,
+        *,
+        needed: int,
+        available: int | None = None,
+        result: int | None = None,
+        operands: Mapping[str, object] | None = None,
+        source: SourceLine | None = None,
+        hint: str = "",
+    ) -> None:
+        self.needed, self.available, self.result = needed, available, result
+        super().__init__(summary, operands=operands, source=source, hint=hint)
+
+
 class CollectiveError(ExecutionError):
     """A collective failed: a device did not arrive in time, or cannot arrive any more.
 

@@ -65,6 +65,7 @@ from stablexla.dialects.errors import (
     CompileError,
     ExecutionError,
     LoadError,
+    OutOfMemoryError,
     ParseError,
     ReplicationWarning,
     ShapeError,
@@ -74,7 +75,7 @@ from stablexla.dialects.errors import (
     VerificationError,
 )
 from stablexla.executable.executable import Executable
-from stablexla.executable.memory import MemoryStats, memory_stats
+from stablexla.executable.memory import MemoryEstimate, MemoryStats, memory_limit, memory_stats, set_memory_limit
 from stablexla.executable.saved import load_executable
 from stablexla.interop.arrays import to_dlpack
 from stablexla.interop.load import load
@@ -104,6 +105,7 @@ __all__ = [
     "CompileError",
     "ExecutionError",
     "LoadError",
+    "OutOfMemoryError",
     "ParseError",
     "ReplicationWarning",
     "ShapeError",
@@ -167,8 +169,11 @@ __all__ = [
     "Executable",
     "compile",
     "load",
+    "MemoryEstimate",
     "MemoryStats",
+    "memory_limit",
     "memory_stats",
+    "set_memory_limit",
     "warm_up",
     # functions of users
     "check_composite_kernel",

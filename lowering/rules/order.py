@@ -115,6 +115,8 @@ def best(
     if not values.size:
         return [empty(t) for t in results]
     k, length = values.shape[-1], source.shape[-1]
+    if length > LONGEST:
+        raise ctx.unsupported(f"top-k of rows of {length} elements, whose indices are no s32")
     order = Order(0, source.element, descending=largest)
     flat = reshaped(x, source, source.with_shape((source.size,)))
     line, rows = source.with_shape((source.size,)), source.size // length

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from stablexla.builder.tuple_tree import TupleTree
-from stablexla.dialects.errors import CompileError
+from stablexla.dialects.errors import CompileError, OutOfMemoryError
 from stablexla.executable.devices import Devices
+from stablexla.executable.memory import MemoryEstimate, estimate_of, located
 from stablexla.executable.on_devices import OnDevices, one_or_all
 from stablexla.executable.running import limits
 from stablexla.targets.pipeline.pipelines import Pipeline
@@ -161,11 +162,14 @@ class Executable(OnDevices):
                 `execute_replicated`, unless this process has one device only, or the program has shardings of its
                 arguments and results: a call then takes and returns whole arrays.
         """
-        if self._is_plain:
-            return self._function(*arguments)
-        if self._tree is not None:
-            return self._tree.result(self._run(self._tree.arguments(arguments)))
-        return one_or_all(tuple(self._run(arguments)))
+        try:
+            if self._is_plain:
+                return self._function(*arguments)
+            if self._tree is not None:
+                return self._tree.result(self._run(self._tree.arguments(arguments)))
+            return one_or_all(tuple(self._run(arguments)))
+        except OutOfMemoryError as error:
+            raise self._located(error) from None
 
     def execute(
         self, arguments: Sequence[object], *, donate: bool = False, time_limit: float | None = None
@@ -186,15 +190,34 @@ class Executable(OnDevices):
             with limits(time_limit):
                 return self.execute(arguments, donate=donate)
         leaves = arguments if self._tree is None else self._tree.arguments(arguments)
-        if not donate or not self._signature.is_static or self._shardings is not None:
-            return self._run(leaves)
-        return self._devices.execute(leaves, True) if self._devices.count > 1 else self._function.execute(leaves, True)
+        try:
+            if not donate or not self._signature.is_static or self._shardings is not None:
+                return self._run(leaves)
+            if self._devices.count > 1:
+                return self._devices.execute(leaves, True)
+            return self._function.execute(leaves, True)
+        except OutOfMemoryError as error:
+            raise self._located(error) from None
 
     def _run_sharded(self, arguments: Sequence[object]) -> list[Array]:
         """Run a program on sharded arrays; takes and returns whole arrays."""
         from stablexla.executable.sharded import run_sharded
 
         return run_sharded(self, arguments)
+
+    def _located(self, error: OutOfMemoryError) -> OutOfMemoryError:
+        return located(error, lambda: self._stablehlo)
+
+    def memory_estimate(self) -> MemoryEstimate:
+        """Return the memory that a call needs, and that the program takes itself; nothing runs. `print()` it.
+
+        >>> b = sx.XlaBuilder("outer")
+        >>> x = b.parameter(0, sx.f32[1_000_000])
+        >>> outer = sx.compile(b.build(sx.mul(sx.broadcast_in_dim(x, (1_000_000, 1_000_000), (0,)), 2.0)))
+        >>> outer.memory_estimate().results
+        4000000000000
+        """
+        return estimate_of(self._function, self._signature, len(self._devices.local))
 
     @property
     def arena_bytes(self) -> int:

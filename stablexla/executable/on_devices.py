@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 
 import numpy.typing as npt
 
-from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.errors import ExecutionError, OutOfMemoryError
 from stablexla.executable.devices import Devices, local_devices
 from stablexla.executable.running import Running, checked_limit, limits
 from stablexla.targets.runtime.host import Host
@@ -42,6 +42,10 @@ class OnDevices(ABC):
         self, arguments: Sequence[object], *, donate: bool = False, time_limit: float | None = None
     ) -> list[Array]:
         """Run the program on one device."""
+
+    @abstractmethod
+    def _located(self, error: OutOfMemoryError) -> OutOfMemoryError:
+        """Return the error with the user's line, where that can be found."""
 
     @property
     def num_devices(self) -> int:
@@ -129,8 +133,11 @@ class OnDevices(ABC):
         """
         if len(arguments) == 1 == self._devices.count and arguments[0] is not None:
             return [self.execute(arguments[0], donate=donate, time_limit=time_limit)]
-        with limits(time_limit):
-            return self._devices.execute_replicated(arguments, gather, donate)
+        try:
+            with limits(time_limit):
+                return self._devices.execute_replicated(arguments, gather, donate)
+        except OutOfMemoryError as error:
+            raise self._located(error) from None
 
     @property
     def input_shardings(self) -> tuple[ArraySharding, ...] | None:

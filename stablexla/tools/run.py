@@ -68,6 +68,7 @@ examples:
   stablexla-run model.mlir --compare=tensor --json          whether what comes after the stage 'tensor' breaks it
   stablexla-run model.mlir --check                          the first operation that makes a NaN
   stablexla-run model.mlir --explain                        what became of each operation: kernels, bytes, flops
+  stablexla-run model.mlir --memory                         how much memory a call needs
   stablexla-run model.mlir --explain=page.html              the same as a page, with the stages side by side
   stablexla-run model.mlir --explain=page.html --profile    the page with the time of each kernel
   stablexla-run model.mlir --profile=100 --trace=t.json     time by kernel; the file is for https://ui.perfetto.dev

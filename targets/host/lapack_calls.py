@@ -18,7 +18,7 @@ from stablexla.lowering.rules.calls.lapack import LAPACK, LapackConfig
 from stablexla.lowering.rules.calls.lapack_routines import ROUTINES, Array, arrays
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.kernel import UNBOUNDED, Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.vector_loops import grain_of
 from stablexla.targets.host.emitters import host_emitter
@@ -49,6 +49,7 @@ def emit_lapack(kernel: Kernel, target: CpuTarget) -> Emitted:
     call = _Call(kernel)
     with kernel.phase(target) as arguments:
         call.write(arguments)
+    kernel.emitted[-1].attributes[UNBOUNDED] = ir.UnitAttr.get(kernel.func.context)  # it can be left without memory
     grain = grain_of(CALL_NS + call.routine.cost(call.sizes) / RATE, call.batch)
     return Emitted(call.batch, grain, updates=call.updates)
 

@@ -172,6 +172,12 @@ class Knobs:
         "STABLEXLA_NUM_THREADS", None, _threads, "Threads that run programs; as many as the process may use by default."
     )
 
+    memory_limit: Knob[int | None] = Knob(
+        "STABLEXLA_MEMORY_LIMIT",
+        None,
+        _bytes,
+        "How much memory results and temporaries may take in a process, as 500M or 2G; see sx.set_memory_limit.",
+    )
     num_devices: Knob[int | None] = Knob(
         "STABLEXLA_NUM_DEVICES",
         None,

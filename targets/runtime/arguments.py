@@ -16,6 +16,7 @@ import numpy.typing as npt
 from stablexla.dialects.errors import ExecutionError
 from stablexla.targets.runtime._runtime import ArraySpec, array_of_dlpack
 from stablexla.targets.runtime.host_devices import current_device
+from stablexla.targets.runtime.room import copied
 
 Array = npt.NDArray[Any]
 
@@ -73,8 +74,10 @@ def fit_at(value: object, spec: ArraySpec, place: str) -> Array:
             f"{place} takes {_text(spec.dtype, spec.shape)}, but an array of {_text(array.dtype, array.shape)} came",
             hint=_shape_hint(array, spec),
         )
-    usable = array.dtype == spec.dtype and array.flags.c_contiguous and array.flags.aligned
-    return np.asarray(array) if usable else np.array(array, dtype=spec.dtype, order="C", copy=True, subok=False)
+    if array.dtype == spec.dtype and array.flags.c_contiguous and array.flags.aligned:
+        return np.asarray(array)
+    what = f"a copy of {place}"
+    return copied(lambda: np.array(array, dtype=spec.dtype, order="C", copy=True, subok=False), spec.nbytes, what)
 
 
 def raise_wrong_count(program: str, parameters: Sequence[ArraySpec], count: int) -> NoReturn:
@@ -82,11 +85,6 @@ def raise_wrong_count(program: str, parameters: Sequence[ArraySpec], count: int)
     wanted = ", ".join((f"{spec.name}: " if spec.name else "") + str(spec) for spec in parameters)
     takes = f"{len(parameters)} argument" + ("s" if len(parameters) != 1 else "")
     raise ExecutionError(f"{program}: takes {takes} ({wanted}), but {count} came")
-
-
-def raise_out_of_memory(purpose: str, size: int) -> NoReturn:
-    """Report that an allocation of `size` bytes failed."""
-    raise ExecutionError(f"no memory for {purpose}: {size} bytes were asked for")
 
 
 def _as_array(value: object, spec: ArraySpec, place: str) -> Array:

@@ -7,6 +7,7 @@ The program's sizes are s32 scalars behind the parameters and behind the results
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from stablexla.dialects.errors import ExecutionError
 from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuFunction
 from stablexla.targets.runtime.arguments import fit, raise_wrong_count
+from stablexla.targets.runtime.room import copied
 
 Array = npt.NDArray[Any]
 Dimensions = tuple[int, ...]
@@ -107,11 +109,13 @@ class BoundedFunction:
 
 def _in_bounds(array: Array, bounds: Dimensions) -> Array:
     """Pad an array at the end to the full size, with unspecified elements."""
-    room = _room(bounds, array.dtype)
+    size = prod(bounds) * array.dtype.itemsize
+    room = copied(lambda: _room(bounds, array.dtype), size, "an argument at its bounds")
     room[tuple(map(slice, array.shape))] = array
     return room
 
 
 def _cut(array: Array, sizes: dict[int, int]) -> Array:
     """Slice an array to the sizes, contiguous."""
-    return np.ascontiguousarray(array[tuple(slice(sizes.get(place)) for place in range(array.ndim))])
+    part = array[tuple(slice(sizes.get(place)) for place in range(array.ndim))]
+    return copied(lambda: np.ascontiguousarray(part), part.nbytes, "a result of its own size")

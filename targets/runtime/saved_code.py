@@ -29,6 +29,7 @@ from stablexla.targets.runtime._runtime import (
 from stablexla.targets.runtime.container import ALIGNMENT, Part
 from stablexla.targets.runtime.host import Host
 
+_IN_PLACE_OF = {"malloc": "stablexla_malloc", "free": "stablexla_free"}
 _ENTRY = "_mlir_main"
 """The function that takes the addresses of all arguments; see `CompiledFunction`."""
 
@@ -56,6 +57,11 @@ class LoadedCode:
         called = _custom_calls(others)
         self._called |= called
         return {**own, **_addresses(others), **{name: target.address for name, target in called.items()}}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the machine code."""
+        return sum(code.size for code in self._code)
 
     def object_files(self) -> list[bytes]:
         """Return the object files."""
@@ -201,7 +207,7 @@ def _plain(value: Any) -> Any:
 def _addresses(names: Sequence[str]) -> dict[str, int]:
     """Return the addresses of functions other than those of custom calls."""
     elsewhere = (C_FUNCTION, *mpi_symbols.PREFIXES)
-    found = {name: find_symbol(name) for name in names if not name.startswith(elsewhere)}
+    found = {name: find_symbol(_IN_PLACE_OF.get(name, name)) for name in names if not name.startswith(elsewhere)}
     found |= mpi_symbols.addresses(names)
     missing = [name for name, address in found.items() if not address]
     if missing:

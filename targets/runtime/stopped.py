@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.errors import ExecutionError, OutOfMemoryError
 
 _SENTENCES = {
     "time limit": "the run has taken longer than its time limit of {seconds:g} s",
@@ -19,9 +19,11 @@ def raise_stopped(program: str, why: str, place: str, seconds: float) -> NoRetur
 
     Args:
         program: its name.
-        why: "time limit", "cancelled", "outer" or "devices".
+        why: "time limit", "cancelled", "outer", "devices" or "memory".
         place: the kernel and the user's line; "" where that is not known.
         seconds: the time limit, where that was it.
     """
-    sentence = _SENTENCES[why].format(seconds=seconds)
-    raise ExecutionError(f"{program}: {sentence}" + (f"\n  in {place}" if place else ""))
+    at = f"\n  in {place}" if place else ""
+    if why == "memory":
+        raise OutOfMemoryError(f"{program}: no memory for the work space of a kernel{at}", needed=0)
+    raise ExecutionError(f"{program}: {_SENTENCES[why].format(seconds=seconds)}{at}")

@@ -26,6 +26,9 @@ def add_explain_options(parser: argparse.ArgumentParser) -> None:
         help="print what became of each operation, or write it as a page; alone, the program does not run",
     )
     group.add_argument(
+        "--memory", action="store_true", help="print the memory that a call needs; alone, the program does not run"
+    )
+    group.add_argument(
         *("--profile",),
         nargs="?",
         const=RUNS,
@@ -44,13 +47,19 @@ def add_explain_options(parser: argparse.ArgumentParser) -> None:
 
 def explain(executable: Executable, arguments: argparse.Namespace) -> bool:
     """Explain on request; return whether anything else was requested."""
+    if arguments.memory:
+        print(executable.memory_estimate())
     if arguments.explain is None:
-        return True
+        return not arguments.memory or _is_run(arguments)
     explanation = executable.explain()
     if arguments.explain == TEXT:
         print(explanation.text(all=arguments.all, kernels=arguments.kernels))
     else:
         explanation.save(arguments.explain)
+    return _is_run(arguments)
+
+
+def _is_run(arguments: argparse.Namespace) -> bool:
     return any(getattr(arguments, name) for name in _OTHER_WORK)
 
 

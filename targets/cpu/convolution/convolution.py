@@ -30,9 +30,15 @@ from stablexla.targets.cpu.shared import SharedFunctions
 _TOO_LARGE = Refusal("its windows need more memory than an emitter packs", "fewer input features in a group")
 
 
+_LONG = Refusal("its arrays have 2^31 elements or more, and offsets in them are of 32 bits", "smaller arrays")
+
+
 @emitter("convolution")
 def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit convolutions of elements of at least a byte; None for others, and for windows beyond the memory bound."""
+    if any(math.prod(value.type.shape) >= 1 << 31 for value in kernel.inputs):
+        refuse(_LONG)
+        return None
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
         planned = plan_convolution(convolved, target) if convolved is not None else None

@@ -12,6 +12,9 @@ from stablexla.dialects import hlo
 from stablexla.targets.stablehlo.partition.axes import Axes, Axis, Sharding, count, groups_along, positions
 from stablexla.targets.stablehlo.partition.moves import Exchange, Gather, Move, Permute, Slice
 
+LONGEST = 2**31 - 1
+"""The longest dimension whose offsets are of 32 bits."""
+
 Groups = Sequence[Sequence[int]]
 
 
@@ -60,17 +63,19 @@ class Emitter:
     def _starts(self, sizes: Sequence[int], cut: Sharding) -> list[Any]:
         zero: Any = None
         starts = []
+        wide = any(size * count(axes) > LONGEST for size, axes in zip(sizes, cut, strict=True) if axes)
         for size, axes in zip(sizes, cut, strict=True):
             if axes:
-                starts.append(self.start(axes, size))
+                starts.append(self.start(axes, size, wide))
             else:
-                zero = zero or hlo.array(np.array(0, np.int32))
+                zero = zero or hlo.array(np.array(0, np.int64 if wide else np.int32))
                 starts.append(zero)
         return starts
 
-    def start(self, axes: Axes, size: int) -> Any:
-        """Emit the offset of the device's part of a dimension, as a scalar of type i32."""
-        table = hlo.array(np.array(positions(axes, self.devices), np.int32) * np.int32(size))
+    def start(self, axes: Axes, size: int, wide: bool = False) -> Any:
+        """Emit the offset of the device's part of a dimension: a scalar of type i32, or i64 where it is long."""
+        type_ = np.int64 if wide or size * count(axes) > LONGEST else np.int32
+        table = hlo.array((np.array(positions(axes, self.devices), np.int64) * size).astype(type_))
         return hlo.reshape(hlo.dynamic_slice(table, [partition_id()], [1]), [])
 
     def gather(self, value: Any, dimension: int, groups: Groups) -> Any:

@@ -18,6 +18,10 @@ LEAST_LENGTH = 6
 LEAST_SAVED = 24
 """Operations of a stretch, and operations that need not be compiled, from which on stretches are worth a function."""
 LONGEST = 4096
+MOST_WORK = 1_000_000
+"""Operations looked at after which a block's search ends: long chains have thousands of periods, all of no use."""
+QUICK = 1000
+"""Keys that are compared in the time in which one operation is looked at."""
 MOST_STARTS = 8
 """Places at which a period is tried to begin, those over which the fewest values are alive first."""
 
@@ -46,9 +50,14 @@ def find_repeats(flow: Dataflow) -> list[Repeat]:
     seams = Seams(flow)
     found: list[Repeat] = []
     waiting = [(0, len(keys))]
-    while waiting:
+    work = 0
+    while waiting and work < MOST_WORK:
         low, high = waiting.pop()
+        work += (high - low) * min(high - low, LONGEST) // QUICK
         for period in _periods(keys[low:high]):
+            if work >= MOST_WORK:
+                break
+            work += MOST_STARTS * (period.end - period.start)
             repeat = _cut(flow, seams, period.moved(low))
             if repeat is not None:
                 found.append(repeat)

@@ -52,7 +52,7 @@ void CalledRun::look_for_signals() {
 void raise_ended(const std::string& program, const std::map<std::int64_t, std::string>& places, RunEnd end,
                  Raised& raised) {
   if (end.why == Ending::kNone || end.why == Ending::kInterrupted) return raised.rethrow();
-  constexpr const char* words[] = {"", "time limit", "cancelled", "interrupted", "outer", "devices", "guard"};
+  constexpr const char* words[] = {"", "time limit", "cancelled", "interrupted", "outer", "devices", "guard", "memory"};
   const auto place = places.find(end.place);
   cold_path("raise_stopped", "stablexla.targets.runtime.stopped")(
       program, words[static_cast<int>(end.why)], place != places.end() ? place->second : "", end.seconds);

@@ -241,6 +241,7 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
       throw nb::value_error("an alias pairs arrays of different sizes, or a parameter with two results");
     taken[static_cast<std::size_t>(parameter)] = true;
   }
+  count_fresh_bytes();
   read_collectives(std::move(collectives_));
   if (guarded_end != GuardedEnd::kNone) watch_for_faults();
   try {
@@ -263,11 +264,29 @@ void CompiledFunction::copy_constants(nb::sequence constants) {
     auto* source = reinterpret_cast<PyArrayObject*>(array.ptr());
     const auto bytes = static_cast<std::size_t>(PyArray_NBYTES(source));
     Block block = acquire_block(bytes);
-    if (block.data == nullptr) cold_path("raise_out_of_memory")("constants", bytes);
+    if (block.data == nullptr) cold_path("raise_out_of_memory", kRoom)(name + ": constants", bytes);
     constants_.push_back(block);
     constant_bytes_.push_back(bytes);
     std::memcpy(block.data, PyArray_DATA(source), bytes);
   }
+}
+
+void CompiledFunction::count_fresh_bytes() {
+  const auto add = [](std::size_t& sum, std::size_t bytes) {
+    if (__builtin_add_overflow(sum, block_bytes(bytes), &sum)) sum = std::numeric_limits<std::size_t>::max();
+  };
+  for (const ArraySpec& result : results) add(fresh_bytes_, result.bytes);
+  if (arena_bytes != 0) add(fresh_bytes_, arena_bytes);
+  for (auto [result, parameter] : aliases) add(donated_bytes_, results[static_cast<std::size_t>(result)].bytes);
+}
+
+__attribute__((noinline)) void CompiledFunction::ask_for_room(std::size_t devices, bool donate) const {
+  std::size_t needed = fresh_bytes_ - (donate ? donated_bytes_ : 0);
+  if (__builtin_mul_overflow(needed, devices, &needed)) needed = std::numeric_limits<std::size_t>::max();
+  const PoolStats now = pool_stats();
+  const std::size_t left = now.memory_limit_bytes - std::min(now.memory_limit_bytes, now.in_use_bytes);
+  if (needed > left || (needed > now.cached_bytes && needed - now.cached_bytes > kSmallBytes))
+    cold_path("check_room", kRoom)(name, results, arena_bytes, needed, devices);
 }
 
 void* CompiledFunction::argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept,
@@ -291,7 +310,8 @@ void* CompiledFunction::argument(std::size_t i, PyObject* given, void* scalar, s
 nb::object CompiledFunction::new_result(std::size_t i, void** data) const {
   const ArraySpec& spec = results[i];
   Block block = acquire_block(spec.bytes);
-  if (block.data == nullptr) cold_path("raise_out_of_memory")("result " + std::to_string(i), spec.bytes);
+  if (block.data == nullptr)
+    cold_path("raise_out_of_memory", kRoom)(name + ": result " + std::to_string(i) + " (" + spec.text() + ")", spec.bytes);
   PyObject* owner = nullptr;
   if (aliases.empty()) {
     owner = owner_of(block);
@@ -461,11 +481,12 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
     if (donate) arrays[i] = used;
   }
   for (Block constant : constants_) data[next++] = constant.data;
+  check_room(1, donate);
   std::vector<nb::object> made;
   made.reserve(results.size());
   for (std::size_t i = 0; i < results.size(); ++i, ++next)
     made.push_back(donate ? donated_result(i, &data[next], arrays) : new_result(i, &data[next]));
-  Arena arena(arena_bytes);
+  Arena arena(arena_bytes, name);
   data[next++] = arena.data();
   if (is_special_)
     run_special(data.data(), total, arena, arguments, kept, made);

@@ -85,6 +85,12 @@ class CompiledFunction : public HostTable {
   void raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls, RunEnd end) const;
   void read_collectives(nb::sequence configs);
   void copy_constants(nb::sequence constants);
+  void count_fresh_bytes();
+  // Throws where there is not the memory for a run on so many devices; small runs do not ask.
+  void check_room(std::size_t devices, bool donate) const {
+    if (fresh_bytes_ > unasked_bytes.load(std::memory_order_relaxed) / devices) ask_for_room(devices, donate);
+  }
+  void ask_for_room(std::size_t devices, bool donate) const;
   void* argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept, PyObject** array,
                  int device = -1) const;
   nb::object new_result(std::size_t i, void** data) const;
@@ -98,6 +104,7 @@ class CompiledFunction : public HostTable {
 
   std::vector<Block> constants_;
   std::vector<std::size_t> constant_bytes_;
+  std::size_t fresh_bytes_ = 0, donated_bytes_ = 0;  // blocks for a call's results and arena; of those that can alias
   bool hosted_ = false;
   bool is_special_ = false;  // not on the fast path
   std::uint64_t program_ = 0;                             // the same in all processes

@@ -9,7 +9,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <mutex>
+#include <new>
 #include <vector>
 
 namespace stablexla {
@@ -17,6 +19,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
+constexpr std::size_t kMostBytes = std::size_t(1) << 48;  // more than any address space
 constexpr std::size_t kMapFrom = std::size_t(1) << 20;  // blocks of this size or more come from mmap
 
 // Four size classes to each power of two: 64, 80 -> 128, 128, 160 -> 192 ... ; a block is at most a quarter too big.
@@ -74,7 +77,7 @@ std::size_t default_limit() {
 class MemoryPool {
  public:
   Block acquire(std::size_t bytes) {
-    if (bytes > (std::size_t(1) << 48)) return {};
+    if (bytes > kMostBytes) return {};
     const std::uint32_t size_class = class_of(bytes);
     const std::size_t size = class_bytes(size_class);
     void* data = reuse(size_class, size);
@@ -89,13 +92,7 @@ class MemoryPool {
     std::unique_lock<std::mutex> lock(mutex_);
     stats_.in_use_bytes -= size;
     --stats_.in_use_blocks;
-    if (size <= stats_.limit_bytes) {
-      make_room(stats_.limit_bytes - size);
-      free_[block.size_class].push_back(block.data);
-      stats_.cached_bytes += size;
-      ++stats_.cached_blocks;
-      return;
-    }
+    if (size <= stats_.limit_bytes && keep(block, size)) return;
     lock.unlock();
     system_free(block.data, size);
   }
@@ -109,6 +106,13 @@ class MemoryPool {
     std::lock_guard<std::mutex> lock(mutex_);
     stats_.limit_bytes = bytes;
     make_room(bytes);
+  }
+
+  void set_memory_limit(std::size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stats_.memory_limit_bytes = bytes;
+    unasked_bytes.store(std::min(bytes, kSmallBytes), std::memory_order_relaxed);
+    make_room(bytes - std::min(bytes, stats_.in_use_bytes));
   }
 
   void set_fill(int byte) { fill_.store(byte, std::memory_order_relaxed); }
@@ -137,18 +141,44 @@ class MemoryPool {
   }
 
   void* allocate(std::size_t size) {
+    if (!reserve(size)) return nullptr;
     void* data = system_allocate(size);
     if (data == nullptr) {
       trim();
       data = system_allocate(size);
-      if (data == nullptr) return nullptr;
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    stats_.in_use_bytes += size;
+    if (data == nullptr) {
+      stats_.in_use_bytes -= size;
+      return nullptr;
+    }
     ++stats_.in_use_blocks;
     ++stats_.allocated;
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.in_use_bytes);
     return data;
+  }
+
+  // Counts a new block as used, and evicts cached ones for it; false where the limit of memory does not allow it.
+  bool reserve(std::size_t size) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const std::size_t limit = stats_.memory_limit_bytes;
+    if (size > limit || stats_.in_use_bytes > limit - size) return false;
+    make_room(limit - size - stats_.in_use_bytes);
+    stats_.in_use_bytes += size;
+    return true;
+  }
+
+  // Caches a block; false where the list of its class cannot grow. The mutex is held.
+  bool keep(Block block, std::size_t size) {
+    make_room(stats_.limit_bytes - size);
+    try {
+      free_[block.size_class].push_back(block.data);
+    } catch (const std::bad_alloc&) {  // the callers are destructors
+      return false;
+    }
+    stats_.cached_bytes += size;
+    ++stats_.cached_blocks;
+    return true;
   }
 
   // Evicts cached blocks, the biggest first, until at most `bytes` are cached. The mutex is held.
@@ -166,7 +196,7 @@ class MemoryPool {
 
   std::mutex mutex_;
   std::array<std::vector<void*>, kClasses> free_;
-  PoolStats stats_{0, 0, 0, 0, default_limit(), 0, 0, 0};
+  PoolStats stats_{0, 0, 0, 0, default_limit(), std::numeric_limits<std::size_t>::max(), 0, 0, 0};
   std::atomic<int> fill_{-1};
 };
 
@@ -183,11 +213,15 @@ MemoryPool& pool() {
 
 }  // namespace
 
+std::atomic<std::size_t> unasked_bytes{kSmallBytes};
+
 Block acquire_block(std::size_t bytes) { return pool().acquire(bytes); }
 void release_block(Block block) { pool().release(block); }
 PoolStats pool_stats() { return pool().stats(); }
 void trim_pool() { pool().trim(); }
 void set_pool_limit(std::size_t bytes) { pool().set_limit(bytes); }
+void set_memory_limit(std::size_t bytes) { pool().set_memory_limit(bytes); }
+std::size_t block_bytes(std::size_t bytes) { return bytes > kMostBytes ? bytes : class_bytes(class_of(bytes)); }
 
 void set_pool_fill(int byte) { pool().set_fill(byte); }
 

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "blas_threads.h"
+#include "arrays.h"
 #include "callable.h"
 #include "compiled_function.h"
 #include "cpu_limit.h"
@@ -39,12 +40,23 @@ using stablexla::RunLimits;
 
 namespace {
 
+// Sets Python's error for an allocation of the runtime itself that failed.
+void set_no_heap() noexcept {
+  try {
+    stablexla::cold_path("raise_no_heap", stablexla::kRoom)();
+  } catch (nb::python_error& error) {
+    error.restore();
+  }
+}
+
 // f(*arguments): one array for one result, else a tuple. A type slot (tp_call), twice as fast as a method.
 PyObject* call(PyObject* self, PyObject* arguments, PyObject* keywords) {
   try {
     return stablexla::call_by_position<CompiledFunction>(self, arguments, keywords);
   } catch (nb::python_error& error) {
     error.restore();
+  } catch (const std::bad_alloc&) {
+    set_no_heap();
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
@@ -110,6 +122,7 @@ nb::dict stats() {
   dict["cached_bytes"] = now.cached_bytes;
   dict["cached_blocks"] = now.cached_blocks;
   dict["limit_bytes"] = now.limit_bytes;
+  dict["memory_limit_bytes"] = now.memory_limit_bytes;
   dict["reused"] = now.reused;
   dict["allocated"] = now.allocated;
   dict["peak_bytes"] = now.peak_bytes;
@@ -132,6 +145,13 @@ NB_MODULE(_runtime, m) {
   nb::set_leak_warnings(false);  // programs in global variables outlive the interpreter's clean-up
   stablexla::import_numpy();
   stablexla::ask_for_tiles();  // before there are threads
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+      set_no_heap();
+    }
+  });
 
   nb::class_<ArraySpec>(m, "ArraySpec",
                         "Element type, shape and name of one array of a program's interface.\n\n"
@@ -280,6 +300,8 @@ NB_MODULE(_runtime, m) {
   m.def("pool_stats", &stats, "Bytes and blocks of results and arenas in use and cached, and how they came about.");
   m.def("trim_pool", &stablexla::trim_pool, "Gives all cached memory back to the system.");
   m.def("set_pool_limit", &stablexla::set_pool_limit, "bytes"_a, "Sets how much unused memory is kept for reuse.");
+  m.def("set_memory_limit", &stablexla::set_memory_limit, "bytes"_a,
+        "Sets how much memory the pool may take altogether; the largest number is no limit.");
   m.def("set_pool_fill", &stablexla::set_pool_fill, "byte"_a,
         "Fills memory for results and arenas with a byte before it is used; -1 leaves what was there before.");
   stablexla::bind_mpi(m);

@@ -20,7 +20,7 @@ namespace stablexla {
 
 class Guard;
 
-enum class Ending : int { kNone, kTimeLimit, kCancelled, kInterrupted, kOuter, kDevices, kOutside };
+enum class Ending : int { kNone, kTimeLimit, kCancelled, kInterrupted, kOuter, kDevices, kOutside, kNoMemory };
 
 extern std::atomic<std::uint32_t> news;
 

@@ -88,7 +88,7 @@ void CompiledFunction::prepare(DeviceCall& call, int device, std::size_t place, 
   for (Block constant : constants_) call.data[next++] = constant.data;
   if (!donate)
     for (std::size_t i = 0; i < results.size(); ++i) call.made.push_back(new_result(i, &call.data[next + i]));
-  call.arena = std::make_unique<Arena>(arena_bytes);
+  call.arena = std::make_unique<Arena>(arena_bytes, name);
   call.data.back() = call.arena->data();
   for (std::size_t i = 0; i < call.data.size(); ++i) call.packed[i] = &call.data[i];
 }
@@ -108,6 +108,7 @@ std::unique_ptr<DeviceRun> CompiledFunction::take_run(int first, int count) cons
 std::vector<CompiledFunction::DeviceCall> CompiledFunction::prepare_all(const std::vector<nb::object>& arguments,
                                                                         int first, bool donate) const {
   const std::size_t count = arguments.size();
+  check_room(count, donate);
   std::vector<DeviceCall> calls(count);
   std::vector<PyObject*> arrays(count * parameters.size(), nullptr);  // the arguments' arrays
   for (std::size_t i = 0; i < count; ++i) {

@@ -35,10 +35,10 @@ class SharedMemory {
 // The arena of one run's temporaries, which outlives the run while views of it exist.
 class Arena final : public SharedMemory {
  public:
-  explicit Arena(std::size_t bytes) {
+  Arena(std::size_t bytes, const std::string& program) {
     if (bytes == 0) return;
     block_ = acquire_block(bytes);
-    if (block_.data == nullptr) cold_path("raise_out_of_memory")("temporaries", bytes);
+    if (block_.data == nullptr) cold_path("raise_out_of_memory", kRoom)(program + ": temporaries", bytes);
   }
   ~Arena() {
     if (block_.data != nullptr) release_block(block_);
