@@ -42,11 +42,16 @@ class Refusal:
 
 
 class Child:
-    """A process that runs a module's `serve`, started by the first request."""
+    """A process that runs a module's `serve`, started by the first request.
+
+    Attributes:
+        printed: what it printed while it answered the last question.
+    """
 
     def __init__(self, module: str, name: str, timeout: float) -> None:
         self._arguments = ["-m", module, name]
         self._timeout = timeout
+        self.printed = ""
         self._process: Process | None = None
 
     def start(self) -> Process:
@@ -63,20 +68,22 @@ class Child:
 
     def ask(self, question: Any) -> Any:
         """Return the child's answer, or a `Refusal`; after a crash or timeout the next request starts a new process."""
-        process = self.start()
+        process, ended = self.start(), True
         try:
             process.send(wire.ASK, {}, pickle.dumps(question))
-            return pickle.loads(process.receive(monotonic() + self._timeout).data)
+            answer = pickle.loads(process.receive(monotonic() + self._timeout).data)
+            ended = False
         except TimeoutError:
-            self.close()
-            return Refusal("timeout", f"{self._timeout:.0f} seconds")
+            answer = Refusal("timeout", f"{self._timeout:.0f} seconds")
         except wire.Closed:
-            code = process.exit_code()
-            self.close()
-            return Refusal("died", f"exit code {code}")
+            answer = Refusal("died", f"exit code {process.exit_code()}")
         except BaseException:  # the answer would come to the next question
             self.close()
             raise
+        self.printed = process.log()
+        if ended:
+            self.close()
+        return answer
 
     def close(self) -> None:
         """End the process."""

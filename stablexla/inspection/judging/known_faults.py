@@ -118,6 +118,29 @@ def complex_special_values(case: Case, wrong: Array) -> Array | bool:
     return found
 
 
+@fault("conversions out of range", "of NaN, or of what an integer type cannot hold, to it: left to the implementation")
+def conversions_out_of_range(case: Case, wrong: Array) -> Array | bool:
+    if case.statement.operation != "convert" or not BY_DTYPE[case.actual.dtype].is_integer or not case.operands:
+        return False
+    (operand,) = case.operands[:1]
+    if not _is_inexact(operand) or operand.size != wrong.size:
+        return False
+    bits, signed = BY_DTYPE[case.actual.dtype].bits, BY_DTYPE[case.actual.dtype].is_signed
+    low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if signed else (0.0, 2.0**bits)
+    with np.errstate(all="ignore"):
+        numbers = np.trunc(np.real(operand).astype(np.float64)).reshape(-1)
+        return np.asarray(~((numbers >= low) & (numbers < high)))
+
+
+@fault("divisions by 0", "of integers, and of the smallest by -1: left to the implementation; here they never trap")
+def divisions_by_zero(case: Case, wrong: Array) -> Array | bool:
+    if case.statement.operation not in ("divide", "remainder") or case.actual.dtype.kind in "fc" or _is_inexact(case.actual):
+        return False
+    dividend, divisor = ((case.operands * 2)[i].astype(object).reshape(-1) for i in (0, 1))
+    smallest = -(2 ** (BY_DTYPE[case.actual.dtype].bits - 1))
+    return np.asarray((divisor == 0) | ((divisor == -1) & (dividend == smallest)), bool)
+
+
 @fault("total order", "compares as FLOAT: NaN with nothing, -0 as +0; the specification orders them all", "interpreter")
 def total_order(case: Case, wrong: Array) -> Array | bool:
     if "TOTALORDER" not in case.statement.text:
