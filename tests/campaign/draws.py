@@ -81,7 +81,6 @@ def _plan(seed: int, target: str) -> Plan:
     """The second oracle and the second way take turns, as compiling takes most of the time."""
     if target:
         return Plan(False, (target,), ("interpreter",))
-    ways = ["emitters", *(["general"] if seed % 3 == 0 else [])]
-    ways += [f"form {name}" for name in names_for(seed, 2)]
-    ways += ["form again"] if seed % 10 == 0 else []
+    ways = ["emitters", *(["general"] if seed % 6 == 0 else []), *(f"form {name}" for name in names_for(seed, 1))]
+    ways += ["form again"] if seed % 20 == 0 else []
     return Plan(False, ways, ("interpreter", "xla") if seed % 4 == 1 else ("interpreter",))

@@ -116,12 +116,12 @@ def _exits() -> None:
 def _counts() -> None:
     b = sx.XlaBuilder("counts")
     x = b.parameter(0, sx.f32[128, 128])
-    count = sx.while_(lambda t: t[0] < 3000, lambda t: sx.tuple([t[0] + 1, sx.dot(t[1], x)]),
-                      sx.tuple([b.constant(np.int32(0)), x]))  # fmt: skip
-    program = sx.compile(b.build(count))
+    state = sx.tuple([b.constant(np.int32(0)), x, x])
+    step = lambda t: sx.tuple([t[0] + 1, sx.dot(t[1], t[2]), t[2]])  # noqa: E731
+    program = sx.compile(b.build(sx.while_(lambda t: t[0] < 3000, step, state)))
     turn = np.roll(np.eye(128, dtype=np.float32), 1, 0)  # 128 of which are none
     print("running", flush=True)
-    _, result = program(turn)
+    _, result, _ = program(turn)
     equal(result, np.linalg.matrix_power(turn, 3001 % 128))
     print("right", flush=True)
 

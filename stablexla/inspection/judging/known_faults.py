@@ -158,6 +158,21 @@ def nan_without_fraction(case: Case, wrong: Array) -> Array | bool:
     return np.isnan(case.operands[0].astype(np.float64)).reshape(-1)
 
 
+@fault("rounding in small types", "by way of a power of two that f8E3M4 and f6E2M3FN do not have: NaN", "interpreter")
+def rounding_in_small_types(case: Case, wrong: Array) -> Array | bool:
+    if case.statement.operation not in ("ceil", "floor", "round_nearest_afz", "round_nearest_even"):
+        return False
+    if BY_DTYPE[case.actual.dtype].mlir not in ("f8E3M4", "f6E2M3FN"):
+        return False
+    numbers = case.operands[0].astype(np.float64).reshape(-1)
+    way = {"ceil": np.ceil, "floor": np.floor, "round_nearest_even": np.rint}.get(case.statement.operation, _away)
+    return np.asarray(case.actual.astype(np.float64).reshape(-1) == way(numbers))
+
+
+def _away(numbers: Array) -> Array:
+    return np.asarray(np.copysign(np.floor(np.abs(numbers) + 0.5), numbers))
+
+
 @fault("bits of small integers", "counts the bits of the byte that holds an s4 or s2", "xla")
 def bits_of_small_integers(case: Case, wrong: Array) -> bool:
     small = case.actual.dtype.name in ("int4", "int2", "uint4", "uint2")
@@ -208,6 +223,18 @@ def variance(case: Case, wrong: Array) -> Array | bool:
 def odd_inverse_transforms(case: Case, wrong: Array) -> bool:
     text = case.statement.text
     return case.statement.operation == "fft" and "IRFFT" in text and case.actual.shape[-1] % 2 == 1
+
+
+@fault("transforms of what is not finite", "each number of a line is a sum with it: whether that is NaN depends on the order")
+def transforms_of_what_is_not_finite(case: Case, wrong: Array) -> Array | bool:
+    """Excuse those of whole lines, planes or volumes in which an operand is not finite."""
+    if case.statement.operation != "fft" or not case.operands[0].size or not wrong.size:
+        return False
+    count = len(re.findall(r"\d+", case.statement.text.partition("length = ")[2].partition("]")[0])) or 1
+    lines = int(np.prod(case.actual.shape[:-count], dtype=np.int64))
+    with np.errstate(all="ignore"):
+        spoiled = ~np.isfinite(case.operands[0]).reshape(lines, -1).all(axis=1)
+    return np.repeat(spoiled, wrong.size // lines)
 
 
 @fault("ties in windows", "goes through a window of several dimensions in another order than that of the index", "xla")
