@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -87,7 +88,11 @@ def run_programs(
                 _run_on_devices(report, watched, seed)
             report.count("programs", drawn.made)
             report.count("operations", "all", drawn.program.size)
-            found = examiner.check(drawn.program, drawn.arguments, drawn.plan)
+            try:
+                found = examiner.check(drawn.program, drawn.arguments, drawn.plan)
+            except Exception as error:  # a mistake of ours: the others go on
+                report.note(f"examiner: {type(error).__name__}: {error}", "examiner", seed, traceback.format_exc())
+                continue
             if found is not None and report.note(found.kind, category(found), seed, found.message):
                 small = Shrinker(examiner, drawn.plan, 40.0).shrink(found)
                 report.findings[found.kind]["saved"] = keep(seed, small)

@@ -108,6 +108,8 @@ class Examiner(Checker):
             if isinstance(found, Failure):  # the program as it is says that
                 return
             plain = found
+        if way == "form hlo" and "chlo." in program.text:  # which its conversion writes out
+            return
         self.asked[way.removeprefix("form ")] += 1
         found = self.workers.run(way, program.text, arguments)
         if isinstance(found, Failure):

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import bare, operations
-from stablexla.inspection.judging.tolerances import Array, Case, largest, overflows, terms
+from stablexla.inspection.judging.tolerances import ALGORITHMS, Array, Case, largest, overflows, terms
 
 # The differing elements (flat) that a fault explains: a mask, or all or none.
 Excuse = Callable[[Case, Array], "Array | bool"]
@@ -141,6 +143,33 @@ def divisions_by_zero(case: Case, wrong: Array) -> Array | bool:
     return np.asarray((divisor == 0) | ((divisor == -1) & (dividend == smallest)), bool)
 
 
+@fault("types without infinities, NaN or zero", "what they make of these is left open; here as ml_dtypes does", "interpreter")
+def types_without_infinities(case: Case, wrong: Array) -> Array | bool:
+    """Excuse where the result is the largest number, zero or NaN."""
+    if BY_DTYPE[case.actual.dtype].mlir not in ("f4E2M1FN", "f6E2M3FN", "f6E3M2FN", "f8E8M0FNU"):
+        return False
+    finfo: Any = ml_dtypes.finfo
+    with np.errstate(all="ignore"):
+        found = np.abs(case.actual.astype(np.float64)).reshape(-1)
+        return np.asarray((found == 0) | np.isnan(found) | (found == float(finfo(case.actual.dtype).max)))
+
+
+@fault("unsigned indices", "reads those above the largest signed number as negative", "interpreter")
+def unsigned_indices(case: Case, wrong: Array) -> bool:
+    if case.statement.operation not in ("dynamic_slice", "dynamic_update_slice", "gather", "scatter"):
+        return False
+    unsigned = [o for o in case.operands if BY_DTYPE[o.dtype].is_integer and BY_DTYPE[o.dtype].is_unsigned]
+    return any(bool((o.astype(object) >= 1 << (BY_DTYPE[o.dtype].bits - 1)).any()) for o in unsigned)
+
+
+@fault("sorts of NaN", "a comparison that is no total order leaves their places open")
+def sorts_of_nan(case: Case, wrong: Array) -> bool:
+    if case.statement.operation != "sort" or "TOTALORDER" in case.statement.text:
+        return False
+    with np.errstate(all="ignore"):
+        return any(bool((o != o).any()) for o in case.operands if _is_inexact(o))
+
+
 @fault("total order", "compares as FLOAT: NaN with nothing, -0 as +0; the specification orders them all", "interpreter")
 def total_order(case: Case, wrong: Array) -> Array | bool:
     if "TOTALORDER" not in case.statement.text:
@@ -235,6 +264,14 @@ def transforms_of_what_is_not_finite(case: Case, wrong: Array) -> Array | bool:
     with np.errstate(all="ignore"):
         spoiled = ~np.isfinite(case.operands[0]).reshape(lines, -1).all(axis=1)
     return np.repeat(spoiled, wrong.size // lines)
+
+
+@fault("algorithms of what is not finite", "their steps and order are left open, and with them where NaN and infinities go")
+def algorithms_of_what_is_not_finite(case: Case, wrong: Array) -> bool:
+    if case.statement.operation not in ALGORITHMS:
+        return False
+    with np.errstate(all="ignore"):
+        return any(not np.isfinite(a).all() for a in (*case.operands, case.actual, case.wanted) if _is_inexact(a))
 
 
 @fault("ties in windows", "goes through a window of several dimensions in another order than that of the index", "xla")

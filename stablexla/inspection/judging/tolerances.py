@@ -217,7 +217,7 @@ def overflows(case: Case) -> bool:
         return False
     if "multiply" in case.statement.operations and case.statement.operation not in PRODUCTS:
         return _products_overflow(case)
-    top = float(np.finfo(case.actual.dtype).max) if case.actual.dtype.kind in "fc" else _top(case.actual.dtype)
+    top = float(_info(case.actual.dtype).max)
     m = [largest([o]) for o in case.operands]
     size = prod(m) if case.statement.operation in PRODUCTS else max(m, default=0.0)
     return terms(case) * size * 2 > top
@@ -225,8 +225,7 @@ def overflows(case: Case) -> bool:
 
 def _products_overflow(case: Case) -> bool:
     """Return whether some of the numbers that are multiplied by one another may overflow, or be lost."""
-    finfo: Any = np.finfo if case.actual.dtype.kind in "fc" else ml_dtypes.finfo
-    info = finfo(case.actual.dtype)
+    info = _info(case.actual.dtype)
     sizes = np.concatenate([np.abs(_wide(o)).reshape(-1) for o in case.operands if o.dtype == case.actual.dtype])
     with np.errstate(all="ignore"):
         digits = np.log2(sizes[np.isfinite(sizes) & (sizes > 0)])
@@ -236,6 +235,7 @@ def _products_overflow(case: Case) -> bool:
     )
 
 
-def _top(dtype: np.dtype[Any]) -> float:
+def _info(dtype: np.dtype[Any]) -> Any:
+    """Return the limits of a type of floats or complex numbers."""
     finfo: Any = ml_dtypes.finfo
-    return float(finfo(dtype).max)
+    return finfo(dtype)
