@@ -89,6 +89,11 @@ def torch_index_select(ctx: LoweringContext, operand: ir.Value, indices: ir.Valu
     dim, batch = (int(ctx.attributes[name]) for name in ("dim", "batch_dims"))
     dim += source.rank if dim < 0 else 0
     batch += index_type.rank if batch < 0 else 0
+    shape = (*source.shape[:dim], *index_type.shape[batch:], *source.shape[dim + 1 :])
+    if not 0 <= batch <= dim < source.rank or batch > index_type.rank or ctx.result.shape != shape:
+        raise ctx.unsupported(
+            f"dim is {dim} and batch_dims {batch}: dim must be a dimension of the operand, and batch_dims before it"
+        )
     behind = range(dim + index_type.rank - batch, ctx.result.rank)
     together = tuple(range(batch))
     numbers = GatherDimensionNumbers((*range(batch, dim), *behind), (dim,), (dim,), index_type.rank, together, together)

@@ -6,6 +6,7 @@ and answers are pickled: both ends are this program.
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import socket
@@ -42,11 +43,16 @@ class Refusal:
 
 
 class Child:
-    """A process that runs a module's `serve`, started by the first request."""
+    """A process that runs a module's `serve`, started by the first request.
+
+    Attributes:
+        printed: what it printed while it answered the last question.
+    """
 
     def __init__(self, module: str, name: str, timeout: float) -> None:
         self._arguments = ["-m", module, name]
         self._timeout = timeout
+        self.printed = ""
         self._process: Process | None = None
 
     def start(self) -> Process:
@@ -63,20 +69,22 @@ class Child:
 
     def ask(self, question: Any) -> Any:
         """Return the child's answer, or a `Refusal`; after a crash or timeout the next request starts a new process."""
-        process = self.start()
+        process, ended = self.start(), True
         try:
             process.send(wire.ASK, {}, pickle.dumps(question))
-            return pickle.loads(process.receive(monotonic() + self._timeout).data)
+            answer = pickle.loads(process.receive(monotonic() + self._timeout).data)
+            ended = False
         except TimeoutError:
-            self.close()
-            return Refusal("timeout", f"{self._timeout:.0f} seconds")
+            answer = Refusal("timeout", f"{self._timeout:.0f} seconds")
         except wire.Closed:
-            code = process.exit_code()
-            self.close()
-            return Refusal("died", f"exit code {code}")
+            answer = Refusal("died", f"exit code {process.exit_code()}")
         except BaseException:  # the answer would come to the next question
             self.close()
             raise
+        self.printed = process.log()
+        if ended:
+            self.close()
+        return answer
 
     def close(self) -> None:
         """End the process."""
@@ -102,21 +110,29 @@ def serve(
     """
     link = connect()
     prepare()
-    _replace_the_dead(link)
+    is_asked = mmap.mmap(-1, 1)  # shared by all forks
+    _replace_the_dead(link, is_asked)
 
     def answer_one(request: Message) -> None:
+        is_asked[0] = 1
         try:
             made = answer(pickle.loads(request.data))
         except Exception as error:
             made = Refusal(type(error).__name__, told(error))
-        _send(link, made)
+        data = pickle.dumps(made)
+        is_asked[0] = 0
+        wire.send(link, wire.DONE, {}, data)
 
     answer_all(link, answer_one)
     os._exit(0)
 
 
-def _replace_the_dead(link: socket.socket) -> None:
-    """Fork, and return in the child, which serves; when it dies, report that and fork another one."""
+def _replace_the_dead(link: socket.socket, is_asked: mmap.mmap) -> None:
+    """Fork, and return in the child, which serves; when it dies, report that and fork another one.
+
+    One that dies between questions, by a thread or what it had to tidy up, has nothing to report: that would be the
+    answer to the next question, and each answer from then on that of the question before.
+    """
     while True:
         child = os.fork()
         if child == 0:
@@ -124,11 +140,10 @@ def _replace_the_dead(link: socket.socket) -> None:
         _, status = os.waitpid(child, 0)
         if os.waitstatus_to_exitcode(status) == 0:
             sys.exit(0)
-        _send(link, Refusal("died", f"exit code {os.waitstatus_to_exitcode(status)}"))
-
-
-def _send(link: socket.socket, made: Any) -> None:
-    wire.send(link, wire.DONE, {}, pickle.dumps(made))
+        if is_asked[0]:
+            is_asked[0] = 0
+            died = Refusal("died", f"exit code {os.waitstatus_to_exitcode(status)}")
+            wire.send(link, wire.DONE, {}, pickle.dumps(died))
 
 
 def first_lines(error: Exception) -> str:

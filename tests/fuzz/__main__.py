@@ -32,14 +32,13 @@ EPILOG = """examples:
 """
 
 
-def save(folder: Path, seed: int, found: Disagreement) -> Path:
-    """Writes the program with its arguments, and what it shows."""
+def save(folder: Path, seed: int, found: Disagreement, *, whole: bool) -> Path:
+    """Writes the program with its arguments, what it shows, and whether its numbers are whole."""
     name = "_".join(filter(None, "".join(c if c.isalnum() else " " for c in found.kind.lower()).split()))[:60]
     path = folder / f"{name}_{seed}.mlir"
     folder.mkdir(parents=True, exist_ok=True)
-    whole = "whole" if seed % 2 == 0 else "any"
     first = found.message.splitlines()[0] if found.message else ""
-    notes = [f"{found.kind} (program {seed})", first, f"ways: {' '.join(found.ways)}", f"numbers: {whole}"]
+    notes = [f"{found.kind} (program {seed})", first, f"ways: {' '.join(found.ways)}", f"numbers: {'whole' if whole else 'any'}"]
     write_file(path, found.program, found.arguments, notes)
     return path
 
@@ -91,7 +90,7 @@ def main() -> int:
     for tally in check_all(seeds, families, deadline, options.jobs, not options.keep, options.target):
         for seed, found in tally.found:
             if found.kind not in total.kinds:
-                path = save(options.corpus, seed, found)
+                path = save(options.corpus, seed, found, whole=seed % 2 == 0)
                 print(f"\n{found}\n  saved as {path}\n", flush=True)
         total.add(tally)
         done, seconds = total.programs, time.time() - start

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 
+import stablexla as sx
 from stablexla.dialects.errors import StablexlaError
 from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.versions import targets
@@ -14,20 +18,40 @@ from stablexla.interop.load import load
 from tests.fuzz.generate import draw
 from tests.fuzz.writer import FAMILIES
 
-FORMS = (
+
+class Kept(Enum):
+    """Files that stablexla alone writes and reads."""
+
+    SAVED = "saved program"
+    CACHED = "entry of the cache"
+
+    @property
+    def described(self) -> str:
+        """Its name in sentences."""
+        return self.value
+
+
+FORMS: tuple[Format | Kept, ...] = (
     *(Format.BYTECODE, Format.ARTIFACT, Format.BYTECODE, Format.ARTIFACT),
     *(Format.BYTECODE, Format.ARTIFACT, Format.HLO_PROTO, Format.ARTIFACT, Format.TEXT, Format.HLO_TEXT),
+    *(Kept.SAVED, Kept.CACHED),
 )
 """The forms of files, in turn: mostly the two that MLIR's own reader takes."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A good file: what it is, for messages, its form, and its bytes."""
+    """A good file.
+
+    Attributes:
+        name: what it is, for messages.
+        program: of an entry of the cache, the program that it was compiled from.
+    """
 
     name: str
-    form: Format
+    form: Format | Kept
     data: bytes
+    program: str = ""
 
 
 def make_file(number: int) -> File:
@@ -36,6 +60,8 @@ def make_file(number: int) -> File:
     for seed in range(number * 1000, number * 1000 + 1000):
         try:
             program = draw(seed, ["elementwise", "shape", family], statements=4 + number % 5).program
+            if isinstance(form, Kept):
+                return _keep(program.text, form, family)
             return _write(load(program.text), form, family, number)
         except StablexlaError:  # the form or the version cannot hold it: the next program
             continue
@@ -55,6 +81,16 @@ def _write(module: object, form: Format, family: str, number: int) -> File:
         data = write(module, form, target=target)  # type: ignore[arg-type]
         return File(f"{family}, artifact {target}", form, data)
     return File(f"{family}, {form.described}", form, write(module, form))  # type: ignore[arg-type]
+
+
+def _keep(text: str, form: Kept, family: str) -> File:
+    with tempfile.TemporaryDirectory() as folder:
+        if form is Kept.SAVED:
+            sx.compile(text).save(Path(folder) / "program.sxe")
+        else:
+            sx.compile(text, options=sx.CompileOptions(cache=folder))
+        (path,) = Path(folder).iterdir()
+        return File(f"{family}, {form.described}", form, path.read_bytes(), text)
 
 
 def damaged(data: bytes, seed: int) -> bytes:

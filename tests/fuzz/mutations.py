@@ -10,24 +10,27 @@ import json
 import selectors
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.fuzz.damage import File, damaged, make_file
+from tests.fuzz.damage import File, Kept, damaged, make_file
 
 LIMIT = 90.0
 """Seconds for one mutation, after which it counts as hanging; the reader's own limit is shorter."""
 MEMORY = 8 << 30
 """Bytes of address space that a worker may have; more is an endless allocation."""
 FINE = ("program", "refused by the tables", "refused by MLIR or XLA", "its reader crashed", "its reader was stopped")
+FINE += ("refused as it was read", "compiled anew")
 
 EPILOG = """examples:
-  python -m tests.fuzz.mutations                                   10,000 mutations of 20 files
+  python -m tests.fuzz.mutations                                   10,000 mutations of 24 files
   python -m tests.fuzz.mutations --mutations 1 --seed 4711         one again, by its number
   python -m tests.fuzz.mutations --in-process                      without the reader's process, to see what dies then
   python -m tests.fuzz.mutations --compile                         compile what still is a program
@@ -116,6 +119,46 @@ def outcome_of(data: bytes, *, in_process: bool, compiling: bool) -> str:
     return "program"
 
 
+def outcome_of_kept(file: File, data: bytes) -> str:
+    """What becomes of a damaged file of stablexla's own: one of `FINE`, or what must not be."""
+    import stablexla as sx
+    from stablexla.compiling import cache
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            if file.form is Kept.SAVED:
+                path = Path(folder) / "program.sxe"
+                path.write_bytes(data)
+                str(sx.load_executable(path))
+                return "program" if _same_contents(data, file.data) else "loaded although it is damaged"
+            options = sx.CompileOptions(cache=folder)
+            sx.compile(file.program, options=options)
+            (path,) = Path(folder).iterdir()
+            good = path.read_bytes()
+            path.write_bytes(data)
+            before = cache.counts.hits
+            sx.compile(file.program, options=options)
+            if cache.counts.hits == before:
+                return "compiled anew"
+            same = _same_contents(data, good) or _same_contents(data, file.data)
+            return "program" if same else "found although it is damaged"
+        except sx.LoadError:
+            return "refused as it was read"
+        except BaseException as error:
+            return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def _same_contents(data: bytes, good: bytes) -> bool:
+    """Whether two files of stablexla's own differ in no more than the bytes between their sections."""
+    from stablexla.targets.runtime import container
+
+    ours, theirs = (container.parse(each, "file") for each in (data, good))
+    return (ours.description, *map(bytes, ours.sections.values())) == (
+        theirs.description,
+        *map(bytes, theirs.sections.values()),
+    )
+
+
 def _work(*, in_process: bool, compiling: bool) -> None:
     """Answers a line for each line of two numbers."""
     import resource
@@ -127,7 +170,11 @@ def _work(*, in_process: bool, compiling: bool) -> None:
         count, seed = map(int, line.split())
         number = seed % count
         file = files.setdefault(number, make_file(number)) if number not in files else files[number]
-        outcome = outcome_of(damaged(file.data, seed), in_process=in_process, compiling=compiling)
+        data = damaged(file.data, seed)
+        if isinstance(file.form, Kept):
+            outcome = outcome_of_kept(file, data)
+        else:
+            outcome = outcome_of(data, in_process=in_process, compiling=compiling)
         print(json.dumps((file.form.described, outcome)), flush=True)
 
 
@@ -166,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--mutations", type=int, default=10_000, metavar="N", help="how many (default: 10,000)")
-    add("--files", type=int, default=20, metavar="N", help="of how many files (default: 20)")
+    add("--files", type=int, default=24, metavar="N", help="of how many files (default: 24)")
     add("--seed", type=int, default=0, metavar="N", help="the first one's number (default: 0)")
     add("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
     add("--in-process", action="store_true", help="read in the worker itself, as trusted bytes are")

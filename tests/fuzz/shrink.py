@@ -153,7 +153,7 @@ def _shorter(found: Disagreement) -> Iterator[Candidate]:
         for smaller in sorted({1, 2, 3, extent // 2, extent - 1}):
             if not 0 < smaller < extent:
                 continue
-            text = re.sub(rf"(?<=[<x ,\[:]){extent}(?=[x,\]:>\s])", str(smaller), program.text)
+            text = with_extent(program.text, extent, smaller)
             for at_end in (False, True):
                 try:
                     made = Program.parse(text)
@@ -162,6 +162,11 @@ def _shorter(found: Disagreement) -> Iterator[Candidate]:
                 except Exception:  # what came out is no program, or has arguments of other ranks
                     continue
                 yield made, arguments
+
+
+def with_extent(text: str, extent: int, other: int) -> str:
+    """A program's text with another number wherever an extent stands, in types and in attributes."""
+    return re.sub(rf"(?<=[<x ,\[:]){extent}(?=[x,\]:>\s])", str(other), text)
 
 
 def _cut_down(array: np.ndarray, shape: tuple[int, ...], at_end: bool) -> np.ndarray:

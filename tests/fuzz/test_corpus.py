@@ -1,30 +1,34 @@
-"""Programs that once disagreed, each shrunk to what shows it; `python -m tests.fuzz` adds them."""
+"""Programs that once disagreed, each shrunk to what shows it; `python -m tests.fuzz` and `tests.campaign` add them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz.check import Checker, Plan
+from tests.campaign.examine import Examiner
+from tests.campaign.watched import Watched
+from tests.fuzz.check import Plan
 from tests.fuzz.program import read_file
-from tests.fuzz.workers import Workers
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.mlir"))
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with Workers() as started:
+def watched() -> Iterator[Watched]:
+    with Watched() as started:
         yield started
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
-def test_it_agrees_now(path: Path, workers: Workers) -> None:
-    """By the emitters and by the general path; with XLA:CPU too where that had been the other side."""
+def test_it_agrees_now(path: Path, watched: Watched) -> None:
+    """By the emitters and by the general path; with XLA:CPU, a simulated GPU or another form where that had shown it."""
     program, arguments, notes = read_file(path)
-    oracles = ("interpreter", "xla") if any(n.startswith("ways:") and "xla" in n for n in notes) else ("interpreter",)
-    plan = Plan("numbers: whole" in notes, ("emitters", "general"), oracles)
-    found = Checker(workers).check(program, arguments, plan)
+    (ways,) = (note for note in notes if note.startswith("ways:"))
+    oracles = ("interpreter", "xla") if "xla" in ways else ("interpreter",)
+    others = re.findall(r"form \w+|gpu:\w+", ways)
+    plan = Plan("numbers: whole" in notes, ("emitters", "general", *others), oracles)
+    found = Examiner(watched).check(program, arguments, plan)
     assert found is None, str(found)

@@ -7,6 +7,7 @@ in whatever order sums are taken. In the others floats are anything: special val
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from math import prod
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from stablexla.dialects.element_types import BY_MLIR
 from tests.fuzz.detours import detour
-from tests.fuzz.program import Arrays, Dims, Program, Value, module_text, tensor
+from tests.fuzz.program import NAME, Arrays, Dims, Program, Value, module_text, tensor
 from tests.ops.samples import sample
 
 SMALL_SHAPES: tuple[Dims, ...] = ((), (1,), (4,), (7,), (3, 4), (4, 3), (2, 3, 4), (1, 4), (3, 1))
@@ -98,8 +99,30 @@ class Writer:
         parameters = tuple(Value(f"%p{i}", s, e) for i, (s, e) in enumerate(kinds))
         self.values = list(parameters)
         self.statements(self._size)
-        chosen = [self.random.choice(self.values[-12:]) for _ in range(self.random.randint(1, 5))]
-        return Program.parse(module_text(parameters, self._lines, chosen))
+        return self.returning(parameters, [self.random.choice(self.values[-12:]) for _ in range(self.random.randint(1, 5))])
+
+    def returning(self, parameters: Sequence[Value], results: Sequence[Value]) -> Program:
+        """The program of what was written, with these results."""
+        return Program.parse(module_text(parameters, self._lines, results))
+
+    def lines(self) -> list[str]:
+        """What was written."""
+        return list(self._lines)
+
+    def include(self, program: Program, given: Sequence[Value]) -> list[Value]:
+        """Writes a program's statements with these values in the place of its parameters; what it returns."""
+        self._count += 1
+        known = {p.name: g for p, g in zip(program.parameters, given, strict=True)}
+        prefix = f"%m{self._count}_"
+
+        def rename(found: re.Match[str]) -> str:
+            return known[found[0]].name if found[0] in known else prefix + found[0][1:]
+
+        self._lines += [NAME.sub(rename, s.text) for s in program.statements]
+        for made in (r for s in program.statements for r in s.results):
+            known[made.name] = Value(prefix + made.name[1:], made.shape, made.element)
+            self.values.append(known[made.name])
+        return [known[name] for name in program.returns]
 
     def statements(self, count: int) -> None:
         """Writes so many statements, which may read one another."""

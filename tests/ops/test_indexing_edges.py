@@ -254,6 +254,23 @@ def test_a_loop_changes_what_it_carries_in_place() -> None:
 # ---- other ways to say it -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("source", "index", "result", "dim", "batch"),
+    [("f32", "i32", "f32", 1, 0), ("1x1x1xf32", "1x1xi32", "1x1x1x1xf32", -1, 1), ("2x3xf32", "4xi32", "2x9xf32", 1, 0)]
+    + [("2x3xf32", "2xi32", "2xf32", 0, 1), ("2x3xf32", "i32", "2x3xf32", 1, 1)],
+)
+def test_torch_index_select_that_upstream_lets_pass(source: str, index: str, result: str, dim: int, batch: int) -> None:
+    """Its verifier does not look at the dimensions; such programs are refused by name."""
+    types = f"(tensor<{source}>, tensor<{index}>) -> tensor<{result}>"
+    text = f"""func.func @main(%x: tensor<{source}>, %i: tensor<{index}>) -> tensor<{result}> {{
+      %r = "stablehlo.torch_index_select"(%x, %i) {{dim = {dim} : i64, batch_dims = {batch} : i64}} : {types}
+      return %r : tensor<{result}>
+    }}"""
+    with pytest.raises(sx.StablexlaError, match="torch_index_select") as error:
+        sx.compile(text)
+    assert not isinstance(error.value, sx.CompileError)
+
+
 @pytest.mark.parametrize(("dim", "batch"), [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1), (2, 2)])
 def test_torch_index_select(dim: int, batch: int) -> None:
     x = counted(2, 3, 4, dtype=np.float32)

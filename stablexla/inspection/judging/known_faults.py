@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import bare, operations
-from stablexla.inspection.judging.tolerances import Array, Case, largest, overflows, terms
+from stablexla.inspection.judging.tolerances import ALGORITHMS, Array, Case, largest, overflows, terms
 
 # The differing elements (flat) that a fault explains: a mask, or all or none.
 Excuse = Callable[[Case, Array], "Array | bool"]
@@ -118,6 +120,56 @@ def complex_special_values(case: Case, wrong: Array) -> Array | bool:
     return found
 
 
+@fault("conversions out of range", "of NaN, or of what an integer type cannot hold, to it: left to the implementation")
+def conversions_out_of_range(case: Case, wrong: Array) -> Array | bool:
+    if case.statement.operation != "convert" or not BY_DTYPE[case.actual.dtype].is_integer or not case.operands:
+        return False
+    (operand,) = case.operands[:1]
+    if not _is_inexact(operand) or operand.size != wrong.size:
+        return False
+    bits, signed = BY_DTYPE[case.actual.dtype].bits, BY_DTYPE[case.actual.dtype].is_signed
+    low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if signed else (0.0, 2.0**bits)
+    with np.errstate(all="ignore"):
+        numbers = np.trunc(np.real(operand).astype(np.float64)).reshape(-1)
+        return np.asarray(~((numbers >= low) & (numbers < high)))
+
+
+@fault("divisions by 0", "of integers, and of the smallest by -1: left to the implementation; here they never trap")
+def divisions_by_zero(case: Case, wrong: Array) -> Array | bool:
+    if case.statement.operation not in ("divide", "remainder") or case.actual.dtype.kind in "fc" or _is_inexact(case.actual):
+        return False
+    dividend, divisor = ((case.operands * 2)[i].astype(object).reshape(-1) for i in (0, 1))
+    smallest = -(2 ** (BY_DTYPE[case.actual.dtype].bits - 1))
+    return np.asarray((divisor == 0) | ((divisor == -1) & (dividend == smallest)), bool)
+
+
+@fault("types without infinities, NaN or zero", "what they make of these is left open; here as ml_dtypes does", "interpreter")
+def types_without_infinities(case: Case, wrong: Array) -> Array | bool:
+    """Excuse where the result is the largest number, zero or NaN."""
+    if BY_DTYPE[case.actual.dtype].mlir not in ("f4E2M1FN", "f6E2M3FN", "f6E3M2FN", "f8E8M0FNU"):
+        return False
+    finfo: Any = ml_dtypes.finfo
+    with np.errstate(all="ignore"):
+        found = np.abs(case.actual.astype(np.float64)).reshape(-1)
+        return np.asarray((found == 0) | np.isnan(found) | (found == float(finfo(case.actual.dtype).max)))
+
+
+@fault("unsigned indices", "reads those above the largest signed number as negative", "interpreter")
+def unsigned_indices(case: Case, wrong: Array) -> bool:
+    if case.statement.operation not in ("dynamic_slice", "dynamic_update_slice", "gather", "scatter"):
+        return False
+    unsigned = [o for o in case.operands if BY_DTYPE[o.dtype].is_integer and BY_DTYPE[o.dtype].is_unsigned]
+    return any(bool((o.astype(object) >= 1 << (BY_DTYPE[o.dtype].bits - 1)).any()) for o in unsigned)
+
+
+@fault("sorts of NaN", "a comparison that is no total order leaves their places open")
+def sorts_of_nan(case: Case, wrong: Array) -> bool:
+    if case.statement.operation != "sort" or "TOTALORDER" in case.statement.text:
+        return False
+    with np.errstate(all="ignore"):
+        return any(bool((o != o).any()) for o in case.operands if _is_inexact(o))
+
+
 @fault("total order", "compares as FLOAT: NaN with nothing, -0 as +0; the specification orders them all", "interpreter")
 def total_order(case: Case, wrong: Array) -> Array | bool:
     if "TOTALORDER" not in case.statement.text:
@@ -133,6 +185,21 @@ def nan_without_fraction(case: Case, wrong: Array) -> Array | bool:
     if case.statement.operation != "reduce_precision" or "m0 " not in case.statement.text:
         return False
     return np.isnan(case.operands[0].astype(np.float64)).reshape(-1)
+
+
+@fault("rounding in small types", "by way of a power of two that f8E3M4 and f6E2M3FN do not have: NaN", "interpreter")
+def rounding_in_small_types(case: Case, wrong: Array) -> Array | bool:
+    if case.statement.operation not in ("ceil", "floor", "round_nearest_afz", "round_nearest_even"):
+        return False
+    if BY_DTYPE[case.actual.dtype].mlir not in ("f8E3M4", "f6E2M3FN"):
+        return False
+    numbers = case.operands[0].astype(np.float64).reshape(-1)
+    way = {"ceil": np.ceil, "floor": np.floor, "round_nearest_even": np.rint}.get(case.statement.operation, _away)
+    return np.asarray(case.actual.astype(np.float64).reshape(-1) == way(numbers))
+
+
+def _away(numbers: Array) -> Array:
+    return np.asarray(np.copysign(np.floor(np.abs(numbers) + 0.5), numbers))
 
 
 @fault("bits of small integers", "counts the bits of the byte that holds an s4 or s2", "xla")
@@ -185,6 +252,26 @@ def variance(case: Case, wrong: Array) -> Array | bool:
 def odd_inverse_transforms(case: Case, wrong: Array) -> bool:
     text = case.statement.text
     return case.statement.operation == "fft" and "IRFFT" in text and case.actual.shape[-1] % 2 == 1
+
+
+@fault("transforms of what is not finite", "each number of a line is a sum with it: whether that is NaN depends on the order")
+def transforms_of_what_is_not_finite(case: Case, wrong: Array) -> Array | bool:
+    """Excuse those of whole lines, planes or volumes in which an operand is not finite."""
+    if case.statement.operation != "fft" or not case.operands[0].size or not wrong.size:
+        return False
+    count = len(re.findall(r"\d+", case.statement.text.partition("length = ")[2].partition("]")[0])) or 1
+    lines = int(np.prod(case.actual.shape[:-count], dtype=np.int64))
+    with np.errstate(all="ignore"):
+        spoiled = ~np.isfinite(case.operands[0]).reshape(lines, -1).all(axis=1)
+    return np.repeat(spoiled, wrong.size // lines)
+
+
+@fault("algorithms of what is not finite", "their steps and order are left open, and with them where NaN and infinities go")
+def algorithms_of_what_is_not_finite(case: Case, wrong: Array) -> bool:
+    if case.statement.operation not in ALGORITHMS:
+        return False
+    with np.errstate(all="ignore"):
+        return any(not np.isfinite(a).all() for a in (*case.operands, case.actual, case.wanted) if _is_inexact(a))
 
 
 @fault("ties in windows", "goes through a window of several dimensions in another order than that of the index", "xla")

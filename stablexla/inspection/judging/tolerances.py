@@ -30,6 +30,8 @@ OURS = (2, 3)
 INTERPRETERS = (1, 1)
 # Operations that add up, whose result depends on the order.
 SUMS = frozenset(bare(name) for name in operations(lambda traits: traits.adds_up))
+PRODUCTS = ("dot_general", "dot", "convolution")
+"""Of these, those that add up products of two operands."""
 # Algorithms with divisions, whose errors are those of the whole: relative to the largest number of the result.
 ALGORITHMS = {bare(name): traits.algorithm_units for name, traits in TRAITS.items() if traits.algorithm_units}
 
@@ -160,14 +162,14 @@ def _adds_up(case: Case) -> bool:
     found = case.statement
     if found.operation not in SUMS:
         return False
-    return found.operation in ("dot_general", "dot", "convolution", "fft") or bool(
+    return found.operation in (*PRODUCTS, "fft") or bool(
         found.operations & {"add", "multiply"}
     )
 
 
 def _sum_bound(case: Case, eps: float) -> float:
     """Return the bound n * n * m * eps between two orders of summation of n terms of magnitude m."""
-    product = case.statement.operation in ("dot_general", "dot", "convolution")
+    product = case.statement.operation in PRODUCTS
     count = terms(case)
     magnitude = (
         prod(largest([o]) for o in case.operands)
@@ -213,12 +215,27 @@ def overflows(case: Case) -> bool:
     """Return whether sums may overflow: then the order decides between a number and an infinity."""
     if not (case.is_inexact and _adds_up(case)):
         return False
-    top = float(np.finfo(case.actual.dtype).max) if case.actual.dtype.kind in "fc" else _top(case.actual.dtype)
+    if "multiply" in case.statement.operations and case.statement.operation not in PRODUCTS:
+        return _products_overflow(case)
+    top = float(_info(case.actual.dtype).max)
     m = [largest([o]) for o in case.operands]
-    size = prod(m) if case.statement.operation in ("dot_general", "dot", "convolution") else max(m, default=0.0)
+    size = prod(m) if case.statement.operation in PRODUCTS else max(m, default=0.0)
     return terms(case) * size * 2 > top
 
 
-def _top(dtype: np.dtype[Any]) -> float:
+def _products_overflow(case: Case) -> bool:
+    """Return whether some of the numbers that are multiplied by one another may overflow, or be lost."""
+    info = _info(case.actual.dtype)
+    sizes = np.concatenate([np.abs(_wide(o)).reshape(-1) for o in case.operands if o.dtype == case.actual.dtype])
+    with np.errstate(all="ignore"):
+        digits = np.log2(sizes[np.isfinite(sizes) & (sizes > 0)])
+    return bool(
+        digits.clip(min=0).sum() > np.log2(float(info.max)) - 1
+        or digits.clip(max=0).sum() < np.log2(float(info.smallest_normal)) + 1
+    )
+
+
+def _info(dtype: np.dtype[Any]) -> Any:
+    """Return the limits of a type of floats or complex numbers."""
     finfo: Any = ml_dtypes.finfo
-    return float(finfo(dtype).max)
+    return finfo(dtype)

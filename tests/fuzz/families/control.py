@@ -10,28 +10,34 @@ from tests.fuzz.writer import Writer, family
 
 control = family("control")
 
+Body = Callable[[list[Value]], Sequence[Value]]
+"""What a region makes of its arguments."""
 
-def _region(w: Writer, wanted: Sequence[Value], extra: Sequence[Value] = ()) -> tuple[str, list[Value]]:
-    """Statements of a region that ends with values of the wanted types."""
 
-    def write() -> list[Value]:
-        w.values.extend(extra)
-        w.statements(w.random.randint(1, 5))
-        returned = []
-        for like in wanted:
-            fitting = [v for v in w.values if v.type == like.type]
-            returned.append(w.random.choice(fitting[-3:]) if fitting else w.splat(1, like.shape, like.element))
-        return returned
-
-    return w.inside(write)
+def statements_for(w: Writer, wanted: Sequence[Value], extra: Sequence[Value] = ()) -> list[Value]:
+    """Statements of a region, which may read `extra` as well; values of the wanted types."""
+    w.values.extend(extra)
+    w.statements(w.random.randint(1, 5))
+    returned = []
+    for like in wanted:
+        fitting = [v for v in w.values if v.type == like.type]
+        returned.append(w.random.choice(fitting[-3:]) if fitting else w.splat(1, like.shape, like.element))
+    return returned
 
 
 def _branches(w: Writer, operation: str, chooser: Value, count: int) -> list[Value]:
     wanted = [w.any() for _ in range(w.random.randint(1, 3))]
+    return branches(w, operation, chooser, wanted, [lambda _: statements_for(w, wanted)] * count)
+
+
+def branches(
+    w: Writer, operation: str, chooser: Value, wanted: Sequence[Value], bodies: Sequence[Body]
+) -> list[Value]:
+    """An `if` or a `case` with a branch for each body, which gives values of the wanted types."""
     types = ", ".join(v.type for v in wanted)
     regions = []
-    for _ in range(count):
-        text, returned = _region(w, wanted)
+    for body in bodies:
+        text, returned = w.inside(lambda body=body: body([]))  # type: ignore[misc]
         names = ", ".join(v.name for v in returned)
         regions.append(f"{{\n{text}\nstablehlo.return {names} : {types}\n}}")
     text = f'"stablehlo.{operation}"({chooser.name}) ({", ".join(regions)}) : ({chooser.type}) -> ({types})'
@@ -56,11 +62,16 @@ def case(w: Writer) -> list[Value] | None:
 @control.statement(1, regions=True)
 def while_(w: Writer) -> list[Value]:
     carried = [w.any() for _ in range(w.random.randint(1, 4))]
-    start, limit, one = (w.splat(n, (), "i32") for n in (0, w.random.randint(0, 3), 1))
+    return loop(w, carried, w.random.randint(0, 3), lambda inner: statements_for(w, carried, inner))
+
+
+def loop(w: Writer, carried: Sequence[Value], trips: int, body: Body) -> list[Value]:
+    """A loop of so many trips at most: the counter and the carried values, which the body makes of those before."""
+    start, limit, one = (w.splat(n, (), "i32") for n in (0, trips, 1))
     name = w.name()
     inner = [Value(f"{name}_{i}", v.shape, v.element) for i, v in enumerate([start, *carried])]
     condition = _text_of(w, lambda: [_goes_on(w, inner, limit)])
-    text, returned = _region(w, carried, inner)
+    text, returned = w.inside(lambda: body(inner))
     types = ", ".join(v.type for v in inner)
     binds = ", ".join(f"{n.name} = {v.name}" for n, v in zip(inner, [start, *carried], strict=True))
     following = f"{name}_next"

@@ -14,7 +14,11 @@ PRECISIONS = ((5, 10), (8, 7), (4, 3), (5, 2), (11, 52), (8, 23), (2, 0), (8, 3)
 
 @conversion.statement(2)
 def convert(w: Writer) -> Value:
-    x, element = w.any(), w.element()
+    return converted(w, w.any(), w.element())
+
+
+def converted(w: Writer, x: Value, element: str) -> Value:
+    """The value in another element type, held where that can hold it."""
     if x.is_complex and element not in (C64, C128):
         x = w.part(x, w.random.choice(["real", "imag"]))
     if "i1" not in (x.element, element):

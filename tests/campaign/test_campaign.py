@@ -1,0 +1,129 @@
+"""Two hundred programs of `python -m tests.campaign`; stitching, changes, forms and the watch themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.campaign.draws import MAKERS, draw
+from tests.campaign.examine import Examiner, category
+from tests.campaign.forms import FORMS, behind, outlined, relaid
+from tests.campaign.matrix import cell
+from tests.campaign.mutate import mutated, retyped
+from tests.campaign.pool import Unfit
+from tests.campaign.watched import Watched
+from tests.fuzz.check import Plan
+from tests.fuzz.program import Program
+from tests.fuzz.workers import Failure
+
+PROGRAMS, BATCH, FIRST = 200, 20, 5_000_000
+TEXT = """
+func.func public @main(%p0: tensor<4x5xi32>, %p1: tensor<5xi32>) -> (tensor<4x5xi32>, tensor<4x5xi32>) {
+%v1 = stablehlo.broadcast_in_dim %p1, dims = [1] : (tensor<5xi32>) -> tensor<4x5xi32>
+%v2 = stablehlo.add %p0, %v1 : tensor<4x5xi32>
+%v3 = stablehlo.subtract %v2, %v1 : tensor<4x5xi32>
+return %v2, %v3 : tensor<4x5xi32>, tensor<4x5xi32>
+}"""
+ARGUMENTS = [np.arange(20, dtype=np.int32).reshape(4, 5), np.arange(5, dtype=np.int32)]
+
+
+@pytest.fixture(scope="module")
+def watched() -> Iterator[Watched]:
+    with Watched() as started:
+        yield started
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, BATCH))
+def test_programs(first: int, watched: Watched) -> None:
+    examiner = Examiner(watched)
+    for seed in range(first, first + BATCH):
+        drawn = draw(seed)
+        found = examiner.check(drawn.program, drawn.arguments, drawn.plan)
+        assert found is None, f"program {seed}: {category(found)}: {found}\n{drawn.program.text}"
+    assert examiner.compared > BATCH
+
+
+def test_equal_numbers_give_equal_programs_of_all_kinds() -> None:
+    drawn = [draw(seed) for seed in range(40)]
+    assert {d.made for d in drawn} == set(MAKERS)
+    assert [draw(d.seed).program for d in drawn[:5]] == [d.program for d in drawn[:5]]
+    operations = Counter(name for d in drawn for s in d.program.statements for name in s.operations)
+    assert {"while", "map"} <= operations.keys()
+    assert len(operations) > 40
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_gives_the_same(name: str, watched: Watched) -> None:
+    program = Program.parse(TEXT)
+    found = watched.run(f"form {name}", program.text, ARGUMENTS)
+    assert not isinstance(found, Failure), found
+    np.testing.assert_array_equal(found[0], ARGUMENTS[0] + ARGUMENTS[1])
+    np.testing.assert_array_equal(found[1], ARGUMENTS[0])
+
+
+def test_texts_of_forms() -> None:
+    program = Program.parse(TEXT)
+    assert "call @piece(%p0, %v1)" in outlined(program, 1, 2)
+    assert "stablehlo.composite" in behind(program, 'stablehlo.composite "a.b"', "@whole", " {decomposition = @whole}")
+    laid = {relaid("f32[2,3,4]{2,1,0} f32[2,3,4]{2,1,0}", seed) for seed in range(30)}
+    assert len(laid) == 6
+    assert all(len(set(text.split())) == 1 for text in laid)
+
+
+def test_changes_verify_and_change() -> None:
+    program = Program.parse(TEXT)
+    texts = {mutated(program, seed).text for seed in range(20)}
+    assert len(texts) > 12
+    assert program.text not in texts
+    assert retyped(program, "i32", "bf16").parameters[0].element == "bf16"
+
+
+def test_cells_are_of_all_element_types() -> None:
+    elements: Counter[str] = Counter()
+    for number in range(400):
+        try:
+            elements.update(v.element for v in cell(number).values.values())
+        except Exception:  # the operation does not take that
+            continue
+    assert len(elements) > 18
+
+
+class Spoiled(Watched):
+    """What stablexla gives is spoiled in one way."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+
+    def run(self, way: str, text: str, arguments: list[np.ndarray]) -> list[np.ndarray] | Failure:  # type: ignore[override]
+        found = super().run(way, text, arguments)
+        if self.way == "noise" and way == "emitters":
+            self.noise[way] = "warning: 0x1234 is odd"
+        if self.way == "form" and way == "form call" and not isinstance(found, Failure):
+            found[0] = found[0] + 1
+        failures = {"refused": "UnsupportedError", "crash": "died", "hang": "timeout", "leak": "LeftSomething", "foreign error": "KeyError"}
+        return Failure(failures[self.way], "exit code -11") if self.way in failures and way == "emitters" else found
+
+
+@pytest.mark.parametrize("way", ["crash", "hang", "leak", "foreign error", "noise", "form"])
+def test_findings_have_their_category(way: str) -> None:
+    with Spoiled(way) as spoiled:
+        plan = Plan(False, ("emitters", "form call"), ())
+        found = Examiner(spoiled).check(Program.parse(TEXT), ARGUMENTS, plan)
+        assert found is not None
+        assert category(found) == {"form": "wrong result"}.get(way, way)
+
+
+def test_what_is_refused_is_no_finding() -> None:
+    with Spoiled("refused") as spoiled:
+        examiner = Examiner(spoiled)
+        assert examiner.check(Program.parse(TEXT), ARGUMENTS, Plan(False, ("emitters",), ())) is None
+        assert sum(examiner.refused.values()) == 1
+
+
+def test_nothing_fits_is_said() -> None:
+    with pytest.raises(Unfit, match="no change verifies"):
+        mutated(Program((), (), ()), 0, tries=3)
