@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import stablexla as sx
+from benchmarks.accounting import account, parts_of
 from benchmarks.comparing import changes, tell_changes
 from benchmarks.dispatch import measure_calls
 from benchmarks.engines import find_engine
@@ -17,6 +19,7 @@ from benchmarks.limits import CACHES, Bandwidth, Limits, measure_limits
 from benchmarks.measuring import Effort, Measured, Row
 from benchmarks.page import page
 from benchmarks.plot import draw, ratios_of_page
+from benchmarks.programs import PROGRAMS
 from benchmarks.programs.growing import GROWING
 from benchmarks.programs.registry import Work
 from benchmarks.report import Grown, Report, geomean, ratio_in_words, read_report
@@ -190,3 +193,17 @@ def test_the_plot_is_drawn_from_the_pages_own_tables(tmp_path: Path):
     assert ratios == {"Some": {"xla": [0.25, 2.0], "iree": [1.5]}}
     draw(ratios, peers, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_account_adds_up_to_the_runs():
+    program = PROGRAMS["mlp-step-batch-32"]
+    profile = sx.compile(program.text()).profile(program.arguments(), runs=2)
+    parts = parts_of(profile, limits())
+    assert {"contraction", "row"} <= parts.keys()
+    assert "dot_general" in parts["contraction"].operations
+    assert sum(part.seconds for part in parts.values()) + profile.outside == pytest.approx(profile.seconds)
+    flops = sum(k.kernel.cost.flops * k.calls for k in profile.kernels if k.kernel and k.kernel.kind == "contraction")
+    assert parts["contraction"].limit >= flops / 1000.0
+    *lines, outside, whole = account(profile, limits()).lines
+    assert [line[0] for line in lines] == sorted(parts, key=lambda name: -parts[name].seconds)
+    assert (outside[0], whole[0], whole[3]) == ("outside", "all", "100%")

@@ -41,6 +41,15 @@ def packed_in_bytes(x: Any, weight: Any, scale: Any) -> Any:
     return scale_by_group(x, jnp.stack([low, high], 1).reshape(SIZE, SIZE), scale)
 
 
+# 16 numbers that lie closer around 0, as NF4's do.
+CODEBOOK = np.sign(np.arange(16) - 7) * (np.arange(16, dtype=np.float32) / 8 - 7 / 8) ** 2
+
+
+def by_codebook(x: Any, weight: Any, scale: Any) -> Any:
+    places = jnp.stack([weight & 15, weight >> 4], 1).reshape(SIZE, SIZE)
+    return scale_by_group(x, jnp.asarray(CODEBOOK, x.dtype)[places], scale)
+
+
 def arguments(draw: Draw, rows: int, element: Any, height: int, *scale: int) -> Sequence[Any]:
     """The rows, the weight as it is stored, and its scales."""
     whole = np.dtype(element).name in ("int8", "uint8", "int4")
@@ -59,6 +68,13 @@ FORMATS: dict[str, tuple[str, Any, Any, int, tuple[int, ...]]] = {
     "int8-before": ("int8, a scale for each column before the product", scale_before, np.int8, SIZE, (SIZE,)),
     "int8": ("int8 in groups of 64", scale_by_group, np.int8, SIZE, GROUPS),
     "int4": ("int4 in groups of 64", scale_by_group, INT4, SIZE, GROUPS),
+    "codebook": (
+        "places in a codebook of 16, two to a byte, in groups of 64",
+        by_codebook,
+        np.uint8,
+        SIZE // 2,
+        GROUPS,
+    ),
     "int4-packed": ("int4 two to a byte, in groups of 64", packed_in_bytes, np.uint8, SIZE // 2, GROUPS),
 }
 

@@ -79,10 +79,31 @@ def sum_products(
     accumulator = whole.with_shape(tuple(whole.shape[d] for d in dimensions))
     zero = to_storage(constant_value(0, wide), wide)
     made = projection(len(iterators), dimensions)
-    summed = generic(inputs, [Output(accumulator, zero)], [*read, made], iterators, body)[0]
+    accesses, kinds = _in_order_of_operands([*read, made], iterators)
+    summed = generic(inputs, [Output(accumulator, zero)], accesses, kinds, body)[0]
     if isinstance(ctx, Part) and ctx.in_tf32:
         summed.owner.attributes[IN_TF32] = ir.UnitAttr.get()
     return rounded_sum(ctx, broadcast(summed, accumulator, whole, dimensions))
+
+
+def _in_order_of_operands(
+    maps: Sequence[ir.AffineMap], iterators: Sequence[str]
+) -> tuple[Sequence[ir.AffineMap], Sequence[str]]:
+    """Order the loops as the dimensions of both operands, where these are alike and the result's order stays.
+
+    A batch of dot products along other than the last dimension is a sum of rows then, whose loads are contiguous.
+    """
+    lhs, rhs, result = maps
+    if lhs != rhs or not lhs.is_permutation:
+        return maps, iterators
+    order = [e.position for e in lhs.results]
+    place = {loop: d for d, loop in enumerate(order)}
+    kept = [place[e.position] for e in result.results]
+    reduced = [d for d, loop in enumerate(order) if iterators[loop] == REDUCTION]
+    if not reduced or kept != sorted(kept) or reduced[-1] - reduced[0] >= len(reduced):
+        return maps, iterators
+    rank = len(order)
+    return [identity(rank), identity(rank), projection(rank, kept)], [iterators[loop] for loop in order]
 
 
 def _loops(value: ir.Value, map_: ir.AffineMap) -> set[int]:

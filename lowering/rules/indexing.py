@@ -12,6 +12,7 @@ from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.attributes import integers
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers
+from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.kernels.scan.lines import (
@@ -25,13 +26,17 @@ from stablexla.lowering.kernels.scan.lines import (
     merged,
     read_only_line,
 )
-from stablexla.lowering.rules.shape import constant_value
+from stablexla.lowering.rules.shape import constant_value, reshaped
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.generic import empty, fill
+from stablexla.lowering.support.generic import elementwise, empty, fill
 from stablexla.lowering.support.index_vectors import IndexVectors, Start, table_of_starts
 from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.registry import lowers
+from stablexla.lowering.support.storage import from_storage
 from stablexla.lowering.support.types import TensorType
+
+# The entries of a table that are held in registers, and how many elements are looked up in it at least.
+LOOKED_UP, LEAST_LOOKUPS = 16, 1 << 12
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,8 @@ def _gather(
         return empty(ctx.result)
     if not source.size:  # empty slices, whose dimensions are all collapsed
         return fill(constant_value(0, source.element), ctx.result)
+    if _is_lookup(source, ctx.result, numbers):
+        return _looked_up(ctx, operand, reshaped(indices, index_type, index_type.with_shape(ctx.result.shape)))
     vectors = IndexVectors.of(index_type, numbers.index_vector_dim)
     starts = vectors.starts(numbers.start_index_map, source.shape, sizes)
     line = read_only_line(indices, index_type)
@@ -136,6 +143,48 @@ def _gather(
         independent=True,
     )
     return from_line(made, ctx.result)
+
+
+def _is_lookup(source: TensorType, result: TensorType, numbers: GatherDimensionNumbers) -> bool:
+    """Whether each of many elements is one of a few, as those of a weight are that is stored by a codebook."""
+    few = source.rank == 1 and source.size <= LOOKED_UP
+    return few and result.size >= LEAST_LOOKUPS and not numbers.offset_dims and not source.element.is_complex
+
+
+def _looked_up(ctx: LoweringContext, table: ir.Value, indices: ir.Value) -> ir.Value:
+    """Emit selections by the bits of the clamped index: elementwise arithmetic, which fuses with what is around it."""
+    source, element = ctx.operand_types[0], ctx.operand_types[1].element
+    entries = [tensor.extract(table, [index(i)]) for i in range(source.size)]
+    number = TensorType(element, ctx.result.shape)
+
+    def body(at: ir.Value, *values: ir.Value) -> ir.Value:
+        at = _clamped(at, element, source.size - 1)
+        left, bit = list(values), 1
+        while len(left) > 1:
+            is_set = arith.cmpi(arith.CmpIPredicate.ne, arith.andi(at, _like(at, bit)), _like(at, 0))
+            left = [
+                arith.select(is_set, high, low) for low, high in zip(left[::2], [*left[1::2], left[-1]], strict=False)
+            ]
+            bit *= 2
+        return left[0]
+
+    scalars = [source.with_shape(())] * len(entries)
+    stored = [from_storage(entry, source.element) for entry in entries]
+    return elementwise([indices, *stored], [number, *scalars], [ctx.result], body)[0]
+
+
+def _clamped(at: ir.Value, element: ElementType, highest: int) -> ir.Value:
+    """Return an index of at least 32 bits, held between 0 and `highest`."""
+    if element.bits < 32:
+        extend = arith.extui if element.is_unsigned else arith.extsi
+        at = extend(ir.IntegerType.get_signless(32), at)
+    if element.is_unsigned:
+        return arith.minui(at, _like(at, highest))
+    return arith.minsi(arith.maxsi(at, _like(at, 0)), _like(at, highest))
+
+
+def _like(value: ir.Value, number: int) -> ir.Value:
+    return arith.constant(value.type, number)
 
 
 def _axes(

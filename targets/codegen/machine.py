@@ -95,7 +95,7 @@ def host_target() -> CpuTarget:
         l2_bytes=l2_bytes,
         l3_bytes=_cache_bytes(3, 16 << 20),
         num_threads=default_num_threads(),
-        group_bytes=max(64 << 10, l2_bytes // 8),
+        group_bytes=256 << 10 if l2_bytes >= 1 << 20 else max(64 << 10, l2_bytes // 8),
         features=features_worth_using(flags, about.get("vendor_id", "")),
     )
 

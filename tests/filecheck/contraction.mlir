@@ -80,3 +80,14 @@ func.func public @main(%x: tensor<4x5xf32>, %y: tensor<5x6xf32>) -> tensor<4xf32
     : (tensor<4x5x6xf32>, tensor<5x6xf32>) -> tensor<4xf32>
   return %1 : tensor<4xf32>
 }
+
+// -----
+
+// Nothing is read twice in a batch of dot products: loops in the order of the operands' dimensions load rows.
+// CHECK-LABEL: // -----
+// CHECK: linalg.generic {indexing_maps = [#[[SAME:.*]], #[[SAME]], #{{.*}}], iterator_types = ["reduction", "parallel"]}
+func.func public @main(%x: tensor<5x40xf32>, %y: tensor<5x40xf32>) -> tensor<40xf32> {
+  %0 = stablehlo.dot_general %x, %y, batching_dims = [1] x [1], contracting_dims = [0] x [0]
+    : (tensor<5x40xf32>, tensor<5x40xf32>) -> tensor<40xf32>
+  return %0 : tensor<40xf32>
+}

@@ -167,6 +167,22 @@ def test_every_element_type_is_moved_unchanged(name: str) -> None:
         np.testing.assert_array_equal(as_bytes(result), as_bytes(wanted))
 
 
+@pytest.mark.parametrize("name", ALL_TYPES)
+def test_many_elements_of_a_small_table(name: str) -> None:
+    """Selections by the bits of an index instead of loads: of tables of any size, of any index."""
+    for count, indices in ((1, "s8"), (5, "u4"), (7, "s64"), (16, "u8"), (16, "s32"), (16, "u64"), (17, "s16")):
+        table, number = sample(name, 24)[:count], element_type(indices)
+        places = np.resize(hard_indices(indices), (65, 64))
+
+        def make(v: sx.XlaOp, i: sx.XlaOp) -> list[sx.XlaOp]:
+            shape = Gather((), (0,), (0,), 2)
+            return [sx.gather(v, i, dimension_numbers=shape, slice_sizes=(1,))]
+
+        (result,) = compute(make, (name, table), (number.name, places))
+        wanted = table[np.clip(places.astype(object), 0, count - 1).astype(np.intp)]
+        np.testing.assert_array_equal(as_bytes(result), as_bytes(wanted))
+
+
 @pytest.mark.parametrize("name", [*INTEGERS, *FLOATS, *COMPLEX, "f4e2m1fn", "f8e8m0fnu"])
 def test_scatter_combines_in_every_element_type(name: str) -> None:
     """Duplicates are combined in their order, and small floats are rounded after each addition."""

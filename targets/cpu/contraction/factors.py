@@ -200,8 +200,8 @@ class _Emission:
 
     def __init__(self, scene: ContractionScene, lanes: int, count: int) -> None:
         self._lanes, self._count = lanes, count
-        # A register of 16 f32 holds a table.
-        self._tables = cg.lanes_of(ir.F32Type.get()) == ENTRIES
+        # One register of AVX-512 holds a table of f32, two of AVX2.
+        self._tables = cg.lanes_of(ir.F32Type.get()) in (ENTRIES, ENTRIES // 2)
         self._buffers = dict(zip(scene.contraction.kernel.inputs, scene.inputs, strict=True))
 
     def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> Value:

@@ -1,7 +1,8 @@
 """Functions of four bits of a byte as lookups: what is computed from them becomes a table of 16 numbers in a register.
 
-A table of f32 is looked up by one permutation (vpermps of AVX-512), for any chain of mask, shift, zero point and
-conversion. Its entries are computed by the same operations, so that they are the same numbers.
+A table of f32 is looked up by one permutation of AVX-512, or two and a blend of AVX2 (vpermps), for any chain of mask,
+shift, zero point, conversion and selection. Its entries are computed by the same operations, so that they are the same
+numbers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from stablexla.targets.codegen.scope import counted_from
 from stablexla.targets.cpu.contraction.dot_instructions import LANE_BITS, interleave_lanes, intrinsic
 
 ENTRIES = 16
+# Of a table in two registers a lookup costs as much as so many operations.
+LOOKUP_OPERATIONS = 6
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Nibbles:
         shift: the number of the lowest of the bits, 0 or 4.
         table: the function's values.
         steps: the operations that make the table; functions of equal ones are equal.
+        operations: how many there are in all steps.
         computed: emits the values without a table.
     """
 
@@ -38,24 +42,40 @@ class Nibbles:
     shift: int
     table: Value
     steps: tuple[str, ...]
+    operations: int
     computed: Callable[[], Value]
 
     def value(self) -> Value:
-        """Emit the values: by lookups if they are f32."""
+        """Emit the values: by lookups if they are f32, and that is quicker."""
+        register = cg.lanes_of(ir.F32Type.get())
         if not isinstance(self.table.element, ir.F32Type):
+            return self.computed()
+        if register < ENTRIES and self.operations <= LOOKUP_OPERATIONS:
             return self.computed()
         lanes, i32 = self.bytes.lanes, ir.IntegerType.get_signless(LANE_BITS)
         wide = Value(arith.extui(cg.vector_of(lanes, i32), self.bytes.ssa))
         if self.shift:
             wide = Value(arith.shrui(wide.ssa, cg.constant(self.shift, wide.type).ssa))
-        parts = []
-        for first in range(0, lanes, ENTRIES):
-            part = vector.extract_strided_slice(cg.vector_of(ENTRIES, i32), wide.ssa, [first], [ENTRIES], [1])
-            parts.append(intrinsic("llvm.x86.avx512.permvar.sf.512", self.table.type, self.table, Value(part)))
         made = cg.constant(0, cg.vector_of(lanes, self.table.element)).ssa
-        for number, looked_up in enumerate(parts):
-            made = vector.insert_strided_slice(looked_up.ssa, made, [number * ENTRIES], [1])
+        for first in range(0, lanes, register):
+            looked_up = self._entries(_slice(wide, first, register))
+            made = vector.insert_strided_slice(looked_up.ssa, made, [first], [1])
         return Value(made)
+
+    def _entries(self, at: Value) -> Value:
+        """Emit the lookups of a register of places, whose upper bits are anything."""
+        if at.lanes == ENTRIES:
+            return intrinsic("llvm.x86.avx512.permvar.sf.512", self.table.type, self.table, at)
+        halves = [_slice(self.table, first, at.lanes) for first in (0, at.lanes)]
+        low, high = (intrinsic("llvm.x86.avx2.permps", half.type, half, at) for half in halves)
+        top = arith.shli(at.ssa, cg.constant(LANE_BITS - 4, at.type).ssa)
+        is_high = arith.cmpi(arith.CmpIPredicate.slt, top, cg.constant(0, at.type).ssa)
+        return Value(arith.select(is_high, high.ssa, low.ssa))
+
+
+def _slice(value: Value, first: int, lanes: int) -> Value:
+    """Return some of a vector's lanes."""
+    return Value(vector.extract_strided_slice(cg.vector_of(lanes, value.element), value.ssa, [first], [lanes], [1]))
 
 
 Part = Value | Nibbles
@@ -70,10 +90,10 @@ def applied(op: ir.Operation, operands: Sequence[Part]) -> Nibbles | None:
     if isinstance(x, Value):
         shift = _selected(op, varying[0])
         i8 = ir.IntegerType.get_signless(8)
-        if shift is None or x.element != i8 or x.lanes % ENTRIES:
+        if shift is None or x.element != i8 or x.lanes % cg.lanes_of(ir.F32Type.get()):
             return None
         values = x
-        x = Nibbles(x, shift, counted_from(cg.constant(0, i8), ENTRIES) << shift, (), lambda: values)
+        x = Nibbles(x, shift, counted_from(cg.constant(0, i8), ENTRIES) << shift, (), 0, lambda: values)
     return _applied(op, x, operands, varying[0])
 
 
@@ -82,8 +102,8 @@ def _applied(op: ir.Operation, x: Nibbles, operands: Sequence[Part], number: int
         given = [*operands[:number], values, *operands[number + 1 :]]
         return VectorBody(op.regions[0].blocks[0], values.lanes).on([o for o in given if isinstance(o, Value)])[0]
 
-    steps = (*x.steps, _spelled(op, operands, number))
-    return Nibbles(x.bytes, x.shift, on(x.table), steps, lambda: on(x.computed()))
+    steps, operations = (*x.steps, _spelled(op, operands, number)), x.operations + len(body_of(op)) - 1
+    return Nibbles(x.bytes, x.shift, on(x.table), steps, operations, lambda: on(x.computed()))
 
 
 def interleaved(parts: Sequence[Part]) -> Nibbles | None:
@@ -99,7 +119,8 @@ def interleaved(parts: Sequence[Part]) -> Nibbles | None:
     def computed() -> Value:
         return interleave_lanes([f.computed() for f in functions])
 
-    return Nibbles(interleave_lanes(low), 0, functions[0].table, functions[0].steps, computed)
+    first = functions[0]
+    return Nibbles(interleave_lanes(low), 0, first.table, first.steps, first.operations, computed)
 
 
 def _selected(op: ir.Operation, number: int) -> int | None:

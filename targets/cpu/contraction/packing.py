@@ -153,8 +153,16 @@ def _pack_rows(panels: PackedPanels, source: PackingSource, buffer: Value, base:
             for v in range(0, vectors * lanes, lanes):
                 cg.store(source.interleaved([start + v for start in starts], lanes), buffer, to + v * group)
         if not even:
+            edge, to = whole * width, whole * panels.stride + row
+            if width % lanes == 0:
+                # Of the last panel, the vectors inside of the matrix.
+                inside = cg.index(source.width) // lanes * lanes
+                with cg.loop(edge, inside, lanes) as w:
+                    vector_ = source.interleaved([w.iv + line for line in lines], lanes)
+                    cg.store(vector_, buffer, to + (w.iv - edge) * group)
+                edge = inside
             # Columns beyond the edge repeat the last one: stale contents could be denormals, which are slow.
-            with cg.loop(whole * width, count * width) as w:
+            with cg.loop(edge, count * width) as w:
                 to = w.iv // width * panels.stride + w.iv % width * group
                 for u, line in enumerate(lines):
                     cg.store(source.load(line + cg.minimum(w.iv, cg.index(source.width) - 1)), buffer, to + row + u)

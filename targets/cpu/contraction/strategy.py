@@ -36,7 +36,7 @@ RHS_BYTES = 128 << 10
 # B panels of an item of the packing phase; more of a matrix that streams from memory: long pieces of its rows.
 PANELS, FAR_PANELS = 8, 48
 # Bytes of a row that are read together at almost the speed of whole rows.
-LONG_PIECE = 1024
+LONG_PIECE = 768
 # The most rows of a skinny product, bandwidth-bound by the other matrix.
 SKINNY_ROWS = 16
 # The most rows of one whose time is that of loading rhs even from L2.

@@ -108,6 +108,19 @@ def eight_in_a_word(xp: Any, p: Array, scale: Array) -> Array:
     return in_groups(xp, q.reshape(8 * p.shape[0], p.shape[1]) - np.int32(8), scale)
 
 
+CODEBOOK = np.array([-96, -70, -50, -36, -25, -16, -9, -4, 0, 4, 9, 16, 25, 36, 50, 70], F32) / 8
+
+
+def by_codebook(xp: Any, p: Array, scale: Array, table: Array = CODEBOOK) -> Array:
+    places = xp.stack([p & 15, p >> 4], -1).reshape(p.shape[0], 2 * p.shape[1])
+    return in_groups_of_lines(xp, xp.asarray(table)[places], scale)
+
+
+def columns_by_codebook(xp: Any, p: Array, scale: Array) -> Array:
+    places = xp.stack([p & 15, p >> 4], -1).reshape(p.shape[0], 2 * p.shape[1])
+    return in_groups(xp, xp.asarray(CODEBOOK)[places], scale)
+
+
 def plain(element: Any) -> Format:
     return Format(lambda k, n: [((k, n), element)], cast)
 
@@ -149,6 +162,11 @@ FORMATS = {
     "paired in lines": lines(64, np.uint8, paired_in_lines, columns=2),
     "halves of lines": lines(32, np.uint8, halves_of_lines, columns=2),
     "eight in a word": grouped(128, np.int32, eight_in_a_word, rows=8),
+    "codebook, lines": lines(64, np.uint8, by_codebook, columns=2),
+    "codebook, columns": grouped(64, np.uint8, columns_by_codebook, columns=2),
+    "codebook that is an argument": Format(
+        lambda k, n: [((n, k // 2), np.uint8), ((n, k // 32), F32), ((16,), F32)], by_codebook
+    ),
 }
 # Whole blocks; groups and columns that fill no block or vector.
 SIZES = {"even": (512, 256), "ragged": (1152, 138), "wide": (640, 266)}
