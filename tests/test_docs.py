@@ -80,6 +80,12 @@ b = sx.XlaBuilder("page")
 program = b.build(sx.all_reduce(b.parameter(0, sx.f32[2]), sx.add))
 arguments = [[np.ones(2, np.float32)]] * 4
 """,
+    "docs/security.md": """
+import secrets
+b = sx.XlaBuilder("page")
+program = b.build(b.parameter(0, sx.f32[4]) * 2)
+executable = sx.compile(program)
+""",
     "docs/gpu.md": """
 from tests.targets.gpu.runtime import simulated
 

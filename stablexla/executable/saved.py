@@ -188,6 +188,8 @@ class _SandboxedExecutable(_LoadedExecutable):
 
     def __init__(self, description: Mapping[str, Any], sections: Mapping[str, memoryview], sandbox: Sandbox) -> None:
         self.sandbox = sandbox
+        if description["target"] != "cpu":
+            raise UnsupportedError("a sandbox runs programs for the CPU alone", hint='target="cpu"')
         super().__init__(description, sections, None)
         self._is_plain = False
 

@@ -17,7 +17,7 @@ from stablexla.processes import protections, seccomp, wire
 from stablexla.processes.serving import answer_all, connect
 from stablexla.processes.wire import Message
 
-_MEMORY, _MEMORY_FOR_A_BYTE, _FILE_BYTES = 4 << 30, 64, 1 << 30
+_MEMORY, _MEMORY_FOR_A_BYTE, _FILE_BYTES = 4 << 30, 64, 64 << 20
 """What a program of strangers may take of memory, and of files that have no name."""
 
 

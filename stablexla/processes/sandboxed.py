@@ -115,6 +115,10 @@ class SandboxedFunction:
     ) -> list[list[Array]]:
         """Run the program on all devices, which are threads of the other process."""
         given = [self._fitting(each) for each in arguments]
+        if len(given) != self.num_devices:
+            raise ExecutionError(
+                f"{self.name}: a sandbox runs all {self.num_devices} devices of a program in one process"
+            )
         with self._lock:
             runner = self._runner()
             for device, arrays in enumerate(given):

@@ -346,6 +346,7 @@ def in_child(work: Callable[[], None]) -> int:
     child = os.fork()
     if child == 0:
         code = 1
+        signal.alarm(30)  # it has locks of threads that it does not have
         try:
             work()
             code = 0

@@ -20,6 +20,8 @@ from stablexla.processes.serving import connect
 
 _PATIENCE = 20
 """How many times as long a request may take by the clock."""
+_LOG_BYTES = 16 << 20
+"""How long its log may become."""
 _RENEW = 16 << 20
 """Bytes read after which a context is thrown away: it keeps every constant that it ever saw."""
 
@@ -197,6 +199,7 @@ def main() -> None:
     with contexts.contexts_of_their_own():
         contexts.stablehlo_context()  # what it imports may start threads, all of which the filter is for
     protections.filter_calls(seccomp.compile_filter())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LOG_BYTES, _LOG_BYTES))
 
     with contextlib.suppress(wire.Closed):
         while True:
