@@ -259,7 +259,7 @@ class TestDebugNans:
         assert np.isnan(total(ones, 3.0))
         with jax.debug_nans(True):
             assert total(ones, 5.0) > 0
-            with pytest.raises(FloatingPointError, match="sqrt made a NaN .* at tests/interop/test_jax.py") as error:
+            with pytest.raises(FloatingPointError, match=r"sqrt made a NaN .* at tests/interop/test_jax.py") as error:
                 total(ones, 3.0)
         assert isinstance(error.value, sx.CheckError)
         assert [step.what for step in error.value.finding.iterations] == ["iteration 4"]  # type: ignore[attr-defined]
