@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -241,6 +242,23 @@ class TestRun:
         said = capfd.readouterr().out
         assert "became" not in said
         assert "no kernel fits 'nothing*'; there are loop_0" in said
+
+    def test_checks(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program, "--check"]) == 0
+        assert "affine: nothing found (nan)" in capfd.readouterr().out
+        np.save(tmp_path / "x.npy", np.full((2, 3), np.inf, np.float32))
+        inputs = [f"--input={tmp_path / 'x.npy'}", "--input=-inf"]
+        folder = tmp_path / "alone"
+        assert run.main([program, *inputs, "--check=all", f"--check-dir={folder}"]) == 1
+        said = capfd.readouterr().out
+        assert "affine: add made a NaN from operands that are none at /affine.mlir:" in said.replace(str(tmp_path), "")
+        assert f"1 operation; {folder / 'program.mlir'}" in said
+        assert "[0,0] of f32[2,3]: nan, 6 of 6 elements" in said
+        alone = [str(folder / "program.mlir"), f"--inputs={folder / 'inputs.npz'}", "--check", "--json"]
+        assert run.main(alone) == 1
+        assert json.loads(capfd.readouterr().out)["kind"] == "nan"
+        assert run.main([program, "--check=nans"]) == 1
+        assert 'try: check="nan"' in capfd.readouterr().err
 
     @pytest.mark.parametrize("option", ["--all", "--kernels=loop_*"])
     def test_what_is_to_be_shown_needs_something_that_shows_it(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jaxlib.mlir.ir as ir
 import numpy as np
@@ -34,6 +34,9 @@ from stablexla.targets.signature.signature import argument_name, body_of, elemen
 from stablexla.targets.stablehlo.imports.shapes.bounds import forget_bounds
 from stablexla.targets.stablehlo.imports.shapes.refinement import SHAPES as SHAPES  # it is named from here
 from stablexla.targets.stablehlo.imports.shapes.refinement import refining_step
+
+if TYPE_CHECKING:
+    from stablexla.inspection.checking.finding import CheckFinding
 
 Array = npt.NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -241,6 +244,10 @@ class ShapedExecutable(Executable):
     ) -> list[Array]:
         """Like `Executable.execute`; compile first for new shapes."""
         return self._for(arguments).execute(arguments, donate=donate, time_limit=time_limit)
+
+    def check(self, arguments: Sequence[object], kinds: str | Sequence[str] = "nan") -> CheckFinding | None:
+        """Like `Executable.check`, of the program for the shapes of the arguments."""
+        return self._for(arguments).check(arguments, kinds)
 
     def execute_replicated(
         self,

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -324,6 +326,44 @@ class TestRuns:
         assert error.value.finding.operands[0].value == "-4.0"
         assert x.tolist() == [4, -4]
 
+    def test_queues(self) -> None:
+        """The program reads its queue once; a run of `check` would read another one."""
+        b = sx.XlaBuilder("fed")
+        made = b.build(sx.log(b.infeed(sx.f32[2])))
+        executable = sx.compile(made, options=sx.CompileOptions(check="nan"))
+        for numbers, is_right in (([1, 1], True), ([1, -1], False), ([1, 1], True)):
+            executable.transfer_to_infeed(np.array(numbers, np.float32))
+            if is_right:
+                assert executable().tolist() == [0, 0]
+            else:
+                with pytest.raises(sx.CheckError, match=r"log made a NaN(.|\n)*not run again"):
+                    executable()
+        with pytest.raises(sx.UnsupportedError, match=r"the queue of stablehlo\.infeed"):
+            sx.compile(made).check([])
+
+    def test_unknown_extents(self) -> None:
+        text = """func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+          %0 = stablehlo.sqrt %x : tensor<?xf32>
+          return %0 : tensor<?xf32>
+        }"""
+        executable = sx.compile(text)
+        assert executable.check([np.array([1, -1], np.float32)]).index == (1,)
+        assert executable.check([np.array([1, 1, 1], np.float32)]) is None
+
+    def test_partitions(self) -> None:
+        text = """module attributes {mhlo.num_partitions = 2 : i32} {
+          sdy.mesh @mesh = <["x"=2]>
+          func.func @main(%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> tensor<4xf32> {
+            %0 = stablehlo.sqrt %x : tensor<4xf32>
+            return %0 : tensor<4xf32>
+          }
+        }"""
+        executable = sx.compile(text, options=sx.CompileOptions(check="nan"))
+        assert executable(np.array([1, 4, 9, 16], np.float32)).tolist() == [1, 2, 3, 4]
+        with pytest.raises(sx.CheckError, match="sqrt made a NaN") as error:
+            executable(np.array([1, 1, -1, 1], np.float32))
+        assert error.value.finding.index == (2,)
+
     def test_refused(self, tmp_path: Path) -> None:
         with pytest.raises(sx.CompileError, match=r"check takes nan, inf, .* not 'nans'"):
             sx.CompileOptions(check="nans")
@@ -411,3 +451,34 @@ def agree(seed: int, kind: str) -> bool:
     else:
         assert wanted == number, (str(finding), wanted)
     return True
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(jnp.einsum("hqd,hkd->hqk", q, k) / 8.0), v)
+
+
+def layer(x: Any, w: Any, scale: Any) -> Any:
+    mean = x.mean(-1, keepdims=True)
+    normal_ = (x - mean) * jax.lax.rsqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5) * scale
+    return jax.nn.gelu(normal_ @ w) + x
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (attention, [normal(2, 64, 64, seed=i) for i in range(3)]),
+        (layer, [normal(16, 64), normal(64, 64), normal(64)]),
+        (lambda x: jax.lax.scan(lambda c, v: (jnp.tanh(c @ x[0] + v), c), x[0, 0], x[:, 0]), [normal(9, 32, 32)]),
+    ],
+    ids=["attention", "layer", "scan"],
+)
+def test_results_are_those_without_checks(function: Any, arguments: list[np.ndarray]) -> None:
+    """Bit for bit, as the kernels are the same; and there is nothing to find."""
+    text = jax.jit(function).lower(*arguments).as_text()
+    plain, checked = sx.compile(text), sx.compile(text, options=sx.CompileOptions(check="nan"))
+    for wanted, result in zip(plain.execute(arguments), checked.execute(arguments), strict=True):
+        np.testing.assert_array_equal(result, wanted)
+    large = {"attention", "contraction"}
+    kinds = [{kernel.kind for kernel in each.kernels} & large for each in (plain, checked._checker.first)]
+    assert kinds[0] == kinds[1]
+    assert plain.check(arguments, "all") is None

@@ -247,6 +247,39 @@ class TestCalls:
         assert float(jit(lambda x: x * 3)(np.float32(1e-40))) > 0.0
 
 
+class TestDebugNans:
+    """JAX's settings are read at each call; the error has the function's line and the iteration of its loop."""
+
+    def test_the_first_nan_of_a_scan(self) -> None:
+        @jit
+        def total(x: Any, start: Any) -> Any:
+            return jax.lax.scan(lambda c, v: (c - v, jnp.sqrt(c)), start, x)[1].sum()
+
+        ones = jnp.ones(5)
+        assert np.isnan(total(ones, 3.0))
+        with jax.debug_nans(True):
+            assert total(ones, 5.0) > 0
+            with pytest.raises(FloatingPointError, match=r"sqrt made a NaN .* at tests/interop/test_jax.py") as error:
+                total(ones, 3.0)
+        assert isinstance(error.value, sx.CheckError)
+        assert [step.what for step in error.value.finding.iterations] == ["iteration 4"]  # type: ignore[attr-defined]
+        assert np.isnan(total(ones, 3.0))
+
+    def test_infinities(self) -> None:
+        inverse = jit(lambda x: 1 / x)
+        with jax.debug_infs(True), pytest.raises(FloatingPointError, match="divide made an infinity"):
+            inverse(jnp.zeros(2))
+        assert np.isinf(inverse(jnp.zeros(2))).all()
+
+    def test_donated_arguments(self) -> None:
+        """They are deleted by the call, whatever it comes to."""
+        root = jit(jnp.sqrt, donate_argnums=0)
+        with jax.debug_nans(True):
+            assert root(jnp.full(3, 4.0)).tolist() == [2, 2, 2]
+            with pytest.raises(FloatingPointError, match=r"operand 0 .* -4\.0"):
+                root(jnp.full(3, -4.0))
+
+
 class TestReferences:
     """Arrays that a function changes in place."""
 

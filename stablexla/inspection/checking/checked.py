@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy.typing as npt
 
+from stablexla.compiling.specialization import with_known_shapes
 from stablexla.dialects.errors import CheckError, CheckWarning, UnsupportedError
 from stablexla.dialects.value_checks import kinds_of
 from stablexla.executable.executable import Executable
-from stablexla.inspection.checking.checker import Checker, Outcome, Subject
+from stablexla.inspection.checking.checker import Checker, Subject
 from stablexla.inspection.checking.finding import CheckFinding
 from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.signature.signature import needs_shapes
+from stablexla.targets.stablehlo.inlining import operations_of
 
 if TYPE_CHECKING:
     from stablexla.builder.computation import XlaComputation
 
 Array = npt.NDArray[Any]
+_QUEUES = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv")
 
 
 class CheckedExecutable(Executable):
@@ -43,6 +49,7 @@ class CheckedExecutable(Executable):
             options=options,
             shardings=None if first._shardings is None else (first._shardings[0], first._shardings[1]),
         )
+        self._checkers[kinds_of(options.check)] = self._checker
         self._is_plain = False
         self._run = lambda leaves: self._run_checked([leaves])[0]
 
@@ -95,19 +102,29 @@ class CheckedExecutable(Executable):
 def check(executable: Executable, arguments: Sequence[Any], kinds: object) -> CheckFinding | None:
     """Run a program once with checks; as `Executable.check`."""
     words = kinds_of(kinds)
-    outcome: Outcome
-    checker = executable._checkers.get(words)
-    if checker is None:
-        subject = Subject(
-            executable._stablehlo,
-            executable._signature,
-            executable.target,
-            (executable.num_replicas, executable.num_partitions),
-        )
-        checker = Checker(subject, words, executable._compile_options or CompileOptions())
-        executable._checkers[words] = checker
+    checker = executable._checkers.get(words) or _checker_of(executable, words)
     tree = executable._tree
     several = executable.num_devices > 1 and executable._shardings is None
     devices = list(arguments) if several else [arguments]
     outcome = checker.run([own if tree is None else tree.arguments(own) for own in devices])
     return outcome.finding or outcome.warning
+
+
+def _checker_of(executable: Executable, words: tuple[str, ...]) -> Checker:
+    """Return the checked programs for an executable that has none for these kinds."""
+    source, options = executable._stablehlo, executable._compile_options or CompileOptions()
+    if needs_shapes(source):  # its pipeline begins with the step that gives them
+        with executable._contexts():
+            source = with_known_shapes(source, executable.pipeline) or source
+        own = executable.pipeline
+        options = replace(options, pipeline=Pipeline(own.name, own.steps[1:], own.rules))
+    for name in _QUEUES:
+        if operations_of(source, name):
+            raise UnsupportedError(
+                f"{executable.name}: a run beside the executable's own, which has the queue of {name}",
+                hint="sx.compile(program, options=sx.CompileOptions(check=...))",
+            )
+    counts = executable.num_replicas, executable.num_partitions
+    made = Checker(Subject(source, executable._signature, executable.target, counts), words, options)
+    executable._checkers[words] = made
+    return made

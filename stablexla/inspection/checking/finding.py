@@ -97,8 +97,12 @@ class CheckFinding:
         where = f" at {self.place.brief}" if self.place.is_known else ""
         return f"{self.operation.partition('.')[2]} made {MEANINGS[self.kind]}{where}"
 
-    def rows(self) -> list[Row]:
-        """Return the report's lines, each with its label."""
+    def rows(self, alone: str = "finding.save(folder) writes it") -> list[Row]:
+        """Return the report's lines, each with its label.
+
+        Args:
+            alone: where the operation alone is, or how to get it.
+        """
         rows: list[Row] = [("operation", first_line(self.text)), *place_rows(self.place)]
         rows += [("in", f"{step.what} of {step.operation} at {step.place}") for step in reversed(self.iterations)]
         if self.device is not None:
@@ -108,13 +112,17 @@ class CheckFinding:
             rows.append(("result", f"{at}{self.type}: {self.value}, {self.count} of {self.size} elements"))
         rows += [(f"operand {i}", str(operand)) for i, operand in enumerate(self.operands)]
         if self.program is not None:
-            rows.append(("smallest program", "1 operation; finding.save(folder) writes it"))
+            rows.append(("smallest program", f"1 operation; {alone}"))
         if self.note:
             rows.append(("note", self.note))
         return rows
 
     def __str__(self) -> str:
-        rows = self.rows()
+        return self.report()
+
+    def report(self, alone: str = "finding.save(folder) writes it") -> str:
+        """Return the report as text; `alone` as in `rows`."""
+        rows = self.rows(alone)
         width = max(len(name) for name, _ in rows)
         return "\n".join([self.summary, *(f"  {name:<{width}}  {text}".rstrip() for name, text in rows)])
 

@@ -37,7 +37,7 @@ def check(executable: Executable, inputs: Sequence[Any], arguments: argparse.Nam
     if found is None:
         print(json.dumps(None) if arguments.json else f"{executable.name}: nothing found ({arguments.check})")
         return 0
-    print(found.as_json() if arguments.json else f"{executable.name}: {found}")
-    if arguments.check_dir is not None:
-        found.save(arguments.check_dir)
+    path = None if arguments.check_dir is None else found.save(arguments.check_dir)
+    alone = f"{path}, with inputs.npz" if path else "--check-dir writes it"
+    print(found.as_json() if arguments.json else f"{executable.name}: {found.report(alone)}")
     return FAILED if found.kind in ERRORS else 0
