@@ -95,8 +95,29 @@ THREAD = Sanitizer(
     {
         "TSAN_OPTIONS": "die_after_fork=0:halt_on_error=0:exitcode=0:history_size=5:second_deadlock_stack=1:"
         "log_path={reports}/tsan:suppressions={here}/thread.supp",
+        "OPENBLAS_NUM_THREADS": "1",  # its threads are not instrumented
     },
-    (),
+    (
+        Group("the pool", (f"{RUNTIME}/test_threads.py",)),
+        Group(
+            "stopping",
+            (f"{RUNTIME}/test_stopping.py",),
+            (
+                (
+                    "test_cancelling_from_another_thread",
+                    "says in which kernel the run is then; so slow, it is in others",
+                ),
+            ),
+        ),
+        Group("callbacks and queues", (f"{RUNTIME}/test_callbacks.py", f"{RUNTIME}/test_queues.py")),
+        Group(
+            "collectives",
+            (f"{RUNTIME}/test_collective_runtime.py", f"{RUNTIME}/test_device_messages.py"),
+        ),
+        Group("results and memory", (f"{RUNTIME}/test_results.py", f"{RUNTIME}/test_donation.py")),
+        Group("saved programs and their loader", (f"{RUNTIME}/test_saved.py",)),
+        Group("PJRT", (f"{RUNTIME}/test_pjrt_table.py",)),
+    ),
     # its shadow memory has no room for programs at random addresses of this system
     ("setarch", "-R"),
 )
