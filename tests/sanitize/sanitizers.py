@@ -42,6 +42,7 @@ class Sanitizer:
         libraries: of the compiler, that have to be there before Python is.
         options: variables of the environment; `{reports}` and `{here}` are folders.
         groups: what runs.
+        finds: what its reports say of the faults in probe.cpp.
         launcher: of Python.
     """
 
@@ -50,6 +51,7 @@ class Sanitizer:
     libraries: tuple[str, ...]
     options: dict[str, str]
     groups: tuple[Group, ...]
+    finds: tuple[str, ...]
     launcher: tuple[str, ...] = ()
 
 
@@ -87,6 +89,7 @@ ADDRESS = Sanitizer(
         Group("PJRT", (f"{RUNTIME}/test_pjrt_table.py", f"{RUNTIME}/test_pjrt_abi.py")),
         Group("shutdown", (f"{RUNTIME}/test_shutdown.py",)),
     ),
+    ("heap-buffer-overflow", "signed integer overflow"),
 )
 THREAD = Sanitizer(
     "thread",
@@ -118,6 +121,7 @@ THREAD = Sanitizer(
         Group("saved programs and their loader", (f"{RUNTIME}/test_saved.py",)),
         Group("PJRT", (f"{RUNTIME}/test_pjrt_table.py",)),
     ),
+    ("data race",),
     # its shadow memory has no room for programs at random addresses of this system
     ("setarch", "-R"),
 )
