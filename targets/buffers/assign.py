@@ -42,7 +42,7 @@ def assign_buffers(module: ir.Module, *, num_threads: int = 0, guard: str = "") 
     """
     with module.context, ir.Location.unknown():
         assignment = BufferAssignment(module, guard)
-        BufferedMain(assignment, num_threads, KernelGuards(module, bool(guard))).write()
+        BufferedMain(assignment, num_threads, KernelGuards(module if guard else None)).write()
         erase(assignment.main)
         for view in list(module.body.operations):
             if KIND in view.operation.attributes or COMBINER in view.operation.attributes:
@@ -52,10 +52,10 @@ def assign_buffers(module: ir.Module, *, num_threads: int = 0, guard: str = "") 
 class BufferedMain:
     """Builder of the buffered `main` beside the one on tensors."""
 
-    def __init__(self, assignment: BufferAssignment, num_threads: int, guards: KernelGuards) -> None:
+    def __init__(self, assignment: BufferAssignment, num_threads: int, guards: KernelGuards | None = None) -> None:
         self._assignment = assignment
         self._num_threads = num_threads
-        self._guards = guards
+        self._guards = guards or KernelGuards()
         self._values: dict[ir.Value, ir.Value] = {}
         self._views: dict[tuple[Buffer, ir.Type], ir.Value] = {}
         self._arguments: dict[tuple[str, int], ir.Value] = {}

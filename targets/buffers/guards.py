@@ -28,16 +28,15 @@ llvm.func @{GUARD}check(i64)
 
 
 class KernelGuards:
-    """Emits the calls; none where programs are not to be guarded.
+    """Emits the calls.
 
     Args:
-        module: of `main`, to declare the functions in.
-        is_on: whether there are any.
+        module: of `main`, to declare the functions in; without one there are no calls.
     """
 
-    def __init__(self, module: ir.Module, is_on: bool) -> None:
-        self.is_on = is_on
-        if is_on:
+    def __init__(self, module: ir.Module | None = None) -> None:
+        self.is_on = module is not None
+        if module is not None:
             with ir.InsertionPoint.at_block_begin(module.body):
                 for view in ir.Module.parse(_DECLARED).body.operations:
                     view.operation.clone()

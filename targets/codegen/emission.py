@@ -716,6 +716,10 @@ def store_lanes(value: Value, buffer: Value, at: Index, count: Index) -> None:
         store(value, buffer, at)
     elif isinstance(value, ComplexVector):
         store_lanes(_in_turn(value), as_parts(buffer), index(at) * 2, index(count) * 2)
+    elif number == 1:
+        # LLVM 22 makes of a masked store of one lane, whose value was truncated, a store of the lane before: of 4 bytes
+        # where 1 is meant, beyond the end of the array.
+        store(extract(value, 0), buffer, at)
     elif number is None or has_masks(buffer.element):
         guard = mask(value.lanes, count)
         vector.maskedstore(buffer.ssa, [index(at).ssa], guard.ssa, value.ssa)

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.sanitize.building import ROOT, build, environment_of, reports_of
+from tests.sanitize.building import ROOT, build, build_probe, environment_of, reports_of
 from tests.sanitize.sanitizers import SANITIZERS, Group, Sanitizer
 
 
@@ -37,10 +37,22 @@ def main(arguments: list[str] | None = None) -> int:
         sanitizer = SANITIZERS[name]
         print(f"{name}: building with -fsanitize={sanitizer.flags}", flush=True)
         build(sanitizer)
+        outcomes.append(_probe(sanitizer))
         for group in sanitizer.groups:
             if chosen.only in group.name:
                 outcomes.append(_run(sanitizer, group))
     return _summary(outcomes)
+
+
+def _probe(sanitizer: Sanitizer) -> Outcome:
+    """Look whether known faults are reported."""
+    code = f"import ctypes; ctypes.CDLL({str(build_probe(sanitizer))!r}).fault(1)"
+    command = [*sanitizer.launcher, sys.executable, "-c", code]
+    subprocess.run(command, env=environment_of(sanitizer), timeout=300, capture_output=True)
+    texts = [file.read_text(errors="replace") for file in reports_of(sanitizer).iterdir()]
+    missing = [word for word in sanitizer.finds if not any(word in text for text in texts)]
+    said = f"not reported: {', '.join(missing)}" if missing else f"reported: {', '.join(sanitizer.finds)}"
+    return Outcome(f"{sanitizer.name}: planted faults", said, not missing, ())
 
 
 def _run(sanitizer: Sanitizer, group: Group) -> Outcome:

@@ -48,6 +48,14 @@ def build(sanitizer: Sanitizer) -> Path:
     return library
 
 
+def build_probe(sanitizer: Sanitizer) -> Path:
+    """Build the library with known faults."""
+    library = FOLDER / sanitizer.name / "probe.so"
+    flags = [f"-fsanitize={sanitizer.flags}", "-std=c++17", "-g", "-O0", "-fPIC", "-shared"]
+    subprocess.run(["g++", *flags, str(HERE / "probe.cpp"), "-o", str(library)], check=True)
+    return library
+
+
 def environment_of(sanitizer: Sanitizer) -> dict[str, str]:
     """Return the environment of Python, with an empty folder for reports."""
     reports = reports_of(sanitizer)

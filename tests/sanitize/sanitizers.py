@@ -42,6 +42,7 @@ class Sanitizer:
         libraries: of the compiler, that have to be there before Python is.
         options: variables of the environment; `{reports}` and `{here}` are folders.
         groups: what runs.
+        finds: what its reports say of the faults in probe.cpp.
         launcher: of Python.
     """
 
@@ -50,6 +51,7 @@ class Sanitizer:
     libraries: tuple[str, ...]
     options: dict[str, str]
     groups: tuple[Group, ...]
+    finds: tuple[str, ...]
     launcher: tuple[str, ...] = ()
 
 
@@ -87,6 +89,7 @@ ADDRESS = Sanitizer(
         Group("PJRT", (f"{RUNTIME}/test_pjrt_table.py", f"{RUNTIME}/test_pjrt_abi.py")),
         Group("shutdown", (f"{RUNTIME}/test_shutdown.py",)),
     ),
+    ("heap-buffer-overflow", "signed integer overflow"),
 )
 THREAD = Sanitizer(
     "thread",
@@ -95,8 +98,30 @@ THREAD = Sanitizer(
     {
         "TSAN_OPTIONS": "die_after_fork=0:halt_on_error=0:exitcode=0:history_size=5:second_deadlock_stack=1:"
         "log_path={reports}/tsan:suppressions={here}/thread.supp",
+        "OPENBLAS_NUM_THREADS": "1",  # its threads are not instrumented
     },
-    (),
+    (
+        Group("the pool", (f"{RUNTIME}/test_threads.py",)),
+        Group(
+            "stopping",
+            (f"{RUNTIME}/test_stopping.py",),
+            (
+                (
+                    "test_cancelling_from_another_thread",
+                    "says in which kernel the run is then; so slow, it is in others",
+                ),
+            ),
+        ),
+        Group("callbacks and queues", (f"{RUNTIME}/test_callbacks.py", f"{RUNTIME}/test_queues.py")),
+        Group(
+            "collectives",
+            (f"{RUNTIME}/test_collective_runtime.py", f"{RUNTIME}/test_device_messages.py"),
+        ),
+        Group("results and memory", (f"{RUNTIME}/test_results.py", f"{RUNTIME}/test_donation.py")),
+        Group("saved programs and their loader", (f"{RUNTIME}/test_saved.py",)),
+        Group("PJRT", (f"{RUNTIME}/test_pjrt_table.py",)),
+    ),
+    ("data race",),
     # its shadow memory has no room for programs at random addresses of this system
     ("setarch", "-R"),
 )

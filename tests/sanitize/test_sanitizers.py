@@ -63,6 +63,7 @@ def test_a_finding_fails_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     report = tmp_path / "report"
     report.write_text("data race")
     monkeypatch.setattr(command, "build", lambda sanitizer: None)
+    monkeypatch.setattr(command, "_probe", lambda sanitizer: command.Outcome("planted faults", "", True, ()))
     for reports, code in ((), 0), ((report,), 1):
         outcome = command.Outcome("group", "1 passed", True, reports)
         monkeypatch.setattr(command, "_run", lambda sanitizer, group, outcome=outcome: outcome)

@@ -74,11 +74,13 @@ def touch(module: Any, *, kernel: str = "", argument: int = 0, byte: int = 0, wr
             ir.Operation.create("llvm.load", results=[i8], operands=[pointer], attributes=attributes)
 
 
-def compiled(end: End | None, change: Callable[..., None] | None = None, text: str = PROGRAM) -> sx.Executable:
+def compiled(
+    end: End | None, change: Callable[..., None] | None = None, text: str = PROGRAM, **counts: int
+) -> sx.Executable:
     """A program under guard, with a change of its stage `buffers`."""
     with knobs.scoped(guard=end):
         pipeline = sx.pipeline() if change is None else sx.pipeline().inserting(change, after="buffers")
-        return sx.compile(text, options=sx.CompileOptions(pipeline=pipeline))
+        return sx.compile(text, options=sx.CompileOptions(pipeline=pipeline), **counts)
 
 
 @pytest.fixture(params=["ends", "starts"])
@@ -159,6 +161,14 @@ def test_one_run_of_several(two_threads: None) -> None:
     thread.join()
     assert len(results) == 50
     assert all(np.array_equal(result, EXPECTED) for result in results)
+
+
+def test_several_devices() -> None:
+    wrong = partial(touch, kernel="contraction_0", argument=INPUT, byte=-1, write=False)
+    with pytest.raises(ExecutionError, match=r"contraction_0 at .*\n  read byte -1 of argument 0"):
+        compiled("starts", wrong, num_replicas=2).execute_replicated([[X], [X]])
+    for (result,) in compiled("starts", num_replicas=2).execute_replicated([[X], [X]]):
+        np.testing.assert_array_equal(result, EXPECTED)
 
 
 def test_what_was_not_written_is_no_number() -> None:
