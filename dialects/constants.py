@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
 from stablexla.dialects.element_types import ElementType
@@ -23,6 +24,20 @@ def dense_values(attribute: Any, element: ElementType, shape: tuple[int, ...]) -
     if element.mlir in _BUFFER_TYPES:
         return np.array(attribute).astype(element.dtype, copy=False).reshape(shape)
     return _read_text(str(attribute), element, shape)
+
+
+def splat_value(op: Any, element: ElementType) -> Any:
+    """Return the number that all elements of a `stablehlo.constant` are, if it is stored so, else None.
+
+    That of a type that numpy lacks is None: `read_constant` gives a view of one number then.
+    """
+    if element.mlir not in _BUFFER_TYPES:
+        return None
+    attribute = op.attributes["value"]
+    if not attribute.is_splat:
+        return None
+    one = hlo_ir.RankedTensorType.get([1], attribute.type.element_type)
+    return dense_values(hlo_ir.DenseElementsAttr.get_splat(one, attribute.get_splat_value()), element, (1,))[0]
 
 
 def read_constant(op: Any, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:
@@ -46,8 +61,7 @@ def _parse(text: str, element: ElementType, shape: tuple[int, ...]) -> np.ndarra
         flat = np.array([_number(t, element.part) for t in _NUMBER.findall(text)]).astype(element.part.dtype)
         if element.is_complex:
             flat = flat.view(element.dtype)
-    size = int(np.prod(shape))
-    return np.ascontiguousarray(np.broadcast_to(flat, (size,)) if flat.size == 1 else flat).reshape(shape)
+    return np.broadcast_to(flat[0], shape) if flat.size == 1 else np.ascontiguousarray(flat).reshape(shape)
 
 
 def _from_bytes(raw: np.ndarray, element: ElementType) -> np.ndarray:

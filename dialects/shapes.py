@@ -18,6 +18,9 @@ from stablexla.dialects.errors import ShapeError
 _ARRAY = re.compile(r"\s*([a-z]\w*)\s*\[([\d\s,<=]*)\](?:\{[^}]*\})?\s*")
 _BOUNDED = re.compile(r"\s*<=\s*(\d+)\s*")
 
+DEEPEST = 100
+"""How deep tuples may be nested: what looks at them goes down by recursion."""
+
 # Inside the class, `tuple` is a method.
 Dimensions = tuple[int, ...]
 Shapes = tuple["Shape", ...]
@@ -44,18 +47,19 @@ class Shape:
     f32[<=8,3] (8, 3) True tensor<?x3xf32, #stablehlo.bounds<8, ?>>
     """
 
-    __slots__ = ("_dimensions", "_dynamic", "_element_type", "_hash", "_parts")
+    __slots__ = ("_depth", "_dimensions", "_dynamic", "_element_type", "_hash", "_parts")
 
     _element_type: ElementType | None
     _dimensions: Dimensions
     _dynamic: Dimensions
     _parts: Shapes | None
+    _depth: int
     _hash: int
 
     def __init__(self, element_type_: object, dimensions: Iterable[int | str] = ()) -> None:
         self._element_type = element_type(element_type_)
         self._dimensions, self._dynamic = _checked_dimensions(dimensions)
-        self._parts = None
+        self._parts, self._depth = None, 0
         self._hash = hash((self._element_type.name, self._dimensions, self._dynamic))
 
     @classmethod
@@ -65,7 +69,10 @@ class Shape:
         for part in parts:
             if not isinstance(part, Shape):
                 raise ShapeError(f"a tuple's shape is made of shapes, not of {told(part)}")
-        return cls._make(parts, hash(parts))
+        made = cls._make(parts, hash(parts))
+        if made._depth > DEEPEST:
+            raise ShapeError(f"tuples nested more than {DEEPEST} deep")
+        return made
 
     @classmethod
     def token(cls) -> Shape:
@@ -77,6 +84,7 @@ class Shape:
         self = object.__new__(cls)
         self._element_type, self._dimensions, self._dynamic = None, (), ()
         self._parts, self._hash = parts, hash_
+        self._depth = 1 + max((part._depth for part in parts or ()), default=0)
         return self
 
     @classmethod

@@ -10,7 +10,7 @@ import numpy as np
 from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.attributes import PaddingConfig, integers
-from stablexla.dialects.constants import read_constant
+from stablexla.dialects.constants import read_constant, splat_value
 from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import (
@@ -41,15 +41,17 @@ SMALL_TABLE = 64
 @lowers("stablehlo.constant")
 def constant(ctx: LoweringContext) -> ir.Value:
     """The constant array; a scalar, or a splat, needs no memory."""
-    values = read_constant(ctx.op, ctx.result.element, ctx.result.shape)
-    return constant_array(values, ctx.result)
+    splat = splat_value(ctx.op, ctx.result.element) if ctx.result.size else None
+    if splat is not None:
+        scalar = constant_value(splat, ctx.result.element)
+        return scalar if not ctx.result.rank else fill(scalar, ctx.result)
+    return constant_array(read_constant(ctx.op, ctx.result.element, ctx.result.shape), ctx.result)
 
 
 def constant_array(values: np.ndarray, type_: TensorType) -> ir.Value:
     """Return a constant of any element type; a splat becomes a fill."""
-    raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(type_.size, -1) if type_.size else None
-    if not type_.rank or raw is None or (raw == raw[0]).all():
-        first = values.reshape(-1)[0] if type_.size else np.zeros((), type_.element.dtype)[()]
+    if not type_.rank or _is_splat(values):
+        first = values.flat[0] if type_.size else np.zeros((), type_.element.dtype)[()]
         scalar = constant_value(first, type_.element)
         return scalar if not type_.rank else fill(scalar, type_)
     if type_.element.is_complex:
@@ -58,6 +60,14 @@ def constant_array(values: np.ndarray, type_: TensorType) -> ir.Value:
         pair = ir.Type.parse(type_.element.mlir)
         return elementwise(parts, [part, part], [type_], lambda re, im: _create_complex(pair, re, im))[0]
     return _dense(values, type_)
+
+
+def _is_splat(values: np.ndarray) -> bool:
+    """Return whether all elements have the same bits."""
+    if not values.size or not any(values.strides):  # a view of one number
+        return True
+    raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(values.size, -1)
+    return bool((raw == raw[0]).all())
 
 
 def _dense(values: np.ndarray, type_: TensorType) -> ir.Value:

@@ -10,6 +10,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.builder.computation import XlaComputation
 from stablexla.interop.load import Program, load
+from stablexla.targets.stablehlo.nesting import check_nesting
 
 
 def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
@@ -57,7 +58,12 @@ def mentions(name: str, data: bytes) -> bool:
 
 
 def bytecode_of(module: ir.Module) -> bytes:
-    """Return a module as MLIR's bytecode, with its locations."""
+    """Return a module as MLIR's bytecode, with its locations.
+
+    Raises:
+        UnsupportedError: its regions are nested so deep that writing them would end the process.
+    """
+    check_nesting(module)
     buffer = BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()

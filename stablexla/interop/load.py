@@ -25,6 +25,7 @@ from stablexla.interop.text import TEXT, parse_file, parse_text
 from stablexla.interop.tuples import flatten_tuples
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.stablehlo.inlining import all_operations
+from stablexla.targets.stablehlo.nesting import check_nesting
 
 __all__ = ["BYTECODE", "Program", "load", "load_bytes", "parse_file", "parse_text"]
 
@@ -139,6 +140,7 @@ def _holds_mhlo(module: ir.Module) -> bool:
 
 def _copy(module: ir.Module) -> ir.Module:
     """Copy the module into this thread's context: it may be another's, and is not ours to change."""
+    check_nesting(module)
     copy: ir.Module = copy_of(module, here=True)
     return copy
 

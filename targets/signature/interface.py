@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.tensor_types import TensorType
@@ -107,4 +108,9 @@ def _texts(types: tuple[TensorType, ...], dynamic: tuple[tuple[int, ...], ...]) 
 
 
 def _spec(type_: TensorType, name: str) -> ArraySpec:
-    return ArraySpec(type_.element.dtype, type_.shape, name)
+    try:
+        return ArraySpec(type_.element.dtype, type_.shape, name)
+    except ValueError as error:  # it is numpy's limit on ranks
+        raise UnsupportedError(
+            f"an array of rank {type_.rank} as a parameter or result: {error}", hint="a reshape inside of the program"
+        ) from None

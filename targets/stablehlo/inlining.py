@@ -17,6 +17,7 @@ from stablexla.dialects.inlining import inline_block
 from stablexla.dialects.symbols import functions_of
 from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.stablehlo.nesting import check_depth, depth_in
 
 NOTE = "stablexla.composites"
 """Attribute of the module: for each composite's name and version, "kernel" or "decomposition"."""
@@ -96,16 +97,20 @@ def inline_calls(module: hlo_ir.Module) -> None:
     for op in operations_of(module, "stablehlo.async_start"):
         _run_at_start(op)
     functions = functions_of(module)
-    for name in _callees_first(functions):
-        for call in operations_of(functions[name], "func.call"):
-            inline_call(call, functions[_callee(call)])
+    callees_first = _callees_first(functions)
     called = {"main"} | {_callee(op) for op in operations_of(module, "stablehlo.composite")}
     for op in operations_of(module, "stablehlo.custom_call"):
         if "called_computations" in op.attributes:
             called |= {hlo_ir.FlatSymbolRefAttr(name).value for name in op.attributes["called_computations"]}
-    for name, function in functions.items():
-        if name not in called and ("main" in functions or _is_private(function)):
-            erase(function)
+    unused = [n for n, f in functions.items() if n not in called and ("main" in functions or _is_private(f))]
+    # Callers come first: what they clone is not inlined yet, so that each operation is cloned once.
+    for name in reversed(callees_first):
+        calls = [] if name in unused else operations_of(functions[name], "func.call")
+        while calls:
+            call = calls.pop()
+            calls += inline_call(call, functions[_callee(call)])
+    for name in unused:
+        erase(functions[name])
 
 
 def _callees_first(functions: Mapping[str, Any]) -> list[str]:
@@ -114,27 +119,33 @@ def _callees_first(functions: Mapping[str, Any]) -> list[str]:
     Raises:
         UnsupportedError: they call each other in a circle, what is called is not there, or there would be too much.
     """
-    calls = {name: [_callee(call) for call in operations_of(op, "func.call")] for name, op in functions.items()}
+    found = {name: operations_of(op, "func.call") for name, op in functions.items()}
+    calls = {name: [_callee(call) for call in own] for name, own in found.items()}
     for name in {name for called in calls.values() for name in called}:
         if name not in functions or len(functions[name].regions[0].blocks) != 1:
             raise UnsupportedError(f"@{name} has no body, or one of several blocks", operation="func.call")
     sizes: dict[str, int] = {}  # of the bodies after inlining
+    depths: dict[str, int] = {}  # of the calls in them
     for start in functions:
-        path, waiting = [start], [iter(calls[start])]
+        path, waiting = {start: None}, [iter(calls[start])]
         while path and start not in sizes:
             callee = next((c for c in waiting[-1] if c not in sizes), None)
             if callee is None:
-                name = path.pop()
+                name, _ = path.popitem()
                 waiting.pop()
+                inner = (depth_in(c, functions[name]) + depths[_callee(c)] for c in found[name])
+                depths[name] = max(inner, default=0)
+                check_depth(depths[name])
                 sizes[name] = _size(functions[name]) + sum(sizes[c] for c in calls[name])
                 if sizes[name] > LARGEST:
                     many = f"more than {LARGEST:,} operations in @{name}"
                     raise UnsupportedError(f"{many}, with what it calls in its place", operation="func.call")
             elif callee in path:
-                circle = " -> ".join((*path[path.index(callee) :], callee))
+                names = list(path)
+                circle = " -> ".join((*names[names.index(callee) :], callee))
                 raise UnsupportedError(f"functions call each other in a circle: {circle}", operation="func.call")
             else:
-                path.append(callee)
+                path[callee] = None
                 waiting.append(iter(calls[callee]))
     return list(sizes)
 
@@ -152,17 +163,23 @@ def _size(function: Any) -> int:
     return count
 
 
-def inline_call(call: Any, function: Any, relocated: Callable[[Any], Any] | None = None) -> None:
-    """Inline a function at a call; `relocated` maps the operations' locations, if they change."""
+def inline_call(call: Any, function: Any, relocated: Callable[[Any], Any] | None = None) -> list[Any]:
+    """Inline a function at a call; return the calls in it.
+
+    Args:
+        relocated: maps the operations' locations, if they change.
+    """
     # A clone of the function has its operations' inner uses remapped; they need only be moved.
     copy = function.clone().operation
     if relocated is not None:
         copy.walk(lambda op: _relocate(op, relocated))
+    calls = operations_of(copy, "func.call")
     values = inline_block(copy.regions[0].blocks[0], list(call.operands), call)
     for result, value in zip(call.results, values, strict=True):
         result.replace_all_uses_with(value)
     erase(call)
     erase(copy)
+    return calls
 
 
 def _relocate(op: Any, relocated: Callable[[Any], Any]) -> hlo_ir.WalkResult:
