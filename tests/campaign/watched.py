@@ -21,7 +21,7 @@ import numpy as np
 from stablexla.processes.process import last_words
 from stablexla.processes.questions import Child, Refusal, serve
 from tests.soak.samples import shared_memory
-from tests.fuzz.workers import PROCESS_OF, Failure, Workers, _imports, _run
+from tests.fuzz.workers import PROCESS_OF, Failure, Workers, _imports, _simulated
 
 MEMORY = 6 << 30
 """Bytes of its own that a child may have; more is an endless allocation."""
@@ -122,7 +122,7 @@ def _answer(question: tuple[str, str, list[np.ndarray]]) -> tuple[list[np.ndarra
     if form == "again":
         return _many_runs(text, arguments), Held.now().memory
     if form.startswith("gpu"):
-        results = _run(form, text, arguments)
+        results = _simulated(form, text, arguments, 5 * ENDLESS)
     elif form in ("emitters", "general"):
         import stablexla as sx
         from tests.programs import general_only
