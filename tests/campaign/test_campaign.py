@@ -99,6 +99,10 @@ def test_cells_are_of_all_element_types() -> None:
     assert len(elements) > 18
 
 
+FAILURES = {"refused": "UnsupportedError", "crash": "died", "hang": "timeout", "leak": "LeftSomething"}
+FAILURES["foreign error"] = "KeyError"
+
+
 class Spoiled(Watched):
     """What the children of another one give is spoiled in one way."""
 
@@ -113,8 +117,7 @@ class Spoiled(Watched):
             self.noise[way] = "warning: 0x1234 is odd"
         if self.way == "form" and way == "form call" and not isinstance(found, Failure):
             found[0] = found[0] + 1
-        failures = {"refused": "UnsupportedError", "crash": "died", "hang": "timeout", "leak": "LeftSomething", "foreign error": "KeyError"}
-        return Failure(failures[self.way], "exit code -11") if self.way in failures and way == "emitters" else found
+        return Failure(FAILURES[self.way], "exit code -11") if self.way in FAILURES and way == "emitters" else found
 
 
 @pytest.mark.parametrize("way", ["crash", "hang", "leak", "foreign error", "noise", "form"])
