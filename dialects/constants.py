@@ -54,6 +54,8 @@ def _read_text(text: str, element: ElementType, shape: tuple[int, ...]) -> np.nd
 
 
 def _parse(text: str, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:
+    if 0 in shape:
+        return np.zeros(shape, element.dtype)
     if text.startswith('"0x'):
         raw = np.frombuffer(bytes.fromhex(text[3:-1]), dtype=np.uint8)
         flat = _from_bytes(raw, element)

@@ -129,6 +129,8 @@ def bitcast_convert(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
         return _join_bits(ctx, x)
     if source.element.bits > target.element.bits:
         return _split_bits(ctx, x)
+    if source.shape != target.shape:
+        raise ctx.unsupported("elements of one width keep their shape")
     return elementwise(
         [x],
         ctx.operand_types,

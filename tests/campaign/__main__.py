@@ -26,7 +26,7 @@ from tests.fuzz.workers import Failure
 
 DEVICES = 20
 """One program of several devices for so many others."""
-DESCRIPTION = """Makes programs of whole modules, runs each in a child process that is watched, and says what must not be.
+DESCRIPTION = """Makes programs of whole modules, runs each in a child that is watched, and says what must not be.
 
 Programs are stitched of two others (one after the other, in the other's loop, branch or map), changed in a number,
 word, operation, element type or extent, or an operation's example with another element type, rank and extents. Each

@@ -1,4 +1,4 @@
-"""Whether a program, or another form of it, shows anything that must not be: `Examiner` is the fuzzer's checker, and more.
+"""Whether a program, or another form of it, shows anything that must not be: the fuzzer's checker, and more.
 
 An end of the process, a hang, an error that is none of stablexla's, a report of a sanitizer, output, a result that
 differs, something left behind.

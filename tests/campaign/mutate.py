@@ -35,6 +35,7 @@ PROMISES = ("unique_indices", "indices_are_sorted", "is_stable")
 _NUMBER = re.compile(r"(?<![\w.%#<\-])-?\d+(?![\w.])")
 _TYPE = re.compile(r"tensor<[^<>]*(?:<[^<>]*>)?[^<>]*>")
 _CONSTANT = re.compile(r"dense<([^>]*)> : tensor<((?:\d+x)*)([^>]+>?)>")
+_ELEMENT = re.compile(r"0x[0-9A-Fa-f]+|-?[0-9.]+(?:[eE][+-]?[0-9]+)?|true|false")
 _INFERRED = re.compile(r"inferred type\(s\) ((?:'tensor<[^']+>'(?:, )?)+) are incompatible")
 
 Change = Callable[[Program, random.Random], Program]
@@ -83,14 +84,15 @@ def _constant(found: re.Match[str], element: str, other: str) -> str:
         word = {"true": "1", "false": "0"}.get(one[0], one[0])
         return number_text(int(float(word)) % 100 if "0x" not in word else 1, other)
 
-    numbers = re.sub(r"\([^()]*\)", "1", numbers)  # complex ones
-    return f"dense<{re.sub(r'0x[0-9A-Fa-f]+|-?[0-9.]+(?:[eE][+-]?[0-9]+)?|true|false', number, numbers)}> : tensor<{extents}{own}>"
+    numbers = _ELEMENT.sub(number, re.sub(r"\([^()]*\)", "1", numbers))  # parentheses: complex ones
+    return f"dense<{numbers}> : tensor<{extents}{own}>"
 
 
 def _comparisons(text: str, element: str) -> str:
     """With the kind of comparison that an element type has."""
     type_ = BY_MLIR[element]
-    kind = "SIGNED" if type_.is_integer and type_.is_signed else "UNSIGNED" if type_.is_integer or type_.is_pred else "FLOAT"
+    whole = type_.is_integer or type_.is_pred
+    kind = "SIGNED" if type_.is_integer and type_.is_signed else "UNSIGNED" if whole else "FLOAT"
     return re.sub(rf"(compare\s+\w+,[^\n]*?,\s+)\w+( : \(tensor<(?:\d+x)*{re.escape(element)}>)", rf"\1{kind}\2", text)
 
 
@@ -190,4 +192,3 @@ CHANGES: tuple[Change, ...] = (
     *(_element_type, _element_type, _extent, _extent, _extent),
     *(_number, _number, _number, _word, _word, _operation),
 )
-

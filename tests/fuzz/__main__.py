@@ -38,7 +38,8 @@ def save(folder: Path, seed: int, found: Disagreement, *, whole: bool) -> Path:
     path = folder / f"{name}_{seed}.mlir"
     folder.mkdir(parents=True, exist_ok=True)
     first = found.message.splitlines()[0] if found.message else ""
-    notes = [f"{found.kind} (program {seed})", first, f"ways: {' '.join(found.ways)}", f"numbers: {'whole' if whole else 'any'}"]
+    notes = [f"{found.kind} (program {seed})", first, f"ways: {' '.join(found.ways)}"]
+    notes.append(f"numbers: {'whole' if whole else 'any'}")
     write_file(path, found.program, found.arguments, notes)
     return path
 

@@ -24,7 +24,7 @@ def watched() -> Iterator[Watched]:
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_it_agrees_now(path: Path, watched: Watched) -> None:
-    """By the emitters and by the general path; with XLA:CPU, a simulated GPU or another form where that had shown it."""
+    """By the emitters and by the general path; with XLA:CPU, on a GPU or in another form where that had shown it."""
     program, arguments, notes = read_file(path)
     (ways,) = (note for note in notes if note.startswith("ways:"))
     oracles = ("interpreter", "xla") if "xla" in ways else ("interpreter",)

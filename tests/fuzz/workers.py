@@ -107,7 +107,9 @@ def _after_passes(text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
     return sx.compile(program).execute(arguments)
 
 
-def _simulated(target: str, text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
+def _simulated(
+    target: str, text: str, arguments: list[np.ndarray], time_limit: float | None = None
+) -> list[np.ndarray]:
     """By the real runtime; what the simulator found wrong comes first in the error."""
     import stablexla as sx
     from tests.targets.gpu import simulated as simulator
@@ -115,7 +117,7 @@ def _simulated(target: str, text: str, arguments: list[np.ndarray]) -> list[np.n
     found = re.search(r"sm_(\d+)", target)
     with simulator.settings(chip=found[1] if found else 80), simulator.in_runtime():
         try:
-            return sx.compile(text, target=target).execute(arguments)
+            return sx.compile(text, target=target).execute(arguments, time_limit=time_limit)
         except sx.ExecutionError as error:
             raise sx.ExecutionError(f"{simulator.report()}\n{error}") from error
 

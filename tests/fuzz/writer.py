@@ -99,7 +99,8 @@ class Writer:
         parameters = tuple(Value(f"%p{i}", s, e) for i, (s, e) in enumerate(kinds))
         self.values = list(parameters)
         self.statements(self._size)
-        return self.returning(parameters, [self.random.choice(self.values[-12:]) for _ in range(self.random.randint(1, 5))])
+        chosen = [self.random.choice(self.values[-12:]) for _ in range(self.random.randint(1, 5))]
+        return self.returning(parameters, chosen)
 
     def returning(self, parameters: Sequence[Value], results: Sequence[Value]) -> Program:
         """The program of what was written, with these results."""

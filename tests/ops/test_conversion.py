@@ -135,6 +135,16 @@ def test_bitcast_convert(source: str, target: str) -> None:
             np.testing.assert_array_equal(actual.astype(np.int64) >> wanted.bits, -1 * (actual.astype(np.int64) < 0))
 
 
+def test_bitcast_convert_to_another_shape_is_refused() -> None:
+    """Upstream's verifier looks at the shapes only where the widths differ."""
+    text = """func.func @main(%x: tensor<1x1xi16>) -> tensor<1x1x1xi16> {
+      %r = stablehlo.bitcast_convert %x : (tensor<1x1xi16>) -> tensor<1x1x1xi16>
+      return %r : tensor<1x1x1xi16>
+    }"""
+    with pytest.raises(sx.UnsupportedError, match=r"bitcast_convert: elements of one width keep their shape"):
+        sx.compile(text)
+
+
 @pytest.mark.parametrize(("source", "target"), [("f32", "u32"), ("f32", "s8"), ("u8", "f64"), ("bf16", "f32")])
 def test_bitcast_convert_as_the_oracles_do(source: str, target: str) -> None:
     given, wanted = element_type(source), element_type(target)

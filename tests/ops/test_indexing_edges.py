@@ -256,8 +256,11 @@ def test_a_loop_changes_what_it_carries_in_place() -> None:
 
 @pytest.mark.parametrize(
     ("source", "index", "result", "dim", "batch"),
-    [("f32", "i32", "f32", 1, 0), ("1x1x1xf32", "1x1xi32", "1x1x1x1xf32", -1, 1), ("2x3xf32", "4xi32", "2x9xf32", 1, 0)]
-    + [("2x3xf32", "2xi32", "2xf32", 0, 1), ("2x3xf32", "i32", "2x3xf32", 1, 1)],
+    [
+        *[("f32", "i32", "f32", 1, 0), ("1x1x1xf32", "1x1xi32", "1x1x1x1xf32", -1, 1)],
+        *[("2x3xf32", "2xi32", "2xf32", 0, 1), ("2x3xf32", "i32", "2x3xf32", 1, 1)],
+        ("2x3xf32", "4xi32", "2x9xf32", 1, 0),
+    ],
 )
 def test_torch_index_select_that_upstream_lets_pass(source: str, index: str, result: str, dim: int, batch: int) -> None:
     """Its verifier does not look at the dimensions; such programs are refused by name."""

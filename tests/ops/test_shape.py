@@ -208,3 +208,13 @@ def test_rank_six() -> None:
         against=["interpreter"],
         expected=[x.transpose(5, 3, 1, 0, 2, 4)[::-1, :, :, ::-1]],
     )
+
+
+@pytest.mark.parametrize("element", ["complex<f32>", "complex<f64>", "f8E4M3FN", "i4", "i1", "f64"])
+def test_constants_without_elements(element: str) -> None:
+    """HLO's triangular solves of nothing come with such a constant."""
+    text = f"""func.func @main() -> tensor<0x0x{element}> {{
+      %r = stablehlo.constant dense<> : tensor<0x0x{element}>
+      return %r : tensor<0x0x{element}>
+    }}"""
+    assert sx.compile(text).execute([])[0].shape == (0, 0)

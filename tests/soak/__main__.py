@@ -11,11 +11,11 @@ from pathlib import Path
 from tests.soak.samples import MOST_AN_HOUR, trends
 from tests.soak.soak import Soak, for_minutes
 
-DESCRIPTION = """Calls, compilations, cache hits, loads, replicated runs, custom calls, wrong arguments, handlers that raise, time limits and
-cancellations from many threads; beside them forks, children that exit in the middle of runs, are suspended and
-continued, or interrupted in bursts. Between rounds the process is measured: memory, threads, files, /dev/shm, the
-runtime's pool. Growth is that of a line fitted to the last two thirds of the time; more than may be, by three
-times its error, or any fault, makes the exit code 1."""
+DESCRIPTION = """Calls, compilations, cache hits, loads, replicated runs, custom calls, wrong arguments, handlers that
+raise, time limits and cancellations from many threads; beside them forks, children that exit in the middle of runs,
+are suspended and continued, or interrupted in bursts. Between rounds the process is measured: memory, threads, files,
+/dev/shm, the runtime's pool. Growth is that of a line fitted to the last two thirds of the time; more than may be, by
+three times its error, or any fault, makes the exit code 1."""
 
 
 def parse() -> argparse.Namespace:
@@ -51,7 +51,8 @@ def main() -> int:
     def told(soak: Soak) -> None:
         if sys.stderr.isatty():
             last = soak.samples[-1]
-            print(f"\r{len(soak.samples)} rounds, {last.rss >> 20} MiB, {len(soak.faults)} faults ", end="", file=sys.stderr)
+            text = f"\r{len(soak.samples)} rounds, {last.rss >> 20} MiB, {len(soak.faults)} faults "
+            print(text, end="", file=sys.stderr)
         if options.report:
             found = {"done": soak.done, "faults": soak.faults, "samples": [asdict(s) for s in soak.samples]}
             options.report.write_text(json.dumps(found))

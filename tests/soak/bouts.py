@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 import stablexla as sx
-from tests.soak.work import X, Work, equal
+from tests.soak.work import Work, X, equal
 from tests.targets.runtime.test_stopping import ARRAYS, SCALAR
 
 LIMIT = 120.0

@@ -88,7 +88,8 @@ def trends(samples: list[Sample]) -> list[Trend]:
     table = np.array([astuple(s) for s in kept], np.float64)
     hours = (table[:, 0] - table[0, 0]) / 3600
     names = [f.name for f in fields(Sample)][1:]
-    return [Trend(name, column[0], column[-1], *slope(hours, column)) for name, column in zip(names, table.T[1:], strict=True)]
+    columns = zip(names, table.T[1:], strict=True)
+    return [Trend(name, column[0], column[-1], *slope(hours, column)) for name, column in columns]
 
 
 def slope(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

@@ -63,7 +63,9 @@ class Soak:
             self.done[name] += 1
 
 
-def for_minutes(soak: Soak, minutes: float, seconds: float = 5.0, told: Callable[[Soak], None] = lambda _: None) -> None:
+def for_minutes(
+    soak: Soak, minutes: float, seconds: float = 5.0, told: Callable[[Soak], None] = lambda _: None
+) -> None:
     """Rounds of so many seconds, every second one with a bout, for so many minutes."""
     end = time.monotonic() + minutes * 60
     with Work() as work:

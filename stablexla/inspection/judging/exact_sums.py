@@ -60,7 +60,7 @@ def exceeds_error_bound(actual: Array, sums: ExactSums) -> Array:
     finfo: Any = ml_dtypes.finfo
     info = finfo(actual.dtype)
     with np.errstate(all="ignore"):
-        allowed = UNITS * log2(sums.terms + 1) * _UNIT[actual.dtype] * sums.magnitudes.reshape(-1)
+        allowed = UNITS * log2(sums.terms + 1) * _UNIT.get(actual.dtype, 2.0**-24) * sums.magnitudes.reshape(-1)
         values, found = sums.values.reshape(-1), actual.reshape(-1).astype(sums.values.dtype)
         allowed = allowed + float(info.eps) * np.abs(values) + float(info.smallest_subnormal)
         in_range = sums.magnitudes.reshape(-1) < float(info.max) / 4

@@ -162,9 +162,7 @@ def _adds_up(case: Case) -> bool:
     found = case.statement
     if found.operation not in SUMS:
         return False
-    return found.operation in (*PRODUCTS, "fft") or bool(
-        found.operations & {"add", "multiply"}
-    )
+    return found.operation in (*PRODUCTS, "fft") or bool(found.operations & {"add", "multiply"})
 
 
 def _sum_bound(case: Case, eps: float) -> float:

@@ -255,6 +255,6 @@ def _distance(one: Array, other: Array) -> Array:
 
 def _unit(element: ElementType) -> tuple[float, float]:
     """Return the unit roundoff of a float type, and its least number."""
-    finfo: Any = np.finfo if element.dtype.kind == "f" else ml_dtypes.finfo
+    finfo: Any = ml_dtypes.finfo
     found = finfo(element.dtype)
     return float(found.eps) / 2, float(found.smallest_subnormal)

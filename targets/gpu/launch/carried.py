@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import mlir.ir as ir
-from mlir.dialects import scf, tensor
+from mlir.dialects import arith, scf, tensor
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import symbol_of
@@ -142,15 +142,20 @@ def _last(region: ir.Region) -> ir.Operation:
 
 
 def _boxed(value: ir.Value) -> ir.Value:
+    """Return the array of a scalar; memory holds a truth value as a byte."""
+    if value.type == ir.IntegerType.get_signless(1):
+        value = arith.extui(ir.IntegerType.get_signless(8), value)
     return tensor.from_elements(ir.RankedTensorType.get([], value.type), [value])
 
 
-def _unboxed(value: ir.Value, place: ir.InsertionPoint) -> None:
-    """Replace a scalar's uses by the element of the array that it has become."""
+def _unboxed(value: ir.Value, type_: ir.Type, place: ir.InsertionPoint) -> None:
+    """Replace the uses of a scalar of that type by the element of the array that it has become."""
     users = [(use.owner.operation, use.operand_number) for use in value.uses]
     if users:
         with place:
             element = tensor.extract(value, [])
+            if element.type != type_:
+                element = arith.cmpi(arith.CmpIPredicate.ne, element, arith.constant(element.type, 0))
         for user, number in users:
             user.operands[number] = element
 
@@ -182,8 +187,9 @@ def _loop(op: ir.Operation, places: list[int]) -> None:
         block.append_to(new)
         for place in places:
             argument = block.arguments[place]
+            scalar = argument.type
             argument.set_type(op.operands[place].type)
-            _unboxed(argument, ir.InsertionPoint.at_block_begin(block))
+            _unboxed(argument, scalar, ir.InsertionPoint.at_block_begin(block))
     _replace(op, made.operation, places)
 
 
@@ -202,8 +208,9 @@ def _branch(op: ir.Operation, places: list[int]) -> None:
 
 def _replace(op: ir.Operation, made: ir.Operation, places: list[int]) -> None:
     for number, (old, new) in enumerate(zip(op.results, made.results, strict=True)):
+        scalar = old.type
         old.replace_all_uses_with(new)
         if number in places:
             with op.location:
-                _unboxed(new, ir.InsertionPoint(op))
+                _unboxed(new, scalar, ir.InsertionPoint(op))
     erase(op)

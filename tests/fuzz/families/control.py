@@ -30,9 +30,7 @@ def _branches(w: Writer, operation: str, chooser: Value, count: int) -> list[Val
     return branches(w, operation, chooser, wanted, [lambda _: statements_for(w, wanted)] * count)
 
 
-def branches(
-    w: Writer, operation: str, chooser: Value, wanted: Sequence[Value], bodies: Sequence[Body]
-) -> list[Value]:
+def branches(w: Writer, operation: str, chooser: Value, wanted: Sequence[Value], bodies: Sequence[Body]) -> list[Value]:
     """An `if` or a `case` with a branch for each body, which gives values of the wanted types."""
     types = ", ".join(v.type for v in wanted)
     regions = []
