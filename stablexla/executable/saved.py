@@ -216,6 +216,10 @@ class _SandboxedExecutable(_LoadedExecutable):
         """Refused: it compiles and runs the program in this process."""
         self._pipeline_again()
 
+    def check(self, *_: object, **__: object) -> Any:
+        """Refused: it compiles and runs the program in this process."""
+        self._pipeline_again()
+
     def profile(self, *_: object, **__: object) -> Any:
         """Refused: it compiles and runs the program in this process."""
         self._pipeline_again()

@@ -175,7 +175,7 @@ class Knobs:
     memory_limit: Knob[int | None] = Knob(
         "STABLEXLA_MEMORY_LIMIT",
         None,
-        _bytes,
+        number_of_bytes,
         "How much memory results and temporaries may take in a process, as 500M or 2G; see sx.set_memory_limit.",
     )
     num_devices: Knob[int | None] = Knob(

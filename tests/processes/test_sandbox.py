@@ -174,9 +174,12 @@ def test_rules_open_shapes_and_other_targets_are_refused() -> None:
 
 def test_nothing_is_compiled_again_here(tmp_path: Path) -> None:
     there = apart(sx.compile(affine()), tmp_path)
-    for ask in (lambda: there.ir("llvm"), lambda: there.kernels, lambda: there.profile([numbers(4, 8)])):
+    x = [numbers(4, 8)]
+    for ask in (lambda: there.ir("llvm"), lambda: there.kernels, lambda: there.profile(x), lambda: there.check(x)):
         with pytest.raises(sx.CompileError, match="it belongs to a sandbox"):
             ask()
+    with pytest.raises(sx.CompileError, match="check runs the program in this process"):
+        sx.CompileOptions(sandbox=SANDBOX, check="nan")
 
 
 @pytest.mark.parametrize(
