@@ -136,6 +136,11 @@ class Executable(OnDevices):
         return self._signature.name
 
     @property
+    def protections(self) -> tuple[str, ...]:
+        """What holds for the process of its runs in a sandbox; nothing, where they happen in this process."""
+        return ()
+
+    @property
     def parameters(self) -> tuple[ArraySpec, ...]:
         """The dtype, shape and name of each argument array; of a tuple the leaves, of a dynamic size the bound."""
         return tuple(self._function.parameters[: len(self._signature.parameters)])

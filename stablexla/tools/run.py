@@ -215,8 +215,8 @@ def _inspect_and_work(
     executable: Executable, signature: Signature | None, arguments: argparse.Namespace, compiling: float
 ) -> int:
     """Do what is asked; a saved executable knows its signature itself."""
-    if isinstance(protections := getattr(executable, "protections", None), tuple):
-        print(f"sandbox: {', '.join(protections)}", file=sys.stderr)
+    if executable.protections:
+        print(f"sandbox: {', '.join(executable.protections)}", file=sys.stderr)
     if not explain(executable, arguments):
         return 0
     return _work(executable, signature or executable._signature, arguments, compiling)

@@ -60,7 +60,7 @@ def test_compiled_and_run_in_sandboxes() -> None:
     assert there.execute([x])[0].tobytes() == here(x).tobytes()
     assert "sandbox=Sandbox(time_limit=20)" in repr(there)
     assert "seccomp" in repr(there)
-    assert {"limits", "no new privileges", "seccomp"} <= set(there.protections)  # type: ignore[attr-defined]
+    assert {"limits", "no new privileges", "seccomp"} <= set(there.protections)
     assert there.ir("source") == here.ir("source")
     assert (there.arena_bytes, there.constant_bytes) == (here.arena_bytes, here.constant_bytes)
     with pytest.raises(sx.ExecutionError, match=r"test: parameter 0 \(p0\) takes float32\[4,8\]"):
