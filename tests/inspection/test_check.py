@@ -424,7 +424,7 @@ def planted(seed: int) -> tuple[str, list[np.ndarray]]:
     return replace(drawn.program, statements=tuple(statements)).text, drawn.arguments
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", ["nan", "inf"])
 def test_random_programs(seed: int, kind: str) -> None:
     """numpy walks through all values, and comes to the same operation."""

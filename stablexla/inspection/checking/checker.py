@@ -224,16 +224,19 @@ class Checker:
                 return replace(
                     made, note="values are not known: the program has effects, and is not run again for them"
                 )
-            values = self._values(mark, arguments, len(captured_values(found.op)))
+            values = self._values(mark, kinds, arguments, len(captured_values(found.op)))
             if values is None:
                 return replace(made, note="values are not known: another run did not show it again")
             return _with_values(made, kinds, found, program, values)
 
-    def _values(self, mark: _Mark, arguments: Sequence[Sequence[object]], count: int) -> list[Array] | None:
+    def _values(
+        self, mark: _Mark, kinds: Sequence[str], arguments: Sequence[Sequence[object]], count: int
+    ) -> list[Array] | None:
         """Return the operands and results at the finding, by a run of a program that returns them."""
 
         def choose(every: list[Checked]) -> tuple[list[Checked], Checked]:
-            return [every[mark.number - 1]], every[mark.number - 1]
+            found = replace(every[mark.number - 1], kinds=tuple(kinds))
+            return [found], found
 
         own = self._execute(self._compile(choose), arguments, None)[mark.device]
         values = own[self._results + self._layout.size :]

@@ -88,6 +88,7 @@ class _Instrumenter:
         self._layout, self._captured = layout, captured
         self._conditions = Conditions(results_alone)
         self._counters: list[Value] = []
+        self._replacement: Any = None  # of the last loop or branches
 
     def main(self, function: Any) -> None:
         block = function.regions[0].blocks[0]
@@ -150,7 +151,7 @@ class _Instrumenter:
                     own = self._checked.pop(op, None)
                     state = self._while(op, state) if op.name == "stablehlo.while" else self._branches(op, state)
                 if own is not None:
-                    new = _previous(following)
+                    new = self._replacement
                     with new.location, ir.InsertionPoint(following):
                         self._note(Checked(own.number, new, own.kinds), stretch)
             elif op in self._checked:
@@ -243,6 +244,7 @@ class _Instrumenter:
         count = len(old.results)
         self._inside.discard(old)  # another operation may get its address
         erase(old)
+        self._replacement = new
         return list(new.results)[count:]
 
     def _after(
@@ -354,11 +356,6 @@ def _zeros(type_: Any) -> Value:
     one = "1" if "E8M0" in str(type_.element_type) else "0"  # a type without zero
     scalar = number(type_, one)
     return broadcast(scalar, list(type_.shape)) if type_.rank else scalar
-
-
-def _previous(op: Any) -> Any:
-    operations = [view.operation for view in op.block.operations]
-    return operations[operations.index(op) - 1]
 
 
 def _next(op: Any) -> Any:

@@ -78,9 +78,16 @@ def has_inf(element: ElementType) -> bool:
     return element.bits > 8 or element.name in ("f8e5m2", "f8e4m3", "f8e3m4")
 
 
+def name_of(op: Any) -> str:
+    """Return an operation's name; of a composite, which is lowered whole, the composite's."""
+    if op.name == "stablehlo.composite":
+        return str(ir.StringAttr(op.attributes["name"]).value)
+    return str(op.name)
+
+
 def is_elementwise(op: Any) -> bool:
     """Return whether an element of the result depends on the operands' elements at its index alone."""
-    traits = TRAITS.get(op.name)
+    traits = TRAITS.get(name_of(op))
     if traits is None or not traits.is_elementwise or len(op.results) != 1:
         return False
     shape = list(op.results[0].type.shape)
@@ -104,13 +111,13 @@ def _makes(op: Any, kind: str) -> bool:
     if op.name in NEVER or op.name in CONTROL or not any(is_number(value) for value in op.results):
         return False
     is_real = not any(element is not None and element.is_complex for element in map(element_of, op.operands))
-    if is_real and op.name in _BOUNDED:
+    if is_real and name_of(op) in _BOUNDED:
         return False
     if op.name == "stablehlo.convert":
         return _loses_range(op, kind)
     if kind == NAN:
         return not (is_real and op.name in _NO_NAN) and any(has_nan(e) for e in map(element_of, op.results) if e)
-    return kind == INF or op.name not in POLES
+    return kind == INF or name_of(op) not in POLES
 
 
 def _loses_range(op: Any, kind: str) -> bool:

@@ -14,18 +14,20 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.value_checks import NAN
-from stablexla.targets.stablehlo.checks.operations import Checked, counts, element_of, has_nan, is_number
+from stablexla.targets.stablehlo.checks.operations import Checked, counts, element_of, has_nan, is_number, name_of
 
 _THROUGH = frozenset(
     [
         *("add", "subtract", "multiply", "divide", "remainder", "negate", "abs", "sign", "maximum", "minimum", "atan2"),
         *("exponential", "exponential_minus_one", "log", "log_plus_one", "sqrt", "rsqrt", "cbrt", "tanh", "logistic"),
         *("sine", "cosine", "tan", "floor", "ceil", "round_nearest_afz", "round_nearest_even", "reduce_precision"),
+        *("erf", "erfc", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "square"),  # of CHLO
         *("convert", "dot", "dot_general"),
     ]
 )
 _THROUGH_IF_INFINITE = _THROUGH - {
     *("sign", "maximum", "minimum", "atan2", "exponential", "exponential_minus_one", "rsqrt", "tanh", "logistic"),
+    *("erf", "erfc", "atan"),
 }
 _FIRST = ("divide", "remainder")  # an infinity passes through the first operand alone
 _COMPLEX = frozenset(["add", "subtract", "negate"])  # C's rules make infinities of some NaNs
@@ -114,7 +116,7 @@ class _Search:
     def _passes(self, value: Any, use: Any) -> bool:
         """Return whether all that is looked for in an operand is in the result of its user, which is in its block."""
         user = use.owner.operation
-        name = user.name.partition(".")[2]
+        name = name_of(user).partition(".")[2]
         if user.block != _block_of(value) or len(user.results) != 1 or not is_number(user.results[0]):
             return False
         made, taken = element_of(user.results[0]), element_of(value)
