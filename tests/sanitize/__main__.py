@@ -48,7 +48,9 @@ def _probe(sanitizer: Sanitizer) -> Outcome:
     """Look whether known faults are reported."""
     code = f"import ctypes; ctypes.CDLL({str(build_probe(sanitizer))!r}).fault(1)"
     command = [*sanitizer.launcher, sys.executable, "-c", code]
-    subprocess.run(command, env=environment_of(sanitizer), timeout=300, capture_output=True)
+    environment = environment_of(sanitizer)
+    done = subprocess.run(command, env=environment, timeout=300, capture_output=True, text=True, errors="replace")
+    _keep(sanitizer, done.stderr)
     texts = [file.read_text(errors="replace") for file in reports_of(sanitizer).iterdir()]
     missing = [word for word in sanitizer.finds if not any(word in text for text in texts)]
     said = f"not reported: {', '.join(missing)}" if missing else f"reported: {', '.join(sanitizer.finds)}"
@@ -66,6 +68,7 @@ def _run(sanitizer: Sanitizer, group: Group) -> Outcome:
         )
         lines = (done.stdout.strip() or done.stderr.strip() or "nothing was printed").splitlines()
         said, is_fine = lines[-1].strip("= "), done.returncode == 0
+        _keep(sanitizer, done.stderr)
         if not is_fine:
             print(done.stdout[-6000:], done.stderr[-3000:])
     except subprocess.TimeoutExpired:
@@ -77,6 +80,12 @@ def _run(sanitizer: Sanitizer, group: Group) -> Outcome:
     outcome = Outcome(name, f"{said} ({time.monotonic() - before:.0f} s)", is_fine, reports)
     print(_line(outcome), flush=True)
     return outcome
+
+
+def _keep(sanitizer: Sanitizer, printed: str) -> None:
+    """Put what UndefinedBehaviorSanitizer printed with the reports: beside AddressSanitizer it writes no file."""
+    if "runtime error:" in printed:
+        (reports_of(sanitizer) / "undefined").write_text(printed)
 
 
 def _line(outcome: Outcome) -> str:

@@ -29,7 +29,8 @@ class Group:
         """Return Python's arguments."""
         left_out = " or ".join(name for name, _ in self.without)
         chosen = ["-k", f"not ({left_out})"] if left_out else []
-        return ["-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", *chosen, *self.tests]
+        # what native code prints is not captured, and reaches the command
+        return ["-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "--capture=sys", *chosen, *self.tests]
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ ADDRESS = Sanitizer(
         # Python frees little at its end, which LeakSanitizer would report
         "ASAN_OPTIONS": "detect_leaks=0:detect_odr_violation=0:use_sigaltstack=0:allocator_may_return_null=1:"
         "log_path={reports}/asan:suppressions={here}/address.supp",
-        "UBSAN_OPTIONS": "print_stacktrace=1:log_path={reports}/ubsan:suppressions={here}/undefined.supp",
+        # the two share what the last one says of reports
+        "UBSAN_OPTIONS": "print_stacktrace=1:log_path={reports}/asan:suppressions={here}/undefined.supp",
         "PYTHONMALLOC": "malloc",  # the bindings' objects lie in Python's memory
     },
     (
