@@ -337,6 +337,32 @@ def test_ulimit() -> None:
     assert third.startswith("no memory for a copy of main: parameter 0: 50000000 bytes were asked for; the limit on")
 
 
+LAPACK = """
+import jax, jax.numpy as jnp
+def program(n):
+    lowered = jax.jit(jnp.linalg.svd).lower(jnp.zeros((n, n), jnp.float32))
+    return sx.compile(str(lowered.compiler_ir("stablehlo")))
+large, small = program(1500), program(20)
+x = np.eye(20, dtype=np.float32)
+small(x)
+call = large.memory_estimate().call
+argument = np.zeros((1500, 1500), np.float32)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + call + call // 4 + (12 << 20), resource.RLIM_INFINITY))
+for _ in range(2):
+    try:
+        large(argument)
+    except sx.OutOfMemoryError as error:
+        print(str(error).splitlines()[0])
+assert sx.memory_stats().in_use == 0
+assert (small(x)[1] == 1).all()
+"""
+
+
+def test_work_space_of_lapack() -> None:
+    assert child(LAPACK) == 2 * "jit_svd: no memory for the work space of a kernel\n"
+
+
 def test_a_control_group() -> None:
     parent = Path("/sys/fs/cgroup/memory")
     name, limit = parent / f"stablexla-{uuid4().hex}", "memory.limit_in_bytes"
