@@ -95,6 +95,8 @@ def torch_index_select(ctx: LoweringContext, operand: ir.Value, indices: ir.Valu
     dim += source.rank if dim < 0 else 0
     batch += index_type.rank if batch < 0 else 0
     shape = (*source.shape[:dim], *index_type.shape[batch:], *source.shape[dim + 1 :])
+    if not index_type.element.is_integer:
+        raise ctx.unsupported("indices must be integers")
     if not 0 <= batch <= dim < source.rank or batch > index_type.rank or ctx.result.shape != shape:
         raise ctx.unsupported(
             f"dim is {dim} and batch_dims {batch}: dim must be a dimension of the operand, and batch_dims before it"

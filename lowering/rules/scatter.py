@@ -161,6 +161,8 @@ class _Plan:
 
 
 def _plan(ctx: LoweringContext, source: TensorType, index_type: TensorType, update: TensorType) -> _Plan:
+    if not index_type.element.is_integer:  # which the verifier lets pass
+        raise ctx.unsupported("indices must be integers")
     numbers = ScatterDimensionNumbers.read(ctx.attributes["scatter_dimension_numbers"])
     vectors = IndexVectors.of(index_type, numbers.index_vector_dim)
     left_out = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
@@ -317,7 +319,7 @@ def _lies_inside(value: ir.Value, element: ElementType, extent: int) -> ir.Value
 
 def _saturated(value: ir.Value, element: ElementType, start: Start) -> ir.Value:
     """Convert a start to an index, clamped to the nearest start with the whole window out of bounds."""
-    if element.is_unsigned:
+    if not element.is_signed:
         return as_index(held_within(value, element, start.extent), element)
     wide = ir.IntegerType.get_signless(64)
     number = value if value.type == wide else arith.extsi(wide, value)

@@ -353,19 +353,19 @@ def clamped_starts(
 
 
 def held_within(start: ir.Value, element: ElementType, highest: int) -> ir.Value:
-    """Return clamp(0, start, highest) in the type of the start; unsigned ones are compared as such."""
+    """Return clamp(0, start, highest) in the type of the start; unsigned ones and truth values are compared as such."""
     reachable = (1 << (element.bits - element.is_signed)) - 1
     if element.is_signed:
         start = arith.maxsi(start, scalar_constant(start.type, 0))
     if highest >= reachable:
         return start
-    least = arith.minui if element.is_unsigned else arith.minsi
+    least = arith.minsi if element.is_signed else arith.minui
     return least(start, scalar_constant(start.type, highest))
 
 
 def as_index(number: ir.Value, element: ElementType) -> ir.Value:
-    """Convert an integer to an index."""
-    cast = arith.index_castui if element.is_unsigned else arith.index_cast
+    """Convert an integer to an index; true is 1."""
+    cast = arith.index_cast if element.is_signed else arith.index_castui
     return cast(ir.IndexType.get(), number)
 
 

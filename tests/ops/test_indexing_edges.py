@@ -274,6 +274,32 @@ def test_torch_index_select_that_upstream_lets_pass(source: str, index: str, res
     assert not isinstance(error.value, sx.CompileError)
 
 
+SCATTER = """func.func @main(%x: tensor<10xi32>, %i: tensor<100xi1>) -> tensor<10xi32> {
+  %u = stablehlo.constant dense<1> : tensor<100xi32>
+  %r = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+    inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %s = stablehlo.add %a, %b : tensor<i32>
+    stablehlo.return %s : tensor<i32>
+  }) : (tensor<10xi32>, tensor<100xi1>, tensor<100xi32>) -> tensor<10xi32>
+  return %r : tensor<10xi32>
+}"""
+SELECT = """func.func @main(%x: tensor<4x2xf32>, %i: tensor<3xf32>) -> tensor<3x2xf32> {
+  %r = "stablehlo.torch_index_select"(%x, %i) {dim = 0 : i64, batch_dims = 0 : i64}
+    : (tensor<4x2xf32>, tensor<3xf32>) -> tensor<3x2xf32>
+  return %r : tensor<3x2xf32>
+}"""
+
+
+@pytest.mark.parametrize(
+    "text", [SCATTER, SELECT, SELECT.replace("3xf32>)", "3xi1>)").replace("i: tensor<3xf32>", "i: tensor<3xi1>")]
+)
+def test_indices_that_are_no_integers_are_refused(text: str) -> None:
+    """Upstream's verifier lets them pass; a truth value, read as -1, had been written before the array."""
+    with pytest.raises(sx.UnsupportedError, match="indices must be integers"):
+        sx.compile(text)
+
+
 @pytest.mark.parametrize(("dim", "batch"), [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1), (2, 2)])
 def test_torch_index_select(dim: int, batch: int) -> None:
     x = counted(2, 3, 4, dtype=np.float32)

@@ -75,7 +75,7 @@ class Trend:
     @property
     def grows(self) -> bool:
         """Whether it is more than it may be, and no accident."""
-        return self.an_hour > MOST_AN_HOUR[self.name] + 3 * self.error
+        return self.an_hour > MOST_AN_HOUR[self.name] + max(3 * self.error, 0.5)
 
 
 def trends(samples: list[Sample]) -> list[Trend]:
