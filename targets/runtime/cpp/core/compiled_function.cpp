@@ -65,8 +65,8 @@ PyArray_Descr* descr_of(const ArraySpec& spec) { return reinterpret_cast<PyArray
 
 bool same_shape(const ArraySpec& spec, PyArrayObject* array) {
   const int rank = static_cast<int>(spec.shape.size());
-  return PyArray_NDIM(array) == rank &&
-         std::memcmp(PyArray_DIMS(array), spec.shape.data(), sizeof(npy_intp) * rank) == 0;
+  // not memcmp: arrays of rank 0 have no dimensions to point to
+  return PyArray_NDIM(array) == rank && std::equal(spec.shape.begin(), spec.shape.end(), PyArray_DIMS(array));
 }
 
 // Whether machine code can read an array in place.
