@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,7 +19,7 @@ import pytest
 import stablexla as sx
 from stablexla.executable.executable import Executable
 from stablexla.targets.pipeline.knobs import knobs
-from stablexla.targets.runtime import CompiledFunction, pool_stats, trim_pool
+from stablexla.targets.runtime import ArraySpec, CompiledFunction, pool_stats, trim_pool
 from stablexla.targets.runtime.room import Room, available
 from stablexla.tools.run import main as run_tool
 
@@ -337,30 +337,23 @@ def test_ulimit() -> None:
     assert third.startswith("no memory for a copy of main: parameter 0: 50000000 bytes were asked for; the limit on")
 
 
-LAPACK = """
-import jax, jax.numpy as jnp
-def program(n):
-    lowered = jax.jit(jnp.linalg.svd).lower(jnp.zeros((n, n), jnp.float32))
-    return sx.compile(str(lowered.compiler_ir("stablehlo")))
-large, small = program(1500), program(20)
-x = np.eye(20, dtype=np.float32)
-small(x)
-call = large.memory_estimate().call
-argument = np.zeros((1500, 1500), np.float32)
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + call + call // 4 + (12 << 20), resource.RLIM_INFINITY))
-for _ in range(2):
-    try:
-        large(argument)
-    except sx.OutOfMemoryError as error:
-        print(str(error).splitlines()[0])
-assert sx.memory_stats().in_use == 0
-assert (small(x)[1] == 1).all()
+WORK_SPACE = """
+func.func private @stablexla_malloc(i64) -> i64
+func.func @main(%r: memref<f32>, %arena: memref<1xi8>) {
+  %some = arith.constant 100 : i64
+  %most = arith.constant 4611686018427387904 : i64
+  %0 = func.call @stablexla_malloc(%some) : (i64) -> i64
+  %1 = func.call @stablexla_malloc(%most) : (i64) -> i64
+  return
+}
 """
 
 
-def test_work_space_of_lapack() -> None:
-    assert child(LAPACK) == 2 * "jit_svd: no memory for the work space of a kernel\n"
+def test_a_kernel_without_work_space_is_left(make_jit: Callable[..., CompiledFunction]) -> None:
+    function = make_jit(WORK_SPACE, [], [ArraySpec("float32", ())], places={0: "a kernel"})
+    for _ in range(2):
+        with pytest.raises(sx.OutOfMemoryError, match="main: no memory for the work space of a kernel"):
+            function()
 
 
 def test_a_control_group() -> None:
