@@ -14,7 +14,7 @@ from stablexla.dialects.errors import CompileError, ParseError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.executable.saved import executable_of
 from stablexla.interop.load import Program
-from stablexla.processes import protections, wire
+from stablexla.processes import wire
 from stablexla.processes.compiling import kind_of_target, knob_values, plain_options
 from stablexla.processes.worker import Worker, WorkerEnded
 from stablexla.targets.pipeline.knobs import knobs
@@ -102,7 +102,7 @@ def _ask(request: dict[str, Any], data: bytes, options: CompileOptions) -> wire.
     seconds = options.time_limit
     assert options.sandbox is not None
     given = {"required": options.sandbox.required}
-    with closing(Worker([json.dumps(given)], protections.environment(), inherits=False)) as process:
+    with closing(Worker([json.dumps(given)], inherits=False)) as process:
         try:
             most = _LONGEST + _LONGEST_FOR_A_BYTE * len(data)
             answer, _ = process.ask(request, data, lambda message: at.append(message.kind), seconds, most)

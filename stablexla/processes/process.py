@@ -22,6 +22,8 @@ from stablexla.processes import wire
 from stablexla.processes.wire import Message
 
 _ABOVE_STANDARD = 3
+_NO_SECRETS = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "OMP_", "OPENBLAS_", "MKL_", "VIRTUAL_ENV", "STABLEXLA_")
+"""How variables begin that are Python's, the loader's and this package's."""
 
 
 class Process:
@@ -30,7 +32,7 @@ class Process:
     Args:
         arguments: Python's, the program's first: the numbers of the socket and the lifeline come after them.
         environment: variables beside this process's.
-        inherits: whether it gets this process's variables at all.
+        inherits: whether it gets all of this process's variables; else those of Python, the loader and this package.
         descriptors: of open files, which it has under the same numbers.
 
     Raises:
@@ -58,7 +60,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env={**(os.environ if inherits else {}), **(environment or {}), "PYTHONPATH": path},
+                env={**_variables(inherits), **(environment or {}), "PYTHONPATH": path},
                 pass_fds=(theirs.fileno(), lifeline, *descriptors),
                 start_new_session=True,  # Ctrl-C in a terminal is for this process alone; its forks are of its group
             )
@@ -124,6 +126,12 @@ class Process:
         with contextlib.suppress(OSError):
             os.close(self._lifeline)
         self._log.close()
+
+
+def _variables(all_: bool) -> dict[str, str]:
+    if all_:
+        return dict(os.environ)
+    return {"PATH": os.defpath, **{name: value for name, value in os.environ.items() if name.startswith(_NO_SECRETS)}}
 
 
 def _high(link: socket.socket) -> socket.socket:

@@ -35,12 +35,6 @@ def _readable_paths() -> list[str]:
     return [*sorted(folders - {"/"}), *_LIBRARIES, *_MACHINE, *_RANDOM]
 
 
-def environment() -> dict[str, str]:
-    """Return the variables that such a process gets: those of Python, the loader and this package, and no secrets."""
-    kept = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "OMP_", "OPENBLAS_", "MKL_", "VIRTUAL_ENV", "STABLEXLA_")
-    return {"PATH": os.defpath, **{name: value for name, value in os.environ.items() if name.startswith(kept)}}
-
-
 def give_up_privileges() -> list[str]:
     """Give up new privileges; return what holds."""
     libc = ctypes.CDLL(None, use_errno=True)

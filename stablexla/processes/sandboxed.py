@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError, LoadError, UnsupportedError
 from stablexla.executable.running import check_bounds
-from stablexla.processes import protections, wire
+from stablexla.processes import wire
 from stablexla.processes.process import Process, how_it_ended, last_words
 from stablexla.processes.room import Room
 from stablexla.processes.sandbox_process import no_calls
@@ -194,12 +194,7 @@ class _Runner(Process):
         }
         code = "from stablexla.processes.sandbox_process import main; main()"
         try:
-            super().__init__(
-                ["-c", code, json.dumps(given)],
-                protections.environment(),
-                inherits=False,
-                descriptors=(self.room.number,),
-            )
+            super().__init__(["-c", code, json.dumps(given)], inherits=False, descriptors=(self.room.number,))
         except (OSError, ValueError) as error:
             raise ExecutionError(f"{name}: no process can be started to run it in: {error}") from None
         finally:

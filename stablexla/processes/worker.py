@@ -38,19 +38,17 @@ class Worker(Process):
 
     Args:
         arguments: what it is to give up, for programs of strangers.
-        environment, inherits: its variables.
+        inherits: whether it gets all variables of the environment.
 
     Raises:
         CompileError: no process can be started.
     """
 
-    def __init__(
-        self, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, *, inherits: bool = True
-    ) -> None:
+    def __init__(self, arguments: Sequence[str] = (), *, inherits: bool = True) -> None:
         self.programs = 0
         try:
             code = "from stablexla.processes.child import main; main()"
-            super().__init__(["-c", code, *arguments], environment, inherits=inherits)
+            super().__init__(["-c", code, *arguments], inherits=inherits)
         except (OSError, ValueError) as error:
             raise CompileError(f"no process can be started to compile in: {error}") from None
 
