@@ -223,7 +223,7 @@ class TestElsewhere:
         executable = sx.compile(TEXT)
         executable.save(tmp_path / "sum.sxe")
         loaded = sx.load_executable(tmp_path / "sum.sxe")
-        assert repr(loaded).endswith("num_replicas=2, num_partitions=3)")
+        assert ", num_replicas=2, num_partitions=3, " in repr(loaded)
         arguments = [[X * d] for d in range(6)]
         assert values(loaded.execute_replicated(arguments)) == values(executable.execute_replicated(arguments))
         assert loaded.ir("source") == executable.ir("source")

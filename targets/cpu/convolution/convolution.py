@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import mlir.ir as ir
 
+from stablexla.lowering.support.operations import is_tensor
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
@@ -36,7 +37,7 @@ _LONG = Refusal("its arrays have 2^31 elements or more, and offsets in them are 
 @emitter("convolution")
 def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit convolutions of elements of at least a byte; None for others, and for windows beyond the memory bound."""
-    if any(math.prod(value.type.shape) >= 1 << 31 for value in kernel.inputs):
+    if any(is_tensor(value) and math.prod(value.type.shape) >= 1 << 31 for value in kernel.inputs):
         refuse(_LONG)
         return None
     with kernel.func.context, ir.Location.unknown():
