@@ -160,6 +160,7 @@ def test_a_receiver_that_is_about_to_sleep_is_stopped(tmp_path: Path) -> None:
     library, source = tmp_path / "late_sleeper.so", Path(__file__).with_name("late_sleeper.c")
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True, timeout=60)
     command = [sys.executable, "-c", RAISES, str(Path(__file__).parents[3])]
-    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    # behind what this process has preloaded, as a sanitizer is
+    environment = {**os.environ, "LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert done.stdout == "good\n", done.stderr
