@@ -24,7 +24,7 @@ def kinds_of(check: object) -> tuple[str, ...]:
         check: words, as one text with commas or as a sequence.
 
     Raises:
-        CompileError: a word that is none of `WORDS`.
+        CompileError: a word that is none of `WORDS`, or no word.
 
     >>> kinds_of("all"), kinds_of("shifts,nan"), kinds_of(None)
     (('nan', 'inf'), ('nan', 'shifts'), ())
@@ -37,6 +37,8 @@ def kinds_of(check: object) -> tuple[str, ...]:
         if word not in WORDS:
             near = difflib.get_close_matches(str(word), WORDS, n=1) or WORDS
             raise CompileError(f"check takes {', '.join(WORDS)}, not {word!r}", hint=f'check="{near[0]}"')
+    if not named:
+        raise CompileError(f"check takes {', '.join(WORDS)}, not {check!r}", hint='check="nan"')
     if ALL in named:
         named |= {NAN, INF}
     if INF in named:

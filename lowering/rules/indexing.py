@@ -149,7 +149,7 @@ def _gather(
 
 def _is_lookup(source: TensorType, result: TensorType, numbers: GatherDimensionNumbers) -> bool:
     """Whether each of many elements is one of a few, as those of a weight are that is stored by a codebook."""
-    few = source.rank == 1 and source.size <= LOOKED_UP
+    few = source.size <= LOOKED_UP and tuple(numbers.start_index_map) == (0,) and source.rank == 1
     return few and result.size >= LEAST_LOOKUPS and not numbers.offset_dims and not source.element.is_complex
 
 

@@ -67,7 +67,8 @@ class IndexVectors:
     def starts(self, pointed: Sequence[int], extents: Sequence[int], sizes: Sequence[int]) -> list[Start]:
         """Return the start indices of a vector that indexes the dimensions `pointed` of an operand."""
         steps = row_major(extents)
-        return [Start(k * self.step, extents[d], sizes[d], steps[d]) for k, d in enumerate(pointed)]
+        # a dimension that is collapsed may have slices of size 0, of which an element is read all the same
+        return [Start(k * self.step, extents[d], max(1, sizes[d]), steps[d]) for k, d in enumerate(pointed)]
 
     def read(self, line: ir.Value, place: ir.Value, start: Start) -> ir.Value:
         """Load a start index of the vector at `place`."""

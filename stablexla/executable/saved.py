@@ -83,6 +83,11 @@ def load_executable(path: str | Path, *, key: bytes | None = None, sandbox: Sand
     array([2., 4.], dtype=float32)
     """
     path = Path(path)
+    if sandbox is not None:
+        from stablexla.targets.pipeline.sandbox import Sandbox
+
+        if not isinstance(sandbox, Sandbox):
+            raise CompileError(f"sandbox must be a Sandbox, not {sandbox!r}", hint="sx.Sandbox()")
     executable = executable_of(container.read(path, key), str(path), sandbox=sandbox)
     executable.origin = f"{path.name}, {'not authenticated' if key is None else 'signed'}"
     return executable

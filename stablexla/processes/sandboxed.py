@@ -10,7 +10,7 @@ import resource
 import signal
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
@@ -119,7 +119,7 @@ class SandboxedFunction:
             raise ExecutionError(
                 f"{self.name}: a sandbox runs all {self.num_devices} devices of a program in one process"
             )
-        with self._lock:
+        with self._turn():
             runner = self._runner()
             for device, arrays in enumerate(given):
                 for target, array in zip(runner.room.arguments(device), arrays, strict=True):
@@ -127,6 +127,16 @@ class SandboxedFunction:
             runner.ask(wire.ASK, {"devices": len(given), "time_limit": time_limit}, self._sandbox)
             # the other process may go on writing there: what is returned is a copy
             return [[array.copy() for array in runner.room.results(device)] for device in range(len(given))]
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait until no other run is in the process; the limits of this one hold meanwhile."""
+        while not self._lock.acquire(timeout=_TICK):
+            check_bounds(self.name)
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def refuse(self, why: str, count: int) -> None:
         """Nobody else waits for a run that does not begin."""

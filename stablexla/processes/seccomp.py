@@ -51,7 +51,11 @@ SYSTEM_CALLS = {
         "kcmp:312 finit_module:313 renameat2:316 seccomp:317 getrandom:318 memfd_create:319 kexec_file_load:320 "
         "bpf:321 execveat:322 userfaultfd:323 membarrier:324 statx:332 rseq:334 pidfd_send_signal:424 "
         "io_uring_setup:425 open_tree:428 move_mount:429 fsopen:430 fsmount:432 pidfd_open:434 clone3:435 "
-        "openat2:437 pidfd_getfd:438 faccessat2:439 process_madvise:440 mount_setattr:442 fchmodat2:452",
+        "openat2:437 pidfd_getfd:438 faccessat2:439 process_madvise:440 mount_setattr:442 fchmodat2:452 utime:132 "
+        "removexattr:197 lremovexattr:198 fremovexattr:199 setxattrat:463 removexattrat:466 file_setattr:469 shmctl:31 "
+        "shmdt:67 semop:65 semctl:66 semtimedop:220 msgsnd:69 msgrcv:70 msgctl:71 mq_unlink:241 setpriority:141 "
+        "sched_setparam:142 sched_setscheduler:144 sched_setattr:314 ioprio_set:251 migrate_pages:256 move_pages:279 "
+        "fsconfig:431 fspick:433",
     )
     for name, number in ((each.split(":")[0], int(each.split(":")[1])) for each in names.split())
 }
@@ -151,9 +155,14 @@ _OUTWARD = (
 _CHANGING = (
     "creat truncate rename renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat symlink symlinkat "
     "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat mknod mknodat utimes futimesat utimensat "
-    "setxattr lsetxattr fsetxattr"
+    "setxattr lsetxattr fsetxattr utime removexattr lremovexattr fremovexattr setxattrat removexattrat file_setattr"
 )
 """What changes files by their names."""
+_OF_OTHERS = (
+    "shmat shmctl shmdt semop semctl semtimedop msgsnd msgrcv msgctl mq_unlink setpriority sched_setparam "
+    "sched_setscheduler sched_setattr ioprio_set migrate_pages move_pages fsconfig fspick"
+)
+"""What reaches memory, queues and processors of other processes, and a user's pass may need."""
 _CALCULATING = (
     "read write fstat lseek mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn pread64 readv writev "
     "sched_yield mremap madvise nanosleep getpid sendto recvfrom getsockopt getsockname getpeername exit uname "
@@ -191,7 +200,9 @@ def compile_filter() -> bytes:
         *call_if("openat", 2, _has_none(_WRITES), refused),
         *_own_signals(error(errno.EPERM)),
         *_threads_alone(error(errno.EPERM)),
+        *calls(_OF_OTHERS, error(errno.EPERM)),
         *call_if("prlimit64", 0, _is(0, os.getpid()), error(errno.EPERM)),
+        *call_if("sched_setaffinity", 0, _is(0, os.getpid()), error(errno.EPERM)),
         *call_if("ioctl", 1, _is(*_TERMINAL), error(errno.EPERM)),
     ]
     return program(rules, _ALLOW)

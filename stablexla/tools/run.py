@@ -240,7 +240,7 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
         _time(call, arguments.time, compiling, where)
     given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
     profile(executable, given, arguments)
-    found = check(executable, given, arguments) if arguments.check else 0
+    found = check(executable, given, arguments) if arguments.check is not None else 0
     if arguments.compare:
         return max(found, compare(executable, given, arguments, where))
     return found

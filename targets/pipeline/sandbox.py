@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 
 from stablexla.dialects.errors import CompileError
@@ -10,6 +10,8 @@ from stablexla.dialects.lazy_dataclass import dataclass
 
 PROTECTIONS = ("limits", "no new privileges", "landlock", "landlock network", "seccomp")
 """What can hold for a process in a sandbox, from the oldest means of Linux to the newest."""
+_MOST = 1 << 48
+"""More bytes than an address space has, and more seconds than the kernel counts."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class Sandbox:
 
     def __post_init__(self) -> None:
         memory, limit = self.memory, self.time_limit
-        if memory is not None and not (isinstance(memory, int) and not isinstance(memory, bool) and memory > 0):
+        if memory is not None and not (isinstance(memory, int) and not isinstance(memory, bool) and 0 < memory < _MOST):
             raise CompileError(f"memory of a sandbox must be a number of bytes, not {memory!r}")
         is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
-        if limit is not None and not (is_number and 0 < limit < float("inf")):
+        if limit is not None and not (is_number and 0 < limit < _MOST):
             raise CompileError(f"time_limit of a sandbox must be a number of seconds, not {limit!r}")
+        if not isinstance(self.required, Iterable):
+            raise CompileError(f"required of a sandbox must be names of protections, not {self.required!r}")
         given = (self.required,) if isinstance(self.required, str) else tuple(self.required)
         object.__setattr__(self, "required", given)
         if unknown := [name for name in given if name not in PROTECTIONS]:

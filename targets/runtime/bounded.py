@@ -118,4 +118,6 @@ def _in_bounds(array: Array, bounds: Dimensions) -> Array:
 def _cut(array: Array, sizes: dict[int, int]) -> Array:
     """Slice an array to the sizes, contiguous."""
     part = array[tuple(slice(sizes.get(place)) for place in range(array.ndim))]
+    if part.flags.c_contiguous:
+        return part
     return copied(lambda: np.ascontiguousarray(part), part.nbytes, "a result of its own size")

@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 
 from stablexla.dialects.errors import OutOfMemoryError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.targets.runtime._runtime import ArraySpec, pool_stats
+from stablexla.targets.runtime._runtime import ArraySpec, pool_stats, trim_pool
 
 T = TypeVar("T")
 
@@ -61,10 +61,13 @@ def check_room(program: str, results: Sequence[ArraySpec], arena_bytes: int, nee
     limit = now["memory_limit_bytes"]
     rooms = [] if limit == UNLIMITED else [_left_by_the_limit(limit, now["in_use_bytes"])]
     fresh = max(0, needed - now["cached_bytes"])
-    if fresh > SMALL and (system := available()) is not None:
+    system = available() if fresh > SMALL else None
+    if system is not None:
         rooms.append(Room(system.bytes + now["cached_bytes"], system.whose))
     room = min(rooms, key=lambda room: room.bytes, default=None)
     if room is None or needed <= room.bytes:
+        if system is not None and needed > system.bytes:  # held blocks of other sizes would not make way by themselves
+            trim_pool()
         return
     where = f" on {devices} devices" if devices > 1 else ""
     raise OutOfMemoryError(

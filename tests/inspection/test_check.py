@@ -482,3 +482,11 @@ def test_results_are_those_without_checks(function: Any, arguments: list[np.ndar
     kinds = [{kernel.kind for kernel in each.kernels} & large for each in (plain, checked._checker.first)]
     assert kinds[0] == kinds[1]
     assert plain.check(arguments, "all") is None
+
+
+@pytest.mark.parametrize("kinds", [None, (), ""])
+def test_no_kinds_are_refused(kinds: Any) -> None:
+    b = sx.XlaBuilder("log")
+    executable = sx.compile(b.build(sx.log(b.parameter(0, sx.f32[2]))))
+    with pytest.raises(sx.CompileError, match="check takes nan, inf"):
+        executable.check([np.zeros(2, np.float32)], kinds)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tests.fuzz.damage import Kept, damaged, make_file
 from tests.fuzz.mutations import FINE, check, outcome_of, outcome_of_kept
 
@@ -17,7 +19,8 @@ def test_two_hundred() -> None:
     outcomes = {outcome for _, outcome, _, _ in found}
     # Most damage is seen before MLIR, some by MLIR, and some is none.
     assert {"refused by the tables", "refused by MLIR or XLA", "program"} <= outcomes
-    assert sum(outcome == "refused by the tables" for _, outcome, _, _ in found) > 100
+    counts = Counter(outcome for _, outcome, _, _ in found)
+    assert counts["refused by the tables"] > counts["refused by MLIR or XLA"]
 
 
 def test_damage_is_the_same_for_the_same_number() -> None:

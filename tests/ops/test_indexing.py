@@ -298,3 +298,23 @@ def test_dynamic_slices_with_every_index_type(name: str) -> None:
     np.testing.assert_array_equal(read, np.concatenate([x[i : i + 2] for i in held]))
     for result, i in zip(written, held, strict=True):
         np.testing.assert_array_equal(result, [*x[:i], -1, -2, *x[i + 2 :]])
+
+
+def test_a_gather_of_many_from_a_small_table_by_batches() -> None:
+    """The table's only dimension is a batching dimension: there is nothing to look up."""
+    table, indices = np.arange(8, dtype=np.int32), np.zeros((8, 1024, 0), np.int32)
+    numbers = Gather((), (), (), 2, (0,), (0,))
+    (result,) = compute(
+        lambda v, i: [sx.gather(v, i, dimension_numbers=numbers, slice_sizes=(1,))], ("s32", table), ("s32", indices)
+    )
+    np.testing.assert_array_equal(result, np.repeat(table, 1024).reshape(8, 1024))
+
+
+def test_slices_of_no_elements_are_read_inside() -> None:
+    """A collapsed dimension may have slices of size 0, as which an element is read: the last one at most."""
+    x, rows = np.arange(6, dtype=np.int32).reshape(2, 3), np.array([-1, 1, 3, 2], np.int32)
+    numbers = Gather((1,), (0,), (0,), 1)
+    (result,) = compute(
+        lambda v, i: [sx.gather(v, i, dimension_numbers=numbers, slice_sizes=(0, 3))], ("s32", x), ("s32", rows)
+    )
+    np.testing.assert_array_equal(result, x[[0, 1, 1, 1]])

@@ -183,7 +183,17 @@ def test_nothing_is_compiled_again_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"memory": 0}, {"memory": "1G"}, {"time_limit": -1}, {"time_limit": True}, {"required": ["walls"]}]
+    "values",
+    [
+        {"memory": 0},
+        {"memory": "1G"},
+        {"time_limit": -1},
+        {"time_limit": True},
+        {"required": ["walls"]},
+        {"memory": 1 << 63},
+        {"time_limit": 1e30},
+        {"required": None},
+    ],
 )
 def test_values_that_no_sandbox_has(values: dict[str, Any]) -> None:
     with pytest.raises(sx.CompileError, match="sandbox"):

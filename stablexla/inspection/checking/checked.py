@@ -101,7 +101,7 @@ class CheckedExecutable(Executable):
 
 def check(executable: Executable, arguments: Sequence[Any], kinds: object) -> CheckFinding | None:
     """Run a program once with checks; as `Executable.check`."""
-    words = kinds_of(kinds)
+    words = kinds_of(() if kinds is None else kinds)
     checker = executable._checkers.get(words) or _checker_of(executable, words)
     tree = executable._tree
     several = executable.num_devices > 1 and executable._shardings is None

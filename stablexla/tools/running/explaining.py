@@ -12,7 +12,7 @@ from stablexla.tools.common import count
 
 RUNS = 10
 TEXT = "-"
-_OTHER_WORK = ("input", "inputs", "print", "output_dir", "time", "compare", "profile", "trace")
+_OTHER_WORK = ("input", "inputs", "print", "output_dir", "time", "check", "compare", "profile", "trace")
 
 
 def add_explain_options(parser: argparse.ArgumentParser) -> None:

@@ -424,7 +424,7 @@ std::shared_ptr<Guard> CompiledFunction::guarded(void** data) const {
     void* const result = role == GuardedRole::kResult ? *slot : nullptr;
     const bool is_new = role == GuardedRole::kResult || role == GuardedRole::kArena;
     char* made = guard->place(role, static_cast<std::int64_t>(i), bytes, is_new ? nullptr : *slot, is_read_only, result);
-    if (made == nullptr) cold_path("raise_out_of_memory")("arrays under guard", bytes);
+    if (made == nullptr) cold_path("raise_out_of_memory", kRoom)("arrays under guard", bytes);
     *slot = made;
   };
   std::vector<void*> given(data, first_constant);

@@ -70,7 +70,9 @@ void watch_for_faults() {
   std::call_once(once, [] {
     struct sigaction ours {};
     ours.sa_sigaction = on_fault;
-    ours.sa_flags = SA_SIGINFO | SA_NODEFER;  // the handler is left by a jump, and nothing is blocked after it
+    // The handler is left by a jump, and nothing is blocked after it. On the alternate stack, where there is one, it can
+    // hand a stack that overflowed on to the former handler.
+    ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     sigemptyset(&ours.sa_mask);
     sigaction(SIGSEGV, &ours, &former);
   });

@@ -168,9 +168,12 @@ class MemoryPool {
     return true;
   }
 
-  // Caches a block; false where the list of its class cannot grow. The mutex is held.
+  // Caches a block; false where the limit of memory does not allow it, or the list of its class cannot grow. The mutex
+  // is held.
   bool keep(Block block, std::size_t size) {
-    make_room(stats_.limit_bytes - size);
+    const std::size_t limit = stats_.memory_limit_bytes;
+    if (stats_.in_use_bytes > limit || size > limit - stats_.in_use_bytes) return false;
+    make_room(std::min(stats_.limit_bytes, limit - stats_.in_use_bytes) - size);
     try {
       free_[block.size_class].push_back(block.data);
     } catch (const std::bad_alloc&) {  // the callers are destructors

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -193,7 +194,12 @@ struct LoadedRanges {
 };
 
 LoadedRanges& loaded() {
-  static auto* ranges = new LoadedRanges;
+  static LoadedRanges* ranges = [] {
+    auto* made = new LoadedRanges;
+    // a child of fork must not inherit the lock held by another thread of its parent
+    pthread_atfork([] { loaded().mutex.lock(); }, [] { loaded().mutex.unlock(); }, [] { loaded().mutex.unlock(); });
+    return made;
+  }();
   return *ranges;
 }
 

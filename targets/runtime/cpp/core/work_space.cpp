@@ -9,7 +9,7 @@
 namespace {
 
 // Stands before each block; the blocks of a thread are a list, so that those of a kernel that is left are freed.
-struct alignas(64) Header {
+struct alignas(alignof(std::max_align_t)) Header {
   Header *previous, *next;
 };
 
@@ -21,7 +21,7 @@ void release(Header* header) {
   std::free(header);
 }
 
-// Leaves the kernel. What was taken before it by kernels around this one, whose host functions run programs, stays.
+// Leaves the kernel.
 [[noreturn]] void leave() {
   const stablexla::Innermost& here = stablexla::innermost_run_here;
   if (here.run == nullptr) {
