@@ -35,7 +35,7 @@ from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import from_storage
 from stablexla.lowering.support.types import TensorType
 
-# The entries of a table that are held in registers, and how many elements are looked up in it at least.
+# The most entries of a lookup table that is held in registers, and the fewest elements that are looked up in it.
 LOOKED_UP, LEAST_LOOKUPS = 16, 1 << 12
 
 
@@ -148,7 +148,7 @@ def _gather(
 
 
 def _is_lookup(source: TensorType, result: TensorType, numbers: GatherDimensionNumbers) -> bool:
-    """Whether each of many elements is one of a few, as those of a weight are that is stored by a codebook."""
+    """Whether the operand is a small lookup table, such as the codebook of a quantised weight, with many lookups."""
     few = source.size <= LOOKED_UP and tuple(numbers.start_index_map) == (0,) and source.rank == 1
     return few and result.size >= LEAST_LOOKUPS and not numbers.offset_dims and not source.element.is_complex
 

@@ -137,7 +137,7 @@ class Executable(OnDevices):
 
     @property
     def protections(self) -> tuple[str, ...]:
-        """What holds for the process of its runs in a sandbox; nothing, where they happen in this process."""
+        """The protections of the sandbox that it runs in; none where it runs in this process."""
         return ()
 
     @property

@@ -40,7 +40,7 @@ class MemoryEstimate:
 
     @property
     def call(self) -> int:
-        """What a call takes anew, on all devices: results, arena and copies, nothing donated."""
+        """Bytes that a call allocates on all devices: results, arena and copies, without donation."""
         return self.devices * (self.results + self.arena + self.copies)
 
     @property

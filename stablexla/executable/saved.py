@@ -200,7 +200,7 @@ class _SandboxedExecutable(_LoadedExecutable):
 
     @property
     def protections(self) -> tuple[str, ...]:
-        """What holds for the process of its runs: limits, and the kernel's means that this machine has."""
+        """The protections of the process of its runs: limits, and the kernel's means that this machine has."""
         return self._sandboxed.protections
 
     def _restored(

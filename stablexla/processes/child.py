@@ -18,7 +18,7 @@ from stablexla.processes.serving import answer_all, connect
 from stablexla.processes.wire import Message
 
 _MEMORY, _MEMORY_FOR_A_BYTE, _FILE_BYTES = 4 << 30, 64, 64 << 20
-"""What a program of strangers may take of memory, and of files that have no name."""
+"""Limits of an untrusted compilation: memory, and files that have no name."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a process gives up before it touches what strangers wrote: files, privileges, system calls, resources.
+"""Confinement of the calling process before it reads untrusted input: files, privileges, system calls, rlimits.
 
 Each of the kernel's means is used where it is there; which ones hold is what the functions return. This module imports
 the standard library alone, so that files can be given up before anything else is imported.

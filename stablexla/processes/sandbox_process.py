@@ -61,7 +61,7 @@ class _Program:
     """The program of this process."""
 
     def __init__(self, given: Mapping[str, Any], data: bytes) -> None:
-        from stablexla.processes.room import Room
+        from stablexla.processes.shared_arrays import SharedArrays
         from stablexla.targets.runtime import container, saved_code, set_num_threads
         from stablexla.targets.signature.interface import Signature
 
@@ -72,7 +72,7 @@ class _Program:
         set_num_threads(given["threads"])
         function = saved_code.restore(signature.name, parameters, results, file.description["function"], file.sections)
         self.function: Any = function
-        self._room = Room(parameters, results, signature.num_devices, given["room"])
+        self._room = SharedArrays(parameters, results, signature.num_devices, given["room"])
 
     def run(self, devices: int, time_limit: float | None) -> None:
         """Run it on the arguments in the shared memory, where the results go."""

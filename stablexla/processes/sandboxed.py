@@ -22,8 +22,8 @@ from stablexla.dialects.errors import ExecutionError, LoadError, UnsupportedErro
 from stablexla.executable.running import check_bounds
 from stablexla.processes import wire
 from stablexla.processes.process import Process, how_it_ended, last_words
-from stablexla.processes.room import Room
 from stablexla.processes.sandbox_process import no_calls
+from stablexla.processes.shared_arrays import SharedArrays
 from stablexla.targets.pipeline.sandbox import Sandbox
 from stablexla.targets.runtime import container, get_num_threads
 from stablexla.targets.runtime.arguments import fit, raise_wrong_count
@@ -47,7 +47,7 @@ _CALLS = {"function": "the custom call", "ffi": "the custom call", "composite": 
 
 
 class SandboxedFunction:
-    """What a `CompiledFunction` is for a program whose code this process does not load.
+    """The counterpart of `CompiledFunction` for a program whose machine code this process does not load.
 
     Args:
         signature, description, sections: of a saved program, none of whose code is looked at here.
@@ -193,7 +193,7 @@ class _Runner(Process):
         self.protections: tuple[str, ...] = ()
         self._threads = get_num_threads()
         try:
-            self.room = Room(parameters, results, devices)
+            self.room = SharedArrays(parameters, results, devices)
         except (OSError, OverflowError, ValueError) as error:
             raise ExecutionError(f"{name}: no memory for arguments and results: {error}") from None
         given = {

@@ -151,18 +151,18 @@ _OUTWARD = (
     "setuid setgid setreuid setregid setresuid setresgid setgroups open_by_handle_at fanotify_init personality "
     "process_madvise rt_sigqueueinfo rt_tgsigqueueinfo shmget semget msgget mq_open"
 )
-"""What reaches other processes, the network or the kernel itself, and nothing here ever needs."""
+"""System calls on other processes, the network and the kernel itself, of which nothing here needs any."""
 _CHANGING = (
     "creat truncate rename renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat symlink symlinkat "
     "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat mknod mknodat utimes futimesat utimensat "
     "setxattr lsetxattr fsetxattr utime removexattr lremovexattr fremovexattr setxattrat removexattrat file_setattr"
 )
-"""What changes files by their names."""
+"""System calls that change files by their names."""
 _OF_OTHERS = (
     "shmat shmctl shmdt semop semctl semtimedop msgsnd msgrcv msgctl mq_unlink setpriority sched_setparam "
     "sched_setscheduler sched_setattr ioprio_set migrate_pages move_pages fsconfig fspick"
 )
-"""What reaches memory, queues and processors of other processes, and a user's pass may need."""
+"""System calls on shared memory, message queues and scheduling, which a user's pass may need."""
 _CALCULATING = (
     "read write fstat lseek mprotect munmap brk rt_sigaction rt_sigprocmask rt_sigreturn pread64 readv writev "
     "sched_yield mremap madvise nanosleep getpid sendto recvfrom getsockopt getsockname getpeername exit uname "

@@ -16,7 +16,7 @@ PLACE = "stablexla.place"
 SAYS = "stablexla.says"
 """Attribute: what an error says of it, where that is not the kernel of that number."""
 GUARD = "stablexla_guard_"
-"""What the functions of runs under guard begin with."""
+"""Prefix of the runtime functions of runs under guard."""
 
 
 def number_of(text: str) -> int:

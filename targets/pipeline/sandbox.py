@@ -9,7 +9,7 @@ from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 
 PROTECTIONS = ("limits", "no new privileges", "landlock", "landlock network", "seccomp")
-"""What can hold for a process in a sandbox, from the oldest means of Linux to the newest."""
+"""Protections of a process in a sandbox, from the oldest means of Linux to the newest."""
 _MOST = 1 << 48
 """More bytes than an address space has, and more seconds than the kernel counts."""
 

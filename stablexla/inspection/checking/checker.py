@@ -47,7 +47,7 @@ _EFFECTS = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehl
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a checked run came to.
+    """The outcome of a checked run.
 
     Attributes:
         results: of each device.

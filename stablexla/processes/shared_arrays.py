@@ -21,7 +21,7 @@ _ADD_SEALS, _SEALS = 1033, 1 | 2 | 4  # no more seals; it neither shrinks nor gr
 Array = npt.NDArray[Any]
 
 
-class Room:
+class SharedArrays:
     """The arguments and results of each device, one after the other.
 
     Args:
