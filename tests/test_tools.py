@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from stablexla.dialects.element_types import ELEMENT_TYPES, element_type
 from stablexla.dialects.errors import ExecutionError
 from stablexla.lowering.support.types import TensorType
 from stablexla.tools import opt, run
+from stablexla.tools.common import run_tool
 from stablexla.tools.optimizing.input import split_input
 from stablexla.tools.running.inputs import make_input, random_array
 
@@ -257,8 +259,60 @@ class TestRun:
         alone = [str(folder / "program.mlir"), f"--inputs={folder / 'inputs.npz'}", "--check", "--json"]
         assert run.main(alone) == 1
         assert json.loads(capfd.readouterr().out)["kind"] == "nan"
-        assert run.main([program, "--check=nans"]) == 1
-        assert 'try: check="nan"' in capfd.readouterr().err
+
+    @pytest.mark.parametrize("options", [[], ["--check"], ["--compare=interpreter"]])
+    def test_a_time_limit_ends_runs(
+        self, options: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """The limit holds for compiling as well: it is far more than that takes, and little to wait."""
+        assert run.main([diverging(tmp_path), "--input=-2", "--time-limit=3", *options]) == 1
+        assert "main: the run has taken longer than its time limit of 3 s" in capfd.readouterr().err
+
+    def test_what_a_check_finds_is_told_of_a_program_that_never_ends(
+        self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run.main([diverging(tmp_path), "--input=-2", "--check=inf"]) == 1
+        assert "add made an infinity from finite operands" in capfd.readouterr().out
+
+    @pytest.mark.parametrize(("text", "number"), [("2", 2), ("-0.5", -0.5), ("nan", np.nan)])
+    def test_numbers_as_inputs(self, text: str, number: float, tmp_path: Path) -> None:
+        path = tmp_path / "scalar.mlir"
+        path.write_text("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }")
+        assert run.main([str(path), f"--input={text}", f"--output-dir={tmp_path}"]) == 0
+        np.testing.assert_array_equal(np.load(tmp_path / "result0.npy"), np.float32(number))
+
+    def test_a_memory_limit_that_is_none(self, program: str) -> None:
+        command = [sys.executable, "-m", "stablexla.tools.run", program]
+        variables = {**os.environ, "STABLEXLA_MEMORY_LIMIT": "much"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=variables, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("error: STABLEXLA_MEMORY_LIMIT=much: it is a number of bytes")
+
+
+def diverging(folder: Path) -> str:
+    """A program that runs for ever when its argument is negative; it becomes infinite on its way."""
+    path = folder / "diverging.mlir"
+    path.write_text("""func.func @main(%x: tensor<f32>) -> tensor<f32> {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %0 = stablehlo.while(%i = %x) : tensor<f32>
+      cond {
+        %p = stablehlo.compare LT, %i, %zero : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      } do {
+        %n = stablehlo.add %i, %i : tensor<f32>
+        stablehlo.return %n : tensor<f32>
+      }
+      return %0 : tensor<f32>
+    }""")
+    return str(path)
+
+
+def test_an_interrupted_tool_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    assert run_tool(interrupted) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
 
     @pytest.mark.parametrize("option", ["--all", "--kernels=loop_*"])
     def test_what_is_to_be_shown_needs_something_that_shows_it(

@@ -76,6 +76,8 @@ class TestEveryTool:
         (["run", "model.mlir", "--shape", "3"], "there is no option --shape", "--shapes"),
         (["run", "model.mlir", "more.mlir"], "one argument too many: more.mlir", "stablexla-run --help"),
         (["run", "model.mlir", "--target", "gpp"], "'gpp' is none of cpu, gpu; --list-targets", "stablexla-run --help"),
+        (["run", "model.mlir", "--check=nans"], "argument --check: check takes nan, inf,", "stablexla-run --help"),
+        (["run", "model.mlir", "--check-dir", "here"], "--check-dir is for --check", "stablexla-run --help"),
         (["compile", "model.mlir"], "a program and -o OUTPUT are needed", "stablexla-compile --help"),
         (["translate", "--json", "model.mlir"], "--json is for --info", "stablexla-translate --help"),
         (["translte"], "there is no tool 'translte'", "python -m stablexla translate"),

@@ -23,6 +23,7 @@ from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.stopping import stoppable
 from stablexla.executable.executable import Executable
+from stablexla.executable.memory import limit_of_environment
 from stablexla.interop.entry import MAIN
 from stablexla.interop.load import Program, load
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
@@ -86,6 +87,7 @@ def compile(
     if not isinstance(options, CompileOptions):
         raise CompileError(f"options must be CompileOptions, not {told(options)}")
     warn_of_unknown_variables()
+    limit_of_environment()
     given = (program, entry, target, num_replicas, num_partitions, options)
     if options.check:
         from stablexla.compiling.checked import compile_checked

@@ -383,7 +383,9 @@ class Executable(OnDevices):
 
         return compare(self, arguments, against, CompareOptions(tolerance=tolerance, ulp=ulp, cause=cause))
 
-    def check(self, arguments: Sequence[object], kinds: str | Sequence[str] = "nan") -> CheckFinding | None:
+    def check(
+        self, arguments: Sequence[object], kinds: str | Sequence[str] = "nan", *, time_limit: float | None = None
+    ) -> CheckFinding | None:
         """Run the program with checks, and return the first operation that shows one of the kinds; None if none does.
 
         The program is compiled with checks at the first time, and once more when there is something to show.
@@ -391,9 +393,10 @@ class Executable(OnDevices):
         Args:
             arguments: as `execute` takes them; of a program for several devices, as `execute_replicated` does.
             kinds: as `CompileOptions.check`.
+            time_limit: seconds after which its runs end; compiling goes on until it is done, and counts.
 
         Raises:
-            ExecutionError: arguments that do not fit.
+            ExecutionError: arguments that do not fit; runs beyond the time limit.
             CompileError: a kind that there is not.
             UnsupportedError: a program with sizes at run time.
 
@@ -406,7 +409,8 @@ class Executable(OnDevices):
         """
         from stablexla.inspection.checking.checked import check
 
-        return check(self, arguments, kinds)
+        with limits(time_limit):
+            return check(self, arguments, kinds)
 
     def explain(self) -> Explanation:
         """Explain each operation: its kernel, bytes, flops and buffers, or why it has none; composites and why.

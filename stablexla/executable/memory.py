@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
@@ -11,7 +12,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets import runtime
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuFunction
-from stablexla.targets.runtime.room import UNLIMITED, told_bytes
+from stablexla.targets.runtime.available_memory import UNLIMITED, told_bytes
 from stablexla.targets.signature.interface import Signature
 
 
@@ -176,14 +177,15 @@ def memory_stats() -> MemoryStats:
 def set_memory_limit(size: int | None) -> None:
     """Limit the memory of the pool in this process: results that are alive, temporaries, constants, held memory.
 
-    A call that needs more than is left of it is refused before it begins, with an `OutOfMemoryError`. Arguments and
-    what else the process has do not count. It begins as `STABLEXLA_MEMORY_LIMIT`, or none.
+    A call that needs more than is left of it is refused before it begins, with an `OutOfMemoryError`. Arguments,
+    results of programs in a sandbox, and what else the process has do not count. It begins as `STABLEXLA_MEMORY_LIMIT`, or none.
 
     Args:
         size: bytes; None for no limit. What is in use already stays.
 
     Raises:
         ExecutionError: no number of bytes.
+        StablexlaError: STABLEXLA_MEMORY_LIMIT is none either.
 
     >>> b = sx.XlaBuilder("table")
     >>> table = sx.compile(b.build(b.iota(sx.f32[1 << 20], 0)))
@@ -200,14 +202,23 @@ def set_memory_limit(size: int | None) -> None:
     is_number = isinstance(size, int) and not isinstance(size, bool)
     if size is not None and not (is_number and 0 <= size < UNLIMITED):
         raise ExecutionError(f"a memory limit is a number of bytes or None, not {size!r}")
+    limit_of_environment()
     runtime.set_memory_limit(UNLIMITED if size is None else size)
 
 
 def memory_limit() -> int | None:
     """Return the limit that `set_memory_limit` set, in bytes; None for no limit."""
+    limit_of_environment()
     limit = runtime.pool_stats()["memory_limit_bytes"]
     return None if limit == UNLIMITED else limit
 
 
-if knobs.memory_limit is not None:
-    set_memory_limit(knobs.memory_limit)
+@functools.cache
+def limit_of_environment() -> None:
+    """Set the limit that the knob STABLEXLA_MEMORY_LIMIT gives, once in a process.
+
+    Raises:
+        StablexlaError: it is no number of bytes.
+    """
+    if knobs.memory_limit is not None:
+        runtime.set_memory_limit(knobs.memory_limit)

@@ -5,15 +5,18 @@ The format of machine code is in `targets/runtime/saved_code.py`; here are the i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stablexla.builder.tuple_tree import TupleTree
+from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.dialects.errors import CompileError, ExecutionError, LoadError, StablexlaError, UnsupportedError
 from stablexla.executable.executable import Executable
+from stablexla.executable.memory import limit_of_environment
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.runtime import container
@@ -82,6 +85,8 @@ def load_executable(path: str | Path, *, key: bytes | None = None, sandbox: Sand
     >>> sx.load_executable(file)(np.array([1, 2], np.float32))
     array([2., 4.], dtype=float32)
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise LoadError(f"a saved program is loaded from a file, whose path this is not: {told(path)}")
     path = Path(path)
     if sandbox is not None:
         from stablexla.targets.pipeline.sandbox import Sandbox
@@ -127,6 +132,7 @@ def executable_of(
     Raises:
         LoadError, UnsupportedError: as `load_executable`.
     """
+    limit_of_environment()
     description = file.description
     if description.get("stablexla") != VERSION:
         raise LoadError(

@@ -22,6 +22,8 @@ from stablexla.tools.terminal import print_error
 from stablexla.tools.user_code import add_code_options, read_pipeline, rule_of
 
 FAILED = 1
+INTERRUPTED = 128 + 2
+"""The exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
 STDIN = "<stdin>"
 """The name of standard input in errors."""
 
@@ -40,7 +42,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--num-threads", type=int, metavar="N", help="threads that one call may use")
     group.add_argument("--flush-denormals", action="store_true", help="count denormal numbers as zero")
     group.add_argument("--isolated", action="store_true", help="in another process, whose crash is an error here")
-    group.add_argument("--time-limit", type=seconds, metavar="S", help="seconds that this process may take")
+    group.add_argument("--time-limit", type=seconds, metavar="S", help="seconds that compiling may take, and a run")
     group.add_argument("--cache", type=Path, metavar="DIR", help="a folder in which compiled programs are kept")
     add_code_options(parser)
 
@@ -150,7 +152,7 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def run_tool(main: Callable[[], int]) -> int:
-    """Return the exit code of a tool: that of `main`, or 1 after an error, which is printed."""
+    """Return the exit code of a tool: that of `main`, 1 after an error, which is printed, or 130 after Ctrl-C."""
     if sys.stdout is None:  # the caller closed it
         sys.stdout = io.TextIOWrapper(io.BytesIO())
     try:
@@ -159,6 +161,9 @@ def run_tool(main: Callable[[], int]) -> int:
             return main()
     except StablexlaError as error:
         tell(error)
+    except KeyboardInterrupt:
+        print_error("interrupted")
+        return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away, and Python would complain about it at exit
     except OSError as error:  # a file that cannot be written

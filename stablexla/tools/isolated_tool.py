@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 
 from stablexla.processes.process import last_words, signal_name
-from stablexla.tools.common import FAILED
+from stablexla.tools.common import FAILED, INTERRUPTED
 from stablexla.tools.terminal import print_error, print_errors
 
 ISOLATED, TIME_LIMIT, APART = "--isolated", "--time-limit", "--apart"
@@ -29,6 +29,9 @@ def run_apart(module: str, arguments: Sequence[str], *, compiling_apart: bool = 
         except subprocess.TimeoutExpired:
             print_error(f"it took more than {seconds:g} s")
             return FAILED
+        except KeyboardInterrupt:  # which it got as well
+            print_error("interrupted")
+            return INTERRUPTED
         log.seek(0)
         said = log.read().decode(errors="replace")
     if done.returncode >= 0:

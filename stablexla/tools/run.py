@@ -227,7 +227,10 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     if arguments.collective_timeout:
         executable.collective_timeout = arguments.collective_timeout
     inputs = device_inputs(arguments, signature, 1 if executable._shardings else executable.num_devices)
-    call = runner(executable, inputs)
+    given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
+    if arguments.check is not None and (found := check(executable, given, arguments)):
+        return found  # without checks the program may never end
+    call = runner(executable, inputs, arguments.time_limit)
     results = call()
     where = console()
     if arguments.print:
@@ -238,12 +241,8 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
         _save(results, arguments.output_dir)
     if arguments.time:
         _time(call, arguments.time, compiling, where)
-    given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
     profile(executable, given, arguments)
-    found = check(executable, given, arguments) if arguments.check is not None else 0
-    if arguments.compare:
-        return max(found, compare(executable, given, arguments, where))
-    return found
+    return compare(executable, given, arguments, where) if arguments.compare else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -255,6 +254,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.error("--processes is for --launcher mpi")
     if (arguments.all or arguments.kernels) and not any((arguments.explain, arguments.profile, arguments.trace)):
         options.error(f"--{'all' if arguments.all else 'kernels'} is for --explain and --profile")
+    if arguments.check_dir and arguments.check is None:
+        options.error("--check-dir is for --check")
     if arguments.isolated and not arguments.apart:  # all that reads the program runs there
         return run_apart("stablexla.tools.run", given, compiling_apart=True)
     if arguments.launched:

@@ -96,6 +96,8 @@ class CompileOptions:
         object.__setattr__(self, "check", kinds_of(self.check) or None)
         if self.sandbox is not None and self.check:
             raise CompileError("check runs the program in this process, and sandbox in another one", hint="one of both")
+        if self.sandbox is not None and self.cache is not None:
+            raise CompileError("programs in a sandbox have no cache", hint="one of sandbox and cache")
         if self.cache is not None and not isinstance(self.cache, (str, Path)):
             raise CompileError(f"cache must be the path of a folder, not {self.cache!r}")
 

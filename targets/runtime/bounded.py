@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stablexla.dialects.errors import ExecutionError
 from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuFunction
 from stablexla.targets.runtime.arguments import fit, raise_wrong_count
-from stablexla.targets.runtime.room import copied
+from stablexla.targets.runtime.available_memory import copied
 
 Array = npt.NDArray[Any]
 Dimensions = tuple[int, ...]

@@ -74,9 +74,11 @@ def write(
             for piece in parts:
                 file.write(piece)
         os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
+        if isinstance(error, OSError) and error.errno is not None:  # which would name the temporary file
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise
 
 

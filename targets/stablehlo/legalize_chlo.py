@@ -14,7 +14,9 @@ from stablexla.dialects import hlo
 from stablexla.dialects.contexts import pass_manager
 from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.symbols import symbol_of
+from stablexla.lowering.support.context import place_of
 from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import operations_of
@@ -46,8 +48,14 @@ def legalize_chlo(module: hlo_ir.Module) -> None:
 
 
 def _compute_in_f32(op: Any) -> None:
-    """Promote a unary function of a float below 16 bits to f32, and round the result once."""
+    """Promote a unary function of a float below 16 bits to f32, and round the result once.
+
+    Raises:
+        UnsupportedError: complex numbers, which CHLO's types allow and its legalization does not.
+    """
     narrow = hlo_ir.RankedTensorType(op.results[0].type)
+    if isinstance(narrow.element_type, hlo_ir.ComplexType):
+        raise UnsupportedError(f"complex numbers{place_of(op.location)}", operation=op.name)
     if BY_MLIR[str(narrow.element_type)].bits >= 16:
         return
     with op.context, op.location, hlo_ir.InsertionPoint(op):

@@ -30,6 +30,8 @@ GROWN = 4 << 20
 RUNS = 100
 LIMIT = 90.0
 """Seconds for one program, after which it counts as hanging."""
+ORACLE = 20.0
+"""Seconds for an oracle, which goes on with loops that never end, and whose results nothing reads."""
 ENDLESS = 4.0
 """Seconds for one run, after which it is stopped: changed loops may go on for ever."""
 
@@ -69,7 +71,7 @@ class Watched(Workers):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(ORACLE)
         self._children: dict[str, Child] = {}
         self.noise: dict[str, str] = {}
         self.memory = 0

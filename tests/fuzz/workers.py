@@ -56,14 +56,15 @@ class Worker:
 class Workers:
     """One worker for each process, started when first needed, and the seconds that each has run."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float = 120.0) -> None:
+        self._timeout = timeout
         self._workers: dict[str, Worker] = {}
         self.seconds: dict[str, float] = {}
 
     def run(self, way: str, text: str, arguments: Sequence[np.ndarray]) -> list[np.ndarray] | Failure:
         name = PROCESS_OF.get(way, "gpu")
         start = time.monotonic()
-        found = self._workers.setdefault(name, Worker(name)).run(way, text, arguments)
+        found = self._workers.setdefault(name, Worker(name, self._timeout)).run(way, text, arguments)
         self.seconds[way] = self.seconds.get(way, 0.0) + time.monotonic() - start
         return found
 

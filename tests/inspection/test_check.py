@@ -198,6 +198,12 @@ class TestLoopsAndBranches:
         finding = found(build, [np.float32(4)])
         assert (finding.operation, [step.what for step in finding.iterations]) == ("stablehlo.sqrt", ["iteration 2"])
 
+    def test_a_time_limit_ends_one_in_which_nothing_is_found(self) -> None:
+        b = sx.XlaBuilder("for_ever")
+        loop = sx.compile(b.build(sx.while_(lambda v: v < 0.0, lambda v: -(v * v), b.parameter(0, sx.f32[()]))))
+        with pytest.raises(sx.ExecutionError, match=r"longer than its time limit of 0\.2 s"):
+            loop.check([np.float32(-1)], time_limit=0.2)
+
     def test_in_the_condition(self) -> None:
         def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
             return sx.while_(lambda v: sx.log(v) > -0.5, lambda v: v - 1.0, x)

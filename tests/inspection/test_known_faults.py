@@ -73,7 +73,28 @@ def test_what_is_not_finite() -> None:
     assert left(order, [f32(np.nan, 0)], f32(1, 0), f32(0, 1)) == [False, False]
     total = order.replace("FLOAT", "TOTALORDER")
     assert left(total, [f32(np.nan, 0)], f32(1, 0), f32(0, 1), "xla") == [True, True]
+    assert left(total, [f32(np.nan, 0)], f32(1, 0), f32(0, 1)) == [False, False]  # the interpreter's order is none
+    assert left(total, [f32(0, -0.0)], f32(1, 0), f32(0, 1)) == [False, False]
+    assert left(total, [f32(0, 0)], f32(1, 0), f32(0, 1)) == [True, True]
     assert left(order, [f32(1, 0)], f32(1, 0), f32(0, 1)) == [True, True]
+
+
+def test_initial_values_of_several_combiners() -> None:
+    """XLA forgets one that is no identity of the combiner that it is for; which that is the text does not tell."""
+    text = "stablehlo.reduce ; stablehlo.maximum ; stablehlo.add"
+    operands = [np.int64([-2]), np.int64([-2]), np.int64(0), np.int64(0)]
+    assert left(text, operands, np.int64(0), np.int64(-2), "xla") == [False]
+    assert left(text, operands, np.int64(0), np.int64(-2)) == [True]
+    assert left(text.replace("maximum", "add"), operands, np.int64(0), np.int64(-2), "xla") == [True]
+
+
+def test_rounded_operands_of_products() -> None:
+    """Within the rounding of the operands, and no further."""
+    text = "stablehlo.dot_general %x, %y, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = bf16 : (tensor<1x1xf32>"
+    x, y = np.full((1, 1), 1.003, np.float32), np.ones((1, 1), np.float32)
+    for oracle in ("xla", "interpreter"):
+        assert left(text, [x, y], y, x, oracle) == [False]
+        assert left(text, [x, y], y, x + 1, oracle) == [True]
 
 
 def test_products_that_overflow() -> None:

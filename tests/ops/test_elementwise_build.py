@@ -281,6 +281,14 @@ def test_the_table_agrees_with_the_verifier(name):
         assert (entry.allows(t) or beyond) == verifies(entry.emits, t, 2 if name in BINARY else 1)
 
 
+def test_a_bessel_function_of_complex_numbers_is_refused():
+    """CHLO's types allow it, and nothing in it says what it is."""
+    c64 = "tensor<3xcomplex<f32>>"
+    text = f"func.func @main(%x: {c64}) -> {c64} {{ %0 = chlo.bessel_i1e %x : {c64} -> {c64} return %0 : {c64} }}"
+    with pytest.raises(sx.UnsupportedError, match="chlo.bessel_i1e: complex numbers"):
+        sx.compile(text)
+
+
 def verifies(operation: str, t: sx.ElementType, operands: int) -> bool:
     """Whether the verifier takes the operation on operands of this type, made without the builder."""
     result = t

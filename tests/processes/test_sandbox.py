@@ -180,6 +180,8 @@ def test_nothing_is_compiled_again_here(tmp_path: Path) -> None:
             ask()
     with pytest.raises(sx.CompileError, match="check runs the program in this process"):
         sx.CompileOptions(sandbox=SANDBOX, check="nan")
+    with pytest.raises(sx.CompileError, match="programs in a sandbox have no cache"):
+        sx.CompileOptions(sandbox=SANDBOX, cache=tmp_path)
 
 
 @pytest.mark.parametrize(

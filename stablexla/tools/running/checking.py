@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stablexla.dialects.value_checks import ERRORS, WORDS
+from stablexla.dialects.errors import CompileError
+from stablexla.dialects.value_checks import ERRORS, WORDS, kinds_of
 from stablexla.executable.executable import Executable
 from stablexla.tools.common import FAILED
 
@@ -20,6 +21,7 @@ checking:
     nan, inf, overflow, all        NaN; infinities of finite operands; these without poles, such as 1/0; the first two
     division, indices, shifts      integers divided by zero, indices out of range, shifts by the width or more; of these
                                    it only warns
+  The program is run without checks as well only if none of the first four is found: it might never end.
 """
 
 
@@ -27,13 +29,21 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `check` reads."""
     group = parser.add_argument_group("checking")
     kinds = f"find the first operation that makes one of {', '.join(WORDS)} (default: nan)"
-    group.add_argument("--check", nargs="?", const="nan", metavar="KIND,...", help=kinds)
+    group.add_argument("--check", nargs="?", const="nan", type=_kinds, metavar="KIND,...", help=kinds)
     group.add_argument("--check-dir", type=Path, metavar="DIR", help="where the operation alone and its operands go")
+
+
+def _kinds(text: str) -> str:
+    try:
+        kinds_of(text)
+    except CompileError as error:
+        raise argparse.ArgumentTypeError(error.summary) from None
+    return text
 
 
 def check(executable: Executable, inputs: Sequence[Any], arguments: argparse.Namespace) -> int:
     """Check, print, and return the exit code."""
-    found = executable.check(inputs, arguments.check)
+    found = executable.check(inputs, arguments.check, time_limit=arguments.time_limit)
     if found is None:
         print(json.dumps(None) if arguments.json else f"{executable.name}: nothing found ({arguments.check})")
         return 0

@@ -139,7 +139,7 @@ def _literal(spec: str, type_: TensorType, place: str, dynamic: Sequence[int]) -
         raise ExecutionError(f"{place} takes {type_}, but {spec} has the shape {list(array.shape)}")
     if array.dtype.kind == "f" and not (type_.element.is_float or type_.element.is_complex):
         raise ExecutionError(f"{place} takes {type_}, and {spec} is not of integers")
-    return np.ascontiguousarray(np.broadcast_to(array, array.shape or type_.shape)).astype(type_.element.dtype)
+    return np.broadcast_to(array, array.shape or type_.shape).astype(type_.element.dtype, order="C")
 
 
 def _fits(shape: Sequence[int], bounds: Sequence[int], dynamic: Sequence[int]) -> bool:

@@ -62,8 +62,10 @@ def numbered(text: str, device: int) -> str:
     return text.replace(DEVICE, str(device))
 
 
-def runner(executable: Executable, inputs: Sequence[Sequence[Array]]) -> Callable[[], list[list[Array]]]:
-    """Return a call of the program on all its devices, with the results of each."""
+def runner(
+    executable: Executable, inputs: Sequence[Sequence[Array]], time_limit: float | None
+) -> Callable[[], list[list[Array]]]:
+    """Return a call of the program on all its devices, with the results of each; seconds that it may take."""
     if len(inputs) == 1:
-        return lambda: [executable.execute(inputs[0])]
-    return lambda: executable.execute_replicated(inputs)
+        return lambda: [executable.execute(inputs[0], time_limit=time_limit)]
+    return lambda: executable.execute_replicated(inputs, time_limit=time_limit)

@@ -20,7 +20,7 @@ import stablexla as sx
 from stablexla.executable.executable import Executable
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import ArraySpec, CompiledFunction, pool_stats, trim_pool
-from stablexla.targets.runtime.room import Room, available
+from stablexla.targets.runtime.available_memory import Room, available
 from stablexla.tools.run import main as run_tool
 
 MIB = 1 << 20
@@ -296,7 +296,7 @@ def child(script: str, **variables: str) -> str:
 
 
 LIMITED = """
-from stablexla.targets.runtime.room import available
+from stablexla.targets.runtime.available_memory import available
 def program(count):
     b = sx.XlaBuilder("count")
     return sx.compile(b.build(b.iota(sx.s8[count], 0)))

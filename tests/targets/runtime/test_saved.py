@@ -442,8 +442,15 @@ def test_a_file_is_written_whole_or_not_at_all(model: sx.Executable, file: Path)
         container.write(file, {}, {"code": broken()})
     assert file.read_bytes() == before
     assert os.listdir(file.parent) == [file.name]
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(FileNotFoundError) as error:
         model.save(file.parent / "no" / "folder.sxe")
+    assert error.value.filename == str(file.parent / "no" / "folder.sxe")  # not the temporary file
+
+
+@pytest.mark.parametrize("path", [None, b"\x93stablexla", 3])
+def test_what_is_no_path(path: Any) -> None:
+    with pytest.raises(sx.LoadError, match="loaded from a file, whose path this is not"):
+        sx.load_executable(path)
 
 
 def test_readers_meet_whole_files_while_others_write(model: sx.Executable, file: Path) -> None:

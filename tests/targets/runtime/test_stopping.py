@@ -339,3 +339,11 @@ runs[0].cancel()
 def test_a_process_that_ends_ends_its_runs() -> None:
     done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("change", [("%j :", "%i :"), ("return %r", "return %x")])
+def test_loops_that_do_nothing_are_removed(change: tuple[str, str]) -> None:
+    """Their values do not change, or are not read: as XLA:CPU does, though they would never end."""
+    text = SCALAR.replace(*change)
+    assert text != SCALAR
+    assert sx.compile(text).execute([np.int32(-2)], time_limit=60) == [-2]

@@ -10,7 +10,7 @@ extern char nothing[64];  // the address of zero-sized arrays: valid, never dere
 [[noreturn]] void throw_python();  // throws the exception in Python's error indicator
 // A Python function of the slow path.
 nb::object cold_path(const char* function, const char* module = "stablexla.targets.runtime.arguments");
-constexpr const char* kRoom = "stablexla.targets.runtime.room";
+constexpr const char* kAvailableMemory = "stablexla.targets.runtime.available_memory";
 constexpr const char* kCollectiveErrors = "stablexla.targets.runtime.collective_errors";
 PyObject* owner_of(Block block);  // a capsule that gives the block back to the pool when it dies
 nb::object view_of(const ArraySpec& spec, void* data, nb::object owner, bool writable);

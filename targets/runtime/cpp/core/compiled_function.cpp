@@ -264,7 +264,7 @@ void CompiledFunction::copy_constants(nb::sequence constants) {
     auto* source = reinterpret_cast<PyArrayObject*>(array.ptr());
     const auto bytes = static_cast<std::size_t>(PyArray_NBYTES(source));
     Block block = acquire_block(bytes);
-    if (block.data == nullptr) cold_path("raise_out_of_memory", kRoom)(name + ": constants", bytes);
+    if (block.data == nullptr) cold_path("raise_out_of_memory", kAvailableMemory)(name + ": constants", bytes);
     constants_.push_back(block);
     constant_bytes_.push_back(bytes);
     std::memcpy(block.data, PyArray_DATA(source), bytes);
@@ -286,7 +286,7 @@ __attribute__((noinline)) void CompiledFunction::ask_for_room(std::size_t device
   const PoolStats now = pool_stats();
   const std::size_t left = now.memory_limit_bytes - std::min(now.memory_limit_bytes, now.in_use_bytes);
   if (needed > left || (needed > now.cached_bytes && needed - now.cached_bytes > kSmallBytes))
-    cold_path("check_room", kRoom)(name, results, arena_bytes, needed, devices);
+    cold_path("check_room", kAvailableMemory)(name, results, arena_bytes, needed, devices);
 }
 
 void* CompiledFunction::argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept,
@@ -311,7 +311,7 @@ nb::object CompiledFunction::new_result(std::size_t i, void** data) const {
   const ArraySpec& spec = results[i];
   Block block = acquire_block(spec.bytes);
   if (block.data == nullptr)
-    cold_path("raise_out_of_memory", kRoom)(name + ": result " + std::to_string(i) + " (" + spec.text() + ")", spec.bytes);
+    cold_path("raise_out_of_memory", kAvailableMemory)(name + ": result " + std::to_string(i) + " (" + spec.text() + ")", spec.bytes);
   PyObject* owner = nullptr;
   if (aliases.empty()) {
     owner = owner_of(block);
@@ -424,7 +424,7 @@ std::shared_ptr<Guard> CompiledFunction::guarded(void** data) const {
     void* const result = role == GuardedRole::kResult ? *slot : nullptr;
     const bool is_new = role == GuardedRole::kResult || role == GuardedRole::kArena;
     char* made = guard->place(role, static_cast<std::int64_t>(i), bytes, is_new ? nullptr : *slot, is_read_only, result);
-    if (made == nullptr) cold_path("raise_out_of_memory", kRoom)("arrays under guard", bytes);
+    if (made == nullptr) cold_path("raise_out_of_memory", kAvailableMemory)("arrays under guard", bytes);
     *slot = made;
   };
   std::vector<void*> given(data, first_constant);

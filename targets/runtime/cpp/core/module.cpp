@@ -43,7 +43,7 @@ namespace {
 // Sets Python's error for an allocation of the runtime itself that failed.
 void set_no_heap() noexcept {
   try {
-    stablexla::cold_path("raise_no_heap", stablexla::kRoom)();
+    stablexla::cold_path("raise_no_heap", stablexla::kAvailableMemory)();
   } catch (nb::python_error& error) {
     error.restore();
   }

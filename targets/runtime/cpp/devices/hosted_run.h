@@ -38,7 +38,7 @@ class Arena final : public SharedMemory {
   Arena(std::size_t bytes, const std::string& program) {
     if (bytes == 0) return;
     block_ = acquire_block(bytes);
-    if (block_.data == nullptr) cold_path("raise_out_of_memory", kRoom)(program + ": temporaries", bytes);
+    if (block_.data == nullptr) cold_path("raise_out_of_memory", kAvailableMemory)(program + ": temporaries", bytes);
   }
   ~Arena() {
     if (block_.data != nullptr) release_block(block_);

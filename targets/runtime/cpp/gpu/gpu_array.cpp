@@ -95,7 +95,7 @@ void raise(const Error& error) {
 
 nb::object new_host_array(const ArraySpec& spec, void** data) {
   stablexla::Block block = acquire_block(spec.bytes);
-  if (block.data == nullptr) cold_path("raise_out_of_memory", kRoom)("a copy on the host", spec.bytes);
+  if (block.data == nullptr) cold_path("raise_out_of_memory", kAvailableMemory)("a copy on the host", spec.bytes);
   *data = block.data;
   return view_of(spec, block.data, nb::steal(owner_of(block)), true);
 }
