@@ -154,7 +154,9 @@ class Folder:
             with self._opened() as folder:
                 mode = 0o600 if self.is_private else 0o664
                 container.write(Path(path.name), description, sections, mode, folder=folder)
-            limit(self.path, knobs.cache_limit)
+                written = os.stat(path.name, dir_fd=folder).st_size
+            if _is_drawn(path.name, written, knobs.cache_limit):
+                limit(self.path, knobs.cache_limit)
         except LoadError:
             return
         except OSError as error:
@@ -377,12 +379,28 @@ def remove_unfinished(folder: Path) -> None:
             path.unlink()
 
 
+SHARE = 64
+"""A folder that is full is emptied by this part of its limit; so much is written, on average, between two looks."""
+
+
+def _is_drawn(name: str, written: int, size: int) -> bool:
+    """Return whether the folder is looked at after an entry of that name, with a chance in proportion to its bytes.
+
+    A folder of 2 GiB can have 100,000 entries, which take a second to list: too much for each program. The digest of
+    the name is as good as drawn, and no count has to be kept between processes.
+    """
+    drawn = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
+    return drawn * size < written * SHARE << 32
+
+
 def limit(folder: Path, size: int) -> int:
-    """Evict the least recently used entries until at most `size` bytes remain; return the number evicted."""
+    """Evict the least recently used entries of a folder that has more than `size` bytes; return their number."""
     found = entries(folder)
     total, removed = sum(each.st_size for _, each in found), 0
+    if total <= size:
+        return 0
     for path, each in found:
-        if total <= size:
+        if total <= size - max(size, 0) // SHARE:
             break
         with contextlib.suppress(OSError):
             path.unlink()

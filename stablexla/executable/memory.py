@@ -178,7 +178,8 @@ def set_memory_limit(size: int | None) -> None:
     """Limit the memory of the pool in this process: results that are alive, temporaries, constants, held memory.
 
     A call that needs more than is left of it is refused before it begins, with an `OutOfMemoryError`. Arguments,
-    results of programs in a sandbox, and what else the process has do not count. It begins as `STABLEXLA_MEMORY_LIMIT`, or none.
+    results of programs in a sandbox, and what else the process has do not count. It begins as
+    `STABLEXLA_MEMORY_LIMIT`, or none.
 
     Args:
         size: bytes; None for no limit. What is in use already stays.

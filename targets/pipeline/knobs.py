@@ -214,7 +214,7 @@ class Knobs:
         "STABLEXLA_CACHE_LIMIT",
         2 << 30,
         number_of_bytes,
-        "How big such a folder may become, as 500M or 2G; what was not used for longest goes first.",
+        "About how big such a folder may become, as 500M or 2G; what was not used for longest goes first.",
     )
 
     def table(self) -> dict[str, Knob[Any]]:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError
 from stablexla.targets.runtime._runtime import ArraySpec, array_of_dlpack
-from stablexla.targets.runtime.host_devices import current_device
 from stablexla.targets.runtime.available_memory import copied
+from stablexla.targets.runtime.host_devices import current_device
 
 Array = npt.NDArray[Any]
 

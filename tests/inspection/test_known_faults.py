@@ -79,18 +79,31 @@ def test_what_is_not_finite() -> None:
     assert left(order, [f32(1, 0)], f32(1, 0), f32(0, 1)) == [True, True]
 
 
+def test_powers_of_integers() -> None:
+    """Of exponents above 63 what Python's integers say."""
+    x, y = np.uint16([17, 17, 17]), np.uint16([0x89A5, 0x89A5, 63])
+    text = "stablehlo.power %x, %y"
+    assert left(text, [x, y], np.uint16([37969, 5, 5]), np.uint16([15441] * 3), "xla") == [False, True, True]
+    x, y = np.int16([-3]), np.int16([67])
+    assert left(text, [x, y], np.int16([pow(-3, 67, 1 << 16)]), np.int16([1]), "xla") == [False]
+
+
 def test_initial_values_of_several_combiners() -> None:
     """XLA forgets one that is no identity of the combiner that it is for; which that is the text does not tell."""
     text = "stablehlo.reduce ; stablehlo.maximum ; stablehlo.add"
     operands = [np.int64([-2]), np.int64([-2]), np.int64(0), np.int64(0)]
     assert left(text, operands, np.int64(0), np.int64(-2), "xla") == [False]
     assert left(text, operands, np.int64(0), np.int64(-2)) == [True]
+    chosen = "stablehlo.reduce ; stablehlo.compare ; stablehlo.select"
+    assert left(chosen, operands, np.int64([0]), np.int64([-2]), "xla") == [False]
+    assert left(chosen, [np.int64([-2, -3]), *operands[1:]], np.int64(0), np.int64(-2), "xla") == [True]
     assert left(text.replace("maximum", "add"), operands, np.int64(0), np.int64(-2), "xla") == [True]
 
 
 def test_rounded_operands_of_products() -> None:
     """Within the rounding of the operands, and no further."""
-    text = "stablehlo.dot_general %x, %y, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = bf16 : (tensor<1x1xf32>"
+    text = "stablehlo.dot_general %x, %y, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = bf16> "
+    text += ": (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x1xf32>"
     x, y = np.full((1, 1), 1.003, np.float32), np.ones((1, 1), np.float32)
     for oracle in ("xla", "interpreter"):
         assert left(text, [x, y], y, x, oracle) == [False]

@@ -168,6 +168,16 @@ def test_integer_power(name: str) -> None:
     run(lambda b, v, w: sx.pow(v, w), x, abs(y) % 40, against=["interpreter", "xla"])
 
 
+@pytest.mark.parametrize("type_", [np.uint16, np.int32, np.uint64])
+def test_integer_power_with_large_exponents(type_: type[np.integer]) -> None:
+    """Modulo the range of the type; XLA:CPU takes the exponent's six lowest bits."""
+    bits = np.iinfo(type_).bits
+    y = np.array([63, 64, 65, 127, 1000, 0x7FA5], type_)
+    x = np.array([3, 17, 7, 5, 2, 9], type_)
+    right = np.array([pow(int(a), int(b), 1 << bits) for a, b in zip(x, y, strict=True)], f"uint{bits}").astype(type_)
+    run(lambda b, v, w: sx.pow(v, w), x, y, against=["interpreter"], expected=[right])
+
+
 @pytest.mark.parametrize("name", ["pred", "s4", "u16", "s64", "bf16", "f32", "c64"])
 def test_select(name: str) -> None:
     p = sample("pred", 40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import subprocess
 import sys
@@ -262,6 +263,15 @@ def test_it_stays_below_its_limit(folder: Path, capsys: pytest.CaptureFixture[st
     assert len(list(folder.iterdir())) == 2
     assert main(["--folder", str(folder)]) == 0
     assert "2 programs" in capsys.readouterr().out
+
+
+def test_a_large_folder_is_seldom_looked_at() -> None:
+    """Once for a 64th of the limit: a listing for each of 100,000 entries would take a second each time."""
+    names = [hashlib.sha256(bytes([i % 256, i // 256])).hexdigest() for i in range(20_000)]
+    limit, written = 1 << 30, 10_000
+    drawn = sum(cache._is_drawn(name, written, limit) for name in names)
+    assert 6 <= drawn <= 20  # written 200 MB, of which 12 times 16 MB
+    assert all(cache._is_drawn(name, written, 64 * written) for name in names)
 
 
 def test_the_tool(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
