@@ -71,45 +71,57 @@ class Report:
 def run_programs(
     report: Report, first: int, count: int, deadline: float, target: str, keep: Callable[[int, Disagreement], str]
 ) -> None:
-    """Examines the programs of these numbers until the time is over."""
+    """Examines the programs of these numbers until the time is over; what was counted is reported in any case."""
     warnings.simplefilter("ignore")
     start = time.monotonic()
     with Watched() as watched:
         examiner = Examiner(watched)
-        for seed in range(first, first + count):
-            if time.time() > deadline:
-                break
-            try:
-                drawn = draw(seed, target)
-            except Unfit:
-                report.count("programs", "nothing drawn")
-                continue
-            if seed % DEVICES == 0 and not target:
-                _run_on_devices(report, watched, seed)
-            report.count("programs", drawn.made)
-            report.count("operations", "all", drawn.program.size)
-            try:
-                found = examiner.check(drawn.program, drawn.arguments, drawn.plan)
-            except Exception as error:  # a mistake of ours: the others go on
-                report.note(f"examiner: {type(error).__name__}: {error}", "examiner", seed, traceback.format_exc())
-                continue
-            if found is not None and report.note(found.kind, category(found), seed, found.message):
-                small = Shrinker(examiner, drawn.plan, 40.0).shrink(found)
-                report.findings[found.kind]["saved"] = keep(seed, small)
-                print(f"\n{seed}: {category(found)}: {small}\n{small.program.text}", flush=True)
-            if seed % 10 == 0:
-                _progress(report, time.monotonic() - start)
-        for name, number in examiner.asked.items():
-            report.count("forms", name, number)
-        for table, counts in (("known faults", examiner.excused), ("refused", examiner.refused)):
-            for name, number in counts.items():
-                report.count(table, name, number)
-        report.count("results", "compared", examiner.compared)
-        report.count("results", "not judged in regions that round", examiner.unjudged)
-        report.count("results", "sums in another order", examiner.reordered)
-        report.count("memory", "largest of a child, MiB", watched.largest >> 20)
-        report.count("memory", "last of a child, MiB", watched.memory >> 20)
-    report.count("seconds", "programs", round(time.monotonic() - start))
+        try:
+            for seed in range(first, first + count):
+                if time.time() > deadline:
+                    break
+                _run_program(report, examiner, seed, target, keep)
+                if seed % 10 == 0:
+                    _progress(report, time.monotonic() - start)
+        finally:
+            _count_all(report, examiner)
+            report.count("seconds", "programs", round(time.monotonic() - start))
+
+
+def _run_program(
+    report: Report, examiner: Examiner, seed: int, target: str, keep: Callable[[int, Disagreement], str]
+) -> None:
+    try:
+        drawn = draw(seed, target)
+    except Unfit:
+        report.count("programs", "nothing drawn")
+        return
+    if seed % DEVICES == 0 and not target:
+        _run_on_devices(report, examiner.watched, seed)
+    report.count("programs", drawn.made)
+    report.count("operations", "all", drawn.program.size)
+    try:
+        found = examiner.check(drawn.program, drawn.arguments, drawn.plan)
+    except Exception as error:  # a mistake of ours: the others go on
+        report.note(f"examiner: {type(error).__name__}: {error}", "examiner", seed, traceback.format_exc())
+        return
+    if found is not None and report.note(found.kind, category(found), seed, found.message):
+        small = Shrinker(examiner, drawn.plan, 40.0).shrink(found)
+        report.findings[found.kind]["saved"] = keep(seed, small)
+        print(f"\n{seed}: {category(found)}: {small}\n{small.program.text}", flush=True)
+
+
+def _count_all(report: Report, examiner: Examiner) -> None:
+    for name, number in examiner.asked.items():
+        report.count("forms", name, number)
+    for table, counts in (("known faults", examiner.excused), ("refused", examiner.refused)):
+        for name, number in counts.items():
+            report.count(table, name, number)
+    report.count("results", "compared", examiner.compared)
+    report.count("results", "not judged in regions that round", examiner.unjudged)
+    report.count("results", "sums in another order", examiner.reordered)
+    report.count("memory", "largest of a child, MiB", examiner.watched.largest >> 20)
+    report.count("memory", "last of a child, MiB", examiner.watched.memory >> 20)
 
 
 def _run_on_devices(report: Report, watched: Watched, seed: int) -> None:
@@ -187,10 +199,13 @@ def main() -> int:
     def keep(seed: int, found: Disagreement) -> str:
         return str(save(options.corpus, seed, found, whole=False).name)
 
-    if programs:
-        run_programs(report, options.seed, programs, deadline, target, keep)
-    if options.files:
-        run_files(report, options.seed, options.files, deadline)
+    try:
+        if programs:
+            run_programs(report, options.seed, programs, deadline, target, keep)
+        if options.files:
+            run_files(report, options.seed, options.files, deadline)
+    except KeyboardInterrupt:
+        print("\ninterrupted: what was found until then", file=sys.stderr)
     print(file=sys.stderr)
     show(report)
     if options.report:

@@ -70,7 +70,7 @@ class Examiner(Checker):
 
     def check(self, program: Program, arguments: Arrays, plan: Plan) -> Disagreement | None:
         """The first thing that is wrong."""
-        watched = self._watched
+        watched = self.watched
         watched.noise.clear()
         for found in self._findings(program, arguments, plan):
             if not self._is_refusal(found):
@@ -81,7 +81,8 @@ class Examiner(Checker):
         return None
 
     @property
-    def _watched(self) -> Watched:
+    def watched(self) -> Watched:
+        """The children that run the programs."""
         assert isinstance(self.workers, Watched)
         return self.workers
 
@@ -102,7 +103,7 @@ class Examiner(Checker):
 
     def _form(self, program: Program, arguments: Arrays, way: str) -> Iterator[Disagreement]:
         """The results of another form, bit for bit."""
-        text, plain = self._watched.results.get("emitters", ("", []))
+        text, plain = self.watched.results.get("emitters", ("", []))
         if text != program.text:
             found = self.workers.run("emitters", program.text, arguments)
             if isinstance(found, Failure):  # the program as it is says that

@@ -8,10 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from tests.soak.bouts import BOUTS
+import stablexla as sx
+from tests.soak.bouts import BOUTS, LIMIT
 from tests.soak.samples import Sample, sample
-from tests.soak.work import UNITS, Work, draw_unit
+from tests.soak.work import EIGHT, REPLICAS, UNITS, Work, called, draw_unit
 
 
 @dataclass
@@ -46,6 +49,29 @@ class Soak:
             thread.join()
         self.samples.append(sample())
 
+    def meet(self) -> None:
+        """Run a program of several devices from all threads at the same moment.
+
+        The runtime keeps the threads of as many devices as have run at once, which by chance would be a late moment.
+        """
+        barrier = threading.Barrier(self.threads * REPLICAS)
+
+        def meets(x: Any) -> Any:
+            barrier.wait(LIMIT)
+            return x
+
+        sx.register_custom_call("soak_meets", meets)
+        try:
+            program = sx.compile(called("soak_meets"), num_replicas=REPLICAS)
+            call = partial(program.execute_replicated, [[EIGHT]] * REPLICAS)
+            threads = [threading.Thread(target=self._try, args=("meeting", call)) for _ in range(self.threads)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sx.unregister_custom_call("soak_meets")
+
     def _units(self, work: Work, rng: random.Random, goes_on: Callable[[int], bool]) -> None:
         count = 0
         while goes_on(count):
@@ -53,7 +79,7 @@ class Soak:
             self._try(name, lambda name=name: UNITS[name][0](work, rng))  # type: ignore[misc]
             count += 1
 
-    def _try(self, name: str, work: Callable[[], None]) -> None:
+    def _try(self, name: str, work: Callable[[], object]) -> None:
         try:
             work()
         except BaseException as error:
@@ -68,6 +94,7 @@ def for_minutes(
 ) -> None:
     """Rounds of so many seconds, every second one with a bout, for so many minutes."""
     end = time.monotonic() + minutes * 60
+    soak.meet()
     with Work() as work:
         while time.monotonic() < end:
             until, number = time.monotonic() + seconds, len(soak.samples)

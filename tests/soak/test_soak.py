@@ -14,6 +14,7 @@ from tests.soak.work import UNITS, Work
 def test_nothing_is_left() -> None:
     """After two rounds in which what is made once is made."""
     soak = Soak(threads=4)
+    soak.meet()
     with Work() as work:
         for round_ in range(4):
             soak.round(work, lambda count: count < 25, 0 if round_ else None)

@@ -41,7 +41,7 @@ class Work:
         self.large = sx.compile(product(512))
         self.loop = sx.compile(SCALAR)
         self.kernels = sx.compile(ARRAYS)
-        self.replicas = sx.compile(summed(), num_replicas=4)
+        self.replicas = sx.compile(summed(), num_replicas=REPLICAS)
         self.twice, self.raises = (sx.compile(called(f"soak_{name}")) for name in ("twice", "raises"))
         self.file = self.folder / "saved.sxe"
         self.small.save(self.file)
@@ -80,6 +80,7 @@ def called(target: str) -> sx.XlaComputation:
 
 
 X = np.arange(16, dtype=np.float32)
+REPLICAS = 4
 EIGHT = np.arange(8, dtype=np.float32)
 EYE = np.eye(512, dtype=np.float32)
 MATRIX = np.eye(300, dtype=np.float32)
@@ -112,7 +113,7 @@ def large_call(work: Work, rng: random.Random) -> None:
 
 @unit(6)
 def replicated_call(work: Work, rng: random.Random) -> None:
-    given = [np.full(64, float(rng.randint(0, 9)), np.float32) for _ in range(4)]
+    given = [np.full(64, float(rng.randint(0, 9)), np.float32) for _ in range(REPLICAS)]
     for (own,) in work.replicas.execute_replicated([[x] for x in given]):
         equal(own, sum(given))
 
