@@ -48,7 +48,8 @@ def read_constant(op: Any, element: ElementType, shape: tuple[int, ...]) -> np.n
 
 
 def _read_text(text: str, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:
-    match = _TEXT.search(text)
+    # Of an operation the value comes last, behind other attributes, which may be dense as well.
+    match = _TEXT.match(text, max(text.rfind("dense<"), 0))
     assert match is not None, "a constant without dense elements"
     return _parse(match.group(1).strip(), element, shape)
 

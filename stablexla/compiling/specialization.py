@@ -245,9 +245,11 @@ class ShapedExecutable(Executable):
         """Like `Executable.execute`; compile first for new shapes."""
         return self._for(arguments).execute(arguments, donate=donate, time_limit=time_limit)
 
-    def check(self, arguments: Sequence[object], kinds: str | Sequence[str] = "nan") -> CheckFinding | None:
+    def check(
+        self, arguments: Sequence[object], kinds: str | Sequence[str] = "nan", *, time_limit: float | None = None
+    ) -> CheckFinding | None:
         """Like `Executable.check`, of the program for the shapes of the arguments."""
-        return self._for(arguments).check(arguments, kinds)
+        return self._for(arguments).check(arguments, kinds, time_limit=time_limit)
 
     def execute_replicated(
         self,

@@ -83,6 +83,7 @@ class SandboxedFunction:
         self._lock = threading.Lock()
         self._kept: list[_Runner] = []
         weakref.finalize(self, _close, self._kept)
+        _functions.add(self)
         self.protections = self._runner().protections
 
     @property
@@ -162,6 +163,18 @@ class SandboxedFunction:
             runner.ask(wire.SEED, {"number": self._seed}, self._sandbox)
             runner.seed = self._seed
         return runner
+
+
+_functions: weakref.WeakSet[SandboxedFunction] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """Free them in a forked child: the threads whose runs held them are the parent's."""
+    for function in list(_functions):
+        function._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _refuse_calls(program: str, function: Mapping[str, Any]) -> None:

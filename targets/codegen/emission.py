@@ -322,6 +322,11 @@ def lanes_of(type_: ir.Type) -> int:
     return max(1, _current.get().target.vector_bits // bits_of(type_))
 
 
+def has_feature(name: str) -> bool:
+    """Return whether the target has instructions of that name, of `machine.FEATURES`."""
+    return name in _current.get().target.features
+
+
 def lane_bits(type_: ir.Type) -> int:
     """Return the width of an element's lane in bits: that of a part for complex numbers."""
     element = element_of(type_)

@@ -76,8 +76,22 @@ class CpuTarget:
         )
 
 
-# Names as Linux spells them; `sse2` stands for products of 16-bit pairs at any width of vectors.
-FEATURES = frozenset(("sse2", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16"))
+# Names as Linux spells them. `sse2` stands for products of 16-bit pairs at any width of vectors, `avx2` and `avx512f`
+# for permutations of f32 in registers of 256 and 512 bits.
+FEATURES = frozenset(
+    (
+        "sse2",
+        "avx2",
+        "avx512f",
+        "avx_vnni",
+        "avx512_vnni",
+        "avx512_bf16",
+        "amx_tile",
+        "amx_bf16",
+        "amx_int8",
+        "amx_fp16",
+    )
+)
 
 
 @functools.cache

@@ -67,7 +67,7 @@ class Watched(Workers):
     Attributes:
         noise: what they printed, by the way, until somebody empties it.
         memory: of the child after the last program, and `largest` after any.
-        results: by the way, a text and what it gave last.
+        results: by the way, a text with arguments, and what they gave last.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Watched(Workers):
         self.noise: dict[str, str] = {}
         self.memory = 0
         self.largest = 0
-        self.results: dict[str, tuple[str, list[np.ndarray]]] = {}
+        self.results: dict[str, tuple[str, list[np.ndarray], list[np.ndarray]]] = {}
 
     def run(self, way: str, text: str, arguments: Sequence[np.ndarray]) -> list[np.ndarray] | Failure:
         if way in PROCESS_OF and PROCESS_OF[way] != "stablexla":
@@ -91,7 +91,7 @@ class Watched(Workers):
             self.noise[way] = child.printed.strip()
         results, self.memory = found
         self.largest = max(self.largest, self.memory)
-        self.results[way] = text, results
+        self.results[way] = text, list(arguments), results
         return list(results)
 
     def close(self) -> None:

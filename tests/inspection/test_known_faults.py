@@ -46,6 +46,20 @@ def test_conversions_out_of_range() -> None:
     assert left("stablehlo.convert %x", [x], i8(1, 1, 1, 1, 1), i8(0, 0, 0, 0, 0)) == [False] * 3 + [True] * 2
 
 
+def test_conversions_to_small_floats() -> None:
+    type_ = ml_dtypes.float6_e2m3fn
+    x, right, zeros = f32(-18, 9, 7, np.inf), np.array([-7.5, 7.5, 7, 7.5], type_), np.zeros(4, type_)
+    assert left("stablehlo.convert %x", [x], right, zeros, "xla") == [False, False, True, False]
+    assert left("stablehlo.convert %x", [x], -right, right, "xla") == [True] * 4
+
+
+def test_slices_without_elements() -> None:
+    text = "stablehlo.gather %x, slice_sizes = array<i64: 0, 1>"
+    assert left(text, [f32(0, 1)], f32(0, 1), f32(0, 0), "xla") == [False, False]
+    assert left(text, [f32(0, 1)], f32(0, 1), f32(0, 0)) == [False, True]
+    assert left(text.replace("0, 1", "10, 1"), [f32(0, 1)], f32(0, 1), f32(0, 0), "xla") == [False, True]
+
+
 def test_divisions_by_zero() -> None:
     operands = [i8(5, -128, -127, 9), i8(0, -1, -1, 3)]
     assert left("stablehlo.divide %x, %y", operands, i8(1, 1, 1, 1), i8(0, 0, 0, 0)) == [False, False, True, True]

@@ -15,6 +15,18 @@ from tests.programs import check, run
 # ---- edges ----------------------------------------------------------------------------------------------------------
 
 
+def test_slices_without_elements_in_a_dimension_that_is_left_out() -> None:
+    """The element at the start index, as StableHLO's formula has it; XLA:CPU gives 0."""
+    text = """func.func @main(%x: tensor<2x3xf32>, %i: tensor<1x2xi32>) -> tensor<2xf32> {
+      %0 = "stablehlo.gather"(%x, %i) {dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [1],
+        operand_batching_dims = [0], start_indices_batching_dims = [1], start_index_map = [1], index_vector_dim = 0>,
+        slice_sizes = array<i64: 0, 1>} : (tensor<2x3xf32>, tensor<1x2xi32>) -> tensor<2xf32>
+      return %0 : tensor<2xf32>
+    }"""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    check(text, [x, np.array([[2, 1]], np.int32)], against=["interpreter"], expected=[np.array([2, 4], np.float32)])
+
+
 def test_no_indices() -> None:
     x, none = counted(4, 3), np.zeros((0, 1), np.int32)
     make = lambda b, v, i, u: [  # noqa: E731

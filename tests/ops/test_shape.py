@@ -74,6 +74,21 @@ def test_constants_of_every_element_type(name: str) -> None:
         np.testing.assert_array_equal(bits(actual), bits(np.asarray(wanted)))
 
 
+@pytest.mark.parametrize("name", ["c64", "bf16", "f8e5m2", "s4", "f32", "s64"])
+def test_a_constant_with_other_attributes(name: str) -> None:
+    """Conversions from HLO give layouts to constants, which are dense arrays of integers as well."""
+    type_, values = f"tensor<1x2x{element_type(name).mlir}>", ["(5.0, 0.0)", "(6.0, 0.0)"]
+    if not element_type(name).is_complex:
+        values = ["5.0", "6.0"] if element_type(name).is_float else ["5", "6"]
+    text = f"""func.func @main() -> {type_} {{
+      %0 = "stablehlo.constant"() {{
+        result_layout = dense<[0, 1]> : tensor<2xindex>, value = dense<[[{", ".join(values)}]]> : {type_}
+      }} : () -> {type_}
+      return %0 : {type_}
+    }}"""
+    assert sx.compile(text)().astype(np.complex64).tolist() == [[5, 6]]
+
+
 def test_a_large_constant() -> None:
     values = np.random.default_rng(0).normal(size=(300, 500)).astype(np.float32)
     run(lambda b, x: sx.add(b.constant(values), x), values, against=[], expected=[values + values])

@@ -201,7 +201,7 @@ class _Emission:
     def __init__(self, scene: ContractionScene, lanes: int, count: int) -> None:
         self._lanes, self._count = lanes, count
         # One register of AVX-512 holds a table of f32, two of AVX2.
-        self._tables = cg.lanes_of(ir.F32Type.get()) in (ENTRIES, ENTRIES // 2)
+        self._tables = cg.has_feature({ENTRIES: "avx512f", ENTRIES // 2: "avx2"}.get(cg.lanes_of(ir.F32Type.get()), ""))
         self._buffers = dict(zip(scene.contraction.kernel.inputs, scene.inputs, strict=True))
 
     def load(self, value: ir.Value, at: Sequence[Coordinate], lanes: int) -> Value:

@@ -1,4 +1,4 @@
-// emitters / xla: power ui16 (program 80729)
+// emitters / xla: power ui16
 // %0: 1 of 1 differ: [0] np.uint16(37969), not np.uint16(15441)
 // ways: emitters xla
 // numbers: any

@@ -1,4 +1,4 @@
-// emitters / xla: dot_general f32 (program 70421)
+// emitters / xla: dot_general f32
 // %m1_0: 1 of 2 differ: [1] np.float32(-1.3558357e+21), not np.float32(-1.3604277e+21)
 // ways: emitters xla
 // numbers: any

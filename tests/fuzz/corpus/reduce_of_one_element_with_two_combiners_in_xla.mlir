@@ -1,4 +1,4 @@
-// emitters / xla: reduce i64 (program 70545)
+// emitters / xla: reduce i64
 // %m28_v9#0: 1 of 60 differ: [53] np.int64(0), not np.int64(-2)
 // ways: emitters xla
 // numbers: any

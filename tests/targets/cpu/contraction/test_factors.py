@@ -235,13 +235,31 @@ def test_beside_xla(name: str, m: int) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance * np.abs(wanted).max())
 
 
+def with_vectors(bits: int) -> sx.CompileOptions:
+    """Options for that width, with the permutations that go with it."""
+    pipeline = str(sx.pipeline("cpu", sx.CompileOptions(vector_bits=bits)))
+    permutes = {256: " features=avx2", 512: " features=avx512f"}.get(bits, "")
+    emit = f"stablexla-emit-kernels{{vector-bits={bits}"
+    assert emit in pipeline
+    return sx.CompileOptions(pipeline=sx.Pipeline.parse(pipeline.replace(emit, emit + permutes)))
+
+
+@pytest.mark.parametrize("bits", [bits for bits in BITS if bits > 128])
+def test_tables_are_for_processors_that_permute(bits: int) -> None:
+    """A width that was asked for may be meant for another processor."""
+    form, (k, n) = FORMATS["codebook, lines"], SIZES["ragged"]
+    text, _ = program(form, k, n, FEW)
+    for options, is_used in ((with_vectors(bits), True), (sx.CompileOptions(vector_bits=bits), False)):
+        assert ("llvm.x86.avx" in sx.compile(text, options=options).ir("buffers")) == is_used
+
+
 @pytest.mark.parametrize("m", [FEW, SOME])
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("name", FORMATS)
 def test_widths_of_vectors(name: str, bits: int, m: int) -> None:
     form, (k, n), rng = FORMATS[name], SIZES["ragged"], np.random.default_rng(2)
     text, arrays = program(form, k, n, m)
-    executable = sx.compile(text, options=sx.CompileOptions(vector_bits=bits))
+    executable = sx.compile(text, options=with_vectors(bits))
     stored = [drawn(shape, element, rng, whole=False) for shape, element in arrays]
     rows = [1, k - 2, 0, k // 2, k // 3, 64, *range(64 - m, 58)]
     np.testing.assert_array_equal(executable(selecting(rows, k), *stored), form.dequantise(np, *stored)[rows])
@@ -348,6 +366,6 @@ def test_sums_in_f64(name: str, bits: int, m: int) -> None:
     with jax.enable_x64(True):
         x = rng.standard_normal((m, k))
         text = jax.jit(lambda x, *stored: x @ form.dequantise(jnp, *stored)).lower(x, *stored).as_text()
-    executable = sx.compile(text, options=sx.CompileOptions(vector_bits=bits))
+    executable = sx.compile(text, options=with_vectors(bits))
     wanted = x @ form.dequantise(np, *stored).astype(np.float64)
     np.testing.assert_allclose(executable(x, *stored), wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
