@@ -135,6 +135,21 @@ def test_from_many_threads(tmp_path: Path) -> None:
     assert made == [here(x).tobytes()] * 20
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_has_a_process_of_its_own(tmp_path: Path) -> None:
+    """Also while a thread of the parent waits for a run."""
+    x = numbers(4, 8)
+    there = apart(sx.compile(affine()), tmp_path)
+    before = there(x).tobytes()
+
+    def ask() -> None:
+        assert there(x).tobytes() == before
+
+    with there._function._turn():  # type: ignore[union-attr]
+        assert in_child(ask) == 0
+    assert there(x).tobytes() == before
+
+
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
