@@ -272,3 +272,23 @@ def test_the_environment_turns_it_on(tmp_path: Path) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
         assert word in done.stdout, done.stderr
         assert ("guard" in done.stdout) == (value != "0")
+
+
+def test_signals_of_others_are_theirs() -> None:
+    """Who watched for them before is asked, and arrays stay under guard."""
+    code = """
+import os, signal
+from functools import partial
+seen = []
+signal.signal(signal.SIGSEGV, lambda *_: seen.append(1))
+from tests.targets.runtime.test_guards import RESULT, X, ExecutionError, compiled, touch
+wrong = compiled("ends", partial(touch, kernel="loop_0", argument=RESULT, byte=36, write=True))
+for _ in range(3):
+    try:
+        wrong(X)
+    except ExecutionError:
+        os.kill(os.getpid(), signal.SIGSEGV)
+print(len(seen))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("3\n", "", 0)

@@ -58,9 +58,15 @@ void on_fault(int number, siginfo_t* info, void* context) {
     constexpr char said[] = "stablexla: a function that a program under guard calls went outside of its arrays\n";
     if (here.guard->has(reinterpret_cast<std::uintptr_t>(info->si_addr)) && write(2, said, sizeof said - 1) < 0) return;
   }
-  // not ours: the instruction is repeated, and the former handler is asked
-  sigaction(number, &former, nullptr);
-  if (info->si_code <= 0) raise(number);
+  // Not ours. Where there was no handler the instruction is repeated, and ends the process.
+  if (former.sa_flags & SA_SIGINFO) {
+    former.sa_sigaction(number, info, context);
+  } else if (former.sa_handler != SIG_DFL && former.sa_handler != SIG_IGN) {
+    former.sa_handler(number);
+  } else {
+    sigaction(number, &former, nullptr);
+    if (info->si_code <= 0) raise(number);
+  }
 }
 
 }  // namespace
