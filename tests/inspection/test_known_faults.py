@@ -48,9 +48,16 @@ def test_conversions_out_of_range() -> None:
 
 def test_conversions_to_small_floats() -> None:
     type_ = ml_dtypes.float6_e2m3fn
-    x, right, zeros = f32(-18, 9, 7, np.inf), np.array([-7.5, 7.5, 7, 7.5], type_), np.zeros(4, type_)
-    assert left("stablehlo.convert %x", [x], right, zeros, "xla") == [False, False, True, False]
-    assert left("stablehlo.convert %x", [x], -right, right, "xla") == [True] * 4
+    x = f32(-18, 9, 7, np.inf, np.nan)
+    right, zeros = np.array([-7.5, 7.5, 7, 7.5, 1], type_), np.zeros(5, type_)
+    assert left("stablehlo.convert %x", [x], right, zeros, "xla") == [False, False, True, False, False]
+    assert left("stablehlo.convert %x", [x], -right, right, "xla") == [True] * 4 + [False]
+
+
+def test_holes_of_dilation() -> None:
+    text, operands = "stablehlo.convolution %x, %w lhs_dilate = [1, 2]", [f32(1, 1), f32(1, np.inf)]
+    assert left(text, operands, f32(0, 0), f32(np.nan, 1)) == [False, True]
+    assert left(text.replace("2", "1"), operands, f32(0, 0), f32(np.nan, 1)) == [True, True]
 
 
 def test_slices_without_elements() -> None:

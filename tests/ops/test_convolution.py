@@ -328,3 +328,19 @@ def test_lhs_from_other_operations() -> None:
         return [twice, flat, sx.conv_with_general_dimensions(sx.rev(v, (1,)), k, (1, 1), "VALID", NHWC)]
 
     run(make, x, w, scale=4e-6)
+
+
+@pytest.mark.parametrize("channels", [1, 16])
+@pytest.mark.parametrize("dilated", ["lhs", "rhs"])
+def test_holes_of_dilation_do_nothing(dilated: str, channels: int) -> None:
+    """Infinite numbers meet them, and kernels make no NaN of that, as XLA:CPU; the general path multiplies zeros."""
+    x, w = np.ones((1, 7, channels), np.float32), np.ones((3, channels, channels), np.float32)
+    (w[0] if dilated == "lhs" else x[0, 1:2])[...] = np.inf
+    found = [np.inf, channels] * 5 + [np.inf] if dilated == "lhs" else [3 * channels, np.inf, 3 * channels]
+    expected = np.broadcast_to(np.array(found, np.float32)[:, None], (1, len(found), channels))
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp, k: sx.XlaOp) -> sx.XlaOp:
+        dilations = ((2,), (1,)) if dilated == "lhs" else ((1,), (2,))
+        return sx.conv_general_dilated(v, k, (1,), "VALID", *dilations, Numbers.of("NHC", "HIO", "NHC"))
+
+    run(make, x, w, against=["xla"], expected=[expected])

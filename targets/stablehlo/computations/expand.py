@@ -10,12 +10,14 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects import hlo
 from stablexla.dialects.custom_calls import registered
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.rules import rule_for
 from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.computations import collectives, folds, scattering, sorting  # noqa: F401
+from stablexla.targets.stablehlo.computations.element_loops import blank
 from stablexla.targets.stablehlo.computations.registry import EXPANSIONS
 from stablexla.targets.stablehlo.computations.scalars import pick_elements
 from stablexla.targets.stablehlo.inlining import all_operations
@@ -42,7 +44,10 @@ def expand_computations(module: hlo_ir.Module) -> None:
 
 def _expand(op: Any) -> None:
     with op.location, hlo_ir.InsertionPoint(op):
-        results = EXPANSIONS[op.name](op)
+        if all(0 in result.type.shape for result in op.results):  # padding may have taken away more than there is
+            results: Any = [hlo.reshape(blank(result.type), result.type.shape) for result in op.results]
+        else:
+            results = EXPANSIONS[op.name](op)
     if results is None:
         return
     for result, value in zip(op.results, results, strict=True):
