@@ -52,10 +52,10 @@ class CompiledFunction : public HostTable {
   void refuse(const std::string& why, int count) const;
   std::vector<std::vector<nb::object>> execute_replicated(const std::vector<nb::object>& arguments, int first,
                                                           bool donate, double seconds) const;
-  // Without Python: for one device and without host calls. Arguments and results are data pointers; false where there is
-  // no memory for temporaries.
+  // Without Python: for one device and without host calls. Arguments and results are data pointers. Returns why it ended
+  // before its time: there is no memory, or the run that it is inside of is to end.
   bool is_plain() const { return !is_special_; }
-  bool run_plain(void* const* arguments, void* const* outputs) const;
+  Ending run_plain(void* const* arguments, void* const* outputs) const;
   std::string repr() const;
   // The bytes of each constant, as the program sees them.
   std::vector<nb::object> constants() const;

@@ -138,8 +138,11 @@ class Program final : public PJRT_Executable {
     std::vector<void*> inputs, made;
     for (const auto& each : arguments) inputs.push_back(each->data);
     for (const auto& each : results) made.push_back(each->data);
-    if (compiled_->run_plain(inputs.data(), made.data())) return nullptr;
-    return error(kResourceExhausted, name + ": " + std::to_string(compiled_->arena_bytes) + " bytes for temporaries");
+    const Ending why = compiled_->run_plain(inputs.data(), made.data());
+    if (why == Ending::kNone) return nullptr;
+    if (why != Ending::kNoMemory) return error(kCancelled, name + ": the run that it is called from is to end");
+    const std::string temporaries = std::to_string(compiled_->arena_bytes) + " bytes for temporaries";
+    return error(kResourceExhausted, name + ": no memory for " + temporaries + ", or for the work space of a kernel");
   }
 
   PJRT_Error* run_with_python(const Memories& arguments, const Memories& results) {

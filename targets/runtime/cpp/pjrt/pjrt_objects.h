@@ -18,6 +18,7 @@ namespace stablexla::pjrt {
 
 // Of PJRT_Error_Code, which are absl's.
 enum Code : int {
+  kCancelled = 1,
   kUnknown = 2,
   kInvalidArgument = 3,
   kResourceExhausted = 8,
