@@ -18,7 +18,7 @@ import numpy.typing as npt
 from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.value_checks import WARNINGS
+from stablexla.dialects.value_checks import ERRORS, WARNINGS
 from stablexla.executable.devices import local_devices
 from stablexla.inspection.checking.finding import CheckFinding, OperandValue, elements_that_show, type_text
 from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
@@ -40,6 +40,8 @@ Array = npt.NDArray[Any]
 Devices = list[list[Array]]
 MOST_ALARMS = 3
 """Runs that are repeated for nothing, such as those of a program with infinite values that are meant."""
+MOST_LOOKS = 4
+"""Ways of looking at such a program: three of them look closer at some operations than the one before."""
 UNKNOWN_SIZES = "checks of a program with sizes at run time"
 SPECIALIZE = "compile the program for the shapes of the arguments"
 _EFFECTS = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv", "stablehlo.rng")
@@ -122,9 +124,10 @@ class Checker:
         self._results = len(subject.signature.results)
         self._numbers = [self._results + group * (1 + self._layout.depth) for group in range(len(self._layout.groups))]
         is_alone = len(local_devices(subject.num_devices)) == subject.num_devices
-        can_repeat = self._is_repeatable and is_alone and not set(kinds) & set(WARNINGS)
+        can_repeat = self._is_repeatable and is_alone and kinds[0] in ERRORS
         self._begins = "quick" if can_repeat else "exact"
         self._alarms = 0
+        self._meant: set[tuple[str, str]] = set()
 
     @property
     def first(self) -> Executable:
@@ -137,10 +140,12 @@ class Checker:
         if not any(int(own[at]) for own in made for at in self._numbers):
             return Outcome([own[: self._results] for own in made], None, None)
         marks = self._marks(made)
-        if self._begins == "quick" and any(marks):
+        if self._begins == "quick" and marks[0] is not None:  # of the warnings it tells the same
+            alarm = marks[0]
             made = self._execute(self._program("exact"), arguments, time_limit)
             marks = self._marks(made)
-            self._count_alarm(is_false=not any(marks))
+            if marks[0] is None:
+                self._count_alarm(alarm.number)
         found: list[CheckFinding | None] = [None, None]
         for group, mark in enumerate(marks):
             if mark is not None:
@@ -148,10 +153,24 @@ class Checker:
                 found[0 if is_error else 1] = self._describe(mark, group, arguments)
         return Outcome([own[: self._results] for own in made], *found)
 
-    def _count_alarm(self, *, is_false: bool) -> None:
-        """Begin with all checks from now on, if the first look at values tells nothing of this program."""
-        self._alarms += is_false
-        if self._alarms == MOST_ALARMS:
+    def _count_alarm(self, number: int) -> None:
+        """Look closer where a first look tells nothing: only there, or at all operations from now on.
+
+        Operations at one place of the source, such as the layers of a network, are taken together.
+        """
+        self._alarms += 1
+        if self._alarms % MOST_ALARMS or self._begins == "exact":
+            return
+        with self._subject.contexts():
+            program = FlatProgram.of(self._subject.source)
+            every = checked_operations(main_of(program.module), self._kinds)
+            told = number <= len(every) and self._alarms < MOST_LOOKS * MOST_ALARMS
+            if told:
+                self._meant.add(_where(every[number - 1]))
+                told = 2 * sum(not each.is_alone for each in self._fewest(every)) <= len(every)
+        if told:
+            self._made.pop("quick", None)
+        else:
             self._begins = "exact"
 
     def _execute(self, program: Executable, arguments: Sequence[Sequence[object]], limit: float | None) -> Devices:
@@ -177,15 +196,14 @@ class Checker:
     def _program(self, way: str) -> Executable:
         with self._lock:
             if way not in self._made:
-                is_quick = way == "quick"
-                self._made[way] = self._compile(
-                    lambda every: (sinks(every, self._kinds) if is_quick else every, None), is_quick
-                )
+                self._made[way] = self._compile(lambda every: (self._fewest(every) if way == "quick" else every, None))
             return self._made[way]
 
-    def _compile(
-        self, choose: Callable[[list[Checked]], tuple[list[Checked], Checked | None]], results_alone: bool = False
-    ) -> Executable:
+    def _fewest(self, every: list[Checked]) -> list[Checked]:
+        meant = [each.number for each in every if _where(each) in self._meant]
+        return sinks(every, self._kinds, meant)
+
+    def _compile(self, choose: Callable[[list[Checked]], tuple[list[Checked], Checked | None]]) -> Executable:
         """Compile the program with checks of some operations; of one of them values may be captured."""
         from stablexla.compiling.compiler import compile
 
@@ -193,7 +211,7 @@ class Checker:
         with subject.contexts():
             module = FlatProgram.of(subject.source).module
             chosen, captured = choose(checked_operations(main_of(module), self._kinds))
-            instrument(module, chosen, self._layout, captured=captured, results_alone=results_alone)
+            instrument(module, chosen, self._layout, captured=captured)
             return compile(
                 module,
                 target=subject.target,
@@ -241,6 +259,12 @@ class Checker:
         own = self._execute(self._compile(choose), arguments, None)[mark.device]
         values = own[self._results + self._layout.size :]
         return values[:count] if any(int(own[at]) for at in self._numbers) else None
+
+
+def _where(checked: Checked) -> tuple[str, str]:
+    """Return a name for an operation; operations at one place of the source have the same."""
+    place = place_of(checked.op.location)
+    return checked.op.name, place.brief if place.is_known else str(checked.number)
 
 
 def _steps(found: Checked, iterations: Sequence[int]) -> tuple[RegionStep, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -30,7 +31,7 @@ from stablexla.dialects.value_checks import ERRORS, WARNINGS, kinds_of
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.signature.signature import main_of
-from stablexla.targets.stablehlo.checks.conditions import LEAST_ROW, Conditions, any_of
+from stablexla.targets.stablehlo.checks.conditions import LEAST_ROW, Conditions, Pointwise, mapped
 from stablexla.targets.stablehlo.checks.operations import CONTROL, Checked, checked_operations, counts, terminator
 from stablexla.targets.stablehlo.checks.sinks import sinks
 
@@ -65,7 +66,6 @@ def instrument(
     layout: Layout,
     *,
     captured: Checked | None = None,
-    results_alone: bool = False,
 ) -> None:
     """Add checks to `main`, in place.
 
@@ -73,20 +73,17 @@ def instrument(
         operations: those that are checked.
         layout: of the further results.
         captured: one of them, of whose operands and results the values at the finding are returned as well.
-        results_alone: whether a NaN, or what is not finite, in a result is enough, whatever the operands are.
     """
     with module.context, ir.Location.unknown():
-        _Instrumenter(operations, layout, captured, results_alone).main(main_of(module))
+        _Instrumenter(operations, layout, captured).main(main_of(module))
 
 
 class _Instrumenter:
-    def __init__(
-        self, operations: Sequence[Checked], layout: Layout, captured: Checked | None, results_alone: bool
-    ) -> None:
+    def __init__(self, operations: Sequence[Checked], layout: Layout, captured: Checked | None) -> None:
         self._checked = {each.op: each for each in operations}
         self._inside = {op for each in operations for op, _ in each.path}  # loops and branches that hold one of them
         self._layout, self._captured = layout, captured
-        self._conditions = Conditions(results_alone)
+        self._conditions = Conditions()
         self._counters: list[Value] = []
         self._replacement: Any = None  # of the last loop or branches
 
@@ -153,7 +150,7 @@ class _Instrumenter:
                 if own is not None:
                     new = self._replacement
                     with new.location, ir.InsertionPoint(following):
-                        self._note(Checked(own.number, new, own.kinds), stretch)
+                        self._note(replace(own, op=new), stretch)
             elif op in self._checked:
                 with op.location, ir.InsertionPoint(following):
                     self._note(self._checked[op], stretch)
@@ -233,7 +230,7 @@ class _Instrumenter:
         for old, new in zip(_walk(op), _walk(copy), strict=True):
             if old in self._checked:
                 was = self._checked[old]
-                self._checked[new] = Checked(was.number, new, was.kinds, was.path)
+                self._checked[new] = replace(was, op=new)
             if old in self._inside:
                 self._inside.add(new)
 
@@ -284,16 +281,16 @@ class _Stretch:
         self._scalars: list[list[tuple[int, Value]]] = [[] for _ in range(groups)]
         self._arrays: list[list[_Bytes]] = [[] for _ in range(groups)]
 
-    def note(self, group: int, number: int, condition: Value) -> None:
+    def note(self, group: int, number: int, condition: Value | Pointwise) -> None:
         """Note a condition of an operation."""
-        shape = tuple(condition.type.shape)
-        if not shape:
-            self._scalars[group].append((number, condition))
+        if not isinstance(condition, Pointwise) or not condition.shape:
+            made = condition.emitted() if isinstance(condition, Pointwise) else condition
+            self._scalars[group].append((number, made))
             return
         arrays = self._arrays[group]
-        found = next((a for a in arrays if a.shape == shape and len(a.numbers) < MOST_IN_ONE), None)
+        found = next((a for a in arrays if a.shape == condition.shape and len(a.numbers) < MOST_IN_ONE), None)
         if found is None:
-            found = _Bytes(shape)
+            found = _Bytes(condition.shape)
             arrays.append(found)
         found.note(number, condition)
 
@@ -319,22 +316,23 @@ class _Bytes:
         self.numbers: list[int] = []
         self._value: Value = None
 
-    def note(self, number_: int, condition: Value) -> None:
-        """Join a further condition."""
+    def note(self, number_: int, condition: Pointwise) -> None:
+        """Join a further condition; one operation computes it and joins it, so that kernels stay small."""
+        element = ir.IntegerType.get_unsigned(8)
+        code = str(MOST_IN_ONE - len(self.numbers))
+        before = () if self._value is None else (self._value,)
+
+        def compute(*scalars: Value) -> Value:
+            type_ = ir.RankedTensorType.get([], element)
+            holds = condition.compute(*scalars[len(before) :])
+            made = select(holds, constant(type_, code), constant(type_, "0"))
+            return elementwise("maximum", scalars[0], made) if before else made
+
+        self._value = mapped([*before, *condition.values], element, compute)
         self.numbers.append(number_)
-        if len(self.numbers) == 1:
-            self._value = condition
-            return
-        type_ = ir.RankedTensorType.get(list(self.shape), ir.IntegerType.get_unsigned(8))
-        if len(self.numbers) == 2:
-            self._value = select(self._value, constant(type_, str(MOST_IN_ONE)), constant(type_, "0"))
-        code = constant(type_, str(MOST_IN_ONE + 1 - len(self.numbers)))
-        self._value = elementwise("maximum", self._value, select(condition, code, constant(type_, "0")))
 
     def scalars(self) -> list[tuple[int, Value]]:
         """Emit a scalar for each operation; of those that hold anywhere only the first must be true."""
-        if len(self.numbers) == 1:
-            return [(self.numbers[0], any_of(self._value))]
         largest = _largest(self._value)
         codes = [constant(largest.type, str(MOST_IN_ONE - i)) for i in range(len(self.numbers))]
         return [(n, compare(largest, code, "EQ", None)) for n, code in zip(self.numbers, codes, strict=True)]
@@ -417,4 +415,4 @@ def check_values(module: ir.Module, *, kinds: str = "nan", least: bool = False) 
     words = kinds_of(kinds.replace("+", ","))
     operations = checked_operations(main_of(module), words)
     chosen = sinks(operations, words) if least else operations
-    instrument(module, chosen, Layout(operations, words), results_alone=least)
+    instrument(module, chosen, Layout(operations, words))
