@@ -52,10 +52,12 @@ class Pointwise:
     Attributes:
         values: the arrays.
         compute: emits it on scalars, one for each array.
+        result: an array that shows a NaN, or something that is not finite, wherever the condition holds; or None.
     """
 
     values: tuple[Value, ...]
     compute: Callable[..., Value]
+    result: Value | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,6 +79,17 @@ def mapped(values: Sequence[Value], element: Any, compute: Callable[..., Value])
     with block(op.regions[0], [tensor(value.type, []) for value in values]) as scalars:
         return_([compute(*scalars)])
     return op.results[0]
+
+
+def choose(condition: Value, compute: Callable[[], Value], bits: int = 1) -> Value:
+    """Emit a branch: an integer that is computed where a condition holds, else 0."""
+    type_ = ir.RankedTensorType.get([], ir.IntegerType.get_signless(bits))
+    choice = operation("stablehlo.if", [condition], [type_], regions=2)
+    with block(choice.regions[0]):
+        return_([compute()])
+    with block(choice.regions[1]):
+        return_([number(type_, "0")])
+    return choice.results[0]
 
 
 class Conditions:
@@ -113,25 +126,21 @@ class Conditions:
         operands = _operands(op, kind)
         stored = [value for value in operands if _is_stored(value)]
         near = [self._none(value, kind) for value in operands if value not in stored]
-        return self._only_if(_all_of([_one_of(shown), *near]), stored, kind)
+        return self._only_if(_all_of([one_of(shown), *near]), stored, kind)
 
     def _only_if(self, condition: Value, stored: Sequence[Value], kind: str) -> Value:
         """Return a condition, and that arrays in memory are sound, which are looked through only where it holds."""
         if not stored:
             return condition
-        choice = operation("stablehlo.if", [condition], [condition.type], regions=2)
         self.enter()
-        with block(choice.regions[0]):
-            return_([_all_of([self._none(value, kind) for value in stored])])
+        made = choose(condition, lambda: _all_of([self._none(value, kind) for value in stored]))
         self.leave()
-        with block(choice.regions[1]):
-            return_([constant(condition.type, "false")])
-        return choice.results[0]
+        return made
 
     def _unsound(self, op: Any, nan_alone: bool) -> Value | Pointwise:
         """Return where results are NaN, or not finite."""
-        made = [Pointwise((v,), is_nan if nan_alone else _is_not_finite) for v in op.results if is_number(v)]
-        return made[0] if len(made) == 1 else _one_of([any_of(condition) for condition in made])
+        made = [Pointwise((v,), is_nan if nan_alone else is_not_finite) for v in op.results if is_number(v)]
+        return made[0] if len(made) == 1 else one_of([any_of(condition) for condition in made])
 
     def _flag(self, value: Value, kind: str) -> Value:
         """Return whether any element shows a kind."""
@@ -139,7 +148,7 @@ class Conditions:
 
     def _none(self, value: Value, kind: str) -> Value:
         """Return whether all elements are numbers, or finite."""
-        what, is_bad = ("number", is_nan) if kind == NAN else ("finite", _is_not_finite)
+        what, is_bad = ("number", is_nan) if kind == NAN else ("finite", is_not_finite)
         return self._seen(value, what, lambda: elementwise("not", any_of(Pointwise((value,), is_bad))))
 
     def _seen(self, value: Value, what: str, make: Callable[[], Value]) -> Value:
@@ -161,7 +170,7 @@ def _made_here(op: Any, kind: str) -> Pointwise:
         sound = [_each(value, "number" if kind == NAN else "finite") for value in taken]
         return _all_of([_shows(made, kind), *sound, *(compare(x, _splat(x, "0"), "NE", None) for x in at_pole)])
 
-    return Pointwise((op.results[0], *operands, *poles), compute)
+    return Pointwise((op.results[0], *operands, *poles), compute, op.results[0])
 
 
 def _is_stored(value: Value) -> bool:
@@ -189,7 +198,8 @@ def is_nan(value: Value) -> Value:
     return compare(value, value, "NE", "FLOAT")
 
 
-def _is_not_finite(value: Value) -> Value:
+def is_not_finite(value: Value) -> Value:
+    """Return where the elements are NaN or infinite."""
     return elementwise("not", _each(value, "finite"))
 
 
@@ -225,7 +235,7 @@ def _shows(value: Value, kind: str) -> Value:
     if kind == NAN or not has_inf(element.part):  # an overflow is a NaN then
         return is_nan(value)
     if element.is_complex:
-        return _one_of([_shows(part, kind) for part in _parts(value)])
+        return one_of([_shows(part, kind) for part in _parts(value)])
     is_finite = emit("stablehlo.is_finite", [value], [_preds(value)])
     return elementwise("and", elementwise("not", is_finite), compare(value, value, "EQ", "FLOAT"))
 
@@ -261,16 +271,16 @@ def _joined(conditions: Sequence[Value | Pointwise]) -> list[Value | Pointwise]:
         return list(conditions)
     pointwise = [each for each in conditions if isinstance(each, Pointwise)]
     if not pointwise:
-        return [_one_of(conditions)]
+        return [one_of(conditions)]
     if len(pointwise) < len(conditions) or len({each.shape for each in pointwise}) > 1:
         return list(conditions)
     values = tuple(dict.fromkeys(value for each in pointwise for value in each.values))
 
     def compute(*scalars: Value) -> Value:
         at = dict(zip(values, scalars, strict=True))
-        return _one_of([each.compute(*(at[value] for value in each.values)) for each in pointwise])
+        return one_of([each.compute(*(at[value] for value in each.values)) for each in pointwise])
 
-    return [Pointwise(values, compute)]
+    return [Pointwise(values, compute, pointwise[0].result)]
 
 
 def _all_of(conditions: Sequence[Value]) -> Value:
@@ -280,7 +290,8 @@ def _all_of(conditions: Sequence[Value]) -> Value:
     return made
 
 
-def _one_of(conditions: Sequence[Value]) -> Value:
+def one_of(conditions: Sequence[Value]) -> Value:
+    """Return where one of the conditions holds."""
     made = conditions[0]
     for other in conditions[1:]:
         made = elementwise("or", made, other)
@@ -319,7 +330,7 @@ def _unsigned(value: Value) -> Value:
 
 def _outside(starts: Sequence[Value], limits: Sequence[int]) -> Value:
     """Return whether a scalar start is below 0 or above its limit."""
-    return _one_of([_beyond(start, np.int64(limit)) for start, limit in zip(starts, limits, strict=True)])
+    return one_of([_beyond(start, np.int64(limit)) for start, limit in zip(starts, limits, strict=True)])
 
 
 def _beyond(indices: Value, limits: Any) -> Value:

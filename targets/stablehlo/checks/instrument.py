@@ -27,17 +27,28 @@ from stablexla.dialects.hlo import (
     select,
     tensor,
 )
-from stablexla.dialects.value_checks import ERRORS, WARNINGS, kinds_of
+from stablexla.dialects.value_checks import ERRORS, NAN, WARNINGS, kinds_of
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.signature.signature import main_of
-from stablexla.targets.stablehlo.checks.conditions import LEAST_ROW, Conditions, Pointwise, mapped
+from stablexla.targets.stablehlo.checks.conditions import (
+    LEAST_ROW,
+    Conditions,
+    Pointwise,
+    choose,
+    is_nan,
+    is_not_finite,
+    mapped,
+    one_of,
+)
 from stablexla.targets.stablehlo.checks.operations import CONTROL, Checked, checked_operations, counts, terminator
-from stablexla.targets.stablehlo.checks.sinks import sinks
+from stablexla.targets.stablehlo.checks.sinks import passes, sinks
 
 Value = Any
 MOST_IN_ONE = 200
 """Operations whose conditions become one array of bytes at most."""
+MANY = 4
+"""Conditions that are told apart in a branch."""
 _EFFECTS = ("all_", "collective_", "reduce_scatter", "custom_call", "infeed", "outfeed", "send", "recv")
 
 
@@ -167,7 +178,7 @@ class _Instrumenter:
 
     def _flush(self, stretch: _Stretch, state: list[Value], op: Any = None) -> list[Value]:
         for group in range(len(self._layout.groups)):
-            first = stretch.first(group)
+            first = stretch.first(group, self._layout.groups[group] == (NAN,))
             if first is not None:
                 state = self._found(state, group, first, op)
         return state
@@ -278,14 +289,13 @@ class _Stretch:
     """
 
     def __init__(self, groups: int) -> None:
-        self._scalars: list[list[tuple[int, Value]]] = [[] for _ in range(groups)]
+        self._scalars: list[list[tuple[int, Value | Pointwise]]] = [[] for _ in range(groups)]
         self._arrays: list[list[_Bytes]] = [[] for _ in range(groups)]
 
     def note(self, group: int, number: int, condition: Value | Pointwise) -> None:
         """Note a condition of an operation."""
         if not isinstance(condition, Pointwise) or not condition.shape:
-            made = condition.emitted() if isinstance(condition, Pointwise) else condition
-            self._scalars[group].append((number, made))
+            self._scalars[group].append((number, condition))
             return
         arrays = self._arrays[group]
         found = next((a for a in arrays if a.shape == condition.shape and len(a.numbers) < MOST_IN_ONE), None)
@@ -294,18 +304,42 @@ class _Stretch:
             arrays.append(found)
         found.note(number, condition)
 
-    def first(self, group: int) -> Value | None:
-        """Emit the number of the first operation whose condition holds, 0 for none; None without conditions."""
-        conditions = list(self._scalars[group])
-        for each in self._arrays[group]:
-            conditions += each.scalars()
-        if not conditions:
+    def first(self, group: int, nan_alone: bool) -> Value | None:
+        """Emit the number of the first operation whose condition holds, 0 for none; None without conditions.
+
+        Where there are many, they are told apart in a branch, which is taken if one of them may hold.
+        """
+        scalars, arrays = self._scalars[group], self._arrays[group]
+        largest = [each.largest() for each in arrays]
+        if not scalars and not arrays:
             return None
-        i32 = integer_tensor(32)
-        made = constant(i32, "0")
-        for number_, condition in sorted(conditions, key=lambda pair: pair[0], reverse=True):
-            made = select(condition, constant(i32, str(number_)), made)
-        return made
+
+        def number_() -> Value:
+            found = [pair for each, code in zip(arrays, largest, strict=True) for pair in each.told_by(code)]
+            found += [(n, c.emitted() if isinstance(c, Pointwise) else c) for n, c in scalars]
+            made = constant(integer_tensor(32), "0")
+            for each, condition in sorted(found, key=lambda pair: pair[0], reverse=True):
+                made = select(condition, constant(integer_tensor(32), str(each)), made)
+            return made
+
+        if len(scalars) + sum(len(each.numbers) for each in arrays) < MANY:
+            return number_()
+        alarms = [compare(code, constant(code.type, "0"), "NE", None) for code in largest]
+        return choose(one_of([*alarms, *_alarms([c for _, c in scalars], nan_alone)]), number_, 32)
+
+
+def _alarms(conditions: Sequence[Value | Pointwise], nan_alone: bool) -> list[Value]:
+    """Return conditions of which one holds wherever one of the scalars does: the ends of chains tell of the whole."""
+    shown = {
+        c.result.owner.operation: c.result for c in conditions if isinstance(c, Pointwise) and c.result is not None
+    }
+    made = [
+        c if not isinstance(c, Pointwise) else c.emitted() for c in conditions if getattr(c, "result", None) is None
+    ]
+    for value in shown.values():
+        if not any(use.owner.operation in shown and passes(value, use, nan_alone=nan_alone) for use in value.uses):
+            made.append(is_nan(value) if nan_alone else is_not_finite(value))
+    return made
 
 
 class _Bytes:
@@ -331,18 +365,17 @@ class _Bytes:
         self._value = mapped([*before, *condition.values], element, compute)
         self.numbers.append(number_)
 
-    def scalars(self) -> list[tuple[int, Value]]:
+    def largest(self) -> Value:
+        """Emit the largest byte, 0 where no condition holds."""
+        none, value = constant(tensor(self._value.type, []), "0"), self._value
+        if value.type.rank > 1 and value.type.shape[-1] >= LEAST_ROW:
+            value = reduce(value, none, [value.type.rank - 1], "maximum")
+        return reduce(value, none, list(range(value.type.rank)), "maximum")
+
+    def told_by(self, largest: Value) -> list[tuple[int, Value]]:
         """Emit a scalar for each operation; of those that hold anywhere only the first must be true."""
-        largest = _largest(self._value)
         codes = [constant(largest.type, str(MOST_IN_ONE - i)) for i in range(len(self.numbers))]
         return [(n, compare(largest, code, "EQ", None)) for n, code in zip(self.numbers, codes, strict=True)]
-
-
-def _largest(value: Value) -> Value:
-    none = constant(tensor(value.type, []), "0")
-    if value.type.rank > 1 and value.type.shape[-1] >= LEAST_ROW:
-        value = reduce(value, none, [value.type.rank - 1], "maximum")
-    return reduce(value, none, list(range(value.type.rank)), "maximum")
 
 
 def captured_values(op: Any) -> list[Value]:

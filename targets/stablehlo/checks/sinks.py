@@ -141,25 +141,29 @@ class _Search:
         return self._handed_on[argument]
 
     def _passes(self, value: Any, use: Any) -> bool:
-        """Return whether all that is looked for in an operand is in the result of its user, which is in its block."""
-        user = use.owner.operation
-        name = name_of(user).partition(".")[2]
-        if user.block != _block_of(value) or len(user.results) != 1 or not is_number(user.results[0]):
-            return False
-        made, taken = element_of(user.results[0]), element_of(value)
-        if made is None or taken is None or not has_nan(made.part) or not prod(user.results[0].type.shape):
-            return False
-        if name in _ALL_ELEMENTS:
-            return True
-        if name == "dynamic_update_slice":
-            return bool(use.operand_number == 1)
-        if taken.is_complex or made.is_complex:
-            return name in _COMPLEX
-        if name == "reduce":
-            return bool(use.operand_number == 0) and _combines_by(user, _SUMS | _MOST if self._nan_alone else _SUMS)
-        if self._nan_alone:
-            return name in _THROUGH
-        return name in _THROUGH_IF_INFINITE and (name not in _FIRST or use.operand_number == 0)
+        return passes(value, use, nan_alone=self._nan_alone)
+
+
+def passes(value: Any, use: Any, *, nan_alone: bool) -> bool:
+    """Return whether all that is looked for in an operand is in the result of its user, which is in its block."""
+    user = use.owner.operation
+    name = name_of(user).partition(".")[2]
+    if user.block != _block_of(value) or len(user.results) != 1 or not is_number(user.results[0]):
+        return False
+    made, taken = element_of(user.results[0]), element_of(value)
+    if made is None or taken is None or not has_nan(made.part) or not prod(user.results[0].type.shape):
+        return False
+    if name in _ALL_ELEMENTS:
+        return True
+    if name == "dynamic_update_slice":
+        return bool(use.operand_number == 1)
+    if taken.is_complex or made.is_complex:
+        return name in _COMPLEX
+    if name == "reduce":
+        return bool(use.operand_number == 0) and _combines_by(user, _SUMS | _MOST if nan_alone else _SUMS)
+    if nan_alone:
+        return name in _THROUGH
+    return name in _THROUGH_IF_INFINITE and (name not in _FIRST or use.operand_number == 0)
 
 
 def _block_of(value: Any) -> Any:
