@@ -6,7 +6,7 @@ A loop that does not count to a known end is left as soon as something is found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ from stablexla.dialects.hlo import (
     select,
     tensor,
 )
-from stablexla.dialects.value_checks import ERRORS, NAN, WARNINGS, kinds_of
+from stablexla.dialects.value_checks import CONSTANTS, ERRORS, NAN, WARNINGS, kinds_of
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.signature.signature import main_of
@@ -47,6 +47,8 @@ from stablexla.targets.stablehlo.checks.sinks import passes, sinks
 Value = Any
 MOST_IN_ONE = 200
 """Operations whose conditions become one array of bytes at most."""
+RETURNED = 1 << 30
+"""The number of a result of `main` that shows something which no operation made."""
 MANY = 4
 """Conditions that are told apart in a branch."""
 _EFFECTS = ("all_", "collective_", "reduce_scatter", "custom_call", "infeed", "outfeed", "send", "recv")
@@ -77,6 +79,7 @@ def instrument(
     layout: Layout,
     *,
     captured: Checked | None = None,
+    returned: Mapping[int, Sequence[str]] | None = None,
 ) -> None:
     """Add checks to `main`, in place.
 
@@ -84,9 +87,10 @@ def instrument(
         operations: those that are checked.
         layout: of the further results.
         captured: one of them, of whose operands and results the values at the finding are returned as well.
+        returned: results of `main` that are looked at in the end, and for what; their number is that of no operation.
     """
     with module.context, ir.Location.unknown():
-        _Instrumenter(operations, layout, captured).main(main_of(module))
+        _Instrumenter(operations, layout, captured).main(main_of(module), returned or {})
 
 
 class _Instrumenter:
@@ -98,11 +102,11 @@ class _Instrumenter:
         self._counters: list[Value] = []
         self._replacement: Any = None  # of the last loop or branches
 
-    def main(self, function: Any) -> None:
+    def main(self, function: Any, returned: Mapping[int, Sequence[str]]) -> None:
         block = function.regions[0].blocks[0]
         with ir.InsertionPoint.at_block_begin(block):
             state = self._start()
-        end = self._block(block, state)
+        end = self._block(block, state, returned)
         last = terminator(block)
         with ir.InsertionPoint(last):
             operation("func.return", [*last.operands, *end])
@@ -147,7 +151,9 @@ class _Instrumenter:
 
     # ---- blocks ----------------------------------------------------------------------------------------------------
 
-    def _block(self, block: Any, state: list[Value]) -> list[Value]:
+    def _block(
+        self, block: Any, state: list[Value], returned: Mapping[int, Sequence[str]] | None = None
+    ) -> list[Value]:
         """Insert the checks of a block; return the state at its end."""
         *operations, last = [view.operation for view in block.operations]
         stretch = _Stretch(len(self._layout.groups))
@@ -169,6 +175,9 @@ class _Instrumenter:
                         state = self._flush(stretch, state, op)
                         stretch = _Stretch(len(self._layout.groups))
         with ir.InsertionPoint(last):
+            for i, kinds in (returned or {}).items():
+                is_bad = is_nan if tuple(kinds) == (NAN,) else is_not_finite
+                stretch.note(0, RETURNED, Pointwise((last.operands[i],), is_bad, last.operands[i]))
             return self._flush(stretch, state)
 
     def _note(self, checked: Checked, stretch: _Stretch) -> None:
@@ -445,7 +454,7 @@ def check_values(module: ir.Module, *, kinds: str = "nan", least: bool = False) 
         kinds: words of `CompileOptions.check`, joined by `+`.
         least: checks the fewest operations that tell of every NaN or infinity.
     """
-    words = kinds_of(kinds.replace("+", ","))
+    words = tuple(word for word in kinds_of(kinds.replace("+", ",")) if word != CONSTANTS)
     operations = checked_operations(main_of(module), words)
     chosen = sinks(operations, words) if least else operations
     instrument(module, chosen, Layout(operations, words))

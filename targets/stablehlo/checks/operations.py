@@ -63,6 +63,11 @@ def element_of(value: Any) -> ElementType | None:
         return None
 
 
+def maker_of(value: Any) -> Any:
+    """Return the operation that a value is a result of; None of a block's argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
 def is_number(value: Any) -> bool:
     """Return whether a value is an array of floats or complex numbers."""
     element = element_of(value)
@@ -203,20 +208,23 @@ class Checked:
 def checked_operations(main: Any, kinds: Sequence[str]) -> list[Checked]:
     """Return the operations of a function that may show a kind, in program order, those in loops and branches too."""
     found: list[Checked] = []
-    for op, path in _operations(main.regions[0].blocks[0], ()):
+    for op, path in operations_with_paths(main.regions[0].blocks[0], ()):
         own = kinds_at(op, kinds)
         if own:
             found.append(Checked(len(found) + 1, op, own, path))
     return found
 
 
-def _operations(block: Any, path: tuple[tuple[Any, int], ...]) -> Iterator[tuple[Any, tuple[tuple[Any, int], ...]]]:
+def operations_with_paths(
+    block: Any, path: tuple[tuple[Any, int], ...]
+) -> Iterator[tuple[Any, tuple[tuple[Any, int], ...]]]:
+    """Yield the operations of a block, those in loops and branches too, each with the regions around it."""
     for view in block.operations:
         op = view.operation
         yield op, path
         if op.name in CONTROL:
             for number, region in enumerate(op.regions):
-                yield from _operations(region.blocks[0], (*path, (op, number)))
+                yield from operations_with_paths(region.blocks[0], (*path, (op, number)))
 
 
 def path_of(op: Any) -> tuple[tuple[Any, int], ...]:
