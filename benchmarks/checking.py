@@ -1,8 +1,8 @@
 """What runs that are checked for NaN or infinities cost: python -m benchmarks.checking [--programs NAMES] [--markdown].
 
 Each program is compiled without checks, with those for the first NaN and for all, and with all checks at once, as
-programs with effects have them. The executables take turns; a figure is the middle of the rounds' ratios to the program
-without checks. `--markdown` puts the table into docs/check.md.
+programs with effects have them. The executables take turns; a figure is the ratio of the best rounds to that of the
+program without checks. `--markdown` puts the table into docs/check.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 
 import stablexla as sx
@@ -42,7 +41,8 @@ def measured(program: Program, rounds: int) -> tuple[float, list[float]]:
     runs = [_run(_compiled(text, *way), arguments) for way in ways]
     counts = [max(1, round(ROUND / _seconds(run, 1))) for run in runs]
     turns = [[_seconds(*turn) for turn in zip(runs, counts, strict=True)] for _ in range(rounds)]
-    return median(plain for plain, *_ in turns), [median(t[way] / t[0] for t in turns) for way in range(1, len(ways))]
+    plain, *checked = (min(rounds) for rounds in zip(*turns, strict=True))
+    return plain, [each / plain for each in checked]
 
 
 def _compiled(text: str | bytes, check: str | None, at_once: bool) -> sx.Executable:

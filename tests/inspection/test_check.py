@@ -400,6 +400,25 @@ class TestFewestRuns:
             ["iteration 0", "iteration 2"],
         )
 
+    @pytest.mark.parametrize("name", ["f16", "bf16", "f32", "f64", "c64"])
+    @pytest.mark.parametrize("at", range(4))
+    def test_many_scalars(self, name: str, at: int) -> None:
+        """They are told apart in a branch, all checks at once."""
+
+        def build(b: sx.XlaBuilder, *xs: sx.XlaOp) -> sx.XlaOp:
+            return sx.tuple(tuple(sx.log(x) * x - x for x in xs))
+
+        dtype = sx.element_type(name).dtype
+        made = program(build, *[sx.Shape(name, ())] * 4)
+        executable = sx.compile(made, options=sx.CompileOptions(check="all"))
+        executable._checker._begins = "exact"
+        arguments = [np.ones((), dtype) for _ in range(4)]
+        executable(*arguments)
+        arguments[at] = np.zeros((), dtype)
+        with pytest.raises(sx.CheckError, match="log made an infinity") as error:
+            executable(*arguments)
+        assert error.value.finding.number == 1 + 3 * at
+
     def test_a_product_of_infinite_factors(self) -> None:
         """Its operands, which are in memory, are looked through where the product has a NaN."""
         x, y = np.ones((4, 4), np.float32), np.ones((4, 4), np.float32)
@@ -490,6 +509,21 @@ class TestRuns:
         finding = executable.check([x])
         assert (finding.operation, finding.index) == ("stablehlo.sqrt", None)
         assert "needs more memory than there is" in finding.note
+
+    def test_no_memory_for_all_checks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The error says what the first look at values tells."""
+        execute, runs = Checker._execute, []
+
+        def fails(*given: Any) -> Any:
+            runs.append(given)
+            if len(runs) == 2:
+                raise sx.OutOfMemoryError("no memory", needed=8192)
+            return execute(*given)
+
+        monkeypatch.setattr(Checker, "_execute", fails)
+        with pytest.raises(sx.OutOfMemoryError) as error:
+            found(lambda b, x: sx.log(x) + 1.0, [-np.ones(3, np.float32)])
+        assert f"the result of stablehlo.log at {HERE}" in error.value.__notes__[0]
 
     def test_random_numbers_are_drawn_once(self) -> None:
         """A program that cannot be run again tells the operation and no values."""

@@ -236,8 +236,13 @@ def _shows(value: Value, kind: str) -> Value:
         return is_nan(value)
     if element.is_complex:
         return one_of([_shows(part, kind) for part in _parts(value)])
+    if element.name in _INFINITY:  # one comparison
+        return compare(elementwise("abs", value), constant(value.type, _INFINITY[element.name]), "EQ", "FLOAT")
     is_finite = emit("stablehlo.is_finite", [value], [_preds(value)])
     return elementwise("and", elementwise("not", is_finite), compare(value, value, "EQ", "FLOAT"))
+
+
+_INFINITY = {"f16": "0x7C00", "bf16": "0x7F80", "f32": "0x7F800000", "f64": "0x7FF0000000000000"}
 
 
 def _each(value: Value, what: str) -> Value:
