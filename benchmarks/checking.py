@@ -1,16 +1,17 @@
 """What runs that are checked for NaN or infinities cost: python -m benchmarks.checking [--programs NAMES] [--markdown].
 
 Each program is compiled without checks, with those for the first NaN and for all, and with all checks at once, as
-programs with effects have them. The executables take turns; a figure is the ratio of the best rounds to that of the
-program without checks. `--markdown` puts the table into docs/check.md.
+programs with effects have them. The executables take turns on one processor. A figure is the ratio of the best rounds,
+in the processor's time, so that other programs change it little. `--markdown` puts the table into docs/check.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import thread_time
 
 import stablexla as sx
 from benchmarks.programs import PROGRAMS
@@ -30,6 +31,9 @@ WAYS = {
     "`all`, at once": ("all", True),
 }
 PAGE, BEGIN, END = Path("docs/check.md"), "<!-- what checks cost -->", "<!-- end of what checks cost -->"
+READING = """\
+how many times as long as without checks a run takes, on one
+processor. `at once` is a program with effects, or one of the last kind above."""
 ROUND = 0.02
 """Seconds of a turn."""
 
@@ -61,10 +65,10 @@ def _run(executable: sx.Executable, arguments: Sequence[object]) -> Callable[[],
 
 def _seconds(run: Callable[[], object], count: int) -> float:
     """Return the time of a call."""
-    start = perf_counter()
+    start = thread_time()
     for _ in range(count):
         run()
-    return (perf_counter() - start) / count
+    return max(thread_time() - start, 1e-9) / count
 
 
 def lines(names: Sequence[str], rounds: int) -> Iterator[str]:
@@ -82,12 +86,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--markdown", action="store_true", help=f"put the table into {PAGE}")
     options = parser.parse_args()
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before the runtime counts the processors
     found = []
     for line in lines(options.programs.split(",") if options.programs else NAMES, options.rounds):
         print(line, flush=True)
         found.append(line)
     if options.markdown:
-        made = f"Made by `{as_typed('benchmarks.checking')}`:"
+        made = f"Made by `{as_typed('benchmarks.checking')}`: {READING}"
         replace_between(PAGE, BEGIN, END, "\n".join([made, "", *found]))
 
 
