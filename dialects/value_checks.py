@@ -14,7 +14,9 @@ ERRORS = (NAN, INF, OVERFLOW)
 WARNINGS = (DIVISION, INDICES, SHIFTS)
 """Of these a run warns; its results are defined."""
 ALL = "all"
-WORDS = (*ERRORS, ALL, *WARNINGS)
+CONSTANTS = "constants"
+"""Of infinities: those of the program's text that reach a result, as well."""
+WORDS = (*ERRORS, ALL, CONSTANTS, *WARNINGS)
 
 
 def kinds_of(check: object) -> tuple[str, ...]:
@@ -41,6 +43,8 @@ def kinds_of(check: object) -> tuple[str, ...]:
         raise CompileError(f"check takes {', '.join(WORDS)}, not {check!r}", hint='check="nan"')
     if ALL in named:
         named |= {NAN, INF}
+    if CONSTANTS in named:
+        named |= {INF}
     if INF in named:
         named -= {OVERFLOW}  # it is part of it
     return tuple(word for word in WORDS if word in named and word != ALL)

@@ -18,6 +18,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.op_traits import TRAITS
+from stablexla.inspection.checking.checker import Checker
 from stablexla.inspection.program import FlatProgram
 from tests.fuzz.generate import draw
 from tests.fuzz.program import Statement
@@ -44,6 +45,10 @@ def found(build: Any, arguments: Sequence[Any], kinds: Any = "nan", **options: A
 def entropy(b: sx.XlaBuilder, p: sx.XlaOp) -> sx.XlaOp:
     logs = sx.log(p)
     return sx.reduce(p * logs, b.constant(np.float32(0)), sx.add, (0, 1))  # the NaN
+
+
+def full(like: sx.XlaOp, value: float) -> sx.XlaOp:
+    return sx.broadcast(like.builder.constant(np.float32(value)), like.shape.dimensions)
 
 
 class TestWhatIsFound:
@@ -261,6 +266,176 @@ class TestWarnings:
         assert finding is None or finding.operation == "stablehlo.gather"
 
 
+class TestConstants:
+    """A NaN of the program's text that reaches a result, which no operation makes."""
+
+    @staticmethod
+    def valid(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+        return sx.select(x > 0.0, x, sx.broadcast(b.constant(np.float32(np.nan)), (3,)))  # the selection
+
+    def test_the_operation_that_has_it(self) -> None:
+        finding = found(self.valid, [np.array([1, -2, -3], np.float32)])
+        assert (finding.kind, finding.operation, finding.index) == ("nan", "stablehlo.select", (1,))
+        assert finding.place.brief.startswith(f"{HERE}:{line_of(self.valid, 'the selection')}:")
+        assert f"select has a NaN that comes from a constant at {HERE}" in str(finding)
+        assert "stablehlo.constant dense<0x7FC00000>" in finding.constant
+        assert (finding.count, finding.size, finding.operands[1].value) == (2, 3, "-2.0")
+        assert finding.program is None
+
+    def test_none_where_it_is_not_selected(self) -> None:
+        assert found(self.valid, [np.ones(3, np.float32)], "all") is None
+
+    def test_none_where_it_is_consumed(self) -> None:
+        """A sum of what is valid."""
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            y = self.valid(b, x)
+            return sx.reduce(sx.select(y == y, y, full(y, 0)), b.constant(np.float32(0)), sx.add, (0,))
+
+        assert found(build, [np.array([1, -2, -3], np.float32)], "all") is None
+
+    def test_none_where_an_argument_has_one(self) -> None:
+        assert found(self.valid, [np.array([1, np.nan, -3], np.float32)]) is None
+
+    def test_one_that_is_made_comes_first(self) -> None:
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.log(x) + self.valid(b, x)
+
+        finding = found(build, [np.array([1, -2, -3], np.float32)])
+        assert (finding.operation, finding.constant) == ("stablehlo.log", "")
+
+    def test_in_a_loop(self) -> None:
+        def body(state: sx.XlaOp) -> Any:
+            i, x = state
+            return sx.tuple((i + 1, sx.select(i == 2, full(x, np.nan), x + 1.0)))
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.while_(lambda state: state[0] < 5, body, (b.constant(np.int32(0)), x))[1]
+
+        finding = found(build, [np.ones(3, np.float32)])
+        assert (finding.operation, [step.what for step in finding.iterations]) == ("stablehlo.select", ["iteration 2"])
+
+    def test_a_result_that_is_one(self) -> None:
+        finding = found(lambda b, x: sx.tuple((x, b.constant(np.float32(np.nan)))), [np.ones(3, np.float32)])
+        assert (finding.operation, finding.value) == ("stablehlo.constant", "nan")
+
+    def test_infinities_are_asked_for(self) -> None:
+        """A mask that is returned is no mistake."""
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            return sx.select(x > 0.0, x, sx.broadcast(b.constant(-INF), (3,)))
+
+        x = np.array([1, -2, -3], np.float32)
+        assert found(build, [x], "all") is None
+        finding = found(build, [x], "constants")
+        assert (finding.kind, finding.operation, finding.index) == ("inf", "stablehlo.select", (1,))
+
+    def test_the_run_raises(self) -> None:
+        executable = sx.compile(program(self.valid, sx.f32[3]), options=sx.CompileOptions(check="nan"))
+        assert executable(np.ones(3, np.float32)).tolist() == [1, 1, 1]
+        for _ in range(5):
+            with pytest.raises(sx.CheckError, match="select has a NaN that comes from a constant"):
+                executable(-np.ones(3, np.float32))
+            assert np.isnan(executable(np.full(3, np.nan, np.float32))).all()
+
+
+class TestFewestRuns:
+    """A first look at few values, and which programs have more."""
+
+    @staticmethod
+    def masked(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
+        """Weights of numbers above 0, and a quotient that has nothing to do with them."""
+        kept = sx.select(x > 0.0, x, sx.broadcast(b.constant(-INF), (4,)))
+        power = sx.exp(kept - sx.reduce(kept, b.constant(-INF), sx.max, (0,)))
+        first = power / sx.reduce(power, b.constant(np.float32(0)), sx.add, (0,))
+        return sx.tuple((first, sx.sqrt(sx.log(y) + 5.0) * y - y * 7.5))
+
+    def test_infinities_that_are_meant(self) -> None:
+        """After some runs that are repeated for nothing, the subtraction is checked with its operands."""
+        executable = sx.compile(program(self.masked, sx.f32[4], sx.f32[4]), options=sx.CompileOptions(check="all"))
+        plain = sx.compile(program(self.masked, sx.f32[4], sx.f32[4]))
+        x, y = np.array([1, -1, 2, -2], np.float32), np.ones(4, np.float32)
+        checker = executable._checker
+        runs: list[Any] = []
+        execute = checker._execute
+        checker._execute = lambda program, *rest: runs.append(program) or execute(program, *rest)
+        for _ in range(6):
+            for result, wanted in zip(executable(x, y), plain(x, y), strict=True):
+                np.testing.assert_allclose(result, wanted, rtol=1e-6)
+        assert len(runs) == 3 * 2 + 3
+        assert checker._begins == "quick"
+        for arguments, name in (((x, 0 * y), "log"), ((x, -y), "log"), ((-abs(x), y), "subtract")):
+            with pytest.raises(sx.CheckError, match=f"{name} made") as error:
+                executable(*arguments)
+            assert error.value.finding.place.brief.startswith(HERE)
+
+    def test_warnings_leave_the_rest_as_it_is(self) -> None:
+        def build(b: sx.XlaBuilder, x: sx.XlaOp, i: sx.XlaOp) -> sx.XlaOp:
+            return sx.log(sx.sqrt(sx.dynamic_slice(x, [i], (2,))))
+
+        executable = sx.compile(
+            program(build, sx.f32[4], sx.s32[()]), options=sx.CompileOptions(check=("nan", "indices"))
+        )
+        x = np.array([1, 2, 3, -4], np.float32)
+        assert executable._checker._begins == "quick"
+        assert np.isfinite(executable(x, np.int32(1))).all()
+        with pytest.warns(sx.CheckWarning, match="dynamic_slice made an index out of range"):
+            executable(abs(x), np.int32(5))
+        with pytest.raises(sx.CheckError, match="sqrt made"), pytest.warns(sx.CheckWarning, match="index out of range"):
+            executable(x, np.int32(5))
+
+    def test_a_loop_in_a_loop(self) -> None:
+        """The inner one's result tells of a NaN; nothing else of the outer one is looked at."""
+
+        def inner(state: sx.XlaOp) -> Any:
+            i, j, x = state
+            return sx.tuple((i, j + 1, sx.sqrt(x - 1.0)))
+
+        def outer(state: sx.XlaOp) -> Any:
+            i, j, x = state
+            _, _, y = sx.while_(lambda s: s[1] < 3, inner, (i, j, x))
+            return sx.tuple((i + 1, j, sx.select(y > 0.0, y, full(y, -1))))
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            zero = b.constant(np.int32(0))
+            return sx.while_(lambda s: s[0] < 2, outer, (zero, zero, x))[2]
+
+        finding = found(build, [np.full(3, 2, np.float32)])
+        assert (finding.operation, [step.what for step in finding.iterations]) == (
+            "stablehlo.sqrt",
+            ["iteration 0", "iteration 2"],
+        )
+
+    @pytest.mark.parametrize("name", ["f16", "bf16", "f32", "f64", "c64"])
+    @pytest.mark.parametrize("at", range(4))
+    def test_many_scalars(self, name: str, at: int) -> None:
+        """They are told apart in a branch, all checks at once."""
+
+        def build(b: sx.XlaBuilder, *xs: sx.XlaOp) -> sx.XlaOp:
+            return sx.tuple(tuple(sx.log(x) * x - x for x in xs))
+
+        dtype = sx.element_type(name).dtype
+        made = program(build, *[sx.Shape(name, ())] * 4)
+        executable = sx.compile(made, options=sx.CompileOptions(check="all"))
+        executable._checker._begins = "exact"
+        arguments = [np.ones((), dtype) for _ in range(4)]
+        executable(*arguments)
+        arguments[at] = np.zeros((), dtype)
+        with pytest.raises(sx.CheckError, match="log made an infinity") as error:
+            executable(*arguments)
+        assert error.value.finding.number == 1 + 3 * at
+
+    def test_a_product_of_infinite_factors(self) -> None:
+        """Its operands, which are in memory, are looked through where the product has a NaN."""
+        x, y = np.ones((4, 4), np.float32), np.ones((4, 4), np.float32)
+        x[1, 2] = INF
+        assert found(lambda b, x, y: sx.dot(x, y), [x, y], "all") is None
+        y[2, 3] = 0
+        finding = found(lambda b, x, y: sx.dot(x, y), [x, y], "all")
+        assert (finding.kind, finding.operation, finding.index) == ("nan", "stablehlo.dot_general", (1, 3))
+        assert found(lambda b, x, y: sx.dot(x, y), [x, y], "inf") is None
+
+
 class TestRuns:
     def test_the_run_raises(self) -> None:
         executable = sx.compile(program(entropy, sx.f32[2, 2]), options=sx.CompileOptions(check="nan"))
@@ -309,6 +484,52 @@ class TestRuns:
         with pytest.raises(sx.CheckError, match="sqrt made a NaN") as error:
             executable.execute_replicated([[ones], [-ones]])
         assert (error.value.finding.device, error.value.finding.index) == (1, (0,))
+
+    @pytest.mark.parametrize("given", [[np.ones(2, np.float32)], [np.ones(2, np.float32)] * 2, [[]] * 3])
+    def test_replicas_in_another_form(self, given: list[Any]) -> None:
+        made = program(lambda b, x: sx.all_reduce(sx.sqrt(x), sx.add), sx.f32[2])
+        executable = sx.compile(made, num_replicas=2)
+        assert executable.check([[np.ones(2, np.float32)]] * 2) is None
+        with pytest.raises(
+            sx.ExecutionError, match=r"runs on 2 devices(.|\n)*executable\.check\(\[arguments of device 0"
+        ):
+            executable.check(given)
+
+    def test_no_memory_for_the_values(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The operation is named all the same."""
+        text = """func.func @main(%x: tensor<2x1024xf32>) -> tensor<f32> {
+          %zero = stablehlo.constant dense<0.0> : tensor<f32>
+          %0 = stablehlo.sqrt %x : tensor<2x1024xf32>
+          %1 = stablehlo.reduce(%0 init: %zero) applies stablehlo.add across dimensions = [0, 1]
+            : (tensor<2x1024xf32>, tensor<f32>) -> tensor<f32>
+          return %1 : tensor<f32>
+        }"""
+        executable = sx.compile(text)
+        x = np.full((2, 1024), -1, np.float32)
+        assert executable.check([x]).index == (0, 0)
+
+        def fails(*_: Any) -> None:
+            raise sx.OutOfMemoryError("no memory", needed=8192)
+
+        monkeypatch.setattr(Checker, "_values", fails)
+        finding = executable.check([x])
+        assert (finding.operation, finding.index) == ("stablehlo.sqrt", None)
+        assert "needs more memory than there is" in finding.note
+
+    def test_no_memory_for_all_checks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The error says what the first look at values tells."""
+        execute, runs = Checker._execute, []
+
+        def fails(*given: Any) -> Any:
+            runs.append(given)
+            if len(runs) == 2:
+                raise sx.OutOfMemoryError("no memory", needed=8192)
+            return execute(*given)
+
+        monkeypatch.setattr(Checker, "_execute", fails)
+        with pytest.raises(sx.OutOfMemoryError) as error:
+            found(lambda b, x: sx.log(x) + 1.0, [-np.ones(3, np.float32)])
+        assert f"the result of stablehlo.log at {HERE}" in error.value.__notes__[0]
 
     def test_random_numbers_are_drawn_once(self) -> None:
         """A program that cannot be run again tells the operation and no values."""

@@ -271,6 +271,24 @@ class TestDebugNans:
             inverse(jnp.zeros(2))
         assert np.isinf(inverse(jnp.zeros(2))).all()
 
+    def test_constants_that_reach_a_result(self) -> None:
+        """`cholesky` selects a NaN of its own text; JAX, which looks at results, raises for the same arguments."""
+        for compiler in (jit, jax.jit):
+            root = compiler(jnp.linalg.cholesky)
+            assert np.isnan(root(-jnp.eye(3))).any()
+            with jax.debug_nans(True):
+                assert root(jnp.eye(3)).tolist() == np.eye(3).tolist()
+                match = "select has a NaN that comes from a constant" if compiler is jit else "nan"
+                with pytest.raises(FloatingPointError, match=match):
+                    root(-jnp.eye(3))
+            mask = compiler(lambda x: jnp.where(x > 0, x, -jnp.inf))
+            chances = compiler(lambda x: jax.nn.softmax(jnp.where(x > 0, x, -jnp.inf)))
+            with jax.debug_infs(True):
+                match = "select has an infinity that comes from a constant" if compiler is jit else "inf"
+                with pytest.raises(FloatingPointError, match=match):
+                    mask(jnp.array([1.0, -1.0]))
+                assert chances(jnp.array([1.0, -1.0])).tolist() == [1, 0]
+
     def test_donated_arguments(self) -> None:
         """They are deleted by the call, whatever it comes to."""
         root = jit(jnp.sqrt, donate_argnums=0)

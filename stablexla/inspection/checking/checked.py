@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy.typing as npt
 
 from stablexla.compiling.specialization import with_known_shapes
-from stablexla.dialects.errors import CheckError, CheckWarning, UnsupportedError
+from stablexla.dialects.errors import CheckError, CheckWarning, ExecutionError, UnsupportedError
 from stablexla.dialects.value_checks import kinds_of
 from stablexla.executable.executable import Executable
 from stablexla.inspection.checking.checker import Checker, Subject
@@ -104,10 +104,22 @@ def check(executable: Executable, arguments: Sequence[Any], kinds: object) -> Ch
     words = kinds_of(() if kinds is None else kinds)
     checker = executable._checkers.get(words) or _checker_of(executable, words)
     tree = executable._tree
-    several = executable.num_devices > 1 and executable._shardings is None
-    devices = list(arguments) if several else [arguments]
+    devices = _of_each_device(executable, arguments)
     outcome = checker.run([own if tree is None else tree.arguments(own) for own in devices])
     return outcome.finding or outcome.warning
+
+
+def _of_each_device(executable: Executable, arguments: Sequence[Any]) -> list[Any]:
+    """Return the arguments of each device; those of a program on sharded arrays are whole ones."""
+    count = executable.num_devices
+    if count == 1 or executable._shardings is not None:
+        return [arguments]
+    if len(arguments) != count or not all(own is None or isinstance(own, (list, tuple)) for own in arguments):
+        raise ExecutionError(
+            f"{executable.name}: the program runs on {count} devices, each with a list of arguments of its own",
+            hint="executable.check([arguments of device 0, arguments of device 1, ...])",
+        )
+    return list(arguments)
 
 
 def _checker_of(executable: Executable, words: tuple[str, ...]) -> Checker:

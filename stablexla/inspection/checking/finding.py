@@ -73,6 +73,7 @@ class CheckFinding:
         device: the number of the device, of a program for several; else None.
         program: the operation alone, with its operands.
         note: why values are not known, or "".
+        constant: text and place of the constant of the program that it comes from; "" of one that the operation made.
     """
 
     kind: str
@@ -90,12 +91,16 @@ class CheckFinding:
     device: int | None = None
     program: SmallProgram | None = field(default=None, repr=False)
     note: str = ""
+    constant: str = ""
 
     @property
     def summary(self) -> str:
         """One line: the operation, what it made, and where."""
         where = f" at {self.place.brief}" if self.place.is_known else ""
-        return f"{self.operation.partition('.')[2]} made {MEANINGS[self.kind]}{where}"
+        name = self.operation.partition(".")[2]
+        if self.constant:
+            return f"{name} has {'a NaN' if self.kind == NAN else 'an infinity'} that comes from a constant{where}"
+        return f"{name} made {MEANINGS[self.kind]}{where}"
 
     def rows(self, alone: str = "finding.save(folder) writes it") -> list[Row]:
         """Return the report's lines, each with its label.
@@ -105,6 +110,8 @@ class CheckFinding:
         """
         rows: list[Row] = [("operation", first_line(self.text)), *place_rows(self.place)]
         rows += [("in", f"{step.what} of {step.operation} at {step.place}") for step in reversed(self.iterations)]
+        if self.constant:
+            rows.append(("constant", self.constant))
         if self.device is not None:
             rows.append(("device", str(self.device)))
         if self.index is not None:
@@ -200,6 +207,13 @@ def elements_that_show(kind: str, operands: Sequence[Array], result: Array, *, e
         if operand.dtype.kind not in "biu" or operand.dtype.isbuiltin != 1:
             sound &= ~_unsound(kind, operand)
     return shown & sound
+
+
+def has(kind: str, array: Array) -> bool:
+    """Return whether an array holds a NaN, or an infinity."""
+    if array.dtype.kind in "biu" and array.dtype.isbuiltin == 1:
+        return False
+    return bool((np.isnan(_wide(array)) if kind == NAN else np.isinf(_wide(array))).any())
 
 
 def _wide(array: Array) -> Array:

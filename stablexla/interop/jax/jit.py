@@ -128,7 +128,7 @@ class JitFunction(Inspectable):
     def _checks(self) -> tuple[str, ...]:
         """Return what JAX's settings ask programs to be checked for."""
         nans, infs = self._debug_nans.value, self._debug_infs.value
-        return (("nan",) if nans else ()) + (("inf",) if infs else ()) if nans or infs else ()
+        return (("nan",) if nans else ()) + (("inf", "constants") if infs else ()) if nans or infs else ()
 
     def _programs_for(self, settings: object) -> dict[object, JaxProgram]:
         programs = self._programs.setdefault(settings, {})

@@ -1,6 +1,7 @@
 """Conditions under which an operation shows a NaN, an infinity or a misused integer, emitted behind it in StableHLO.
 
-A condition is an array of pred of the result's shape where the operation is element-wise, else a scalar.
+A condition of an element-wise operation is `Pointwise`: not emitted yet, so that one operation can compute it together
+with what is made of it. Any other is a scalar.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.hlo import (
     array,
+    block,
     broadcast,
     compare,
     constant,
     convert,
     elementwise,
     emit,
+    i64s,
     number,
+    operation,
     reduce,
+    return_,
     tensor,
 )
-from stablexla.dialects.value_checks import DIVISION, INDICES, NAN, OVERFLOW, SHIFTS
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, NAN, OVERFLOW, SHIFTS
 from stablexla.targets.stablehlo.checks.operations import (
     Checked,
     element_of,
@@ -33,20 +39,63 @@ from stablexla.targets.stablehlo.checks.operations import (
     has_nan,
     is_elementwise,
     is_number,
+    splat_of,
 )
 
 Value = Any
 
 
-class Conditions:
-    """Emits conditions at the insertion point; knows which arrays it has looked through already.
+@dataclass(frozen=True)
+class Pointwise:
+    """A condition on elements of arrays of one shape at the same index.
 
-    Args:
-        results_alone: whether a NaN in a result is enough, whatever the operands are.
+    Attributes:
+        values: the arrays.
+        compute: emits it on scalars, one for each array.
+        result: an array that shows a NaN, or something that is not finite, wherever the condition holds; or None.
     """
 
-    def __init__(self, results_alone: bool = False) -> None:
-        self._results_alone = results_alone
+    values: tuple[Value, ...]
+    compute: Callable[..., Value]
+    result: Value | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the arrays."""
+        return tuple(self.values[0].type.shape)
+
+    def emitted(self) -> Value:
+        """Emit an array of pred; of scalars a scalar."""
+        return mapped(self.values, ir.IntegerType.get_signless(1), self.compute)
+
+
+def mapped(values: Sequence[Value], element: Any, compute: Callable[..., Value]) -> Value:
+    """Emit one operation that computes an element from those of the arrays at its index."""
+    shape = list(values[0].type.shape)
+    if not shape:
+        return compute(*values)
+    dimensions = {"dimensions": i64s(range(len(shape)))}
+    op = operation("stablehlo.map", values, [ir.RankedTensorType.get(shape, element)], dimensions, regions=1)
+    with block(op.regions[0], [tensor(value.type, []) for value in values]) as scalars:
+        return_([compute(*scalars)])
+    return op.results[0]
+
+
+def choose(condition: Value, compute: Callable[[], Value], bits: int = 1) -> Value:
+    """Emit a branch: an integer that is computed where a condition holds, else 0."""
+    type_ = ir.RankedTensorType.get([], ir.IntegerType.get_signless(bits))
+    choice = operation("stablehlo.if", [condition], [type_], regions=2)
+    with block(choice.regions[0]):
+        return_([compute()])
+    with block(choice.regions[1]):
+        return_([number(type_, "0")])
+    return choice.results[0]
+
+
+class Conditions:
+    """Makes conditions at the insertion point; knows which arrays it has looked through already."""
+
+    def __init__(self) -> None:
         self._any: list[dict[tuple[Value, str], Value]] = [{}]
 
     def enter(self) -> None:
@@ -57,49 +106,50 @@ class Conditions:
         """End a region."""
         self._any.pop()
 
-    def of(self, checked: Checked, kinds: Sequence[str]) -> list[Value]:
+    def of(self, checked: Checked, kinds: Sequence[str]) -> list[Value | Pointwise]:
         """Return conditions of which one holds where the operation shows one of the kinds."""
-        if self._results_alone:
+        if checked.is_alone and kinds[0] in ERRORS:
             return [self._unsound(checked.op, tuple(kinds) == (NAN,))]
         made = [self._condition(checked.op, kind) for kind in checked.kinds if kind in kinds]
         return _joined([value for value in made if value is not None])
 
-    def _condition(self, op: Any, kind: str) -> Value | None:
-        if kind == DIVISION:
-            return compare(op.operands[1], _splat(op.operands[1], "0"), "EQ", None)
-        if kind == SHIFTS:
-            amount = op.operands[1]
-            unsigned = _unsigned(amount)
-            return compare(unsigned, _splat(unsigned, str(_width(amount))), "GE", "UNSIGNED")
+    def _condition(self, op: Any, kind: str) -> Value | Pointwise | None:
+        if kind in (DIVISION, SHIFTS):
+            return Pointwise((op.operands[1],), _is_zero if kind == DIVISION else _is_wide)
         if kind == INDICES:
             return _OUT_OF_RANGE[op.name](op)
-        made = [result for result in op.results if is_number(result)]
         if is_elementwise(op):
-            return _all_of([_shows(op.results[0], kind), *self._sound(op, kind, _each), *_no_pole(op, kind)])
-        shown = [self._flag(result, kind) for result in made if _can_show(result, kind)]
+            return _made_here(op, kind)
+        shown = [self._flag(result, kind) for result in op.results if is_number(result) and _can_show(result, kind)]
         if not shown:
             return None
-        return _all_of([_one_of(shown), *self._sound(op, kind, self._none)])
+        operands = _operands(op, kind)
+        stored = [value for value in operands if _is_stored(value)]
+        near = [self._none(value, kind) for value in operands if value not in stored]
+        return self._only_if(_all_of([one_of(shown), *near]), stored, kind)
 
-    def _unsound(self, op: Any, nan_alone: bool) -> Value:
+    def _only_if(self, condition: Value, stored: Sequence[Value], kind: str) -> Value:
+        """Return a condition, and that arrays in memory are sound, which are looked through only where it holds."""
+        if not stored:
+            return condition
+        self.enter()
+        made = choose(condition, lambda: _all_of([self._none(value, kind) for value in stored]))
+        self.leave()
+        return made
+
+    def _unsound(self, op: Any, nan_alone: bool) -> Value | Pointwise:
         """Return where results are NaN, or not finite."""
-        made = [value for value in op.results if is_number(value)]
-        wrong = [is_nan(v) if nan_alone else elementwise("not", _each(v, "finite")) for v in made]
-        return wrong[0] if len(wrong) == 1 else _one_of([any_of(condition) for condition in wrong])
-
-    def _sound(self, op: Any, kind: str, holds: Callable[[Value, str], Value]) -> list[Value]:
-        """Return that the operands are no NaN, or, for infinities, finite."""
-        operands = dict.fromkeys(value for value in op.operands if is_number(value) and not _is_finite_constant(value))
-        what = "number" if kind == NAN else "finite"
-        return [holds(value, what) for value in operands if what == "finite" or _has_nan(value)]
+        made = [Pointwise((v,), is_nan if nan_alone else is_not_finite) for v in op.results if is_number(v)]
+        return made[0] if len(made) == 1 else one_of([any_of(condition) for condition in made])
 
     def _flag(self, value: Value, kind: str) -> Value:
         """Return whether any element shows a kind."""
-        return self._seen(value, f"any {kind}", lambda: any_of(_shows(value, kind)))
+        return self._seen(value, kind, lambda: any_of(Pointwise((value,), lambda x: _shows(x, kind))))
 
-    def _none(self, value: Value, what: str) -> Value:
+    def _none(self, value: Value, kind: str) -> Value:
         """Return whether all elements are numbers, or finite."""
-        return self._seen(value, what, lambda: elementwise("not", any_of(elementwise("not", _each(value, what)))))
+        what, is_bad = ("number", is_nan) if kind == NAN else ("finite", is_not_finite)
+        return self._seen(value, what, lambda: elementwise("not", any_of(Pointwise((value,), is_bad))))
 
     def _seen(self, value: Value, what: str, make: Callable[[], Value]) -> Value:
         for scope in self._any:
@@ -109,20 +159,60 @@ class Conditions:
         return made
 
 
+def _made_here(op: Any, kind: str) -> Pointwise:
+    """Return where an element shows a kind while those of the operands are sound."""
+    operands = _operands(op, kind)
+    place = {"stablehlo.divide": 1, "stablehlo.power": 0}.get(op.name) if kind == OVERFLOW else None
+    poles = [] if place is None else [op.operands[place]]  # an infinite quotient by zero is no overflow
+
+    def compute(made: Value, *others: Value) -> Value:
+        taken, at_pole = others[: len(operands)], others[len(operands) :]
+        sound = [_each(value, "number" if kind == NAN else "finite") for value in taken]
+        return _all_of([_shows(made, kind), *sound, *(compare(x, _splat(x, "0"), "NE", None) for x in at_pole)])
+
+    return Pointwise((op.results[0], *operands, *poles), compute, op.results[0])
+
+
+def _is_stored(value: Value) -> bool:
+    """Return whether an array is in memory whatever reads it: no kernel that reads it computes it as well."""
+    return bool(value.type.rank) and (isinstance(value.owner, ir.Block) or value.owner.operation.name in _STORED)
+
+
+_STORED = frozenset(
+    [
+        *("stablehlo.while", "stablehlo.if", "stablehlo.case", "stablehlo.dot_general", "stablehlo.convolution"),
+        *("stablehlo.gather", "stablehlo.scatter", "stablehlo.sort", "stablehlo.fft", "stablehlo.custom_call"),
+        *("stablehlo.cholesky", "stablehlo.triangular_solve", "stablehlo.constant"),
+    ]
+)
+
+
+def _operands(op: Any, kind: str) -> list[Value]:
+    """Return the operands that may hold a NaN, or something that is not finite."""
+    numbers = dict.fromkeys(value for value in op.operands if is_number(value) and not _is_finite_constant(value))
+    return [value for value in numbers if kind != NAN or _has_nan(value)]
+
+
 def is_nan(value: Value) -> Value:
     """Return where the elements are NaN: they do not equal themselves."""
     return compare(value, value, "NE", "FLOAT")
 
 
-def any_of(condition: Value) -> Value:
+def is_not_finite(value: Value) -> Value:
+    """Return where the elements are NaN or infinite."""
+    return elementwise("not", _each(value, "finite"))
+
+
+def any_of(condition: Value | Pointwise) -> Value:
     """Return whether a condition holds anywhere; rows first, which a kernel of rows computes beside its own."""
-    rank = condition.type.rank
+    value = condition.emitted() if isinstance(condition, Pointwise) else condition
+    rank = value.type.rank
     if not rank:
-        return condition
-    no = constant(tensor(condition.type, []), "false")
-    if rank > 1 and condition.type.shape[-1] >= LEAST_ROW:
-        condition = reduce(condition, no, [rank - 1], "or")
-    return reduce(condition, no, list(range(condition.type.rank)), "or")
+        return value
+    no = constant(tensor(value.type, []), "false")
+    if rank > 1 and value.type.shape[-1] >= LEAST_ROW:
+        value = reduce(value, no, [rank - 1], "or")
+    return reduce(value, no, list(range(value.type.rank)), "or")
 
 
 LEAST_ROW = 16
@@ -145,9 +235,14 @@ def _shows(value: Value, kind: str) -> Value:
     if kind == NAN or not has_inf(element.part):  # an overflow is a NaN then
         return is_nan(value)
     if element.is_complex:
-        return _one_of([_shows(part, kind) for part in _parts(value)])
+        return one_of([_shows(part, kind) for part in _parts(value)])
+    if element.name in _INFINITY:  # one comparison
+        return compare(elementwise("abs", value), constant(value.type, _INFINITY[element.name]), "EQ", "FLOAT")
     is_finite = emit("stablehlo.is_finite", [value], [_preds(value)])
     return elementwise("and", elementwise("not", is_finite), compare(value, value, "EQ", "FLOAT"))
+
+
+_INFINITY = {"f16": "0x7C00", "bf16": "0x7F80", "f32": "0x7F800000", "f64": "0x7FF0000000000000"}
 
 
 def _each(value: Value, what: str) -> Value:
@@ -161,24 +256,9 @@ def _each(value: Value, what: str) -> Value:
     return emit("stablehlo.is_finite", [value], [_preds(value)])
 
 
-def _no_pole(op: Any, kind: str) -> list[Value]:
-    """Return that an infinity is no quotient by zero."""
-    place = {"stablehlo.divide": 1, "stablehlo.power": 0}.get(op.name)
-    if kind != OVERFLOW or place is None:
-        return []
-    return [compare(op.operands[place], _splat(op.operands[place], "0"), "NE", None)]
-
-
 def _is_finite_constant(value: Value) -> bool:
-    """Return whether a value is a finite number of the program's text, or an array of one."""
-    while not isinstance(value.owner, ir.Block) and value.owner.operation.name == "stablehlo.broadcast_in_dim":
-        value = value.owner.operation.operands[0]
-    element = element_of(value)  # the bindings read no complex constants
-    if isinstance(value.owner, ir.Block) or element is None or not element.is_float:
-        return False
-    maker = value.owner.operation
-    held = ir.DenseElementsAttr(maker.attributes["value"]) if maker.name == "stablehlo.constant" else None
-    return held is not None and held.is_splat and isfinite(ir.FloatAttr(held.get_splat_value()).value)
+    number_ = splat_of(value)
+    return number_ is not None and isfinite(number_)
 
 
 def _parts(value: Value) -> list[Value]:
@@ -190,10 +270,22 @@ def _preds(value: Value) -> Any:
     return ir.RankedTensorType.get(list(value.type.shape), ir.IntegerType.get_signless(1))
 
 
-def _joined(conditions: Sequence[Value]) -> list[Value]:
-    """Return one condition in place of several of one shape."""
-    shapes = {tuple(value.type.shape) for value in conditions}
-    return [_one_of(conditions)] if len(shapes) == 1 else list(conditions)
+def _joined(conditions: Sequence[Value | Pointwise]) -> list[Value | Pointwise]:
+    """Return one condition in place of several, if all are scalars, or all of one shape."""
+    if len(conditions) < 2:
+        return list(conditions)
+    pointwise = [each for each in conditions if isinstance(each, Pointwise)]
+    if not pointwise:
+        return [one_of(conditions)]
+    if len(pointwise) < len(conditions) or len({each.shape for each in pointwise}) > 1:
+        return list(conditions)
+    values = tuple(dict.fromkeys(value for each in pointwise for value in each.values))
+
+    def compute(*scalars: Value) -> Value:
+        at = dict(zip(values, scalars, strict=True))
+        return one_of([each.compute(*(at[value] for value in each.values)) for each in pointwise])
+
+    return [Pointwise(values, compute, pointwise[0].result)]
 
 
 def _all_of(conditions: Sequence[Value]) -> Value:
@@ -203,7 +295,8 @@ def _all_of(conditions: Sequence[Value]) -> Value:
     return made
 
 
-def _one_of(conditions: Sequence[Value]) -> Value:
+def one_of(conditions: Sequence[Value]) -> Value:
+    """Return where one of the conditions holds."""
     made = conditions[0]
     for other in conditions[1:]:
         made = elementwise("or", made, other)
@@ -219,6 +312,16 @@ def _splat(like: Value, text: str) -> Value:
     return constant(like.type, text)
 
 
+def _is_zero(value: Value) -> Value:
+    return compare(value, _splat(value, "0"), "EQ", None)
+
+
+def _is_wide(amount: Value) -> Value:
+    """Return whether a number of bits to shift by is the type's width or more."""
+    unsigned = _unsigned(amount)
+    return compare(unsigned, _splat(unsigned, str(_width(amount))), "GE", "UNSIGNED")
+
+
 def _width(value: Value) -> int:
     return int(value.type.element_type.width)
 
@@ -232,7 +335,7 @@ def _unsigned(value: Value) -> Value:
 
 def _outside(starts: Sequence[Value], limits: Sequence[int]) -> Value:
     """Return whether a scalar start is below 0 or above its limit."""
-    return _one_of([_beyond(start, np.int64(limit)) for start, limit in zip(starts, limits, strict=True)])
+    return one_of([_beyond(start, np.int64(limit)) for start, limit in zip(starts, limits, strict=True)])
 
 
 def _beyond(indices: Value, limits: Any) -> Value:

@@ -6,8 +6,9 @@ A loop that does not count to a known end is left as soon as something is found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -26,17 +27,30 @@ from stablexla.dialects.hlo import (
     select,
     tensor,
 )
-from stablexla.dialects.value_checks import ERRORS, WARNINGS, kinds_of
+from stablexla.dialects.value_checks import CONSTANTS, ERRORS, NAN, WARNINGS, kinds_of
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.signature.signature import main_of
-from stablexla.targets.stablehlo.checks.conditions import LEAST_ROW, Conditions, any_of
+from stablexla.targets.stablehlo.checks.conditions import (
+    LEAST_ROW,
+    Conditions,
+    Pointwise,
+    choose,
+    is_nan,
+    is_not_finite,
+    mapped,
+    one_of,
+)
 from stablexla.targets.stablehlo.checks.operations import CONTROL, Checked, checked_operations, counts, terminator
-from stablexla.targets.stablehlo.checks.sinks import sinks
+from stablexla.targets.stablehlo.checks.sinks import passes, sinks
 
 Value = Any
 MOST_IN_ONE = 200
 """Operations whose conditions become one array of bytes at most."""
+RETURNED = 1 << 30
+"""The number of a result of `main` that shows something which no operation made."""
+MANY = 4
+"""Conditions that are told apart in a branch."""
 _EFFECTS = ("all_", "collective_", "reduce_scatter", "custom_call", "infeed", "outfeed", "send", "recv")
 
 
@@ -65,7 +79,7 @@ def instrument(
     layout: Layout,
     *,
     captured: Checked | None = None,
-    results_alone: bool = False,
+    returned: Mapping[int, Sequence[str]] | None = None,
 ) -> None:
     """Add checks to `main`, in place.
 
@@ -73,28 +87,26 @@ def instrument(
         operations: those that are checked.
         layout: of the further results.
         captured: one of them, of whose operands and results the values at the finding are returned as well.
-        results_alone: whether a NaN, or what is not finite, in a result is enough, whatever the operands are.
+        returned: results of `main` that are looked at in the end, and for what; their number is that of no operation.
     """
     with module.context, ir.Location.unknown():
-        _Instrumenter(operations, layout, captured, results_alone).main(main_of(module))
+        _Instrumenter(operations, layout, captured).main(main_of(module), returned or {})
 
 
 class _Instrumenter:
-    def __init__(
-        self, operations: Sequence[Checked], layout: Layout, captured: Checked | None, results_alone: bool
-    ) -> None:
+    def __init__(self, operations: Sequence[Checked], layout: Layout, captured: Checked | None) -> None:
         self._checked = {each.op: each for each in operations}
         self._inside = {op for each in operations for op, _ in each.path}  # loops and branches that hold one of them
         self._layout, self._captured = layout, captured
-        self._conditions = Conditions(results_alone)
+        self._conditions = Conditions()
         self._counters: list[Value] = []
         self._replacement: Any = None  # of the last loop or branches
 
-    def main(self, function: Any) -> None:
+    def main(self, function: Any, returned: Mapping[int, Sequence[str]]) -> None:
         block = function.regions[0].blocks[0]
         with ir.InsertionPoint.at_block_begin(block):
             state = self._start()
-        end = self._block(block, state)
+        end = self._block(block, state, returned)
         last = terminator(block)
         with ir.InsertionPoint(last):
             operation("func.return", [*last.operands, *end])
@@ -139,7 +151,9 @@ class _Instrumenter:
 
     # ---- blocks ----------------------------------------------------------------------------------------------------
 
-    def _block(self, block: Any, state: list[Value]) -> list[Value]:
+    def _block(
+        self, block: Any, state: list[Value], returned: Mapping[int, Sequence[str]] | None = None
+    ) -> list[Value]:
         """Insert the checks of a block; return the state at its end."""
         *operations, last = [view.operation for view in block.operations]
         stretch = _Stretch(len(self._layout.groups))
@@ -153,7 +167,7 @@ class _Instrumenter:
                 if own is not None:
                     new = self._replacement
                     with new.location, ir.InsertionPoint(following):
-                        self._note(Checked(own.number, new, own.kinds), stretch)
+                        self._note(replace(own, op=new), stretch)
             elif op in self._checked:
                 with op.location, ir.InsertionPoint(following):
                     self._note(self._checked[op], stretch)
@@ -161,6 +175,9 @@ class _Instrumenter:
                         state = self._flush(stretch, state, op)
                         stretch = _Stretch(len(self._layout.groups))
         with ir.InsertionPoint(last):
+            for i, kinds in (returned or {}).items():
+                is_bad = is_nan if tuple(kinds) == (NAN,) else is_not_finite
+                stretch.note(0, RETURNED, Pointwise((last.operands[i],), is_bad, last.operands[i]))
             return self._flush(stretch, state)
 
     def _note(self, checked: Checked, stretch: _Stretch) -> None:
@@ -170,7 +187,7 @@ class _Instrumenter:
 
     def _flush(self, stretch: _Stretch, state: list[Value], op: Any = None) -> list[Value]:
         for group in range(len(self._layout.groups)):
-            first = stretch.first(group)
+            first = stretch.first(group, self._layout.groups[group] == (NAN,))
             if first is not None:
                 state = self._found(state, group, first, op)
         return state
@@ -233,7 +250,7 @@ class _Instrumenter:
         for old, new in zip(_walk(op), _walk(copy), strict=True):
             if old in self._checked:
                 was = self._checked[old]
-                self._checked[new] = Checked(was.number, new, was.kinds, was.path)
+                self._checked[new] = replace(was, op=new)
             if old in self._inside:
                 self._inside.add(new)
 
@@ -281,34 +298,63 @@ class _Stretch:
     """
 
     def __init__(self, groups: int) -> None:
-        self._scalars: list[list[tuple[int, Value]]] = [[] for _ in range(groups)]
+        self._scalars: list[list[tuple[int, Value | Pointwise]]] = [[] for _ in range(groups)]
         self._arrays: list[list[_Bytes]] = [[] for _ in range(groups)]
 
-    def note(self, group: int, number: int, condition: Value) -> None:
+    def note(self, group: int, number: int, condition: Value | Pointwise) -> None:
         """Note a condition of an operation."""
-        shape = tuple(condition.type.shape)
-        if not shape:
+        if not isinstance(condition, Pointwise) or not condition.shape:
             self._scalars[group].append((number, condition))
             return
         arrays = self._arrays[group]
-        found = next((a for a in arrays if a.shape == shape and len(a.numbers) < MOST_IN_ONE), None)
+        found = next((a for a in arrays if a.shape == condition.shape and len(a.numbers) < MOST_IN_ONE), None)
         if found is None:
-            found = _Bytes(shape)
+            found = _Bytes(condition.shape)
             arrays.append(found)
         found.note(number, condition)
 
-    def first(self, group: int) -> Value | None:
-        """Emit the number of the first operation whose condition holds, 0 for none; None without conditions."""
-        conditions = list(self._scalars[group])
-        for each in self._arrays[group]:
-            conditions += each.scalars()
-        if not conditions:
+    def first(self, group: int, nan_alone: bool) -> Value | None:
+        """Emit the number of the first operation whose condition holds, 0 for none; None without conditions.
+
+        Where there are many, they are told apart in a branch, which is taken if one of them may hold.
+        """
+        scalars, arrays = self._scalars[group], self._arrays[group]
+        largest = [each.largest() for each in arrays]
+        if not scalars and not arrays:
             return None
-        i32 = integer_tensor(32)
-        made = constant(i32, "0")
-        for number_, condition in sorted(conditions, key=lambda pair: pair[0], reverse=True):
-            made = select(condition, constant(i32, str(number_)), made)
-        return made
+
+        def number_() -> Value:
+            found = [pair for each, code in zip(arrays, largest, strict=True) for pair in each.told_by(code)]
+            found += [(n, c.emitted() if isinstance(c, Pointwise) else c) for n, c in scalars]
+            made = constant(integer_tensor(32), "0")
+            for each, condition in sorted(found, key=lambda pair: pair[0], reverse=True):
+                made = select(condition, constant(integer_tensor(32), str(each)), made)
+            return made
+
+        if len(scalars) + sum(len(each.numbers) for each in arrays) < MANY:
+            return number_()
+        alarms = [compare(code, constant(code.type, "0"), "NE", None) for code in largest]
+        return choose(one_of([*alarms, *_alarms([c for _, c in scalars], nan_alone)]), number_, 32)
+
+
+def _alarms(conditions: Sequence[Value | Pointwise], nan_alone: bool) -> list[Value]:
+    """Return conditions of which one holds wherever one of the scalars does: the ends of chains tell of the whole."""
+    shown = {
+        c.result.owner.operation: c.result for c in conditions if isinstance(c, Pointwise) and c.result is not None
+    }
+    made = [
+        c if not isinstance(c, Pointwise) else c.emitted() for c in conditions if getattr(c, "result", None) is None
+    ]
+    for value in shown.values():
+        if not any(use.owner.operation in shown and passes(value, use, nan_alone=nan_alone) for use in value.uses):
+            made.append(is_nan(value) if nan_alone else _is_not_finite(value))
+    return made
+
+
+def _is_not_finite(value: Value) -> Value:
+    """Return whether a scalar is NaN or infinite: x - x is NaN then, in fewer instructions than a comparison takes."""
+    is_complex = isinstance(value.type.element_type, ir.ComplexType)
+    return is_not_finite(value) if is_complex else is_nan(elementwise("subtract", value, value))
 
 
 class _Bytes:
@@ -319,32 +365,34 @@ class _Bytes:
         self.numbers: list[int] = []
         self._value: Value = None
 
-    def note(self, number_: int, condition: Value) -> None:
-        """Join a further condition."""
-        self.numbers.append(number_)
-        if len(self.numbers) == 1:
-            self._value = condition
-            return
-        type_ = ir.RankedTensorType.get(list(self.shape), ir.IntegerType.get_unsigned(8))
-        if len(self.numbers) == 2:
-            self._value = select(self._value, constant(type_, str(MOST_IN_ONE)), constant(type_, "0"))
-        code = constant(type_, str(MOST_IN_ONE + 1 - len(self.numbers)))
-        self._value = elementwise("maximum", self._value, select(condition, code, constant(type_, "0")))
+    def note(self, number_: int, condition: Pointwise) -> None:
+        """Join a further condition; one operation computes it and joins it, so that kernels stay small."""
+        element = ir.IntegerType.get_unsigned(8)
+        code = str(MOST_IN_ONE - len(self.numbers))
+        before = () if self._value is None else (self._value,)
 
-    def scalars(self) -> list[tuple[int, Value]]:
+        def compute(*scalars: Value) -> Value:
+            type_ = ir.RankedTensorType.get([], element)
+            holds = condition.compute(*scalars[len(before) :])
+            if not before:
+                return select(holds, constant(type_, code), constant(type_, "0"))
+            larger = elementwise("maximum", scalars[0], constant(type_, code))  # masked, one instruction of AVX-512
+            return select(holds, larger, scalars[0])
+
+        self._value = mapped([*before, *condition.values], element, compute)
+        self.numbers.append(number_)
+
+    def largest(self) -> Value:
+        """Emit the largest byte, 0 where no condition holds."""
+        none, value = constant(tensor(self._value.type, []), "0"), self._value
+        if value.type.rank > 1 and value.type.shape[-1] >= LEAST_ROW:
+            value = reduce(value, none, [value.type.rank - 1], "maximum")
+        return reduce(value, none, list(range(value.type.rank)), "maximum")
+
+    def told_by(self, largest: Value) -> list[tuple[int, Value]]:
         """Emit a scalar for each operation; of those that hold anywhere only the first must be true."""
-        if len(self.numbers) == 1:
-            return [(self.numbers[0], any_of(self._value))]
-        largest = _largest(self._value)
         codes = [constant(largest.type, str(MOST_IN_ONE - i)) for i in range(len(self.numbers))]
         return [(n, compare(largest, code, "EQ", None)) for n, code in zip(self.numbers, codes, strict=True)]
-
-
-def _largest(value: Value) -> Value:
-    none = constant(tensor(value.type, []), "0")
-    if value.type.rank > 1 and value.type.shape[-1] >= LEAST_ROW:
-        value = reduce(value, none, [value.type.rank - 1], "maximum")
-    return reduce(value, none, list(range(value.type.rank)), "maximum")
 
 
 def captured_values(op: Any) -> list[Value]:
@@ -414,7 +462,7 @@ def check_values(module: ir.Module, *, kinds: str = "nan", least: bool = False) 
         kinds: words of `CompileOptions.check`, joined by `+`.
         least: checks the fewest operations that tell of every NaN or infinity.
     """
-    words = kinds_of(kinds.replace("+", ","))
+    words = tuple(word for word in kinds_of(kinds.replace("+", ",")) if word != CONSTANTS)
     operations = checked_operations(main_of(module), words)
     chosen = sinks(operations, words) if least else operations
-    instrument(module, chosen, Layout(operations, words), results_alone=least)
+    instrument(module, chosen, Layout(operations, words))

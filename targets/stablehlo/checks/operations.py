@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -62,6 +63,11 @@ def element_of(value: Any) -> ElementType | None:
         return None
 
 
+def maker_of(value: Any) -> Any:
+    """Return the operation that a value is a result of; None of a block's argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
 def is_number(value: Any) -> bool:
     """Return whether a value is an array of floats or complex numbers."""
     element = element_of(value)
@@ -115,9 +121,47 @@ def _makes(op: Any, kind: str) -> bool:
         return False
     if op.name == "stablehlo.convert":
         return _loses_range(op, kind)
+    if is_real and _is_harmless(op, kind):
+        return False
     if kind == NAN:
         return not (is_real and op.name in _NO_NAN) and any(has_nan(e) for e in map(element_of, op.results) if e)
     return kind == INF or name_of(op) not in POLES
+
+
+def _is_harmless(op: Any, kind: str) -> bool:
+    """Return whether an operand makes it impossible: x * x is no NaN but of one, x / 768 no infinity but of one."""
+    element = element_of(op.results[0])
+    if op.name not in _ARITHMETIC or element is None or not has_inf(element):
+        return False
+    lhs, rhs = op.operands
+    if op.name == "stablehlo.multiply" and lhs == rhs:
+        return kind == NAN
+    number = splat_of(rhs)
+    if number is None and op.name in ("stablehlo.add", "stablehlo.multiply"):
+        number = splat_of(lhs)
+    if number is None or not isfinite(number) or 0 < abs(number) < _SURELY_NORMAL or element.bits <= 8:
+        return False
+    if op.name in ("stablehlo.add", "stablehlo.subtract"):
+        return kind == NAN or abs(number) <= 1  # less than half the distance between the largest numbers of any type
+    if kind == NAN:
+        return number != 0
+    return 0 < abs(number) <= 1 if op.name == "stablehlo.multiply" else abs(number) >= 1
+
+
+_SURELY_NORMAL = 1e-4  # smaller numbers may be flushed to zero
+_ARITHMETIC = frozenset(f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "divide"))
+
+
+def splat_of(value: Any) -> float | None:
+    """Return the float that is each element of a constant of the program's text, or of an array of one."""
+    while not isinstance(value.owner, ir.Block) and value.owner.operation.name == "stablehlo.broadcast_in_dim":
+        value = value.owner.operation.operands[0]
+    element = element_of(value)  # the bindings read no complex constants
+    if isinstance(value.owner, ir.Block) or element is None or not element.is_float:
+        return None
+    maker = value.owner.operation
+    held = ir.DenseElementsAttr(maker.attributes["value"]) if maker.name == "stablehlo.constant" else None
+    return None if held is None or not held.is_splat else float(ir.FloatAttr(held.get_splat_value()).value)
 
 
 def _loses_range(op: Any, kind: str) -> bool:
@@ -146,12 +190,14 @@ class Checked:
         kinds: those that it may show.
         loops: the loops around it, outermost first.
         path: the regions around it, outermost first: the operation, and which of its regions.
+        is_alone: whether a NaN in a result, or what is not finite, is enough, whatever the operands are.
     """
 
     number: int
     op: Any
     kinds: tuple[str, ...]
     path: tuple[tuple[Any, int], ...] = ()
+    is_alone: bool = False
 
     @property
     def loops(self) -> tuple[Any, ...]:
@@ -162,20 +208,33 @@ class Checked:
 def checked_operations(main: Any, kinds: Sequence[str]) -> list[Checked]:
     """Return the operations of a function that may show a kind, in program order, those in loops and branches too."""
     found: list[Checked] = []
-    for op, path in _operations(main.regions[0].blocks[0], ()):
+    for op, path in operations_with_paths(main.regions[0].blocks[0], ()):
         own = kinds_at(op, kinds)
         if own:
             found.append(Checked(len(found) + 1, op, own, path))
     return found
 
 
-def _operations(block: Any, path: tuple[tuple[Any, int], ...]) -> Iterator[tuple[Any, tuple[tuple[Any, int], ...]]]:
+def operations_with_paths(
+    block: Any, path: tuple[tuple[Any, int], ...]
+) -> Iterator[tuple[Any, tuple[tuple[Any, int], ...]]]:
+    """Yield the operations of a block, those in loops and branches too, each with the regions around it."""
     for view in block.operations:
         op = view.operation
         yield op, path
         if op.name in CONTROL:
             for number, region in enumerate(op.regions):
-                yield from _operations(region.blocks[0], (*path, (op, number)))
+                yield from operations_with_paths(region.blocks[0], (*path, (op, number)))
+
+
+def path_of(op: Any) -> tuple[tuple[Any, int], ...]:
+    """Return the regions around an operation, as in `Checked.path`."""
+    path: list[tuple[Any, int]] = []
+    outer = op.block.owner.operation
+    while outer.name in CONTROL:
+        path.insert(0, (outer, next(i for i, r in enumerate(outer.regions) if r.blocks[0] == op.block)))
+        op, outer = outer, outer.block.owner.operation
+    return tuple(path)
 
 
 def terminator(block: Any) -> Any:

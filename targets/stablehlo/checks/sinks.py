@@ -7,14 +7,23 @@ products, as itself or as a NaN, but neither through a divisor nor through an ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.dialects.value_checks import NAN
-from stablexla.targets.stablehlo.checks.operations import Checked, counts, element_of, has_nan, is_number, name_of
+from stablexla.dialects.value_checks import ERRORS, NAN
+from stablexla.targets.stablehlo.checks.operations import (
+    Checked,
+    counts,
+    element_of,
+    has_nan,
+    is_number,
+    name_of,
+    path_of,
+)
 
 _THROUGH = frozenset(
     [
@@ -38,18 +47,36 @@ _SUMS = frozenset(["stablehlo.add", "stablehlo.multiply"])
 _MOST = frozenset(["stablehlo.maximum", "stablehlo.minimum"])
 
 
-def sinks(operations: Sequence[Checked], kinds: Sequence[str]) -> list[Checked]:
+def sinks(operations: Sequence[Checked], kinds: Sequence[str], meant: Collection[int] = ()) -> list[Checked]:
     """Return operations whose results have to be looked at, given that those in the list can show one of the kinds.
 
-    Loops are among them: a NaN in a carried value that each iteration hands on is in the loop's result.
+    Loops are among them: a NaN in a carried value that each iteration hands on is in the loop's result. What is checked
+    for a warning is there as it was.
+
+    Args:
+        meant: numbers of operations whose results tell nothing, as infinite values are meant there: operations that no
+            other result tells of are checked with their operands.
     """
-    search = _Search({each.op for each in operations}, nan_alone=tuple(kinds) == (NAN,))
-    chosen = [each for each in operations if not any(search.is_seen(r) for r in each.op.results)]
+    errors = tuple(kind for kind in kinds if kind in ERRORS)
+    makers = [each for each in operations if any(kind in errors for kind in each.kinds)]
+    search = _Search({each.op for each in makers}, nan_alone=errors == (NAN,))
+    alone = [each for each in makers if not any(search.is_seen(r) for r in each.op.results)]
+    exact: list[Checked] = []
+    if meant:
+        alone = [each for each in alone if each.number not in meant]
+        search = _Search({each.op for each in alone}, nan_alone=errors == (NAN,))
+        told = {each.op for each in alone}
+        exact = [each for each in makers if each.op not in told and not any(search.is_seen(r) for r in each.op.results)]
+    chosen = {each.op: replace(each, is_alone=True) for each in alone} | {each.op: each for each in exact}
     while search.loops:
         loop, places = search.loops.popitem()
         if not all(search.is_seen(loop.results[place]) for place in places):
-            chosen.append(Checked(len(operations) + 1, loop, tuple(kinds)))
-    return chosen
+            chosen[loop] = Checked(len(operations) + 1, loop, errors, path_of(loop), is_alone=True)
+    for each in operations:
+        others = tuple(kind for kind in each.kinds if kind not in errors)
+        if others and each.op not in chosen:
+            chosen[each.op] = replace(each, kinds=others)
+    return list(chosen.values())
 
 
 class _Search:
@@ -114,25 +141,29 @@ class _Search:
         return self._handed_on[argument]
 
     def _passes(self, value: Any, use: Any) -> bool:
-        """Return whether all that is looked for in an operand is in the result of its user, which is in its block."""
-        user = use.owner.operation
-        name = name_of(user).partition(".")[2]
-        if user.block != _block_of(value) or len(user.results) != 1 or not is_number(user.results[0]):
-            return False
-        made, taken = element_of(user.results[0]), element_of(value)
-        if made is None or taken is None or not has_nan(made.part) or not prod(user.results[0].type.shape):
-            return False
-        if name in _ALL_ELEMENTS:
-            return True
-        if name == "dynamic_update_slice":
-            return bool(use.operand_number == 1)
-        if taken.is_complex or made.is_complex:
-            return name in _COMPLEX
-        if name == "reduce":
-            return bool(use.operand_number == 0) and _combines_by(user, _SUMS | _MOST if self._nan_alone else _SUMS)
-        if self._nan_alone:
-            return name in _THROUGH
-        return name in _THROUGH_IF_INFINITE and (name not in _FIRST or use.operand_number == 0)
+        return passes(value, use, nan_alone=self._nan_alone)
+
+
+def passes(value: Any, use: Any, *, nan_alone: bool) -> bool:
+    """Return whether all that is looked for in an operand is in the result of its user, which is in its block."""
+    user = use.owner.operation
+    name = name_of(user).partition(".")[2]
+    if user.block != _block_of(value) or len(user.results) != 1 or not is_number(user.results[0]):
+        return False
+    made, taken = element_of(user.results[0]), element_of(value)
+    if made is None or taken is None or not has_nan(made.part) or not prod(user.results[0].type.shape):
+        return False
+    if name in _ALL_ELEMENTS:
+        return True
+    if name == "dynamic_update_slice":
+        return bool(use.operand_number == 1)
+    if taken.is_complex or made.is_complex:
+        return name in _COMPLEX
+    if name == "reduce":
+        return bool(use.operand_number == 0) and _combines_by(user, _SUMS | _MOST if nan_alone else _SUMS)
+    if nan_alone:
+        return name in _THROUGH
+    return name in _THROUGH_IF_INFINITE and (name not in _FIRST or use.operand_number == 0)
 
 
 def _block_of(value: Any) -> Any:

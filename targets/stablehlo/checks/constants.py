@@ -1,0 +1,96 @@
+"""Operations by which a NaN or an infinity of the program's text enters its computation: those with such an operand.
+
+`select(is_valid, x, NaN)` makes no NaN from operands that are none, and is how functions say that they have no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+
+from stablexla.dialects.value_checks import NAN
+from stablexla.targets.stablehlo.checks.operations import (
+    CONTROL,
+    Checked,
+    is_number,
+    maker_of,
+    operations_with_paths,
+    terminator,
+)
+
+_KEEP = frozenset(
+    f"stablehlo.{name}"
+    for name in ("broadcast_in_dim", "reshape", "transpose", "convert", "negate", "slice", "reverse")
+)
+_QUEUES = ("stablehlo.infeed", "stablehlo.recv")
+
+
+def from_constants(function: Any, kind: str) -> list[Checked]:
+    """Return the operations, in program order, by which a constant NaN, or infinity, may reach a result of a function.
+
+    They are numbered from 1; a NaN in a result is enough to show one. There are none in a program that reads queues,
+    which may hold anything.
+    """
+    block = function.regions[0].blocks[0]
+    every = list(operations_with_paths(block, ()))
+    if any(op.name in _QUEUES for op, _ in every):
+        return []
+    returned = {maker_of(value) for value in terminator(block).operands}
+    found: list[Checked] = []
+    for op, path in every:
+        if any(is_number(r) for r in op.results) and _takes_constant(op, kind, is_returned=op in returned):
+            found.append(Checked(len(found) + 1, op, (kind,), path, is_alone=True))
+    return found
+
+
+def _takes_constant(op: Any, kind: str, *, is_returned: bool) -> bool:
+    if constant_behind(op.results[0], kind) is not None:
+        return is_returned
+    return any(constant_behind(value, kind) is not None for value in op.operands)
+
+
+def constant_behind(value: Any, kind: str) -> Any:
+    """Return the constant with a NaN, or an infinity, whose elements a value has; None if it has none of one."""
+    maker = maker_of(value)
+    while maker is not None and maker.name in _KEEP:
+        maker = maker_of(maker.operands[0])
+    if maker is None or maker.name != "stablehlo.constant" or not is_number(maker.results[0]):
+        return None
+    try:
+        numbers = _numbers(ir.DenseElementsAttr(maker.attributes["value"]))
+    except (ValueError, TypeError, NotImplementedError):  # of a type that the bindings do not read
+        return None
+    return maker if (np.isnan(numbers) if kind == NAN else np.isinf(numbers)).any() else None
+
+
+def _numbers(held: Any) -> Any:
+    if held.is_splat:
+        return np.float64(ir.FloatAttr(held.get_splat_value()).value)
+    return np.array(ir.DenseFPElementsAttr(held))
+
+
+def reached(function: Any, operations: Sequence[Checked]) -> list[int]:
+    """Return which results of a function depend on one of the operations."""
+    touched = {each.op for each in operations} | {op for each in operations for op, _ in each.path}
+    values: set[Any] = {r for op in touched for r in op.results}
+    every = list(operations_with_paths(function.regions[0].blocks[0], ()))
+    count = -1
+    while count != len(touched):
+        count = len(touched)
+        for op, path in every:
+            if op not in touched and (any(v in values for v in op.operands) or any(v in values for v in _held(op))):
+                touched |= {op, *(outer for outer, _ in path)}
+            if op in touched:
+                values.update(op.results)
+                values.update(a for region in op.regions for block in region.blocks for a in block.arguments)
+    return [i for i, value in enumerate(terminator(function.regions[0].blocks[0]).operands) if value in values]
+
+
+def _held(op: Any) -> Iterator[Any]:
+    """Yield what the regions of an operation return, such as the branches of an `if`."""
+    if op.name in CONTROL:
+        for region in op.regions:
+            yield from terminator(region.blocks[0]).operands
