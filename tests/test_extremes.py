@@ -14,6 +14,7 @@ from stablexla.interop.load import load
 from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.stablehlo.repeats import find, search
+from tests.growth import program
 
 S32 = "tensor<i32>"
 
@@ -104,15 +105,13 @@ def loops(depth: int) -> str:
     return "\n".join([begin, *opened, *closed, f"return %r0 : {S32} }}"])
 
 
-@pytest.mark.parametrize(("program", "result"), [(branches, 80), (loops, 2)])
-def test_regions_that_are_nested_deep(
-    program: Callable[[int], str], result: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("nest", "result"), [(branches, 80), (loops, 2)])
+def test_regions_that_are_nested_deep(nest: Callable[[int], str], result: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They run, or are refused before the passes that would take long for them."""
-    assert sx.compile(program(80))(np.int32(1)) == result
+    assert sx.compile(nest(80))(np.int32(1)) == result
     monkeypatch.setattr(find, "Structures", None)
     with pytest.raises(sx.UnsupportedError, match="regions nested more than 100 deep") as caught:
-        sx.compile(program(480))
+        sx.compile(nest(480))
     assert "sys.setrecursionlimit" in str(caught.value)
 
 
@@ -184,6 +183,12 @@ def test_hundreds_of_parameters_and_results() -> None:
     given = [b.parameter(i, sx.s32[2]) for i in range(300)]
     made = sx.compile(b.build(sx.tuple([x + i for i, x in enumerate(given)])))(*[np.zeros(2, np.int32)] * 300)
     assert [int(x[1]) for x in made] == list(range(300))
+
+
+def test_thousands_of_kernels() -> None:
+    """Their calls are several blocks of machine code; a permutation of order 4 tells how many ran."""
+    turn = np.roll(np.eye(4, dtype=np.float32), 1, axis=1)
+    np.testing.assert_array_equal(sx.compile(program("products", 2003))(turn), -np.linalg.matrix_power(turn, 3))
 
 
 def test_the_search_for_equal_stretches_ends(monkeypatch: pytest.MonkeyPatch) -> None:
