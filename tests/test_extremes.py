@@ -13,7 +13,8 @@ from stablexla.dialects.contexts import stablehlo_context
 from stablexla.interop.load import load
 from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
-from stablexla.targets.stablehlo.repeats import search
+from stablexla.targets.stablehlo.repeats import find, search
+from tests.growth import program
 
 S32 = "tensor<i32>"
 
@@ -75,6 +76,43 @@ def test_a_module_that_is_nested_too_deep(use: Callable[[ir.Module], object]) ->
 
 def test_a_module_that_is_nested_deep() -> None:
     assert sx.compile(nested(300))(np.int32(3)) == 3
+
+
+def branches(depth: int) -> str:
+    """Return branches in branches, of which each adds x to the result of the one inside."""
+    type_ = f"({S32}) -> {S32}"
+    opened = [f'%r{i} = "stablehlo.case"(%x) ({{ stablehlo.return %x : {S32} }}, {{' for i in range(depth)]
+    closed = [
+        f"%a{i} = stablehlo.add %r{i + 1}, %x : {S32} stablehlo.return %a{i} : {S32} }}) : {type_}"
+        for i in reversed(range(depth - 1))
+    ]
+    innermost = f"stablehlo.return %x : {S32} }}) : {type_}"
+    return "\n".join([f"func.func @main(%x: {S32}) -> {S32} {{", *opened, innermost, *closed, f"return %r0 : {S32} }}"])
+
+
+def loops(depth: int) -> str:
+    """Return loops in loops, of which each doubles a number until it is 2 or more."""
+    opened = [
+        f"%r{i} = stablehlo.while(%v{i} = %x{i}) : {S32} cond {{ %c{i} = stablehlo.compare LT, %v{i}, %n : "
+        f"({S32}, {S32}) -> tensor<i1> stablehlo.return %c{i} : tensor<i1> }} do {{ "
+        f"%x{i + 1} = stablehlo.add %v{i}, %v{i} : {S32}"
+        for i in range(depth)
+    ]
+    closed = [
+        f"stablehlo.return %{name} : {S32} }}" for name in (f"x{depth}", *(f"r{i}" for i in range(depth - 1, 0, -1)))
+    ]
+    begin = f"func.func @main(%x0: {S32}) -> {S32} {{ %n = stablehlo.constant dense<2> : {S32}"
+    return "\n".join([begin, *opened, *closed, f"return %r0 : {S32} }}"])
+
+
+@pytest.mark.parametrize(("nest", "result"), [(branches, 80), (loops, 2)])
+def test_regions_that_are_nested_deep(nest: Callable[[int], str], result: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run, or are refused before the passes that would take long for them."""
+    assert sx.compile(nest(80))(np.int32(1)) == result
+    monkeypatch.setattr(find, "Structures", None)
+    with pytest.raises(sx.UnsupportedError, match="regions nested more than 100 deep") as caught:
+        sx.compile(nest(480))
+    assert "sys.setrecursionlimit" in str(caught.value)
 
 
 def test_tuples_that_are_nested_too_deep() -> None:
@@ -145,6 +183,12 @@ def test_hundreds_of_parameters_and_results() -> None:
     given = [b.parameter(i, sx.s32[2]) for i in range(300)]
     made = sx.compile(b.build(sx.tuple([x + i for i, x in enumerate(given)])))(*[np.zeros(2, np.int32)] * 300)
     assert [int(x[1]) for x in made] == list(range(300))
+
+
+def test_thousands_of_kernels() -> None:
+    """Their calls are several blocks of machine code; a permutation of order 4 tells how many ran."""
+    turn = np.roll(np.eye(4, dtype=np.float32), 1, axis=1)
+    np.testing.assert_array_equal(sx.compile(program("products", 2003))(turn), -np.linalg.matrix_power(turn, 3))
 
 
 def test_the_search_for_equal_stretches_ends(monkeypatch: pytest.MonkeyPatch) -> None:

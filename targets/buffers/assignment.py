@@ -135,6 +135,7 @@ class BufferAssignment:
         self.ahead: dict[ir.Operation, list[PackedAhead]] = {}
         self.packed: dict[ir.Operation, set[str]] = {}
         self.constants: list[ir.Attribute] = []
+        self._numbers: dict[ir.Attribute, int] = {}
         self.arena_bytes = 0
         self.aliases: dict[int, int] = {}
         self._results: list[Buffer] = []
@@ -142,6 +143,7 @@ class BufferAssignment:
         self._buffers: dict[ir.Value, Buffer] = {}
         self._begin: dict[ir.Operation, int] = {}
         self._end: dict[ir.Operation, int] = {}
+        self._last_uses: dict[tuple[ir.Value, ir.Block], int] = {}
         self._position = 0
         self._number(self.main)
         self._run()
@@ -181,6 +183,11 @@ class BufferAssignment:
 
     def _last_use(self, value: ir.Value, block: ir.Block) -> int:
         """Return the position of the array's last use; a use inside a loop lasts until the loop's end."""
+        if (value, block) not in self._last_uses:  # kept, as each call asks for that of each operand
+            self._last_uses[value, block] = self._find_last_use(value, block)
+        return self._last_uses[value, block]
+
+    def _find_last_use(self, value: ir.Value, block: ir.Block) -> int:
         last = 0
         for use in value.uses:
             user = use.owner.operation
@@ -234,12 +241,13 @@ class BufferAssignment:
                 raise CompileError(f"{op.name} makes an array in main, where only calls of kernels do")
 
     def _constant(self, value: ir.Attribute) -> Buffer:
+        self._numbers.setdefault(value, len(self.constants))
         self.constants.append(value)
         return Buffer("constant", bytes_of(value.type), len(self.constants) - 1)
 
     def _packed(self, value: ir.Attribute) -> Buffer:
         """Return the buffer of a packed constant, shared by all calls with an equal one."""
-        number = next((n for n, other in enumerate(self.constants) if other == value), None)
+        number = self._numbers.get(value)
         return self._constant(value) if number is None else Buffer("constant", bytes_of(value.type), number)
 
     def _new(self, value: ir.Value, first: int, block: ir.Block) -> Buffer:

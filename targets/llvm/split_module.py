@@ -24,6 +24,9 @@ from stablexla.targets.llvm.parallel_calls import is_of_launches
 LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 400, 6
 # Programs up to this size compile fast with any passes.
 MOST_OF_SMALL = 1500
+# LLVM's instruction selection at level 0 counts what is left of a block at each call: its time grows with the square of
+# a block's length.
+MOST_OF_BLOCK = 1000
 # Attributes by which an operation references a symbol.
 _REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name", "func.call": "callee"}
 _OURS = frozenset(["main", PACKED_MAIN])
@@ -91,6 +94,8 @@ class _Bin:
 def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> list[ModulePart]:
     """Return the parts, the heaviest first and that of `main` last; the module itself, when it is too small.
 
+    A long main is a part of its own whatever the kernels are, as it is not optimised.
+
     Args:
         threads: how many parts may be compiled at once.
         is_rest: whether it is what is left of a bigger one.
@@ -99,8 +104,8 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
     weight = sum(s.weight for name, s in symbols.items() if not (name in _OURS or is_of_launches(name)))
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
     is_small = weight < MOST_OF_SMALL and not is_rest
-    too_small = weight < 2 * LEAST_OPERATIONS and not is_rest
-    if too_small or threads < 2 or "main" not in symbols or not movable:
+    gains = threads > 1 and (weight >= 2 * LEAST_OPERATIONS or is_rest)
+    if not movable or "main" not in symbols or not (gains or symbols["main"].weight >= MOST_OF_SMALL):
         return [ModulePart(module, is_of_small=is_small)]
     apart, in_main = _roots(symbols)
     shared = _shared(symbols, apart)
@@ -117,6 +122,8 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
     outside = _named(symbols, own).intersection([*apart, *shared]) - own
     alone = _module(module, symbols, own, declared=outside, exported=set(_OURS))
     is_straight = len(symbols["main"].op.regions[0].blocks) == 1
+    if is_straight:
+        _cut_blocks(next(view.operation for view in alone.body.operations if symbol_of(view) == "main"))
     return [*parts, ModulePart(alone, is_straight=is_straight, is_of_small=is_small)]
 
 
@@ -193,6 +200,19 @@ def _module(
                     if name in exported:
                         copy.attributes["linkage"] = external
         return made
+
+
+def _cut_blocks(function: ir.Operation) -> None:
+    """Cut the long blocks of a function into blocks that follow one another."""
+    for block in list(function.regions[0].blocks):
+        operations = [view.operation for view in block.operations]
+        for start in reversed(range(MOST_OF_BLOCK, len(operations), MOST_OF_BLOCK)):
+            following = function.regions[0].blocks.append()
+            for op in operations[start:]:
+                following.append(op)
+            with ir.Location.unknown(function.context), ir.InsertionPoint(block):
+                branch = ir.Operation.create("llvm.br", successors=[following])
+            operations[start:] = [branch]
 
 
 def declare(function: ir.Operation) -> None:

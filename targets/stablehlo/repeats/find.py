@@ -18,6 +18,7 @@ from stablexla.lowering.support.operations import defining
 from stablexla.lowering.support.repeats import PART, place_name
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.inlining import all_operations
+from stablexla.targets.stablehlo.nesting import check_lowered_nesting
 from stablexla.targets.stablehlo.repeats.dataflow import CONSTANT, Dataflow, Node, Structures, captured
 from stablexla.targets.stablehlo.repeats.search import Repeat, find_repeats
 
@@ -35,6 +36,7 @@ def find_and_share(module: hlo_ir.Module) -> None:
     functions = functions_of(module)
     if "main" not in functions:
         return
+    check_lowered_nesting(functions["main"])
     structures = Structures(functions)
     names = _names(functions)
     for block in list(_blocks(functions["main"])):

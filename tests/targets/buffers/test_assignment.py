@@ -6,10 +6,15 @@ times.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 import mlir.ir as ir
 import pytest
 
-from stablexla.targets.buffers.assignment import BufferAssignment
+from stablexla.targets.buffers import arena
+from stablexla.targets.buffers.arena import plan_arena
+from stablexla.targets.buffers.assignment import Buffer, BufferAssignment
 from tests.fuzz.generate import FOUNDATION, draw
 from tests.targets.grouping.shadow import Shadow
 from tests.targets.grouping.stages import emitted
@@ -161,6 +166,49 @@ def test_arrays_that_follow_each_other_share_a_place() -> None:
     assignment = assigned(text)
     Shadow(assignment, 0).run()
     assert assignment.arena_bytes == 2 * 64
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_first_fit(seed: int) -> None:
+    """The offsets are those of first-fit by its definition: the lowest at which nothing of the live range lies."""
+    drawn = Random(seed)
+    buffers = []
+    for _ in range(drawn.randint(0, 40)):
+        first = drawn.randint(0, 60)
+        spans = [(first, first + drawn.choice([0, 1, 3, 10, 60]))]
+        buffers.append(Buffer("arena", drawn.choice([1, 63, 64, 65, 1000, 4096]), spans=spans))
+    size = plan_arena(buffers)
+    placed: list[Buffer] = []
+    for buffer in sorted(buffers, key=lambda b: (-b.bytes, b.first)):
+        live = [b for b in placed if b.first <= buffer.last and buffer.first <= b.last]
+        possible = sorted([0, *(-(-(b.offset + b.bytes) // 64) * 64 for b in live)])
+        free = (at for at in possible if all(_apart(b, at, buffer.bytes) for b in live))
+        assert buffer.offset == next(free)
+        placed.append(buffer)
+    assert size == max((-(-(b.offset + b.bytes) // 64) * 64 for b in buffers), default=0)
+
+
+def _apart(buffer: Buffer, offset: int, size: int) -> bool:
+    return buffer.offset + buffer.bytes <= offset or offset + size <= buffer.offset
+
+
+@pytest.mark.parametrize("last", [lambda i, n: i + 2, lambda i, n: n, lambda i, n: 2 * n - i])
+def test_the_work_of_planning_grows_with_n_log_n(
+    last: Callable[[int, int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of arrays that are soon read, that live until the end, and until their gradients are computed."""
+    work: list[int] = []
+    original = arena._unite
+
+    def counted(intervals: list[tuple[int, int]], start: int, end: int) -> None:
+        work[-1] += 1 + len(intervals)
+        original(intervals, start, end)
+
+    monkeypatch.setattr(arena, "_unite", counted)
+    for count in (250, 2000):
+        work.append(0)
+        plan_arena([Buffer("arena", 64, spans=[(i, last(i, count))]) for i in range(count)])
+    assert work[1] < 16 * work[0]
 
 
 def test_an_update_begins_with_the_operand_unless_that_is_dead() -> None:

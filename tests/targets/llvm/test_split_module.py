@@ -147,6 +147,21 @@ def test_one_thread_compiles_the_whole() -> None:
     assert len(split_module(module(), 1)) == 1
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_long_main_is_alone_in_short_blocks(threads: int) -> None:
+    count = 3 * partitioning.MOST_OF_BLOCK
+    calls = "\n".join(f"%{i} = llvm.call @one(%{i - 1 if i else 'x'}) : (f32) -> f32" for i in range(count))
+    main = MAIN.replace("%y = llvm.call @one(%x) : (f32) -> f32", calls, 1).replace("%y)", f"%{count - 1})", 1)
+    parts = split_module(module(MODULE.replace(MAIN, main)), threads)
+    assert parts[-1].is_straight
+    assert parts[-1].module.operation.verify()
+    function = next(f.operation for f in parts[-1].module.body.operations if "@main(" in str(f)[:20])
+    sizes = [len(list(block.operations)) for block in function.regions[0].blocks]
+    assert sum(sizes) == count + 2 + len(sizes) - 1
+    assert max(sizes) == partitioning.MOST_OF_BLOCK + 1
+    assert undefined_symbols(parts[-1].object_file(1)) == ["one", "two"]
+
+
 @pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
 def test_levels(opt_level: int) -> None:
     file = object_file(module(), opt_level, unroll=opt_level == 1)
