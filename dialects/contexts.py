@@ -34,7 +34,7 @@ def stablehlo_context() -> hlo_ir.Context:
     _take_contexts()
     context = getattr(_local, "stablehlo", None)
     if context is None:
-        context = _local.stablehlo = _new_stablehlo_context()
+        context = _local.stablehlo = new_stablehlo_context()
     return context
 
 
@@ -49,11 +49,27 @@ def upstream_context() -> ir.Context:
     return context
 
 
+MOST = 64 << 20
+"""Bytes of constants that contexts are to hold: they free none before they are freed themselves."""
+_FEW = 4 << 10
+"""Bytes that are not worth contexts of their own, which take 10 ms."""
+
+
+def take_in(size: int) -> bool:
+    """Return whether this thread's contexts can take in a program of so many bytes; count them if so."""
+    _take_contexts()
+    taken = getattr(_local, "taken", 0) + size
+    if taken > MOST:
+        return size <= _FEW
+    _local.taken = taken
+    return True
+
+
 @contextmanager
 def contexts_of_their_own() -> Iterator[None]:
     """Give this thread two new contexts for the length of a `with` block.
 
-    A context never frees constants. Those of a big program should be freed with the program.
+    A context never frees constants. Those of a big program, or of many, should be freed with the programs.
     """
     kept = dict(vars(_local))
     vars(_local).clear()
@@ -147,7 +163,8 @@ def kept_with_contexts(name: str) -> dict[Any, Any]:
     return tables.setdefault(name, {})
 
 
-def _new_stablehlo_context() -> hlo_ir.Context:
+def new_stablehlo_context() -> hlo_ir.Context:
+    """Return a context as `stablehlo_context` does that is no thread's."""
     # jaxlib registers neither func nor the general passes until its own extension is called.
     registry = hlo_ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)

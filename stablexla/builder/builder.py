@@ -6,6 +6,7 @@ The operations are the functions of ops/; they check their operands and emit thr
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,7 +23,7 @@ from stablexla.builder.dynamic_shapes import dynamic_result, in_steps, needs_ste
 from stablexla.builder.op import XlaOp
 from stablexla.builder.source import Locations, raised_by_user, user_line
 from stablexla.dialects.attributes.arguments import told
-from stablexla.dialects.contexts import diagnostics, stablehlo_context
+from stablexla.dialects.contexts import MOST, diagnostics, new_stablehlo_context, stablehlo_context
 from stablexla.dialects.element_types import BY_DTYPE, ElementType
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import StablexlaError, VerificationError
@@ -36,10 +37,17 @@ _Attributes = dict[str, ir.Attribute]
 
 
 class _Cache:
-    """The builders' cache for one thread: context, types and locations."""
+    """The builders' cache for one thread: context, types and locations.
 
-    def __init__(self) -> None:
-        self.context = stablehlo_context()
+    Attributes:
+        taken: bytes of constants in the context, which frees none.
+        unfinished: builders that have built nothing yet, and whose functions' builders are to have the same context.
+    """
+
+    def __init__(self, context: ir.Context) -> None:
+        self.context = context
+        self.taken = 0
+        self.unfinished: weakref.WeakSet[XlaBuilder] = weakref.WeakSet()
         self.locations = Locations(self.context)
         self._types: dict[Shape, ir.Type] = {}
 
@@ -54,7 +62,9 @@ class _Cache:
 def _cache() -> _Cache:
     cache: _Cache | None = getattr(_local, "cache", None)
     if cache is None:
-        cache = _local.cache = _Cache()
+        cache = _local.cache = _Cache(stablehlo_context())
+    elif cache.taken > MOST and not cache.unfinished:
+        cache = _local.cache = _Cache(new_stablehlo_context())
     return cache
 
 
@@ -79,6 +89,7 @@ class XlaBuilder(Annotations, Aliases):
             self.name = rule.text("name", name)
         """The name of the computation and of its module."""
         self._cache = _cache()
+        self._cache.unfinished.add(self)
         self.context = self._cache.context
         """The MLIR context of all that it emits."""
         self._module = ir.Module.create(ir.Location.unknown(self.context))
@@ -174,6 +185,7 @@ class XlaBuilder(Annotations, Aliases):
             array = as_array(value, wanted)
         shape = Shape(BY_DTYPE[array.dtype], array.shape)
         attribute = dense_attribute(array, self._cache.type_of(shape))
+        self._cache.taken += array.nbytes
         return self.emit("stablehlo.constant", [], shape, {"value": attribute})
 
     @operation("stablehlo.iota", NUMBER, family="constants")
@@ -601,6 +613,7 @@ class XlaBuilder(Annotations, Aliases):
             donated = self._donations(rule, shapes, root.shape, self.context)
         module = self._assemble(root, parameters, donated)
         self._verify(module)
+        self._cache.unfinished.discard(self)
         return XlaComputation(
             self.name,
             module,

@@ -18,7 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from importlib import metadata
@@ -29,12 +29,11 @@ import jaxlib.mlir.ir as ir
 import jaxlib.mlir.passmanager as passmanager
 
 from stablexla.builder.computation import XlaComputation
-from stablexla.compiling.compiler import is_big
+from stablexla.compiling.compiler import contexts_for
 from stablexla.compiling.composite_kernels import accept_all
 from stablexla.compiling.device_counts import with_counts
 from stablexla.compiling.program_bytes import bytecode_of, bytes_of, contents_of_file, mentions
 from stablexla.dialects import composites, custom_calls
-from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import LoadError, StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import in_scope
@@ -207,7 +206,7 @@ def compile_cached(
     if found is not None:
         counts.hits += 1
         if isinstance(program, (XlaComputation, ir.Module)):
-            with contexts_of_their_own() if is_big(program) else nullcontext():
+            with contexts_for(program):
                 source = load(program, entry=entry)  # with its own locations
                 found._source = with_counts(source, (found.num_replicas, found.num_partitions))
     else:

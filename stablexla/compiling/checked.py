@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 from stablexla.builder.computation import XlaComputation
-from stablexla.compiling.compiler import is_big, leaf_names
+from stablexla.compiling.compiler import contexts_for, leaf_names
 from stablexla.compiling.device_counts import counts_of, with_counts
 from stablexla.compiling.staged import StagedText
-from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.inspection.checking.checked import CheckedExecutable
 from stablexla.inspection.checking.checker import SPECIALIZE, UNKNOWN_SIZES, Subject
@@ -35,7 +33,7 @@ def compile_checked(
     """
     if StagedText.of(program) is not None:
         raise UnsupportedError("checks of a program that is lowered already", hint="compile the program in StableHLO")
-    with contexts_of_their_own() if is_big(program) else nullcontext():
+    with contexts_for(program):
         source = load(program, entry=entry)
         counts = counts_of(source, num_replicas, num_partitions)
         source = with_counts(source, counts)

@@ -6,7 +6,7 @@ interop/ reads the program, targets/ has the steps and passes; this module combi
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -19,7 +19,7 @@ from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.device_counts import Counts, counts_of, with_counts
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects.attributes.arguments import told
-from stablexla.dialects.contexts import contexts_of_their_own
+from stablexla.dialects.contexts import contexts_of_their_own, take_in
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.stopping import stoppable
 from stablexla.executable.executable import Executable
@@ -137,7 +137,7 @@ def compile_watched(
     watcher: type[KnobWatcher] = KnobWatcher,
 ) -> Executable:
     """Compile in this process, with a `watcher` of the pipeline."""
-    with stoppable(options.time_limit), contexts_of_their_own() if is_big(program) else nullcontext():
+    with stoppable(options.time_limit), contexts_for(program):
         return _compile(program, entry, target, num_replicas, num_partitions, options, watcher)
 
 
@@ -257,12 +257,23 @@ def _partitioned(module: hlo_ir.Module, counts: Counts) -> Partitioned | None:
 
 def is_big(program: Program) -> bool:
     """Return whether a program has constants too large to stay in the thread's contexts."""
+    return _bytes_of(program) > BIG
+
+
+def contexts_for(program: Program) -> AbstractContextManager[None]:
+    """Enter contexts for a program: the thread's own, unless its constants would make them too large."""
+    size = _bytes_of(program)
+    return nullcontext() if size <= BIG and take_in(size) else contexts_of_their_own()
+
+
+def _bytes_of(program: Program) -> int:
+    """Return about how many bytes a program's constants take."""
     if isinstance(program, Path):
-        return program.is_file() and program.stat().st_size > BIG
+        return program.stat().st_size if program.is_file() else 0
     if isinstance(program, (str, bytes, bytearray)):
-        return len(program) > BIG
+        return len(program)
     module = program.module if isinstance(program, XlaComputation) else program
-    return isinstance(module, hlo_ir.Module) and _constant_bytes(module) > BIG
+    return _constant_bytes(module) if isinstance(module, hlo_ir.Module) else 0
 
 
 def _constant_bytes(module: hlo_ir.Module) -> int:

@@ -57,7 +57,7 @@ class BufferedMain:
         self._num_threads = num_threads
         self._guards = guards or KernelGuards()
         self._values: dict[ir.Value, ir.Value] = {}
-        self._views: dict[tuple[Buffer, ir.Type], ir.Value] = {}
+        self._views: dict[tuple[str, int, ir.Type], ir.Value] = {}
         self._arguments: dict[tuple[str, int], ir.Value] = {}
         self._moving: dict[Buffer, ir.Value] = {}
         self._zero: ir.Value | None = None
@@ -103,9 +103,10 @@ class BufferedMain:
         if buffer.role in ("parameter", "result"):
             whole = self._arguments[buffer.role, buffer.number]
             return whole if whole.type == type_ else viewed(whole, type_)
-        key = (buffer, type_)
+        number = buffer.number if buffer.role == "constant" else 0
+        key = (f"{buffer.role} {number}", buffer.offset, type_)  # of all buffers that lie there, one after the other
         if key not in self._views:
-            whole = self._arguments[buffer.role, buffer.number if buffer.role == "constant" else 0]
+            whole = self._arguments[buffer.role, number]
             with ir.InsertionPoint(self._anchor):
                 offset = arith.ConstantOp(ir.IndexType.get(), buffer.offset).result
                 self._views[key] = memref.view(type_, whole, offset, [])
