@@ -18,7 +18,15 @@ from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import PARALLEL, Output, elementwise, generic, identity, loop_index, projection
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.scalars import cmpf, cmpi, minimum_of
-from stablexla.lowering.support.storage import constant, from_storage, normalise, to_storage, widen
+from stablexla.lowering.support.storage import (
+    WITHOUT_SIGN,
+    constant,
+    from_storage,
+    normalise,
+    rounded,
+    to_storage,
+    widen,
+)
 from stablexla.lowering.support.types import value_type
 
 # ---- values of one type as values of another -----------------------------------------------------------------------
@@ -81,12 +89,16 @@ def _float_to_float(x: ir.Value, source: ElementType, target: ElementType) -> ir
     type_ = value_type(target)
     if wide.type == type_:
         return wide
-    return arith.extf(type_, wide) if wide.type.width < type_.width else arith.truncf(type_, wide)
+    return arith.extf(type_, wide) if wide.type.width < type_.width else rounded(wide, target)
 
 
 def _integer_to_float(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
-    type_ = value_type(target)
-    return arith.sitofp(type_, x) if source.is_signed else arith.uitofp(type_, x)
+    type_, convert = value_type(target), arith.sitofp if source.is_signed else arith.uitofp
+    if target.name != WITHOUT_SIGN:
+        return convert(type_, x)
+    is_positive = cmpi("sgt" if source.is_signed else "ne", x, constant(x.type, 0))  # others it has no numbers for
+    number = convert(type_, arith.select(is_positive, x, constant(x.type, 1)))
+    return arith.select(is_positive, number, constant(type_, float("nan")))
 
 
 def _float_to_integer(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
@@ -239,7 +251,7 @@ def reduce_precision(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
             return reduce_value(value, own, format)
         # No infinities in the type: computed in f32; narrowing replaces them by the type's overflow value.
         wide = Layout(format.exponent if format.exponent < own.exponent else 8, format.mantissa)
-        return arith.truncf(value_type(element), reduce_value(widen(value, element), IEEE["f32"], wide))
+        return rounded(reduce_value(widen(value, element), IEEE["f32"], wide), element)
 
     return elementwise([x], ctx.operand_types, ctx.result_types, body)
 

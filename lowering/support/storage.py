@@ -70,4 +70,32 @@ def widen(value: ir.Value, element: ElementType) -> ir.Value:
 
 def narrow(value: ir.Value, element: ElementType) -> ir.Value:
     """Round a value from its computing type to its own."""
-    return arith.truncf(value_type(element), value) if compute_type(element) else normalise(value, element)
+    return rounded(value, element) if compute_type(element) else normalise(value, element)
+
+
+def rounded(value: ir.Value, element: ElementType) -> ir.Value:
+    """Round a float to a narrower type."""
+    return arith.truncf(value_type(element), _within(value, element))
+
+
+_LARGEST = {"f4e2m1fn": 6.0, "f6e2m3fn": 7.5, "f6e3m2fn": 28.0}
+WITHOUT_SIGN = "f8e8m0fnu"
+
+
+def _within(value: ir.Value, element: ElementType) -> ir.Value:
+    """Replace what a type lacks: MLIR's folding of constants ends the process there, or makes a number of 0.
+
+    Beyond their largest numbers types without infinities saturate; NaN is -0, as in ml_dtypes. A type of positive numbers
+    alone has NaN for all others.
+    """
+    if element.name == WITHOUT_SIGN:
+        is_positive = arith.cmpf(arith.CmpFPredicate.OGT, value, constant(value.type, 0.0))
+        return arith.select(is_positive, value, constant(value.type, float("nan")))
+    if element.name not in _LARGEST:
+        return value
+    largest = _LARGEST[element.name]
+    for predicate, number in ((arith.CmpFPredicate.OGT, largest), (arith.CmpFPredicate.OLT, -largest)):
+        bound = constant(value.type, number)
+        value = arith.select(arith.cmpf(predicate, value, bound), bound, value)
+    is_nan = arith.cmpf(arith.CmpFPredicate.UNO, value, value)
+    return arith.select(is_nan, constant(value.type, -0.0), value)

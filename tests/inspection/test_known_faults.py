@@ -98,6 +98,7 @@ def test_what_is_not_finite() -> None:
     assert left(total, [f32(0, -0.0)], f32(1, 0), f32(0, 1)) == [False, False]
     assert left(total, [f32(0, 0)], f32(1, 0), f32(0, 1)) == [True, True]
     assert left(order, [f32(1, 0)], f32(1, 0), f32(0, 1)) == [True, True]
+    assert left(f"stablehlo.while ; {order}", [f32(np.nan, 0)], f32(1, 0), f32(0, 1)) == [False, False]
 
 
 def test_powers_of_integers() -> None:
