@@ -85,8 +85,8 @@ WITHOUT_SIGN = "f8e8m0fnu"
 def _within(value: ir.Value, element: ElementType) -> ir.Value:
     """Replace what a type lacks: MLIR's folding of constants ends the process there, or makes a number of 0.
 
-    Beyond their largest numbers types without infinities saturate; NaN is -0, as in ml_dtypes. A type of positive numbers
-    alone has NaN for all others.
+    Types without infinities saturate; NaN is -0 in them, as in ml_dtypes. A type of positive numbers alone has NaN for
+    all others.
     """
     if element.name == WITHOUT_SIGN:
         is_positive = arith.cmpf(arith.CmpFPredicate.OGT, value, constant(value.type, 0.0))
