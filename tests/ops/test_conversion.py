@@ -239,7 +239,7 @@ LACKING = ["f4e2m1fn", "f6e2m3fn", "f6e3m2fn", "f8e8m0fnu"]
 @pytest.mark.parametrize("name", LACKING)
 @pytest.mark.parametrize("source", ["f32", "f64", "bf16", "s32", "u8"])
 def test_constants_are_converted_as_arguments_are(source: str, name: str) -> None:
-    """MLIR's folding ends the process at what those types lack, and has a number for 0 in f8e8m0fnu. Oracle: ml_dtypes."""
+    """MLIR's folding ends the process at what they lack, and has a number for 0 in f8e8m0fnu. Oracle: ml_dtypes."""
     numbers = [0, 1, 3, 100] if source[0] in "su" else [np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 3.0, 1e38]
     values = np.array([*numbers, -5] if source == "s32" else numbers, element_type(source).dtype)
     b = sx.XlaBuilder("constants")
