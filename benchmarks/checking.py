@@ -35,7 +35,7 @@ READING = """\
 how many times as long as without checks a run takes, on one
 processor. `at once` is a program with effects, or one of the last kind above."""
 ROUND = 0.02
-"""Seconds of a turn."""
+"""Seconds of a measurement."""
 
 
 def measured(program: Program, rounds: int) -> tuple[float, list[float]]:
@@ -44,8 +44,8 @@ def measured(program: Program, rounds: int) -> tuple[float, list[float]]:
     ways = [(None, False), *WAYS.values()]
     runs = [_run(_compiled(text, *way), arguments) for way in ways]
     counts = [max(1, round(ROUND / _seconds(run, 1))) for run in runs]
-    turns = [[_seconds(*turn) for turn in zip(runs, counts, strict=True)] for _ in range(rounds)]
-    plain, *checked = (min(rounds) for rounds in zip(*turns, strict=True))
+    measured = [[_seconds(*each) for each in zip(runs, counts, strict=True)] for _ in range(rounds)]
+    plain, *checked = (min(rounds) for rounds in zip(*measured, strict=True))
     return plain, [each / plain for each in checked]
 
 

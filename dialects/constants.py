@@ -36,7 +36,7 @@ def splat_value(op: Any, element: ElementType) -> Any:
     attribute = op.attributes["value"]
     if not attribute.is_splat:
         return None
-    one = hlo_ir.RankedTensorType.get([1], attribute.type.element_type)
+    one = hlo_ir.RankedTensorType.get([1], attribute.type.element_type, loc=op.location)
     return dense_values(hlo_ir.DenseElementsAttr.get_splat(one, attribute.get_splat_value()), element, (1,))[0]
 
 

@@ -1,8 +1,8 @@
 """The two MLIR contexts, StableHLO's (from jaxlib) and upstream's, and the capture of their diagnostics.
 
-The two share no objects. A context is made once for each thread that compiles: MLIR's Python bindings hold the GIL
-while they work, and a context used by one thread only needs no lock. It has no worker threads: a forked child would
-lack them and deadlock, and they made no compilation faster.
+The two share no objects. A thread that compiles has a pair of its own, and programs with many constants have others:
+MLIR's Python bindings hold the GIL while they work, and a context used by one thread only needs no lock. It has no
+worker threads: a forked child would lack them and deadlock, and they made no compilation faster.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def upstream_context() -> ir.Context:
     return context
 
 
-MOST = 64 << 20
+MOST_CONSTANT_BYTES = 64 << 20
 """Bytes of constants that contexts are to hold: they free none before they are freed themselves."""
 _FEW = 4 << 10
 """Bytes that are not worth contexts of their own, which take 10 ms."""
@@ -59,7 +59,7 @@ def take_in(size: int) -> bool:
     """Return whether this thread's contexts can take in a program of so many bytes; count them if so."""
     _take_contexts()
     taken = getattr(_local, "taken", 0) + size
-    if taken > MOST:
+    if taken > MOST_CONSTANT_BYTES:
         return size <= _FEW
     _local.taken = taken
     return True

@@ -19,6 +19,7 @@ import pytest
 from jaxlib.mlir.dialects import stablehlo
 
 import stablexla as sx
+from stablexla.compiling import compiler
 from stablexla.compiling.compiler import BIG
 from stablexla.dialects.contexts import stablehlo_context
 from stablexla.interop.load import load, parse_text
@@ -615,7 +616,7 @@ import stablexla as sx
 from stablexla.builder import builder
 from stablexla.dialects import contexts
 from tests.soak.samples import sample
-contexts.MOST = builder.MOST = 8 << 20
+contexts.MOST_CONSTANT_BYTES = builder.MOST_CONSTANT_BYTES = 8 << 20
 def turn(number):
     values = np.full(1 << 18, number, np.float32) + np.arange(1 << 18, dtype=np.float32)
     b = sx.XlaBuilder("table")
@@ -633,6 +634,17 @@ print((sample().rss - before) >> 20)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200, env=variables)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 40  # each turn leaves 4 to 6 MiB where nothing is freed
+
+
+def test_bytes_of_constants() -> None:
+    """Those in loops count; of one number there is one, however large its shape is."""
+    b = sx.XlaBuilder("loop")
+    table, x = np.arange(1 << 16, dtype=np.float32), b.parameter(0, sx.f32[1 << 16])
+    body = lambda v: v + v.builder.constant(table) + v.builder.constant(np.ones(1 << 16, np.float32))  # noqa: E731
+    made = b.build(sx.while_(lambda v: v[0] < 10.0, body, x))
+    assert table.nbytes <= compiler._bytes_of(made) <= table.nbytes + 100
+    assert table.nbytes <= b._cache.taken
+    assert compiler._bytes_of(memoryview(b"12345")) == 5
 
 
 def test_functions_of_a_builder_share_its_context() -> None:

@@ -75,18 +75,18 @@ def narrow(value: ir.Value, element: ElementType) -> ir.Value:
 
 def rounded(value: ir.Value, element: ElementType) -> ir.Value:
     """Round a float to a narrower type."""
-    return arith.truncf(value_type(element), _within(value, element))
+    return arith.truncf(value_type(element), _saturated(value, element))
 
 
 _LARGEST = {"f4e2m1fn": 6.0, "f6e2m3fn": 7.5, "f6e3m2fn": 28.0}
 WITHOUT_SIGN = "f8e8m0fnu"
 
 
-def _within(value: ir.Value, element: ElementType) -> ir.Value:
+def _saturated(value: ir.Value, element: ElementType) -> ir.Value:
     """Replace what a type lacks: MLIR's folding of constants ends the process there, or makes a number of 0.
 
-    Types without infinities saturate; NaN is -0 in them, as in ml_dtypes. A type of positive numbers alone has NaN for
-    all others.
+    Types without infinities saturate; NaN is -0 in them, as in ml_dtypes. In a type of positive numbers all others are
+    NaN.
     """
     if element.name == WITHOUT_SIGN:
         is_positive = arith.cmpf(arith.CmpFPredicate.OGT, value, constant(value.type, 0.0))

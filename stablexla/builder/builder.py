@@ -23,10 +23,10 @@ from stablexla.builder.dynamic_shapes import dynamic_result, in_steps, needs_ste
 from stablexla.builder.op import XlaOp
 from stablexla.builder.source import Locations, raised_by_user, user_line
 from stablexla.dialects.attributes.arguments import told
-from stablexla.dialects.contexts import MOST, diagnostics, new_stablehlo_context, stablehlo_context
+from stablexla.dialects.contexts import MOST_CONSTANT_BYTES, diagnostics, new_stablehlo_context, stablehlo_context
 from stablexla.dialects.element_types import BY_DTYPE, ElementType
 from stablexla.dialects.erasing import erase
-from stablexla.dialects.errors import StablexlaError, VerificationError
+from stablexla.dialects.errors import ShapeError, StablexlaError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.custom_call import Aliasing, CustomCall
 from stablexla.ops.devices.device_pairs import channel_number, checked_pairs
@@ -63,7 +63,7 @@ def _cache() -> _Cache:
     cache: _Cache | None = getattr(_local, "cache", None)
     if cache is None:
         cache = _local.cache = _Cache(stablehlo_context())
-    elif cache.taken > MOST and not cache.unfinished:
+    elif cache.taken > MOST_CONSTANT_BYTES and not cache.unfinished:
         cache = _local.cache = _Cache(new_stablehlo_context())
     return cache
 
@@ -185,7 +185,7 @@ class XlaBuilder(Annotations, Aliases):
             array = as_array(value, wanted)
         shape = Shape(BY_DTYPE[array.dtype], array.shape)
         attribute = dense_attribute(array, self._cache.type_of(shape))
-        self._cache.taken += array.nbytes
+        self._cache.taken += array.itemsize if attribute.is_splat else array.nbytes
         return self.emit("stablehlo.constant", [], shape, {"value": attribute})
 
     @operation("stablehlo.iota", NUMBER, family="constants")
@@ -428,6 +428,8 @@ class XlaBuilder(Annotations, Aliases):
     def attribute(self, value: object) -> ir.Attribute:
         """Return the MLIR attribute of a plain value, for `emit`."""
         if isinstance(value, ir.Attribute):
+            if value.context != self.context:
+                raise ShapeError(f"{value} is an attribute of another context", hint="one of builder.context")
             return value
         if isinstance(value, bool):
             return ir.BoolAttr.get(value, self.context)

@@ -389,7 +389,7 @@ def _is_drawn(name: str, written: int, size: int) -> bool:
     the name is as good as drawn, and no count has to be kept between processes.
     """
     drawn = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
-    return drawn * size < written * SHARE << 32
+    return drawn * size < (written * SHARE) << 32
 
 
 def limit(folder: Path, size: int) -> int:

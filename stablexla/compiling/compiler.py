@@ -6,7 +6,7 @@ interop/ reads the program, targets/ has the steps and passes; this module combi
 from __future__ import annotations
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -33,6 +33,7 @@ from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import Target, find_target, pipeline_of
 from stablexla.targets.signature.signature import Signature, needs_shapes, signature_of
+from stablexla.targets.stablehlo.inlining import operations_of
 
 if TYPE_CHECKING:
     from stablexla.targets.stablehlo.partition import Partitioned
@@ -270,22 +271,23 @@ def _bytes_of(program: Program) -> int:
     """Return about how many bytes a program's constants take."""
     if isinstance(program, Path):
         return program.stat().st_size if program.is_file() else 0
-    if isinstance(program, (str, bytes, bytearray)):
+    if isinstance(program, (str, bytes, bytearray, memoryview)):
         return len(program)
     module = program.module if isinstance(program, XlaComputation) else program
     return _constant_bytes(module) if isinstance(module, hlo_ir.Module) else 0
 
 
 def _constant_bytes(module: hlo_ir.Module) -> int:
-    """Return about how many bytes the constants of the module's functions take: four for each element."""
-    total = 0
-    for function in module.body.operations:
-        for block in function.operation.regions[0].blocks if function.operation.regions else ():
-            for op in block.operations:
-                if op.operation.name == "stablehlo.constant":
-                    type_: Any = op.operation.results[0].type
-                    total += 4 * prod(type_.shape)
-    return total
+    """Return about how many bytes the module's constants take: four for each element."""
+    return sum(4 * _stored_elements(op) for op in operations_of(module, "stablehlo.constant"))
+
+
+def _stored_elements(constant: Any) -> int:
+    count = prod(constant.results[0].type.shape)
+    with suppress(TypeError):  # of complex numbers, which the bindings do not read
+        if count > 1 and constant.attributes["value"].is_splat:
+            return 1
+    return count
 
 
 def leaf_names(computation: XlaComputation) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ class _Bin:
 def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> list[ModulePart]:
     """Return the parts, the heaviest first and that of `main` last; the module itself, when it is too small.
 
-    A long main is a part of its own whatever the kernels are, as it is not optimised.
+    A long main without loops is a part of its own whatever the kernels are, as it is not optimised.
 
     Args:
         threads: how many parts may be compiled at once.
@@ -105,7 +105,10 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
     is_small = weight < MOST_OF_SMALL and not is_rest
     gains = threads > 1 and (weight >= 2 * LEAST_OPERATIONS or is_rest)
-    if not movable or "main" not in symbols or not (gains or symbols["main"].weight >= MOST_OF_SMALL):
+    main = symbols.get("main")
+    is_straight = main is not None and len(main.op.regions[0].blocks) == 1
+    is_long = main is not None and is_straight and main.weight >= MOST_OF_SMALL
+    if not movable or main is None or not (gains or is_long):
         return [ModulePart(module, is_of_small=is_small)]
     apart, in_main = _roots(symbols)
     shared = _shared(symbols, apart)
@@ -121,7 +124,6 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
     own = _closure(symbols, in_main, {*apart, *shared}) | _OURS
     outside = _named(symbols, own).intersection([*apart, *shared]) - own
     alone = _module(module, symbols, own, declared=outside, exported=set(_OURS))
-    is_straight = len(symbols["main"].op.regions[0].blocks) == 1
     if is_straight:
         _cut_blocks(next(view.operation for view in alone.body.operations if symbol_of(view) == "main"))
     return [*parts, ModulePart(alone, is_straight=is_straight, is_of_small=is_small)]

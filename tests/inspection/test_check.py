@@ -315,6 +315,39 @@ class TestConstants:
         finding = found(build, [np.ones(3, np.float32)])
         assert (finding.operation, [step.what for step in finding.iterations]) == ("stablehlo.select", ["iteration 2"])
 
+    def test_the_first_of_several_results_of_a_loop(self) -> None:
+        def body(state: sx.XlaOp) -> sx.XlaOp:
+            hidden = sx.select(state[1] < 0.0, state[1], state[1].builder.constant(np.float32(np.nan)))
+            return sx.tuple((state[0] + 1, hidden, *(state[i] for i in (2, 3, 4))))
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            made = sx.while_(lambda state: state[0] < 3, body, (b.constant(np.int32(0)), x, x, x, x))
+            return sx.tuple([made[i] for i in (1, 2, 3, 4)])
+
+        assert found(build, [np.float32(1)]).operation == "stablehlo.select"
+
+    @pytest.mark.parametrize(
+        ("type_", "constant"),
+        [
+            ("bf16", "[1.0, 0x7FC0]"),
+            ("f8E4M3FN", "[1.0, 0x7F]"),
+            ("f64", "[1.0, 0x7FF8000000000000]"),
+            ("complex<f32>", "(0x7FC00000, 0.0)"),
+            ("complex<f32>", "[(1.0, 0.0), (0.0, 0x7FC00000)]"),
+        ],
+    )
+    def test_constants_of_all_types(self, type_: str, constant: str) -> None:
+        executable = sx.compile(f"""func.func @main(%p: tensor<i1>, %x: tensor<2x{type_}>) -> tensor<2x{type_}> {{
+          %c = stablehlo.constant dense<{constant}> : tensor<2x{type_}>
+          %r = stablehlo.select %p, %x, %c : tensor<i1>, tensor<2x{type_}>
+          return %r : tensor<2x{type_}>
+        }}""")
+        x = np.ones(2, executable.parameters[1].dtype)
+        finding = executable.check([np.array(False), x])
+        assert finding is not None
+        assert finding.operation == "stablehlo.select"
+        assert executable.check([np.array(True), x]) is None
+
     def test_a_result_that_is_one(self) -> None:
         finding = found(lambda b, x: sx.tuple((x, b.constant(np.float32(np.nan)))), [np.ones(3, np.float32)])
         assert (finding.operation, finding.value) == ("stablehlo.constant", "nan")

@@ -150,12 +150,13 @@ class Checker:
 
     def run(self, arguments: Sequence[Sequence[object]], time_limit: float | None = None) -> Outcome:
         """Run the program on the arguments of each device."""
-        made = self._execute(self._made.get(self._begins) or self.first, arguments, time_limit)
+        way = self._begins  # which another thread's run may change
+        made = self._execute(self._made.get(way) or self._program(way), arguments, time_limit)
         layout = self._all.layout
         if not any(int(own[at]) for own in made for at in self._numbers(layout)):
             return Outcome([own[: self._results] for own in made], None, None)
         marks, alarm = self._marks(made, layout), None
-        if self._begins == "quick" and marks[0] is not None:  # of the warnings it tells the same
+        if way == "quick" and marks[0] is not None:  # of the warnings it tells the same
             alarm = marks[0]
             try:
                 made = self._execute(self._program("exact"), arguments, time_limit)
@@ -183,16 +184,19 @@ class Checker:
             every = self._all.of(main_of(program.module))
             place = place_of(every[alarm.number - 1].op.location).brief if alarm.number <= len(every) else ""
             what = f"the result of {every[alarm.number - 1].op.name} at {place}" if place else "a result"
-        return f"The checks were running again for the first operation, as {what} is not finite."
+        return f"There was no memory for the run that finds the first operation; {what} is not finite."
 
     def _count_alarm(self, number: int) -> None:
         """Look closer where a first look tells nothing: only there, or at all operations from now on.
 
         Operations at one place of the source, such as the layers of a network, are taken together.
         """
-        self._alarms += 1
-        if self._alarms % MOST_ALARMS or self._begins == "exact":
-            return
+        with self._lock:
+            self._alarms += 1
+            if not self._alarms % MOST_ALARMS and self._begins == "quick":
+                self._look_closer(number)
+
+    def _look_closer(self, number: int) -> None:
         with self._subject.contexts():
             program = FlatProgram.of(self._subject.source)
             every = checked_operations(main_of(program.module), self._kinds)

@@ -11,6 +11,8 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 import numpy as np
 
+from stablexla.dialects.constants import read_constant, splat_value
+from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.value_checks import NAN
 from stablexla.targets.stablehlo.checks.operations import (
     CONTROL,
@@ -59,17 +61,18 @@ def constant_behind(value: Any, kind: str) -> Any:
         maker = maker_of(maker.operands[0])
     if maker is None or maker.name != "stablehlo.constant" or not is_number(maker.results[0]):
         return None
-    try:
-        numbers = _numbers(ir.DenseElementsAttr(maker.attributes["value"]))
-    except (ValueError, TypeError, NotImplementedError):  # of a type that the bindings do not read
-        return None
+    numbers = _numbers(maker)
     return maker if (np.isnan(numbers) if kind == NAN else np.isinf(numbers)).any() else None
 
 
-def _numbers(held: Any) -> Any:
-    if held.is_splat:
-        return np.float64(ir.FloatAttr(held.get_splat_value()).value)
-    return np.array(ir.DenseFPElementsAttr(held))
+def _numbers(op: Any) -> Any:
+    """Return a constant's numbers, of one number that alone, in a type of numpy's own."""
+    type_ = ir.RankedTensorType(op.results[0].type)
+    element, shape = BY_MLIR[str(type_.element_type)], tuple(type_.shape)
+    one = splat_value(op, element)
+    found = read_constant(op, element, shape) if one is None else np.asarray(one)
+    found = found.reshape(-1)[:1] if found.size and not any(found.strides) else found
+    return found if element.is_complex or found.dtype.isbuiltin == 1 else found.astype(np.float64)
 
 
 def reached(function: Any, operations: Sequence[Checked]) -> list[int]:

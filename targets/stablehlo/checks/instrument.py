@@ -339,14 +339,13 @@ class _Stretch:
 
 def _alarms(conditions: Sequence[Value | Pointwise], nan_alone: bool) -> list[Value]:
     """Return conditions of which one holds wherever one of the scalars does: the ends of chains tell of the whole."""
-    shown = {
-        c.result.owner.operation: c.result for c in conditions if isinstance(c, Pointwise) and c.result is not None
-    }
+    shown = list(dict.fromkeys(c.result for c in conditions if isinstance(c, Pointwise) and c.result is not None))
+    makers = {value.owner.operation for value in shown}
     made = [
         c if not isinstance(c, Pointwise) else c.emitted() for c in conditions if getattr(c, "result", None) is None
     ]
-    for value in shown.values():
-        if not any(use.owner.operation in shown and passes(value, use, nan_alone=nan_alone) for use in value.uses):
+    for value in shown:
+        if not any(use.owner.operation in makers and passes(value, use, nan_alone=nan_alone) for use in value.uses):
             made.append(is_nan(value) if nan_alone else _is_not_finite(value))
     return made
 

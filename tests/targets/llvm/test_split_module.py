@@ -162,6 +162,14 @@ def test_a_long_main_is_alone_in_short_blocks(threads: int) -> None:
     assert undefined_symbols(parts[-1].object_file(1)) == ["one", "two"]
 
 
+def test_a_long_main_with_a_loop_stays_with_its_kernels() -> None:
+    """It is optimised, and they may be inlined."""
+    calls = "\n".join(f"%{i} = llvm.call @one(%x) : (f32) -> f32" for i in range(partitioning.MOST_OF_SMALL))
+    main = MAIN.replace("%y = llvm.call", f"{calls}\nllvm.br ^next\n^next:\n%y = llvm.call", 1)
+    given = module(MODULE.replace(MAIN, main))
+    assert [part.module for part in split_module(given, 1)] == [given]
+
+
 @pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
 def test_levels(opt_level: int) -> None:
     file = object_file(module(), opt_level, unroll=opt_level == 1)

@@ -58,15 +58,22 @@ void on_fault(int number, siginfo_t* info, void* context) {
     constexpr char said[] = "stablexla: a function that a program under guard calls went outside of its arrays\n";
     if (here.guard->has(reinterpret_cast<std::uintptr_t>(info->si_addr)) && write(2, said, sizeof said - 1) < 0) return;
   }
-  // Not ours. Where there was no handler the instruction is repeated, and ends the process.
-  if (former.sa_flags & SA_SIGINFO) {
-    former.sa_sigaction(number, info, context);
-  } else if (former.sa_handler != SIG_DFL && former.sa_handler != SIG_IGN) {
-    former.sa_handler(number);
-  } else {
+  // Not ours. Where there was no handler, or it fails itself, the instruction is repeated, and ends the process.
+  thread_local bool is_asking = false;
+  const bool is_told = (former.sa_flags & SA_SIGINFO) == 0;
+  if (is_told && former.sa_handler == SIG_IGN && info->si_code <= 0) return;
+  if (is_asking || (is_told && (former.sa_handler == SIG_DFL || former.sa_handler == SIG_IGN))) {
     sigaction(number, &former, nullptr);
     if (info->si_code <= 0) raise(number);
+    return;
   }
+  is_asking = true;
+  if (is_told) {
+    former.sa_handler(number);
+  } else {
+    former.sa_sigaction(number, info, context);
+  }
+  is_asking = false;
 }
 
 }  // namespace
