@@ -283,7 +283,7 @@ def _constant_bytes(module: hlo_ir.Module) -> int:
 
 
 def _stored_elements(constant: Any) -> int:
-    count = prod(constant.results[0].type.shape)
+    count: int = prod(constant.results[0].type.shape)
     with suppress(TypeError):  # of complex numbers, which the bindings do not read
         if count > 1 and constant.attributes["value"].is_splat:
             return 1
