@@ -226,7 +226,7 @@ class TestNesting:
             return f"func.func @main(%p: tensor<i1>) -> tensor<i1> {{\n{opened}{closed}return %r0 : tensor<i1>\n}}"
 
         assert sx.compile(ifs(40))(np.array(True))
-        with pytest.raises(UnsupportedError, match="nested too deep"):
+        with pytest.raises(UnsupportedError, match="regions nested more than 100 deep"):
             sx.compile(ifs(400))
 
 
