@@ -16,7 +16,7 @@ from stablexla.targets.pipeline.knobs import knobs
 
 VECTOR, MATRIX = "tensor<8xf32>", "tensor<4x4xf32>"
 KINDS = ("chain", "products", "mixed")
-COUNTS = (1000, 3000, 10_000, 30_000)
+COUNTS = (1000, 3000, 10_000, 30_000, 100_000)
 
 
 def program(kind: str, count: int) -> str:
