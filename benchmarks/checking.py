@@ -1,4 +1,4 @@
-"""What runs that are checked for NaN or infinities cost: python -m benchmarks.checking [--programs NAMES] [--markdown].
+"""Overhead of checks for NaN and infinities at run time: python -m benchmarks.checking [--programs NAMES] [--markdown].
 
 Each program is compiled without checks, with those for the first NaN and for all, and with all checks at once, as
 programs with effects have them. The executables take turns on one processor. A figure is the ratio of the best rounds,
@@ -33,7 +33,7 @@ WAYS = {
 PAGE, BEGIN, END = Path("docs/check.md"), "<!-- what checks cost -->", "<!-- end of what checks cost -->"
 READING = """\
 how many times as long as without checks a run takes, on one
-processor. `at once` is a program with effects, or one of the last kind above."""
+processor. `at once` has all checks in the first run, as programs with effects have."""
 ROUND = 0.02
 """Seconds of a measurement."""
 

@@ -52,7 +52,7 @@ def upstream_context() -> ir.Context:
 MOST_CONSTANT_BYTES = 64 << 20
 """Bytes of constants that contexts are to hold: they free none before they are freed themselves."""
 _FEW = 4 << 10
-"""Bytes that are not worth contexts of their own, which take 10 ms."""
+"""Bytes that are not worth contexts of their own, which take some milliseconds."""
 
 
 def take_in(size: int) -> bool:

@@ -143,6 +143,8 @@ ELEMENT_TYPES: tuple[ElementType, ...] = (
 BY_NAME: dict[str, ElementType] = {t.name: t for t in ELEMENT_TYPES}
 BY_MLIR: dict[str, ElementType] = {t.mlir: t for t in ELEMENT_TYPES}
 BY_DTYPE: dict[np.dtype, ElementType] = {t.dtype: t for t in ELEMENT_TYPES}
+FINITE_ONLY = {"f4e2m1fn": 6.0, "f6e2m3fn": 7.5, "f6e3m2fn": 28.0}
+"""Floats without infinities and NaN, by name, with their largest numbers."""
 
 
 _BY_NUMPYS_NAME: dict[str, ElementType] = {t.dtype.name: t for t in ELEMENT_TYPES}

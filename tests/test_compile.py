@@ -640,7 +640,10 @@ def test_bytes_of_constants() -> None:
     """Those in loops count; of one number there is one, however large its shape is."""
     b = sx.XlaBuilder("loop")
     table, x = np.arange(1 << 16, dtype=np.float32), b.parameter(0, sx.f32[1 << 16])
-    body = lambda v: v + v.builder.constant(table) + v.builder.constant(np.ones(1 << 16, np.float32))  # noqa: E731
+
+    def body(v: sx.XlaOp) -> sx.XlaOp:
+        return v + v.builder.constant(table) + v.builder.constant(np.ones(1 << 16, np.float32))
+
     made = b.build(sx.while_(lambda v: v[0] < 10.0, body, x))
     assert table.nbytes <= compiler._bytes_of(made) <= table.nbytes + 100
     assert table.nbytes <= b._cache.taken

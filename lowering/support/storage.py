@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.dialects.element_types import BY_NAME, FINITE_ONLY, ElementType
 from stablexla.lowering.support.types import storage_type, value_type
 
 
@@ -78,7 +78,6 @@ def rounded(value: ir.Value, element: ElementType) -> ir.Value:
     return arith.truncf(value_type(element), _saturated(value, element))
 
 
-_LARGEST = {"f4e2m1fn": 6.0, "f6e2m3fn": 7.5, "f6e3m2fn": 28.0}
 WITHOUT_SIGN = "f8e8m0fnu"
 
 
@@ -91,9 +90,9 @@ def _saturated(value: ir.Value, element: ElementType) -> ir.Value:
     if element.name == WITHOUT_SIGN:
         is_positive = arith.cmpf(arith.CmpFPredicate.OGT, value, constant(value.type, 0.0))
         return arith.select(is_positive, value, constant(value.type, float("nan")))
-    if element.name not in _LARGEST:
+    if element.name not in FINITE_ONLY:
         return value
-    largest = _LARGEST[element.name]
+    largest = FINITE_ONLY[element.name]
     for predicate, number in ((arith.CmpFPredicate.OGT, largest), (arith.CmpFPredicate.OLT, -largest)):
         bound = constant(value.type, number)
         value = arith.select(arith.cmpf(predicate, value, bound), bound, value)

@@ -36,7 +36,7 @@ OPEN = frozenset({"divide", "remainder", "convert", "power", "scatter", "reduce_
 OPEN_TO_XLA = frozenset({"reduce", "reduce_window", "popcnt", "count_leading_zeros", "select_and_scatter"})
 """Operations that are open for some operands, or wrong in the oracles: `known_faults.py` knows them one by one."""
 _CHANGED_BY_HLO = re.compile(r"chlo\.|rng_bit_generator")
-"""What the conversion to HLO writes out, and whose signed results it makes unsigned."""
+"""Operations that the conversion to HLO decomposes, or gives unsigned results."""
 _SANITIZER = re.compile(r"AddressSanitizer|ThreadSanitizer|UndefinedBehaviorSanitizer|runtime error:|guard page|canary")
 
 

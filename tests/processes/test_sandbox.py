@@ -145,7 +145,8 @@ def test_a_forked_child_has_a_process_of_its_own(tmp_path: Path) -> None:
     def ask() -> None:
         assert there(x).tobytes() == before
 
-    with there._function._turn():  # type: ignore[union-attr]
+    function: Any = there._function
+    with function._turn():
         assert in_child(ask) == 0
     assert there(x).tobytes() == before
 

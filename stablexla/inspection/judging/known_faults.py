@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.element_types import BY_DTYPE, FINITE_ONLY
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import bare, operations
 from stablexla.inspection.judging.tolerances import ALGORITHMS, Array, Case, largest, overflows, terms
@@ -138,17 +138,13 @@ def conversions_out_of_range(case: Case, wrong: Array) -> Array | bool:
 @fault("conversions to small floats out of range", "of infinities: 0 as well", "interpreter")
 def conversions_to_small_floats(case: Case, wrong: Array) -> Array | bool:
     """Excuse differences of NaN, which those types lack, and where stablexla has the largest number of a sign."""
-    if case.statement.operation != "convert" or BY_DTYPE[case.actual.dtype].mlir not in _ENDING or not case.operands:
+    target = BY_DTYPE[case.actual.dtype].name
+    if case.statement.operation != "convert" or target not in FINITE_ONLY or not case.operands:
         return False
     with np.errstate(all="ignore"):
         numbers = np.real(case.operands[0]).astype(np.float64).reshape(-1)
-        largest_number = _ENDING[BY_DTYPE[case.actual.dtype].mlir]
-        held = case.actual.astype(np.float64).reshape(-1) == np.copysign(largest_number, numbers)
-        return np.asarray(np.isnan(numbers) | held & (np.abs(numbers) > largest_number))
-
-
-_ENDING = {"f4E2M1FN": 6.0, "f6E2M3FN": 7.5, "f6E3M2FN": 28.0}
-"""The largest numbers of types that have neither infinities nor NaN."""
+        held = case.actual.astype(np.float64).reshape(-1) == np.copysign(FINITE_ONLY[target], numbers)
+        return np.asarray(np.isnan(numbers) | held & (np.abs(numbers) > FINITE_ONLY[target]))
 
 
 @fault("divisions by 0", "of integers, and of the smallest by -1: left to the implementation; here they never trap")
@@ -238,10 +234,8 @@ def powers_of_integers(case: Case, wrong: Array) -> Array | bool:
     if case.statement.operation != "power" or _is_inexact(case.actual):
         return False
     bits = BY_DTYPE[case.actual.dtype].bits
-    pairs = zip(*(o.reshape(-1).astype(object) for o in case.operands[:2]), strict=True)
-    right = [exponent > 63 and pow(int(base), int(exponent), 1 << bits) for base, exponent in pairs]
-    found = [int(number) % (1 << bits) for number in case.actual.reshape(-1).astype(object)]
-    return np.asarray([a is not False and a == b for a, b in zip(right, found, strict=True)], bool)
+    rows = zip(*(map(int, a.reshape(-1)) for a in (*case.operands[:2], case.actual)), strict=True)
+    return np.asarray([e > 63 and pow(base, e, 1 << bits) == found % (1 << bits) for base, e, found in rows], bool)
 
 
 @fault("bits of small integers", "counts the bits of the byte that holds an s4 or s2", "xla")
