@@ -52,9 +52,14 @@ _BUFFER_DTYPES = {np.dtype(name) for name in ("f2", "f4", "f8", "c8", "c16")} | 
 }
 
 
+_MOST_IN_A_RANGE = 2**31
+
+
 def _plain_array(value: object) -> np.ndarray[Any, Any]:
     """Return `value` as a row-major array."""
     try:
+        if isinstance(value, range) and len(value) > _MOST_IN_A_RANGE:
+            raise MemoryError  # before numpy asks for it: where memory is overcommitted, the process would end
         array = np.asarray(value, order="C")
     except ValueError as error:
         raise ShapeError(f"a constant's nested lists must be even: {error}") from None
