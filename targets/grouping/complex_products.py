@@ -18,7 +18,13 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.complex.arithmetic import create
 from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, generic, identity, loop_index, projection
-from stablexla.lowering.support.operations import constant_attribute, defining, program_of, terminator_of, walk
+from stablexla.lowering.support.operations import (
+    constant_attribute,
+    defining,
+    operations_named,
+    program_of,
+    terminator_of,
+)
 from stablexla.lowering.support.types import TensorType
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import is_generic, loops_of
@@ -36,14 +42,23 @@ LONGEST_BODY = 32
 def split_complex_products(module: ir.Module) -> None:
     """Compute products of complex arrays as products of real ones."""
     for function in program_of(module):
-        products = [product for op in walk(function) if (product := _product(op)) is not None]
-        for product in products:
-            op = product.operation
-            with op.context, op.location, ir.InsertionPoint(op):
-                op.results[0].replace_all_uses_with(_split(product))
-            erase(op)
-        if products:
+        split = [_split_in_place(op) for op in operations_named(function, "linalg.generic")]
+        if any(split):
             drop_unused(function)
+
+
+def _split_in_place(op: ir.Operation) -> bool:
+    """Replace an operation that is such a product; return whether it is one.
+
+    It is matched only now: its factors may be results of a product that was split before.
+    """
+    product = _product(op)
+    if product is None:
+        return False
+    with op.context, op.location, ir.InsertionPoint(op):
+        op.results[0].replace_all_uses_with(_split(product))
+    erase(op)
+    return True
 
 
 @dataclass(frozen=True)

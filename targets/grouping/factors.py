@@ -317,7 +317,7 @@ class Factor:
 def factor_of(dot: ir.Operation, number: int) -> Factor | None:
     """Return operand `number` of a contraction as a factor; None where it is an array that has to be in memory."""
     value, start = dot.operands[number], defining(dot.operands[2])
-    members = _members(value, dot)
+    members = _members(dot, number)
     if members is None or start is None or start.name != "linalg.fill":
         return None
     arrays = _arrays(members)
@@ -341,24 +341,34 @@ def factor_of(dot: ir.Operation, number: int) -> Factor | None:
     return replace(best, pairs=best.lane != summed[0] and _is_paired(best, summed[0], set(arrays)))
 
 
-def _members(value: ir.Value, dot: ir.Operation) -> tuple[ir.Operation, ...] | None:
-    """Return the operations behind an array that nothing but the contraction uses; None if there are none."""
+def _members(dot: ir.Operation, number: int) -> tuple[ir.Operation, ...] | None:
+    """Return the operations behind an array that nothing but operand `number` of a contraction uses, if there are any.
+
+    What the other operand reads as well, be it the array itself, has to be in memory.
+    """
     found: list[ir.Operation] = []
-    inside = {dot}
+    inside: set[ir.Operation] = set()
+
+    def is_used_outside(op: ir.Operation) -> bool:
+        uses = [use for result in op.results for use in result.uses]
+        return any(
+            use.operand_number != number if use.owner.operation == dot else use.owner.operation not in inside
+            for use in uses
+        )
 
     def visit(value: ir.Value) -> None:
         op = defining(value)
         if op is None or op in inside or op.block != dot.block or not _is_evaluated(op):
             return
-        if any(use.owner.operation not in inside for result in op.results for use in result.uses):
+        if is_used_outside(op):
             return
         inside.add(op)
         for operand in _read_by(op):
             visit(operand)
         found.append(op)
 
-    visit(value)
-    return tuple(found) if found and found[-1] == defining(value) else None
+    visit(dot.operands[number])
+    return tuple(found) if found else None
 
 
 def _read_by(op: ir.Operation) -> list[ir.Value]:

@@ -208,7 +208,9 @@ def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, 
         operand_of(kernel, v, chain) or _computed_operand(dot, number, chain)
         for number, (v, chain) in enumerate(zip(dot.operands[:2], conversions, strict=True))
     )
-    return None if a is None or b is None else (a, b)
+    if a is None or b is None or (a.factor is not None and b.factor is not None):
+        return None  # one of them has to be in memory
+    return a, b
 
 
 def _computed_operand(dot: ir.Operation, number: int, conversion: Sequence[ir.Operation]) -> ContractionOperand | None:
