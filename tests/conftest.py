@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import tombstones
+
 # Tests compile; those of the cache turn it on, and STABLEXLA_KERNEL_CACHE=DIR does so for all others.
 os.environ.setdefault("STABLEXLA_KERNEL_CACHE", "off")
 # What depends on jaxlib most: operations, formats and programs of each kind, the first case of each test; and texts.
@@ -35,7 +37,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`pytest -m gpu` runs what is there for the CPU on a GPU."""
+    """Erased operations leave tombstones; `pytest -m gpu` runs what is there for the CPU on a GPU."""
+    tombstones.install()
     if config.getoption("markexpr") == "gpu":
         from tests.targets.gpu import on_device
 

@@ -9,11 +9,11 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.campaign.draws import draw
+from tests.campaign.draws import MAKERS, draw
 from tests.campaign.examine import Examiner, category
 from tests.campaign.pool import Unfit
 from tests.campaign.watched import Watched
@@ -29,7 +29,8 @@ DEVICES = 20
 DESCRIPTION = """Makes programs of whole modules, runs each in a child that is watched, and says what must not be.
 
 Programs are stitched of two others (one after the other, in the other's loop, branch or map), changed in a number,
-word, operation, element type or extent, or an operation's example with another element type, rank and extents. Each
+word, operation, element type or extent, or an operation's example with another element type, rank and extents, or of
+everyday sizes around those at which rewrites and emitters begin, with operands that are computed and shared. Each
 operation is compared with StableHLO's interpreter, at times with XLA:CPU and by the general path; other forms of the
 program (behind a call, from HLO with other layouts, saved, cached, by other threads ...) must give the same bits.
 A crash, hang, foreign error, sanitizer's report, output, leak or wrong result is shrunk, saved once for each signature,
@@ -39,6 +40,7 @@ EPILOG = """examples:
   python -m tests.campaign --minutes 30 --seed 1000         as many as fit into half an hour
   python -m tests.campaign --programs 1 --seed 4711         one program again, by its number
   python -m tests.campaign --programs 500 --target gpu:sm_80
+  python -m tests.campaign --programs 500 --made sized      of everyday sizes, against XLA:CPU and the general path
   python -m tests.campaign --files 10000                    damaged files of every form, no programs
 """
 
@@ -69,7 +71,13 @@ class Report:
 
 
 def run_programs(
-    report: Report, first: int, count: int, deadline: float, target: str, keep: Callable[[int, Disagreement], str]
+    report: Report,
+    first: int,
+    count: int,
+    deadline: float,
+    target: str,
+    keep: Callable[[int, Disagreement], str],
+    makers: Sequence[str] = (),
 ) -> None:
     """Examines the programs of these numbers until the time is over; what was counted is reported in any case."""
     warnings.simplefilter("ignore")
@@ -80,7 +88,7 @@ def run_programs(
             for seed in range(first, first + count):
                 if time.time() > deadline:
                     break
-                _run_program(report, examiner, seed, target, keep)
+                _run_program(report, examiner, seed, target, keep, makers)
                 if seed % 10 == 0:
                     _progress(report, time.monotonic() - start)
         finally:
@@ -89,10 +97,15 @@ def run_programs(
 
 
 def _run_program(
-    report: Report, examiner: Examiner, seed: int, target: str, keep: Callable[[int, Disagreement], str]
+    report: Report,
+    examiner: Examiner,
+    seed: int,
+    target: str,
+    keep: Callable[[int, Disagreement], str],
+    makers: Sequence[str],
 ) -> None:
     try:
-        drawn = draw(seed, target)
+        drawn = draw(seed, target, makers)
     except Unfit:
         report.count("programs", "nothing drawn")
         return
@@ -183,6 +196,7 @@ def parse() -> argparse.Namespace:
     add("--files", type=int, default=0, metavar="N", help="how many damaged files; none by default")
     add("--seed", type=int, default=0, help="number of the first program and file")
     add("--target", default="cpu", help="cpu, or a GPU that is simulated: gpu:sm_80")
+    add("--made", choices=MAKERS, action="append", default=[], help="made in this way only; may be given several times")
     add("--corpus", type=Path, default=CORPUS, help="where programs that show something are saved")
     add("--report", type=Path, help="a file for all counts and findings, as JSON")
     return parser.parse_args()
@@ -201,7 +215,7 @@ def main() -> int:
 
     try:
         if programs:
-            run_programs(report, options.seed, programs, deadline, target, keep)
+            run_programs(report, options.seed, programs, deadline, target, keep, options.made)
         if options.files:
             run_files(report, options.seed, options.files, deadline)
     except KeyboardInterrupt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.campaign.forms import names_for
@@ -13,6 +13,7 @@ from tests.campaign.pool import Unfit, any_program
 from tests.campaign.stitch import stitched
 from tests.fuzz.check import Plan
 from tests.fuzz.program import Arrays, Program
+from tests.fuzz.sized import sized
 from tests.fuzz.writer import arguments_for
 
 
@@ -21,7 +22,7 @@ class Drawn:
     """A program with its arguments and how it is examined.
 
     Attributes:
-        made: how it was made: `stitched`, `mutated`, `cell`, or two of them.
+        made: how it was made: `stitched`, `mutated`, `cell`, or two of them, or `sized`.
     """
 
     seed: int
@@ -40,26 +41,32 @@ def _stitched_and_mutated(seed: int) -> Program:
     return mutated(stitched(seed), seed)
 
 
+SIZED = "sized"
 MAKERS: dict[str, tuple[Callable[[int], Program], int]] = {
     "stitched": (stitched, 8),
     "mutated": (_mutated, 5),
     "stitched, mutated": (_stitched_and_mutated, 2),
     "cell": (cell, 5),
+    SIZED: (sized, 10),
 }
 """Ways to make a program from a number, and how often each is taken."""
 TRIES = 40
 
 
-def draw(seed: int, target: str = "") -> Drawn:
+def draw(seed: int, target: str = "", makers: Sequence[str] = ()) -> Drawn:
     """The program of that number.
 
     Args:
         target: a GPU that is simulated, `gpu:sm_80`, in place of the CPU.
+        makers: ways that it may be made in; all by default.
     """
     rng = random.Random(seed)
-    made = rng.choices(list(MAKERS), [weight for _, weight in MAKERS.values()])[0]
-    program = _first(MAKERS[made][0], seed)
-    return Drawn(seed, made, program, arguments_for(program, seed, False), _plan(seed, target))
+    # everyday sizes take a simulated GPU minutes
+    known = [name for name in makers or MAKERS if not (target and name == SIZED)]
+    made = rng.choices(known, [MAKERS[name][1] for name in known])[0]
+    program, whole = _first(MAKERS[made][0], seed), made == SIZED
+    plan = _plan_of_sized(seed) if whole else _plan(seed, target)
+    return Drawn(seed, made, program, arguments_for(program, seed, whole), plan)
 
 
 def _first(make: Callable[[int], Program], seed: int) -> Program:
@@ -75,6 +82,12 @@ def _first(make: Callable[[int], Program], seed: int) -> Program:
 
 
 MOST_STATEMENTS = 120
+
+
+def _plan_of_sized(seed: int) -> Plan:
+    """Whole, against XLA:CPU; each kernel by its emitter and by the general path, a third between guard pages."""
+    forms = ["form guarded"] if seed % 3 == 0 else [f"form {name}" for name in names_for(seed, 1)]
+    return Plan(True, ("emitters", "general", *forms), ("xla",))
 
 
 def _plan(seed: int, target: str) -> Plan:

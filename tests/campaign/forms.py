@@ -187,6 +187,13 @@ def cached(text: str, arguments: Arrays) -> Arrays:
         return found
 
 
+@form
+def guarded(text: str, arguments: Arrays) -> Arrays:
+    """With guard pages behind all arrays."""
+    with knobs.scoped(guard="ends"):
+        return _run(text, arguments)
+
+
 # ---- the run is another ----------------------------------------------------------------------------------------------
 
 

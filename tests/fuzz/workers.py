@@ -125,7 +125,10 @@ def _simulated(
 
 
 def _imports(name: str) -> None:
-    """All that takes time before a first program, but threads, which a fork would lose."""
+    """All that takes time before a first program, but threads, which a fork would lose; and tombstones."""
+    from tests import tombstones
+
+    tombstones.install()
     if name == "stablexla":
         import stablexla
 

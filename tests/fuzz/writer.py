@@ -78,13 +78,18 @@ class Writer:
         values: what a statement may read here.
         depth: how many regions are around.
         shapes: the shapes that most values have.
+        most: elements that a product has at most, and terms that its sums have together.
     """
 
-    def __init__(self, seed: int, size: int, families: Sequence[str], whole: bool) -> None:
+    def __init__(
+        self, seed: int, size: int, families: Sequence[str], whole: bool, shapes: Sequence[Dims] = (), most: int = 5000
+    ) -> None:
         self.random = random.Random(seed)
-        self.shapes = (SMALL_SHAPES, WIDE_SHAPES, SMALL_SHAPES, DEEP_SHAPES)[seed % 4]
+        self.shapes = shapes or (SMALL_SHAPES, WIDE_SHAPES, SMALL_SHAPES, DEEP_SHAPES)[seed % 4]
+        self.most = most
         self.whole = whole
         self.values: list[Value] = []
+        self._read: set[str] = set()
         self.depth = 0
         self._size = size
         self._count = 0
@@ -144,8 +149,10 @@ class Writer:
         return self.random.choices(list(among), [WEIGHTS[e] for e in among])[0]
 
     def pick(self, fits: Callable[[Value], bool] = lambda v: True, least_rank: int = 0) -> Value | None:
-        """A value that fits; late ones more often, so that chains grow."""
+        """A value that fits: one that was read before as often as any; late ones more often, so that chains grow."""
         good = [v for v in self.values if len(v.shape) >= least_rank and fits(v)]
+        if self.chance(0.5):
+            good = [v for v in good if v.name in self._read] or good
         return self.random.choice(good[-5:] if self.chance(0.6) else good) if good else None
 
     def any(self) -> Value:
@@ -155,6 +162,8 @@ class Writer:
 
     def same(self, like: Value) -> Value:
         """Another value of that type, or itself."""
+        if self.chance(0.2):
+            return like
         return self.random.choice([v for v in self.values if v.type == like.type] or [like])
 
     def of_type(self, shape: Dims, element: str) -> Value:
@@ -176,6 +185,7 @@ class Writer:
     def emit(self, text: str, shape: Dims, element: str) -> Value:
         """`%name = text`; the type of the result is the caller's to know."""
         made = Value(self.name(), tuple(shape), element)
+        self._read.update(NAME.findall(text))
         self._lines.append(f"{made.name} = {text}")
         return made
 

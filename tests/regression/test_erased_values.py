@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
@@ -13,6 +14,7 @@ import stablexla as sx
 from stablexla.dialects.contexts import stablehlo_context, upstream_context
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import walk
+from tests import tombstones
 
 ROOT = Path(__file__).parents[2]
 TEXT = """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
@@ -48,6 +50,23 @@ def test_a_result_that_is_used() -> None:
     with pytest.raises(sx.CompileError, match=r"stablehlo\.add must not be erased: func\.return uses what it makes"):
         erase(add)
     assert "stablehlo.add" in str(module)
+
+
+@pytest.mark.parametrize("mlir", [hlo_ir, ir], ids=["jaxlib", "upstream"])
+def test_reading_what_is_erased(mlir: Any) -> None:
+    """In tests what a rewrite still holds of an erased operation says who erased it."""
+    text, context = (TEXT, stablehlo_context()) if mlir is hlo_ir else (LOOP, upstream_context())
+    module = mlir.Module.parse(text, context)
+    name = "stablehlo.add" if mlir is hlo_ir else "arith.addi"
+    op = next(op for op in tombstones.nested(module.operation) if op.name == name)
+    value = op.results[0]
+    value.replace_all_uses_with(op.operands[0])
+    with tombstones.running("my-pass"):
+        erase(op)
+        assert name not in str(module)
+        for read in (lambda: op.operands, lambda: op.name, lambda: value.type, lambda: value.owner):
+            with pytest.raises(tombstones.ErasedError, match="erased by my-pass"):
+                read()
 
 
 def test_a_value_inside_that_is_used_elsewhere() -> None:

@@ -17,7 +17,7 @@ from mlir.dialects import arith, memref, scf
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.loops import number
-from stablexla.lowering.support.operations import body_of, clone_with, defining, walk
+from stablexla.lowering.support.operations import body_of, clone_with, defining, operations_named
 from stablexla.targets.codegen.sums.compensated import (
     BLOCK,
     LONGEST_RUNNING_SUM,
@@ -35,8 +35,8 @@ Places = dict[int, ir.Value]
 
 def block_general_sums(module: ir.Module) -> None:
     """Emit the loops of all long sums of a module whose kernels are bufferized."""
-    for op in walk(module.operation):
-        if op.name == "linalg.generic" and not len(op.results):
+    for op in operations_named(module.operation, "linalg.generic"):  # not what is inside of them: they are erased
+        if not len(op.results):
             sums = _match(op)
             if sums is not None:
                 with op.location, ir.InsertionPoint(op):

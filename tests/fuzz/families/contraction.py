@@ -12,11 +12,11 @@ contraction = family("contraction")
 
 @contraction.statement(1.3)
 def dot_general(w: Writer) -> Value | None:
-    """Any pairs of dimensions of the same extent; results of moderate size."""
+    """Any pairs of dimensions of the same extent, at times of an array with itself; of moderate size."""
     if w.depth and not w.whole:
         return None
     x = w.pick(lambda v: v.element != "i1" and not (w.whole and v.element in COARSE), least_rank=1)
-    y = w.pick(lambda v: x is not None and v.element == x.element, least_rank=1)
+    y = x if w.chance(0.3) else w.pick(lambda v: x is not None and v.element == x.element, least_rank=1)
     if x is None or y is None:
         return None
     pairs = _pairs(w, x, y)
@@ -30,7 +30,8 @@ def dot_general(w: Writer) -> Value | None:
         for side, v in enumerate((x, y))
     ]
     shape = (*(x.shape[i] for i, _ in batch), *free[0], *free[1])
-    if prod(shape) > 5000 or len(shape) > 6:
+    terms = prod(shape) * prod(x.shape[i] for i, _ in contracted)
+    if prod(shape) > w.most or terms > 1000 * w.most or len(shape) > 6:
         return None
     sides = [f"[{', '.join(str(p[side]) for p in some)}]" for some in (batch, contracted) for side in (0, 1)]
     batching = f"batching_dims = {sides[0]} x {sides[1]}, " if batch else ""
