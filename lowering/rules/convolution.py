@@ -13,6 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.attributes import Convolution, SpatialDimension
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.contraction import accumulation_type, add_product, rounded_sum, sum_products
 from stablexla.lowering.rules.shape import constant_value
@@ -27,7 +28,7 @@ from stablexla.lowering.support.types import TensorType
 # The attribute of a convolution's loop nest: its shapes, dimension numbers, and the window.
 CONVOLUTION = "stablexla.convolution"
 # Below this many output pixels a pointwise convolution is a skinny matrix, for which contractions have own loops.
-PIXELS = 32
+PIXELS = Gate("convolution.pointwise-pixels", 32, eager=1)
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,8 @@ def _is_over_pixels(ctx: LoweringContext, conv: Convolution) -> bool:
     """
     element, shape = ctx.result.element, ctx.operand_types[1].shape
     pointwise = bool(conv.spatial) and all(shape[d.kernel] == 1 for d in conv.spatial)
-    return (
-        pointwise and element.is_float and element.bits >= 32 and ctx.result.size // shape[conv.kernel_output] >= PIXELS
-    )
+    pixels = ctx.result.size // shape[conv.kernel_output]
+    return pointwise and element.is_float and element.bits >= 32 and pixels >= PIXELS()
 
 
 def _windows(ctx: LoweringContext, conv: Convolution, lhs: ir.Value, rhs: ir.Value) -> ir.Value:

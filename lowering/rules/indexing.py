@@ -12,6 +12,7 @@ from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.attributes import integers
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
@@ -36,7 +37,8 @@ from stablexla.lowering.support.storage import from_storage
 from stablexla.lowering.support.types import TensorType
 
 # The most entries of a lookup table that is held in registers, and the fewest elements that are looked up in it.
-LOOKED_UP, LEAST_LOOKUPS = 16, 1 << 12
+LEAST_LOOKUPS = Gate("lookup.least-lookups", 1 << 12, eager=1)
+LOOKED_UP = 16
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def _gather(
 def _is_lookup(source: TensorType, result: TensorType, numbers: GatherDimensionNumbers) -> bool:
     """Whether the operand is a small lookup table, such as the codebook of a quantised weight, with many lookups."""
     few = source.size <= LOOKED_UP and tuple(numbers.start_index_map) == (0,) and source.rank == 1
-    return few and result.size >= LEAST_LOOKUPS and not numbers.offset_dims and not source.element.is_complex
+    return few and result.size >= LEAST_LOOKUPS() and not numbers.offset_dims and not source.element.is_complex
 
 
 def _looked_up(ctx: LoweringContext, table: ir.Value, indices: ir.Value) -> ir.Value:

@@ -13,6 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, scf, tensor
 
 from stablexla.dialects.attributes.index_numbers import ScatterDimensionNumbers
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
@@ -44,7 +45,7 @@ from stablexla.lowering.support.types import TensorType, storage_type
 
 Bounds = tuple[ir.Value, ir.Value]
 # From this many updates on, a scatter with unique indices is shared between threads.
-WORTH_SHARING = 1 << 14
+WORTH_SHARING = Gate("scatter.worth-sharing", 1 << 14, eager=1)
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ def _plan(ctx: LoweringContext, source: TensorType, index_type: TensorType, upda
     if apart is not None:  # a batching dimension: each of its indices has its own part of the operand
         outer = [apart, *(axis for axis in outer if axis is not apart)]
         return _Plan(vectors, starts, outer, window, independent=True, distinct=unique or len(outer) == 1)
-    shared = unique and bool(outer) and update.size >= WORTH_SHARING
+    shared = unique and bool(outer) and update.size >= WORTH_SHARING()
     return _Plan(vectors, starts, outer, window, independent=shared, distinct=unique or not outer)
 
 

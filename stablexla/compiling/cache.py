@@ -256,7 +256,7 @@ def _steps(target: str, options: CompileOptions) -> str | None:
 
     The CPU's own pipeline is known by the options and the package: a hit imports neither passes nor MLIR's dialects.
     """
-    if target == "cpu" and options.pipeline is None and not (options.rules or in_scope()):
+    if target == "cpu" and options.pipeline is None and not (options.rules or in_scope() or knobs.choices):
         return ""
     found = find_target(target)
     pipeline = pipeline_of(found, options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
@@ -15,7 +16,8 @@ from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.codegen.vector_loops import LoopPart, vector_loop
 
 # Bytes of a work item, and the grain: items worth waking a thread for (20 us at 13 GB/s).
-BLOCK, GRAIN = 64 << 10, 4
+BLOCK = Gate("copies.block", 64 << 10, eager=256)
+GRAIN = 4
 # One cache line at a time, whatever the registers are: LLVM splits it into their width.
 LINE, UNROLL = 64, 4
 
@@ -34,7 +36,7 @@ class BufferCopies:
             The call, its number of work items, and its grain; None for a copy by one thread.
         """
         size = bytes_of(source.type)
-        items = -(-size // BLOCK)
+        items = -(-size // BLOCK())
         if items < 2 * GRAIN:
             memref.copy(source, target)
             return None
@@ -62,7 +64,8 @@ class BufferCopies:
             return totals
 
         with cg.emitting(made, machine):
-            vector_loop(size, LINE, step, [[]] * UNROLL, LoopPart(lo * BLOCK, hi * BLOCK, hi.eq(-(-size // BLOCK))))
+            block = BLOCK()
+            vector_loop(size, LINE, step, [[]] * UNROLL, LoopPart(lo * block, hi * block, hi.eq(-(-size // block))))
         return name
 
 

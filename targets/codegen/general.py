@@ -11,6 +11,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import bufferization, func, memref
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.contexts import pass_manager
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.generic import copy_buffer
@@ -26,9 +27,9 @@ FUSE = "func.func(linalg-fuse-elementwise-ops)"
 BUFFERIZE = "eliminate-empty-tensors,one-shot-bufferize,canonicalize,cse,canonicalize"
 LOOPS = "convert-linalg-to-loops,canonicalize,cse"
 # Grain: fewer elements than these are not worth a second thread; bodies on this path are slow.
-GRAIN_ELEMENTS = 4096
+GRAIN_ELEMENTS = Gate("general.grain-elements", 4096, eager=1)
 # The most that the iterations of a loop may allocate on the stack of their thread.
-STACK_BYTES = 1 << 18
+STACK_BYTES = Gate("general.stack-bytes", 1 << 18, eager=64)
 
 
 def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
@@ -44,7 +45,7 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
             independent = kernel.kind == Kind.MAP.value or _made_independent(kernel, view.operation)
             scratch = allocations_to_scratch(view.operation)
             items = _take_range(view.operation) if independent else 1
-            grain = max(1, items * GRAIN_ELEMENTS // max(1, _elements(kernel)))
+            grain = max(1, items * GRAIN_ELEMENTS() // max(1, _elements(kernel)))
             mark_noalias(view.operation)
             if operations_named(view.operation, "scf.while"):
                 view.operation.attributes[UNBOUNDED] = ir.UnitAttr.get()
@@ -213,7 +214,7 @@ def _made_independent(kernel: Kernel, function: ir.Operation) -> bool:
     if INDEPENDENT not in kernel.func.attributes:
         return False
     allocations = operations_named(function, "memref.alloc")
-    if sum(bytes_of(op.results[0].type) for op in allocations) > STACK_BYTES:
+    if sum(bytes_of(op.results[0].type) for op in allocations) > STACK_BYTES():
         return False
     for op in allocations:
         with op.location, ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):

@@ -9,12 +9,29 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.runtime import default_num_threads
 
 # Multiply-adds that are worth a work item of their own.
-ITEM_WORK = 500_000
+ITEM_WORK = Gate("machine.item-work", 500_000, eager=1)
+
+
+# Bytes of caches and of what is held in them, beyond which kernels take other ways.
+MEMORY = {
+    name: Gate(f"machine.{name.replace('_', '-')}", 1 << 40, eager=eager)
+    for name, eager in {
+        "l1_bytes": 512,
+        "l2_bytes": 2048,
+        "l3_bytes": 8192,
+        "nontemporal_bytes": 64,
+        "prefetch_bytes": 64,
+        "lhs_bytes": 1024,
+        "group_bytes": 1024,
+        "shared_bytes": 4096,
+    }.items()
+}
 
 
 @dataclass(frozen=True)
@@ -49,6 +66,10 @@ class CpuTarget:
     features: tuple[str, ...] = ()
     emulated: bool = False
 
+    def with_choices(self) -> CpuTarget:
+        """The same machine with no more memory of each kind than the running compilation chooses."""
+        return replace(self, **{name: min(getattr(self, name), gate()) for name, gate in MEMORY.items()})
+
     @property
     def lhs_block(self) -> int:
         """Bytes of a cache block of lhs: 3/8 of L2 at most."""
@@ -56,7 +77,7 @@ class CpuTarget:
 
     def work_items(self, work: float) -> int:
         """Return the work items wanted for `work` multiply-adds: some for each thread, each worth the call."""
-        return int(max(1, min(4 * self.num_threads if self.num_threads > 1 else 1, work // ITEM_WORK)))
+        return int(max(1, min(4 * self.num_threads if self.num_threads > 1 else 1, work // ITEM_WORK())))
 
     def with_vectors(self, bits: int, features: tuple[str, ...] = ()) -> CpuTarget:
         """The same machine with vectors of another width, and no other features than those given.

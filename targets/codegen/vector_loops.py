@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -17,7 +18,7 @@ from stablexla.targets.codegen.machine import CpuTarget
 Step = Callable[[Value, int | None, list[Value]], Sequence[Value]]
 Totals = list[Value]
 # The grain of parallelism: a thread is worth waking for about this much work.
-WORTHWHILE_NS = 20_000
+WORTHWHILE_NS = Gate("parallel.worthwhile-ns", 20_000, eager=1)
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def unroll_factor(cost: int, vectors: int) -> int:
 
 def grain_of(nanoseconds: float, items: int) -> int:
     """Return the grain: the smallest number of items of that duration that is worth a thread."""
-    return max(1, min(items, round(WORTHWHILE_NS / max(nanoseconds, 0.1))))
+    return max(1, min(items, round(WORTHWHILE_NS() / max(nanoseconds, 0.1))))
 
 
 def estimate_ns(cost: float, elements: int, bytes_moved: int, target: CpuTarget) -> float:

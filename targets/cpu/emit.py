@@ -33,7 +33,7 @@ def emit_kernels(
     Raises:
         CompileError: a feature or a kernel that there is not.
     """
-    target = host_target()
+    target = host_target().with_choices()
     if vector_bits:
         target = target.with_vectors(vector_bits, tuple(filter(None, features.split("+"))))
     constants, lasting = constant_inputs(module), lasting_inputs(module)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
+from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.pipeline.steps import BUFFERS, kernels_step, register_passes, stablehlo_step, tensor_step
@@ -28,4 +29,4 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
         Step("buffers", buffers, BUFFERS),
         Step("llvm", ",".join(TO_LLVM), LLVM),
     ]
-    return Pipeline("cpu", steps)
+    return Pipeline("cpu", steps).with_choices(options.choices or knobs.choices)

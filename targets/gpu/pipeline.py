@@ -5,6 +5,7 @@ from __future__ import annotations
 from stablexla.targets.gpu.chips import GpuName, compute_capability
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
+from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.pipeline.steps import BUFFERS, kernels_step, lower, register_passes, stablehlo_step, tensor_step
@@ -55,7 +56,7 @@ def gpu_pipeline(name: GpuName, options: CompileOptions, *, general_only: bool =
         Step("host", "stablexla-launch-gpu,cse", BUFFERS),
         Step("llvm", ",".join(TO_LLVM), LLVM),
     ]
-    return Pipeline(str(name), steps)
+    return Pipeline(str(name), steps).with_choices(options.choices or knobs.choices)
 
 
 def plain_pipeline(target: str, options: CompileOptions) -> Pipeline:

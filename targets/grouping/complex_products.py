@@ -13,6 +13,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -32,7 +33,7 @@ from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.steps import CAST
 
 # Multiplications of complex numbers below which one kernel is quicker than two.
-LEAST_WORK = 4096
+LEAST_WORK = Gate("complex-products.least-work", 4096, eager=1)
 COMMUTATIVE = ("arith.addf", "arith.mulf")
 # Operations of the body of a sum of products, twice over.
 LONGEST_BODY = 32
@@ -108,7 +109,7 @@ def _product(op: ir.Operation) -> _Product | None:
         return None
     left, right, result = (tuple(ir.AffineDimExpr(e).position for e in map_.results) for map_ in loops.maps)
     a, b = _Factor(op.operands[0], left), _Factor(op.operands[1], right)
-    if prod(loops.extents) < LEAST_WORK or not any(loops.reduced):
+    if prod(loops.extents) < LEAST_WORK() or not any(loops.reduced):
         return None
     if result and result[-1] not in b.loops:
         a, b = b, a

@@ -12,6 +12,7 @@ from math import prod
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import body_of, defining, is_tensor, program_of, walk, within
 from stablexla.targets.grouping.classify import Kind, classify
@@ -24,7 +25,7 @@ GROUP = "stablexla.group"
 FACTOR = "stablexla.factor"
 """Attribute of a product and of what computes an operand of it in its kernel: one number (`join_factors.py`)."""
 # Rows longer than this do not stay in the cache between row passes: such a reduction is a group of its own.
-LONGEST_ROW = 1 << 15
+LONGEST_ROW = Gate("group.longest-row", 1 << 15, eager=2)
 # Code size is compile time, and a kernel with more buffers than registers gains nothing.
 MOST_OPERATIONS = 48
 # Integer operations of one instruction each; PLAIN_IN_ONE of them count as one operation. The rounds of a random
@@ -244,7 +245,7 @@ class BlockGrouping:
     def _fits_rows(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
         """Match a map over all elements, or over the rows, of a row group."""
         assert home.rows is not None
-        if home.rows == 0 or prod(home.domain[home.rows :]) > LONGEST_ROW:
+        if home.rows == 0 or prod(home.domain[home.rows :]) > LONGEST_ROW():
             return False
         full = loops.extents == home.domain
         if not full and loops.extents != home.domain[: home.rows]:
@@ -268,7 +269,7 @@ class BlockGrouping:
         if home.kind is Kind.MAP:
             return True
         length = prod(loops.extents[rows:])
-        return home.kind is Kind.ROW_REDUCTION and home.rows == rows and rows > 0 and length <= LONGEST_ROW
+        return home.kind is Kind.ROW_REDUCTION and home.rows == rows and rows > 0 and length <= LONGEST_ROW()
 
     def _reads_in_place(self, op: ir.Operation, home: Group) -> bool:
         """Whether the operation reads the group's results only at its own index (identity maps)."""

@@ -10,6 +10,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import tensor
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.generic import filled
@@ -27,7 +28,7 @@ from stablexla.targets.grouping.loops import is_generic, loops_of
 from stablexla.targets.pipeline.passes import module_pass
 
 # From so many rows on, a product by itself is compute-bound: four times the rows of the widest register tile.
-ENOUGH_ROWS = 64
+ENOUGH_ROWS = Gate("hoist.enough-rows", 64, eager=1)
 # All products are live at once: no more memory than a large layer's own results take.
 MOST_BYTES = 64 << 20
 
@@ -104,7 +105,7 @@ def _hoist(loop: ir.Operation, counter: Counter, product: ir.Operation) -> bool:
     (rows, _), (_, columns) = product.operands[0].type.shape, product.results[0].type.shape
     element = product.results[0].type.element_type
     all_rows = counter.rounds * rows
-    if rows >= ENOUGH_ROWS or all_rows * columns * element.width > 8 * MOST_BYTES:
+    if rows >= ENOUGH_ROWS() or all_rows * columns * element.width > 8 * MOST_BYTES:
         return False
     with loop.context, loop.location, ir.InsertionPoint(loop):
         flat = ir.RankedTensorType.get([all_rows, source.type.shape[2]], source.type.element_type)

@@ -10,6 +10,7 @@ import math
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.lowering.support.operations import is_tensor, program_of
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.factors import Factor, factor_of
@@ -18,7 +19,8 @@ from stablexla.targets.grouping.loops import is_generic, loops_of
 from stablexla.targets.pipeline.passes import module_pass
 
 # The least elements of such a weight, and the most rows that are multiplied by each of its elements in registers.
-LEAST_ELEMENTS, FEW_ROWS = 1 << 14, 16
+LEAST_ELEMENTS = Gate("join-factors.least-elements", 1 << 14, eager=1)
+FEW_ROWS = 16
 
 
 @module_pass("stablexla-join-factors", "labels what dequantises weights, to join the kernels of their products")
@@ -62,6 +64,6 @@ def _is_weight(op: ir.Operation, number: int) -> bool:
     rows = math.prod(loops.extents[d] for d in other - mine)
     columns = math.prod(loops.extents[d] for d in mine - other)
     weight = op.operands[number].type
-    if math.prod(weight.shape) < LEAST_ELEMENTS:
+    if math.prod(weight.shape) < LEAST_ELEMENTS():
         return False
     return rows <= FEW_ROWS or (rows <= columns and bool(weight.element_type == op.results[0].type.element_type))

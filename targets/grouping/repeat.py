@@ -11,13 +11,15 @@ from math import prod
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.lowering.support.operations import body_of, is_tensor, program_of, remap, walk
 from stablexla.targets.grouping.loops import is_generic, loops_of
 from stablexla.targets.pipeline.passes import module_pass
 
 TWIN = "stablexla.twin"
 # Smaller arrays stay in L2 between two kernels; for more users than these rematerialization does not pay.
-LEAST_BYTES, MOST_READERS, MOST_COPIES = 128 << 10, 4, 64
+LEAST_BYTES = Gate("repeat.least-bytes", 128 << 10, eager=1)
+MOST_READERS, MOST_COPIES = 4, 64
 # One instruction each on vectors.
 CHEAP = frozenset(
     ["arith." + name for name in ("addf", "subf", "mulf", "negf", "addi", "subi", "extf", "extui", "extsi", "sitofp")]
@@ -59,7 +61,7 @@ def _is_cheap(op: ir.Operation) -> bool:
     if len(large) != 1 or any(isinstance(t.element_type, ir.ComplexType) for t in arrays):
         return False
     width: int = result.element_type.width
-    return size * width >= 8 * LEAST_BYTES and bool(large[0].element_type.width <= width)
+    return size * width >= 8 * LEAST_BYTES() and bool(large[0].element_type.width <= width)
 
 
 def _readers(op: ir.Operation) -> list[ir.Operation] | None:

@@ -13,6 +13,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import tensor
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.generic import elementwise_loops
 from stablexla.lowering.support.operations import body_of, constant_of, defining, inline_body, is_tensor, program_of
@@ -22,7 +23,7 @@ from stablexla.targets.pipeline.passes import module_pass
 # Rolls along two dimensions, both ways, make nine blocks; the code grows with them and with what is computed.
 MOST_BLOCKS, MOST_OPERATIONS = 9, 200
 # Smaller arrays stay in L1 all the time.
-LEAST_ELEMENTS = 1 << 12
+LEAST_ELEMENTS = Gate("rolls.least-elements", 1 << 12, eager=1)
 
 Box = tuple[tuple[int, int], ...]
 
@@ -93,7 +94,7 @@ def _readers(value: ir.Value) -> list[ir.Operation]:
 
 def _is_elementwise(op: ir.Operation) -> bool:
     """Match an element-wise operation: one result, computed from elements at the same index and scalars."""
-    if not is_generic(op) or len(op.results) != 1 or prod(op.results[0].type.shape) < LEAST_ELEMENTS:
+    if not is_generic(op) or len(op.results) != 1 or prod(op.results[0].type.shape) < LEAST_ELEMENTS():
         return False
     loops = loops_of(op)
     if not loops.in_order or any(m != loops.identity and len(m.results) for m in loops.maps):

@@ -12,6 +12,7 @@ from dataclasses import field
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.llvm.entry import PACKED_MAIN
@@ -21,7 +22,8 @@ from stablexla.targets.llvm.parallel_calls import is_of_launches
 # A module costs something by itself, about as much as a tenth of LLVM's work on so many operations (2 to 3 ms, where a
 # thousand operations take 60). More parts than threads are made for load balance, since nobody knows beforehand how
 # long each takes.
-LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 400, 6
+LEAST_OPERATIONS = Gate("split-module.least-operations", 400, eager=10)
+PARTS_FOR_EACH_THREAD = 6
 # Programs up to this size compile fast with any passes.
 MOST_OF_SMALL = 1500
 # LLVM's instruction selection at level 0 counts what is left of a block at each call: its time grows with the square of
@@ -104,7 +106,7 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
     weight = sum(s.weight for name, s in symbols.items() if not (name in _OURS or is_of_launches(name)))
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
     is_small = weight < MOST_OF_SMALL and not is_rest
-    gains = threads > 1 and (weight >= 2 * LEAST_OPERATIONS or is_rest)
+    gains = threads > 1 and (weight >= 2 * LEAST_OPERATIONS() or is_rest)
     main = symbols.get("main")
     is_straight = main is not None and len(main.op.regions[0].blocks) == 1
     is_long = main is not None and is_straight and main.weight >= MOST_OF_SMALL
@@ -170,7 +172,7 @@ def _closure(symbols: dict[str, Symbol], names: Iterable[str], without: Iterable
 def _pack(closures: dict[str, set[str]], symbols: dict[str, Symbol], threads: int) -> list[_Bin]:
     """Balance the load (greedy bin packing): place the roots, the heaviest first, each into the least loaded bin."""
     weights = {root: sum(symbols[name].weight for name in closure) for root, closure in closures.items()}
-    wanted = sum(weights.values()) // LEAST_OPERATIONS
+    wanted = sum(weights.values()) // LEAST_OPERATIONS()
     bins = [_Bin() for _ in range(max(1, min(PARTS_FOR_EACH_THREAD * threads, wanted)))]
 
     def added(to: _Bin, root: str) -> int:

@@ -192,6 +192,13 @@ class Knobs:
         "1 runs programs with guard pages behind their arrays, and canaries around them; starts has the pages before.",
     )
 
+    choices: Knob[str] = Knob(
+        "STABLEXLA_CHOICES",
+        "",
+        str,
+        "Sizes at which rewrites and emitters begin: usual, eager (all at once, for tests) or drawn:NUMBER.",
+    )
+
     ptxas: Knob[Path | None] = Knob(
         "STABLEXLA_PTXAS",
         None,

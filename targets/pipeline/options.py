@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from stablexla.dialects.choices import Choices
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import LoweringRule
@@ -52,6 +53,10 @@ class CompileOptions:
             `CheckError` for the first operation in program order. "division" (integers by zero), "indices" (out of
             range, of gather, scatter and dynamic slices) and "shifts" (by the type's width or more) are warnings.
             Several are a tuple, or joined by commas.
+        choices: values of the gates, the sizes at which rewrites, strategies and emitters begin: "usual"; "eager", with
+            which arrays of a few elements pass them all, to test them; "drawn:7", some of both and between, by that
+            number; "eager+NAME=64" for one of them. Empty is the knob STABLEXLA_CHOICES. Results are the same up to
+            rounding.
 
     Raises:
         CompileError: a value that no target could take.
@@ -73,6 +78,7 @@ class CompileOptions:
     cache: str | Path | None = None
     sandbox: Sandbox | None = None
     check: str | Sequence[str] | None = None
+    choices: str = ""
 
     def __post_init__(self) -> None:
         # LLVM aborts the process on some unknown values.
@@ -91,6 +97,9 @@ class CompileOptions:
             if not isinstance(getattr(self, name), bool):
                 raise CompileError(f"{name} must be True or False, not {getattr(self, name)!r}")
         self._check_time_limit()
+        if not isinstance(self.choices, str):
+            raise CompileError(f"choices must be a text, not {self.choices!r}", hint='"eager"')
+        Choices.of(self.choices.partition("+")[0])
         if self.sandbox is not None and not isinstance(self.sandbox, Sandbox):
             raise CompileError(f"sandbox must be a Sandbox, not {self.sandbox!r}", hint="sx.Sandbox()")
         object.__setattr__(self, "check", kinds_of(self.check) or None)

@@ -14,12 +14,15 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal
 
+from stablexla.dialects.choices import USUAL, chosen
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import label_of, place_of_function
 from stablexla.targets.pipeline.contents import Looks
 
 PREFIX = "stablexla-"
+CHOICES = "choices"
+"""The option that every pass has: what its gates give."""
 FUNCTION = "stablexla-python"
 """Pass name of an unregistered function in a pipeline's text: `stablexla-python{function=module:name}`."""
 Side = Literal["stablehlo", "upstream"]
@@ -78,7 +81,10 @@ class ModulePass:
             CompileError: an option that the pass does not have, or a value of another type.
         """
         values = {}
+        choices = given.get(CHOICES, USUAL)
         for name, text in given.items():
+            if name == CHOICES:
+                continue
             option = self.options.get(name)
             if option is None:
                 raise CompileError(f"{self.name} has no option {name!r}", hint=_close(name, self.options, "options"))
@@ -91,7 +97,7 @@ class ModulePass:
         def run(module: Any) -> Any:
             from stablexla.dialects.contexts import unregistered_allowed  # with MLIR, which loaded programs do without
 
-            with unregistered_allowed(module.context) if self.is_users else nullcontext():
+            with unregistered_allowed(module.context) if self.is_users else nullcontext(), chosen(choices):
                 made = self.function(module, **values)
             return module if made is None else made
 

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from stablexla.dialects.choices import USUAL
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import LoweringRule, merged
 from stablexla.targets.pipeline.passes import (
+    CHOICES,
     FUNCTION,
     PASSES,
     PREFIX,
@@ -54,6 +56,13 @@ class Element:
     def is_python(self) -> bool:
         """Whether it names a pass written in Python."""
         return self.name.startswith(PREFIX) or self.name in PASSES
+
+    def choosing(self, choices: str) -> str:
+        """Spell it with choices of gates, if it is a pass written in Python that has none."""
+        if not self.name.startswith(PREFIX) or self.name == FUNCTION or CHOICES in self._options:
+            return self.text
+        options = self.text[len(self.name) :].strip()[1:-1]
+        return f"{self.name}{{{options}{' ' * bool(options)}{CHOICES}={choices}}}"
 
     @property
     def options(self) -> dict[str, str]:
@@ -354,6 +363,18 @@ class Pipeline:
     def without_pass(self, name: str, *, step: str | None = None) -> Pipeline:
         """Return the pipeline without one pass."""
         return self.replacing_pass(name, (), step=step)
+
+    def with_choices(self, choices: str) -> Pipeline:
+        """Return the pipeline with these choices of gates in each of its passes that are written in Python.
+
+        >>> print(Pipeline("tiny", [Step("kernels", "stablexla-group,cse")]).with_choices("eager"))
+        // tiny
+        kernels: builtin.module(stablexla-group{choices=eager},cse)
+        """
+        if choices in ("", USUAL):
+            return self
+        steps = [Step(s.name, ",".join(e.choosing(choices) for e in s.elements), s.leaves, s.functions) for s in self]
+        return Pipeline(self.name, steps, self.rules)
 
     def with_rules(self, *rules: LoweringRule) -> Pipeline:
         """Return the pipeline with more lowering rules; one replaces an older one of the same name."""

@@ -13,12 +13,13 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import rule_for
 from stablexla.lowering.support.registry import RULES
 
 # Scans along fewer elements stay as they are: they have few levels.
-SHORTEST = 16
+SHORTEST = Gate("scan-trees.shortest", 16, eager=2)
 # Levels whose combiners are read to find all arrays that are scanned together.
 READ_LEVELS = 4
 
@@ -341,7 +342,7 @@ class _Proof:
         self.reader = _Reader(_numbers(odd, "interior_padding").index(1))
         self.nodes = _Nodes()
         self.lengths = [_shape(root)[self.reader.dimension]]
-        if self.lengths[0] < SHORTEST or 0 in _shape(root):
+        if self.lengths[0] < SHORTEST() or 0 in _shape(root):
             raise NoScanError
         while self.lengths[-1] > 1:
             self.lengths.append(self.lengths[-1] // 2)

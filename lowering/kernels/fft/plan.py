@@ -13,6 +13,7 @@ from math import isqrt
 
 import numpy as np
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.tables import (
     Chirp,
@@ -31,12 +32,12 @@ LARGEST_BEFORE_PRIME = 13
 # The longest such prime: its permutation is stored in tables of the elements' type, exact in f32 up to here.
 LONGEST_PRIME = 1 << 24
 # A transform is split in two when both parts have at least this length.
-SHORTEST_PART = 8
+SHORTEST_PART = Gate("fft.shortest-part", 8, eager=2)
 # A second part up to this length is transformed in L1; then the shorter the first part, the better: 1000 lines of 1024
 # take 1.24 ms as 16 * 64, and 1.4 to 1.7 ms as 32 * 32; from 512 on a longer second part loses.
 LONGEST_ROWS = 256
 # Up to this many elements the twiddle factors between two parts are one table; above, products of two tables.
-ONE_TABLE = 4096
+ONE_TABLE = Gate("fft.one-table", 4096, eager=4)
 # Elements of the finer of two tables that replace a long one.
 FINE_ROOTS = 1024
 
@@ -156,7 +157,7 @@ def direct(n: int, sign: int) -> Direct:
 
 def _split(n: int, sign: int) -> Split | None:
     """Split a length in two parts that fill vectors well: the shortest with rows held in cache, else about equal."""
-    parts = [part for part in range(isqrt(n), SHORTEST_PART - 1, -1) if n % part == 0]
+    parts = [part for part in range(isqrt(n), SHORTEST_PART() - 1, -1) if n % part == 0]
     parts = [part for part in reversed(parts) if n // part <= LONGEST_ROWS] or parts
     best = min(parts, key=lambda part: _padding(part) + _padding(n // part), default=0)
     return _split_at(n, best, n // best, sign) if best else None
@@ -169,7 +170,7 @@ def _padding(n: int) -> float:
 
 def _split_at(n: int, columns: int, rows: int, sign: int) -> Split:
     fine, coarse = Powers(n, sign, columns=rows, rows=columns), None
-    if n > ONE_TABLE:
+    if n > ONE_TABLE():
         step = 1 << (columns.bit_length() // 2)
         fine = Powers(n, sign, columns=rows, rows=step)
         coarse = Powers(n, sign, columns=rows, rows=-(-columns // step), step=step)
@@ -181,7 +182,6 @@ def _convolution_length(n: int) -> int:
     return min(odd << max(4, (-(-(2 * n - 1) // odd) - 1).bit_length()) for odd in (1, 3, 5, 9, 15))
 
 
-@functools.cache
 def line(n: int, sign: int, *, split: bool) -> Line:
     """Plan a transform of length n >= 1.
 
@@ -189,6 +189,12 @@ def line(n: int, sign: int, *, split: bool) -> Line:
         sign: -1 forward, 1 inverse; nothing is divided by n.
         split: whether a long one may be split: along contiguous elements, that is.
     """
+    return _line(n, sign, split, (SHORTEST_PART(), ONE_TABLE()))
+
+
+@functools.cache
+def _line(n: int, sign: int, split: bool, gates: tuple[int, ...]) -> Line:
+    """Plan it; the gates decide, too."""
     largest = max(factors(n), default=1)
     prime = LARGEST_RADIX < n == largest <= LONGEST_PRIME
     if split and prime and max(factors(n - 1)) <= LARGEST_BEFORE_PRIME:
@@ -234,7 +240,7 @@ def real_line(n: int, sign: int) -> RealLine:
         return RealLine(n, line(n, sign, split=True), None, None)
     kept = n // 2 + 1
     fine, coarse = Powers(n, sign, columns=kept, first=1), None
-    if kept > ONE_TABLE:
+    if kept > ONE_TABLE():
         fine = Powers(n, sign, columns=FINE_ROOTS, first=1)
         coarse = Powers(n, sign, columns=-(-kept // FINE_ROOTS), first=FINE_ROOTS)
     return RealLine(n, line(n // 2, sign, split=True), fine, coarse)

@@ -11,6 +11,7 @@ import math
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.exponential import TINY_IS_ZERO
 from stablexla.targets.codegen import emission as cg
@@ -28,7 +29,7 @@ from stablexla.targets.cpu.reduction.rows import AlongRowPasses
 # At most so many queries read keys unpacked: packing would cost as much as the scores.
 FEW_QUERIES = 5
 # Multiply-adds that are worth another thread.
-WORTHWHILE = 400_000
+WORTHWHILE = Gate("attention.worthwhile", 400_000, eager=4)
 # The largest workspace of an item: scores and packed operands.
 MOST_BYTES = 64 << 20
 
@@ -70,7 +71,7 @@ def plan_attention(attention: Attention, target: CpuTarget) -> AttentionPlan:
     bytes_ = AttentionWorkspace.of(attention, plan.tile, rows, lanes, plan.few).size * size
     work = batches * queries * attention.keys * (attention.depth + attention.width)
     wanted = max(4 * target.num_threads if target.num_threads > 1 else 1, (4 << 20) // bytes_)
-    items = max(1, min(units, wanted, math.ceil(work / (WORTHWHILE // 4))))
+    items = max(1, min(units, wanted, math.ceil(work / (WORTHWHILE() // 4))))
     return AttentionPlan(tile, rows, plan.few, items)
 
 
@@ -107,7 +108,7 @@ def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
         with arguments.items() as item:
             unit.item(item)
     work = attention.extent(attention.rows.chain.rows) * attention.keys * (attention.depth + attention.width + 16)
-    grain = max(1, min(plan.items, math.ceil(plan.items * WORTHWHILE / max(1, work))))
+    grain = max(1, min(plan.items, math.ceil(plan.items * WORTHWHILE() / max(1, work))))
     return Emitted(plan.items, grain, scratch)
 
 

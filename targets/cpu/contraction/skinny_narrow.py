@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from mlir.dialects import vector
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
@@ -34,8 +35,8 @@ from stablexla.targets.cpu.contraction.skinny_dots import SkinnyDotsPlan, emit_s
 # The most rows of a product that is bandwidth-bound by the other matrix.
 MOST_ROWS = 12
 # Bytes of widened lhs and of the accumulators: both are reused and stay in L1.
-ROWS_LHS_BYTES = 8 << 10
-SUMS_BYTES = 16 << 10
+ROWS_LHS_BYTES = Gate("narrow.rows-lhs-bytes", 8 << 10, eager=64)
+SUMS_BYTES = Gate("narrow.sums-bytes", 16 << 10, eager=64)
 # Bytes of widened lhs of dot products: it stays in L2.
 DOTS_LHS_BYTES = 176 << 10
 LINE = 64
@@ -90,9 +91,9 @@ def _plan_rows(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> Skinn
     lanes = target.vector_bits // LANE_BITS
     size = c.m.extent * LANE_BITS // 8
     threads = target.num_threads if _items(c, target) > 1 else 1
-    blocks = threads * math.ceil(c.n.extent / (threads * max(16 * lanes, SUMS_BYTES // size)))
+    blocks = threads * math.ceil(c.n.extent / (threads * max(16 * lanes, SUMS_BYTES() // size)))
     blocks = max(1, blocks // min(blocks, c.batches))
-    depth = max(8, ROWS_LHS_BYTES // size // 8 * 8)
+    depth = max(8, ROWS_LHS_BYTES() // size // 8 * 8)
     columns = _rounded(max(c.n.extent / blocks, min(c.n.extent, 32 * lanes)), 2 * lanes)
     return SkinnyNarrowPlan(min(depth, math.ceil(c.k.extent / product.group)), columns, c.m.extent > 2)
 

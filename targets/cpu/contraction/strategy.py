@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
@@ -30,9 +31,9 @@ from stablexla.targets.cpu.contraction.skinny_rows import SkinnyRowsPlan, emit_s
 from stablexla.targets.cpu.emitters import emitter
 
 # The largest depth whose accumulators stay in registers for all of k: a B panel then fits L1.
-SHORT_DEPTH = 512
+SHORT_DEPTH = Gate("contraction.short-depth", 512, eager=1)
 # Bytes of a packed rhs on a work item's stack.
-RHS_BYTES = 128 << 10
+RHS_BYTES = Gate("contraction.rhs-bytes", 128 << 10, eager=256)
 # B panels of an item of the packing phase; more of a matrix that streams from memory: long pieces of its rows.
 PANELS, FAR_PANELS = 8, 48
 # Bytes of a row that are read together at almost the speed of whole rows.
@@ -44,17 +45,17 @@ FEW_ROWS = 4
 # Split-K of a skinny product: at most so many parts, some for each core, each of at least about so many bytes: each of
 # the streams read concurrently is a quarter of that, and spans several pages.
 MOST_PARTS = 8
-PART_BYTES = 256 << 10
+PART_BYTES = Gate("contraction.part-bytes", 256 << 10, eager=64)
 # Steps of k of a part for each row of lhs.
 PART_STEPS = 4
 # Bytes of lhs that an item copies to its stack.
-ROWS_LHS_BYTES = 64 << 10
+ROWS_LHS_BYTES = Gate("contraction.rows-lhs-bytes", 64 << 10, eager=64)
 # Bytes of lhs that an item packs beside a factor read along k: it stays in L2.
-DOTS_LHS_BYTES = 176 << 10
+DOTS_LHS_BYTES = Gate("contraction.dots-lhs-bytes", 176 << 10, eager=64)
 # Blocks of k whose partial sums are accumulated one after the other.
-MOST_BLOCKS = 128
+MOST_BLOCKS = Gate("contraction.most-blocks", 128, eager=2)
 # Multiply-adds of narrow elements below which packing costs more than it saves.
-LEAST_WORK = 20_000
+LEAST_WORK = Gate("contraction.least-work", 20_000, eager=1)
 
 
 @emitter("contraction")
@@ -120,7 +121,7 @@ def _narrow(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
     """Narrow integers and small floats, where an instruction multiplies them in groups along k."""
     c, target = sizes.contraction, sizes.target
     product = choose_multiply_add(c, target) or f32_multiply_add(c)
-    if product is None or sizes.work < LEAST_WORK or c.k_outer or _is_one_line(c):
+    if product is None or sizes.work < LEAST_WORK() or c.k_outer or _is_one_line(c):
         return None
     few = emit_skinny_narrow(kernel, c, vector_multiply_add(product, c, target), target)
     return emit_dot_units(kernel, c, product, target) if few is None and c.n.c == 1 else few
@@ -220,7 +221,7 @@ def _is_rows(sizes: _Sizes) -> bool:
     wide = sizes.n >= (1 if sizes.m <= SKINNY_ROWS // 2 else 2) * sizes.lanes
     along_n = c.n.b == 1 and c.n.c == 1 and wide
     rhs = sizes.n * sizes.depth * sizes.bytes
-    large = rhs > sizes.target.l2_bytes or sizes.depth > SHORT_DEPTH
+    large = rhs > sizes.target.l2_bytes or sizes.depth > SHORT_DEPTH()
     # Accumulators that stay in registers for all of k read rhs a panel at a time, a few cache lines of each row of it;
     # that pays for several rows of lhs, and where rhs is in L1. Packing rhs never pays for so few rows.
     accumulated = large or (sizes.m <= FEW_ROWS and rhs > sizes.target.l1_bytes) or not _is_short(sizes)
@@ -239,9 +240,9 @@ def _plan_rows(sizes: _Sizes) -> SkinnyRowsPlan:
     width = min(4, 12 // row_groups(sizes.m, rows)[0])
     read = sizes.n * sizes.depth * sizes.bytes
     # A part's sums are written and read again: a small share of the part's rows.
-    parts = max(1, min(MOST_PARTS // c.batches, read // PART_BYTES, c.k.extent // (PART_STEPS * sizes.m)))
+    parts = max(1, min(MOST_PARTS // c.batches, read // PART_BYTES(), c.k.extent // (PART_STEPS * sizes.m)))
     if sizes.m > 1:
-        parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES))
+        parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES()))
     depth = balanced(c.k.extent, math.ceil(c.k.extent / parts), streams * steps)
     parts = math.ceil(c.k.extent / depth)
     most = max(16 * sizes.lanes, sizes.target.l2_bytes // 8 // (sizes.m * sizes.bytes))
@@ -257,9 +258,9 @@ def _plan_computed_rows(sizes: _Sizes) -> SkinnyRowsPlan:
     size = len(bundle.offsets)
     streams, steps = 2, max(1, 4 // size)
     rows, width = _computed_tile(sizes)
-    parts = max(1, min(MOST_PARTS // c.batches, sizes.n * sizes.depth // PART_BYTES))
+    parts = max(1, min(MOST_PARTS // c.batches, sizes.n * sizes.depth // PART_BYTES()))
     if sizes.m > 1:
-        parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES))
+        parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES()))
     depth = balanced(bundle.steps, math.ceil(bundle.steps / parts), streams * steps)
     parts = math.ceil(bundle.steps / depth)
     most = max(16 * sizes.lanes, sizes.target.l2_bytes // 8 // (sizes.m * sizes.bytes))
@@ -275,7 +276,7 @@ def _plan_computed_dots(sizes: _Sizes) -> SkinnyDotsPlan:
     rows, width = _computed_tile(sizes)
     blocks = math.ceil(sizes.items / c.batches)
     columns = balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), lanes)
-    most = max(1, DOTS_LHS_BYTES // (sizes.m * len(bundle.offsets) * sizes.bytes) // (8 * lanes)) * 8 * lanes
+    most = max(1, DOTS_LHS_BYTES() // (sizes.m * len(bundle.offsets) * sizes.bytes) // (8 * lanes)) * 8 * lanes
     return SkinnyDotsPlan(columns, min(width, sizes.n), pack=True, depth=min(most, bundle.steps), rows=rows)
 
 
@@ -291,10 +292,10 @@ def _computed_tile(sizes: _Sizes) -> tuple[int, int]:
 def _is_short(sizes: _Sizes) -> bool:
     """Whether a product is small, or one of a batch whose packed rhs fits the stack."""
     c = sizes.contraction
-    if sizes.depth > SHORT_DEPTH or _lhs_spans_pages(sizes):
+    if sizes.depth > SHORT_DEPTH() or _lhs_spans_pages(sizes):
         return False
     small = sizes.m * sizes.depth + sizes.depth * sizes.n + sizes.m * sizes.n <= (800 << 10) // sizes.bytes
-    many = c.batches > 1 and sizes.depth * sizes.n * sizes.bytes <= RHS_BYTES
+    many = c.batches > 1 and sizes.depth * sizes.n * sizes.bytes <= RHS_BYTES()
     return small or many or _is_thin(sizes)
 
 
@@ -310,7 +311,7 @@ def _plan_short(sizes: _Sizes) -> ShortPlan:
     tile = choose_register_tile(sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers, overlap)
     width = tile.vectors * sizes.lanes
     pack = c.n.b != 1 or _packing_pays(sizes)
-    most = max(width, RHS_BYTES // (max(1, sizes.depth) * sizes.bytes)) if pack else sizes.n
+    most = max(width, RHS_BYTES() // (max(1, sizes.depth) * sizes.bytes)) if pack else sizes.n
     columns = balanced(sizes.n, most, width)
     blocks = math.ceil(sizes.items / (c.batches * math.ceil(sizes.n / columns)))
     least = 8 if pack else 1
@@ -385,6 +386,6 @@ def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:
     c = sizes.contraction
     natural = c.batches * row_blocks * math.ceil(sizes.n / (8 * width))
     blocks = math.ceil(c.k.extent / depth) * math.prod(axis.extent for axis in c.k_outer)
-    wanted = max(min(16 // natural, blocks // 8), math.ceil(blocks / MOST_BLOCKS))
+    wanted = max(min(16 // natural, blocks // 8), math.ceil(blocks / MOST_BLOCKS()))
     # Equal parts; a last part without blocks would leave its partial sums uninitialized.
     return math.ceil(blocks / math.ceil(blocks / wanted)) if wanted > 1 else 1

@@ -6,6 +6,7 @@ import math
 from copy import copy
 from dataclasses import replace
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.machine import ITEM_WORK, CpuTarget
@@ -17,17 +18,17 @@ from stablexla.targets.cpu.convolution.micro_kernel import choose_pixel_tile
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits, units_of
 
 # Bytes on an item's stack: packed lhs under its windows, and staged sums.
-LHS_BYTES = 160 << 10
-MOST_LHS_BYTES = 1 << 20
-STAGE_BYTES = 96 << 10
+LHS_BYTES = Gate("convolution.lhs-bytes", 160 << 10, eager=2048)
+MOST_LHS_BYTES = Gate("convolution.most-lhs-bytes", 1 << 20, eager=8192)
+STAGE_BYTES = Gate("convolution.stage-bytes", 96 << 10, eager=1024)
 # The most outputs of an item along its last two dimensions: their offsets are in a table.
-MOST_PIXELS = 8 << 10
+MOST_PIXELS = Gate("convolution.most-pixels", 8 << 10, eager=64)
 # Bytes of a panel of packed weights, reused by each tile.
-PANEL_BYTES = 160 << 10
+PANEL_BYTES = Gate("convolution.panel-bytes", 160 << 10, eager=1024)
 # The most items of a convolution.
 MOST_ITEMS = 16
 # Whole images become items only where there are at least so many items.
-LEAST_ITEMS = 8
+LEAST_ITEMS = Gate("convolution.least-items", 8, eager=2)
 # The most output features whose lanes may be pixels: a tile's rows.
 FEW_OUTPUTS = 8
 # The most channels of an item: whole cache lines, and few enough for whole rows of an image.
@@ -167,14 +168,14 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     c, target = sizes.convolved, sizes.target
     tile = choose_pixel_tile(c.outputs, sizes.lanes, target.num_vector_registers)
     panel = tile.vectors * sizes.lanes
-    features = _part(sizes, PANEL_BYTES // (c.taps * panel * sizes.bytes))
+    features = _part(sizes, PANEL_BYTES() // (c.taps * panel * sizes.bytes))
     rounds = _rounds(sizes, tile, features)
-    while sizes.packed(features, 1, rounds) * sizes.bytes > LHS_BYTES:
+    while sizes.packed(features, 1, rounds) * sizes.bytes > LHS_BYTES():
         smaller = _part(sizes, features - 1)
         if smaller >= features:
             break
         features = smaller
-    if sizes.packed(features, 1, rounds) * sizes.bytes > MOST_LHS_BYTES:
+    if sizes.packed(features, 1, rounds) * sizes.bytes > MOST_LHS_BYTES():
         return None
     staged = features < c.inputs.extent or len(c.last.phases) > 1 or not stores_vectors(c.contraction)
     whole = ConvolutionPlan(tile, features, sizes.all_rows, rounds, panel, staged, own_weights=True)
@@ -187,7 +188,7 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
         return whole
     columns = _rounded_up(c.outputs, panel)
     if staged:
-        most = STAGE_BYTES // (rounds * len(sizes.width.phases) * sizes.sum_bytes)
+        most = STAGE_BYTES() // (rounds * len(sizes.width.phases) * sizes.sum_bytes)
         columns = balanced(columns, max(panel, most), panel)
     rows = _most_rows(sizes, replace(whole, columns=columns))
     if sizes.weight_bytes > target.l2_bytes // 2:
@@ -214,11 +215,11 @@ def _plan_across(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
         return None
     width = min(vectors, max(1, registers * 3 // 4 // c.outputs), registers // 4)
     width = math.ceil(vectors / math.ceil(vectors / width))
-    step, limit = width * lanes, min(MOST_LHS_BYTES, sizes.target.l2_bytes // 2)
+    step, limit = width * lanes, min(MOST_LHS_BYTES(), sizes.target.l2_bytes // 2)
 
     def fits(rows: int, rounds: int) -> bool:
         sums = rounds * len(w.phases) * lanes * sizes.sum_bytes
-        return sizes.packed(features, rows, rounds) * sizes.bytes <= limit and sums <= STAGE_BYTES
+        return sizes.packed(features, rows, rounds) * sizes.bytes <= limit and sums <= STAGE_BYTES()
 
     # Whole vectors of pixels are read, also where a row has fewer.
     blocks = range(math.ceil(w.rounds / step), 0, -1)
@@ -243,10 +244,10 @@ def _in_parts(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> ConvolutionPlan
     if sizes.weight_bytes <= sizes.target.l2_bytes or d.taps * d.tap_stride < 4 * d.rounds * d.stride:
         return None
     others = c.group.extent * math.prod(plane.outputs for plane in sizes.planes)
-    parts = math.ceil(min(_wanted(sizes), LEAST_ITEMS) / others)
+    parts = math.ceil(min(_wanted(sizes), LEAST_ITEMS()) / others)
     depth = math.ceil(d.taps / parts)
     image = sizes.of_part(depth).packed(plan.features, d.rounds, plan.rounds) * sizes.bytes
-    most = min(LHS_BYTES // image, MOST_PIXELS // (d.rounds * plan.rounds))
+    most = min(LHS_BYTES() // image, MOST_PIXELS() // (d.rounds * plan.rounds))
     images = next((n for n in range(min(most, c.batch.extent), 0, -1) if c.batch.extent % n == 0), 0)
     return replace(plan, depth=depth, images=images) if parts > 1 and images else None
 
@@ -266,7 +267,7 @@ def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     plan = ConvolutionPlan(
         tile, c.inputs.extent, 1, rounds, columns, _is_staged(c, c.inputs.extent), channels=fitting[-1]
     )
-    if sizes.packed(plan.elements, 1, rounds) * sizes.bytes > MOST_LHS_BYTES:
+    if sizes.packed(plan.elements, 1, rounds) * sizes.bytes > MOST_LHS_BYTES():
         return None
     others = sizes.others // channels * math.ceil(channels / columns)
     rows = _in_blocks(sizes.all_rows, _most_rows(sizes, plan), math.ceil(_wanted(sizes) / others))
@@ -301,8 +302,9 @@ def _with_images(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> ConvolutionP
         others = sizes.others // c.batch.extent * (c.batch.extent // images)
         columns = max(1, panels * others // wanted) * panel
         sums = sizes.all_rows * plan.rounds * len(sizes.width.phases) * columns * sizes.sum_bytes if plan.staged else 0
-        fits = images * image <= LHS_BYTES and images * sums <= STAGE_BYTES
-        if c.batch.extent % images == 0 and fits and others * -(-panels * panel // columns) >= min(wanted, LEAST_ITEMS):
+        fits = images * image <= LHS_BYTES() and images * sums <= STAGE_BYTES()
+        items = others * -(-panels * panel // columns)
+        if c.batch.extent % images == 0 and fits and items >= min(wanted, LEAST_ITEMS()):
             return replace(plan, rows=sizes.all_rows, columns=min(columns, plan.columns), images=images)
     return plan
 
@@ -318,9 +320,9 @@ def _fits_whole(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> bool:
     # An image that is read in place needs no buffer, only to stay in L2 for the next panel.
     pixels = plan.rows * plan.rounds
     near = reads_in_place(sizes, plan.features) and pixels * plan.features * sizes.bytes <= sizes.target.l2_bytes
-    has_room = (near and pixels <= MOST_PIXELS) or plan.rows == _most_rows(sizes, plan)
-    fits = has_room and panel <= 2 * PANEL_BYTES
-    return large and fits and c.group.extent * math.ceil(c.outputs / plan.columns) >= LEAST_ITEMS
+    has_room = (near and pixels <= MOST_PIXELS()) or plan.rows == _most_rows(sizes, plan)
+    fits = has_room and panel <= 2 * PANEL_BYTES()
+    return large and fits and c.group.extent * math.ceil(c.outputs / plan.columns) >= LEAST_ITEMS()
 
 
 def _rounds(sizes: ConvolutionSizes, tile: RegisterTile, features: int) -> int:
@@ -333,7 +335,7 @@ def _rounds(sizes: ConvolutionSizes, tile: RegisterTile, features: int) -> int:
 
     def fits() -> bool:
         bytes_ = sizes.packed(features, 1, rounds) * sizes.bytes
-        return bytes_ <= LHS_BYTES and rounds * sums <= STAGE_BYTES and rounds <= MOST_PIXELS
+        return bytes_ <= LHS_BYTES() and rounds * sums <= STAGE_BYTES() and rounds <= MOST_PIXELS()
 
     while not fits() and rounds > unit:
         blocks += 1
@@ -345,12 +347,12 @@ def _most_rows(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> int:
     """Return how many rows fit an item's buffers."""
     rows = sizes.all_rows
     features = plan.elements if plan.channels else plan.features
-    while rows > 1 and sizes.packed(features, rows, plan.rounds) * sizes.bytes > LHS_BYTES:
+    while rows > 1 and sizes.packed(features, rows, plan.rounds) * sizes.bytes > LHS_BYTES():
         rows -= 1
-    rows = max(1, min(rows, MOST_PIXELS // plan.rounds))
+    rows = max(1, min(rows, MOST_PIXELS() // plan.rounds))
     if plan.staged:
         row = plan.rounds * len(sizes.width.phases) * plan.columns * sizes.sum_bytes
-        rows = max(1, min(rows, STAGE_BYTES // row))
+        rows = max(1, min(rows, STAGE_BYTES() // row))
     return rows
 
 
@@ -361,7 +363,7 @@ def _wanted(sizes: ConvolutionSizes) -> int:
     """
     c = sizes.convolved
     work = c.contraction.batches * c.last.outputs * c.group.extent * c.outputs * c.inputs.extent * c.taps
-    return max(1, min(MOST_ITEMS, work // ITEM_WORK))
+    return max(1, min(MOST_ITEMS, work // ITEM_WORK()))
 
 
 def _in_blocks(extent: int, most: int, wanted: int) -> int:

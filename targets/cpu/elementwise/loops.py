@@ -13,6 +13,7 @@ from math import lcm, prod
 import mlir.ir as ir
 from mlir.dialects import vector
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math import EXPANSIONS
 from stablexla.targets.codegen import emission as cg
@@ -33,17 +34,18 @@ from stablexla.targets.codegen.vector_loops import (
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long innermost loop; a multiple of every vector width and unroll factor.
-BLOCK = 8192
+BLOCK = Gate("elementwise.block", 8192, eager=256)
 # The most vectors in a cycle of repeating operands, and the most instructions in one iteration of its loop.
 MOST_CYCLE, MOST_INSTRUCTIONS = 16, 200
 # The same for merged short loops: 200 take no less time, and 4% more to compile (brax's ants).
 MOST_PLACED = 100
 # Prefetch heuristic: streams at least this long, for bodies of at least this many instructions.
-STREAM_BYTES, HEAVY = 1 << 20, 8
+STREAM_BYTES = Gate("elementwise.stream-bytes", 1 << 20, eager=1)
+HEAVY = Gate("elementwise.heavy", 8, eager=1)
 # Bodies of so many instructions on 16-bit numbers are dependency chains, an operation and its rounding after the other,
 # and the processor's reorder window holds one and a half iterations: each operation is done on two registers (gelu of
 # bf16: 39 to 22 ms of 16M numbers). f32 bodies are wider than deep, and lose by it.
-LONG = 24
+LONG = Gate("elementwise.long", 24, eager=1)
 # Latency-bound functions, whose instructions wait for each other more than for a free unit. Two registers of them at a
 # time take less on AVX2: 16M sines 7.5 to 6.4 ms, tanh 5.9 to 5.7, exp 4.0 to 3.8; but erf 4.8 to 5.3, log 5.6 to 6.0.
 WAITING = frozenset(("math.cos", "math.exp", "math.sin", "math.tanh"))
@@ -120,7 +122,7 @@ class _Plan:
     items: WorkItems
     nontemporal: frozenset[int]
     prefetched: tuple[Load, ...]
-    block: int = BLOCK
+    block: int
     cycle: OperandCycle | None = None
     short: ShortLoops | None = None
 
@@ -178,10 +180,10 @@ def _plan(nest: LoopNest, target: CpuTarget) -> _Plan:
         lanes *= 2
     unroll = unroll_factor(_cost(nest), extent // lanes if lanes else 1)
     # The hardware prefetcher keeps ahead of short bodies; behind long ones it falls back.
-    heavy = _cost(nest) >= HEAVY
-    block = BLOCK
+    heavy = _cost(nest) >= HEAVY()
+    block = BLOCK()
     if repeated is not None:
-        unroll, block = repeated.period // lanes, max(1, BLOCK // repeated.period) * repeated.period
+        unroll, block = repeated.period // lanes, max(1, BLOCK() // repeated.period) * repeated.period
     blocks = -(-extent // block) if extent >= 2 * block else 1
     items = WorkItems(tuple(range(len(outer))), tuple(outer), blocks)
     nontemporal = frozenset(p.result for p in nest.stores if lanes and _past_the_caches(p, nest, lanes, target))
@@ -192,7 +194,7 @@ def _plan(nest: LoopNest, target: CpuTarget) -> _Plan:
 def _is_long(nest: LoopNest) -> bool:
     """Return whether 16-bit numbers go through a long dependency chain."""
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
-    return _cost(nest) >= LONG and all(cg.bits_of(place.element) == 16 for place in places)
+    return _cost(nest) >= LONG() and all(cg.bits_of(place.element) == 16 for place in places)
 
 
 def _waits(nest: LoopNest, target: CpuTarget) -> bool:
@@ -274,7 +276,7 @@ def _past_the_caches(place: Store, nest: LoopNest, lanes: int, target: CpuTarget
 
 def _is_stream(node: Load, nest: LoopNest) -> bool:
     size = cg.bits_of(node.element) // 8
-    return node.strides[-1] == 1 and prod(nest.extents[d] for d in node.deps) * size >= STREAM_BYTES
+    return node.strides[-1] == 1 and prod(nest.extents[d] for d in node.deps) * size >= STREAM_BYTES()
 
 
 # --- writing ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
+from stablexla.dialects.choices import Gate
 from stablexla.lowering.kernels.random.blocks import resized
 from stablexla.lowering.rules.random import RANDOM_BITS, RandomBitsConfig, words_of
 from stablexla.targets.codegen import emission as cg
@@ -14,7 +15,8 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.emitters import emitter
 
 # Blocks in a work item, and the grain: the smallest number of items worth a thread.
-BLOCKS, GRAIN = 1024, 4
+BLOCKS = Gate("random-bits.blocks", 1024, eager=16)
+GRAIN = 4
 # The rounds of a Threefry block are a dependency chain: with two registers interleaved 16M words take 9.1 ms, with one
 # 11.8. A round of Philox has two products in each half of a register.
 REGISTERS = {"THREE_FRY": 2, "PHILOX": 1}
@@ -27,14 +29,14 @@ def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     layout = config.layout
     across = layout.blocks if layout.inner == 1 else layout.inner
     lanes = REGISTERS[config.algorithm] * target.vector_bits // 32
-    pieces = -(-across // BLOCKS)
+    pieces = -(-across // BLOCKS())
     rows = layout.blocks // across
     with kernel.phase(target) as arguments:
         writer = _Writer(config, arguments, lanes)
         with arguments.items() as item:
             row, piece = (item, cg.index(0)) if pieces == 1 else (item // pieces, item % pieces)
-            first = piece * BLOCKS
-            with cg.loop(first, cg.minimum(first + BLOCKS, across), lanes) as turn:
+            first = piece * BLOCKS()
+            with cg.loop(first, cg.minimum(first + BLOCKS(), across), lanes) as turn:
                 writer.write(row, turn.iv, across)
     return Emitted(items=rows * pieces, grain=GRAIN)
 

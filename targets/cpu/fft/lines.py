@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import field
 from math import log2
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Rader, RealLine, Split
 from stablexla.targets.codegen import emission as cg
@@ -28,9 +29,9 @@ from stablexla.targets.cpu.fft.numbers import (
 from stablexla.targets.cpu.fft.work import FftFunction, FftPhase, FftProgram
 
 # Elements in a work item of a sweep.
-SWEEP = 8192
+SWEEP = Gate("fft.sweep", 8192, eager=16)
 # Threshold of parallelization: nanoseconds of a line that are worth sharing among threads.
-WORTH_SHARING = 40e3
+WORTH_SHARING = Gate("fft.worth-sharing", 40_000, eager=1)
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,9 @@ class FftLines:
             scene = place.scene
             whole = fft_sweeps.along(scene.tables, scene.part, scene.lanes)
             one = fft_sweeps.AlongLine(scene.tables, scene.part, 0)
-            write(fft_sweeps.within(whole, number * SWEEP, SWEEP), source(place), target(place), one)
+            write(fft_sweeps.within(whole, number * SWEEP(), SWEEP()), source(place), target(place), one)
 
-        return FftStage(-(-length // SWEEP), (), piece)
+        return FftStage(-(-length // SWEEP()), (), piece)
 
     def _split(self, plan: Split, source: Where, target: Where, turned: Where) -> list[FftStage]:
         """Return both stages of a four-step split; the source is read before anything is written to the target."""
@@ -180,7 +181,7 @@ class FftLines:
     def add(self, stages: list[FftStage], length: int) -> None:
         """Add the stages of lines of `length` numbers to the program, as phases or nested in one."""
         line = length * log2(length + 1) * element_bytes(self.program.part) / self.program.target.vector_bits * 2
-        if self.rows < 2 * self.program.target.num_threads and line > WORTH_SHARING:
+        if self.rows < 2 * self.program.target.num_threads and line > WORTH_SHARING():
             self._add_phases(stages, line)
         else:
             self._add_nested(stages, line, length)

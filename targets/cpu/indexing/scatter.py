@@ -14,6 +14,7 @@ from math import gcd, prod
 import mlir.ir as ir
 from mlir.dialects import arith, math, vector
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.scatter import ScatterConfig, ScatterLoop, ScatterStart, ScatterWindowLoop
@@ -31,9 +32,9 @@ from stablexla.targets.cpu.emitters import emitter
 
 LINE = 64
 # Updates listed at a time: the list is 8 KiB, and stays in L1 beside the rows.
-BLOCK = 2048
+BLOCK = Gate("scatter.block", 2048, eager=8)
 # Threshold for vectorized listing: 0.2 ns for each window where one by one takes 1.3 (measured on Zen 3).
-MANY = 256
+MANY = Gate("scatter.many", 256, eager=1)
 # Prefetch distance in windows, at least, and the most cache lines of a window's place and of its updates.
 LEAST_AHEAD, MOST_LINES = 2, 4
 # Cost model: the time of testing an index, and of combining an element by itself; on Zen 3, operands in the caches.
@@ -96,7 +97,7 @@ def emit_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     items = plan.count if plan.unique else plan.places
     elements = prod(axis.extent for axis in plan.window)
     each = LOOK_NS + ELEMENT_NS * (1 + elements / max(1, plan.lanes))
-    parts = min(target.num_threads, max(1, int(each * plan.count / WORTHWHILE_NS)))
+    parts = min(target.num_threads, max(1, int(each * plan.count / WORTHWHILE_NS())))
     return Emitted(items=items, grain=-(-items // parts), updates=((0, 0),))
 
 
@@ -235,12 +236,12 @@ class _Writer:
         plan, lo, hi = self._plan, self._arguments.lo, self._arguments.hi
         first, last = (lo, hi) if plan.unique else (cg.index(0), cg.index(plan.count))
         low, size = (cg.index(0), cg.index(plan.places)) if plan.unique else (lo, hi - lo)
-        listed = cg.alloca(min(BLOCK, plan.count) + HALF, ir.IntegerType.get_signless(32))
+        listed = cg.alloca(min(BLOCK(), plan.count) + HALF, ir.IntegerType.get_signless(32))
         listing = WindowList(listed, low, size)
         one = (plan.index_step, len(plan.starts), plan.operand_step) == (1, 1, 0)
-        in_vectors = one and plan.places < 1 << 31 and plan.count >= MANY
-        with cg.loop(first, last, BLOCK) as block:
-            end, found, at = cg.minimum(block.iv + BLOCK, last), cg.index(0), block.iv
+        in_vectors = one and plan.places < 1 << 31 and plan.count >= MANY()
+        with cg.loop(first, last, BLOCK()) as block:
+            end, found, at = cg.minimum(block.iv + BLOCK(), last), cg.index(0), block.iv
             if in_vectors:
                 found, at = listing.in_vectors(self._indices, plan.index_type, at, end)
             found = listing.one_by_one(self._begins_within, at, end, found)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import mlir.ir as ir
 from mlir.dialects import math
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.linear_algebra import CholeskyConfig, TriangularSolveConfig
 from stablexla.targets.codegen import emission as cg
@@ -21,7 +22,7 @@ from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.codegen.vector_loops import grain_of
 
 # The largest matrix vectorized across the batch, if a thread's stack has room.
-LARGEST = 64
+LARGEST = Gate("linalg.largest-in-lanes", 64, eager=2)
 ROOM = 1 << 18
 # Independent accumulators in flight.
 ACCUMULATORS = 4
@@ -144,7 +145,7 @@ def accumulate_numbers(
 
 def _fits(field: LaneField, batch: int, n: int, elements: int) -> bool:
     room = elements * field.parts * field.lanes * element_bytes(field.part) <= ROOM
-    return n <= LARGEST and room and 2 * batch >= field.lanes
+    return n <= LARGEST() and room and 2 * batch >= field.lanes
 
 
 # ---- cholesky --------------------------------------------------------------------------------------------------------

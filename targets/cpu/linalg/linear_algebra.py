@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.linear_algebra import CholeskyConfig, TriangularSolveConfig
 from stablexla.targets.codegen import emission as cg
@@ -31,7 +32,7 @@ from stablexla.targets.host.lapack import LETTERS
 # Cost model: LAPACK's multiplications per nanosecond, roughly, and the overhead of one call.
 RATE, CALL_NS = 4.0, 500.0
 # Threshold in multiplications below which a call of LAPACK does not pay.
-WORTH_A_CALL = 2000
+WORTH_A_CALL = Gate("linalg.worth-a-call", 2000, eager=1)
 _SMALL_MATRIX = Refusal(
     "one small matrix is less work than a call of LAPACK", "a batch: several matrices in one operation"
 )
@@ -49,7 +50,7 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if not batch * n:
         return None
     in_lanes = emit_cholesky_in_lanes(kernel, target)
-    if in_lanes is not None or work < WORTH_A_CALL:
+    if in_lanes is not None or work < WORTH_A_CALL():
         refuse(_SMALL_MATRIX)
         return in_lanes
     potrf = FortranFunction(kernel, _letter_of(kernel) + "potrf", arguments=5)
@@ -75,7 +76,7 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if not batch * rows * columns:
         return None
     in_lanes = emit_solve_in_lanes(kernel, target)
-    if in_lanes is not None or work < WORTH_A_CALL:
+    if in_lanes is not None or work < WORTH_A_CALL():
         refuse(_SMALL_SYSTEM)
         return in_lanes
     trsm = FortranFunction(kernel, _letter_of(kernel) + "trsm", arguments=11)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.bodies import body_cost
@@ -22,7 +23,8 @@ from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.movement.boxes import Assembly, Box, match_assembly
 
 # Bytes of a block of lines; elements of a part of a longer line.
-BLOCK_BYTES, PART = 32 << 10, 16 << 10
+BLOCK_BYTES = Gate("assembly.block-bytes", 32 << 10, eager=64)
+PART = Gate("assembly.part", 16 << 10, eager=16)
 # Bodies heavier than this are not duplicated for peeled unaligned ends of a line.
 HEAVY = 24
 
@@ -148,8 +150,8 @@ class _Writer:
         self.outer: list[int] = rows[:-1]
         self.last: int = rows[-1] if rows else 1
         self.has_rows = bool(rows)
-        self.block = max(1, min(self.last, BLOCK_BYTES // max(1, self.line * self.size)))
-        self.parts = -(-self.line // PART) if self.line >= 2 * PART else 1
+        self.block = max(1, min(self.last, BLOCK_BYTES() // max(1, self.line * self.size)))
+        self.parts = -(-self.line // PART()) if self.line >= 2 * PART() else 1
         self.extents = [*self.outer, -(-self.last // self.block), self.parts]
         self.nontemporal = whole.base is None and prod(whole.shape) * self.size >= target.nontemporal_bytes
 
@@ -160,8 +162,8 @@ class _Writer:
         with arguments.split_items(self.extents) as (*outer, block, part):
             low, high = cg.index(0), cg.index(self.line)
             if self.parts > 1:
-                low = part * PART
-                high = cg.minimum(low + PART, self.line)
+                low = part * PART()
+                high = cg.minimum(low + PART(), self.line)
             first = block * self.block
             with cg.loop(first, cg.minimum(first + self.block, self.last)) as row:
                 at = [*outer, row.iv] if self.has_rows else []

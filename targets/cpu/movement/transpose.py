@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.targets.codegen import emission as cg
@@ -30,8 +31,8 @@ THIN_BYTES = 16 << 10
 # times 3136 lines of 192 elements of 32 bits took 5.3 ms instead of 8.6, 8 times 3136 of 128 took 0.63 for 1.13.
 WHOLE_BYTES = 1 << 10
 # Bytes moved by one work item, and the grain: bytes worth another thread (about 20 microseconds).
-ITEM_BYTES = 32 << 10
-GRAIN_BYTES = 256 << 10
+ITEM_BYTES = Gate("transpose.item-bytes", 32 << 10, eager=64)
+GRAIN_BYTES = Gate("transpose.grain-bytes", 256 << 10, eager=1)
 # Lines at multiples of so many bytes conflict in one set of L1: 32 KiB of 8 ways, as most have had for long.
 WAY_BYTES = 4 << 10
 # A result's lines begin at multiples of this many bytes when its buffer does.
@@ -197,7 +198,7 @@ def _emit_lines(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitted
         return _emit_copy(kernel, move, lanes, target)
     *rest, last = outer
     width = cg.bits_of(kernel.results[0].type.element_type) // 8
-    block = max(1, min(last.extent, ITEM_BYTES // (line.extent * width)))
+    block = max(1, min(last.extent, ITEM_BYTES() // (line.extent * width)))
     blocks = math.ceil(last.extent / block)
     extents = [*(axis.extent for axis in rest), blocks]
     with kernel.phase(target) as arguments:
@@ -213,7 +214,7 @@ def _emit_lines(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitted
 def _emit_copy(kernel: Kernel, move: Permutation, lanes: int, target: CpuTarget) -> Emitted:
     width = cg.bits_of(kernel.results[0].type.element_type) // 8
     size = move.axes[-1].extent
-    block = min(size, ITEM_BYTES // width)
+    block = min(size, ITEM_BYTES() // width)
     with kernel.phase(target) as arguments:
         mover = _Mover(kernel, move, arguments, False)
         with arguments.items() as item:
@@ -245,7 +246,7 @@ def _copy_line(mover: _Mover, source: Value, to: Value, count: int, lanes: int) 
 
 
 def _grain(bytes_of_item: int) -> int:
-    return max(1, GRAIN_BYTES // max(1, bytes_of_item))
+    return max(1, GRAIN_BYTES() // max(1, bytes_of_item))
 
 
 # --- square tiles --------------------------------------------------------------------------------------------

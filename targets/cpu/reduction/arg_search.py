@@ -13,6 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, scf, vector
 from mlir.dialects import math as math_ops
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -29,7 +30,8 @@ from stablexla.targets.cpu.emitters import emitter
 # 2.34 ms with blocks of 256 vectors, 2.18 ms with these, and 1.95 ms with prefetch; their sum reduction takes 1.88 ms.
 BLOCK, UNROLL, AHEAD_BYTES = 64, 4, 8 << 10
 # Blocks of a part of a long row, and the number of rows from which on rows alone occupy all threads.
-BLOCKS_OF_PART, ENOUGH_ROWS = 64, 16
+BLOCKS_OF_PART = Gate("arg-search.blocks-of-part", 64, eager=1)
+ENOUGH_ROWS = 16
 
 Best = list[Value]
 
@@ -79,8 +81,8 @@ def _emit_parts(kernel: Kernel, search: _Search, rows: WorkItems, time: float) -
         at, part = items.split(item)
         row = LoopScope(arguments).inside(at)
         search.prepare(row)
-        first = part * BLOCKS_OF_PART
-        best = search.best_block(row, first, cg.minimum(first + BLOCKS_OF_PART, search.blocks))
+        first = part * BLOCKS_OF_PART()
+        best = search.best_block(row, first, cg.minimum(first + BLOCKS_OF_PART(), search.blocks))
         for value, buffer in zip(best, arguments.scratch, strict=True):
             cg.store(value, buffer, item)
     with kernel.phase(search.target, scratch, names[1]) as arguments, arguments.items() as item:
@@ -119,7 +121,7 @@ class _Search:
     @property
     def parts(self) -> int:
         """Parts of a row."""
-        return -(-self.blocks // BLOCKS_OF_PART)
+        return -(-self.blocks // BLOCKS_OF_PART())
 
     @property
     def types(self) -> list[ir.Type]:

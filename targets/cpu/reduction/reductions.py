@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -36,9 +37,10 @@ from stablexla.targets.codegen.vector_loops import (
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long row that is shared by threads.
-LONG_BLOCK = 32768
+LONG_BLOCK = Gate("reduction.long-block", 32768, eager=256)
 # A reduction with fewer work items than this is split if each of its parts is at least PART elements.
-FEW_ITEMS, PART, MOST_PARTS = 16, 65536, 64
+PART = Gate("reduction.part", 65536, eager=8)
+FEW_ITEMS, MOST_PARTS = 16, 64
 # Accumulators of a panel of columns stay in L1.
 PANEL_BYTES = 16 << 10
 
@@ -123,24 +125,24 @@ class _Long(_Reduction):
         self.rows = WorkItems(rows, extents)
         # A part is a block of the only reduced loop, or some iterations of the outermost one.
         outermost = self.extents[self.columns[0]]
-        self.part_turns = -(-LONG_BLOCK * outermost // chain.length)
+        self.part_turns = -(-LONG_BLOCK() * outermost // chain.length)
         self.parts = -(-outermost // self.part_turns)
         self.items = WorkItems(rows, extents, self.parts)
 
     @property
     def pays(self) -> bool:
         """Whether the cost model favors splitting rows."""
-        return self.rows.count < FEW_ITEMS and self.chain.length >= 2 * LONG_BLOCK and self.parts > 1
+        return self.rows.count < FEW_ITEMS and self.chain.length >= 2 * LONG_BLOCK() and self.parts > 1
 
     def part(self, row: LoopScope, part: Value) -> Totals:
         """Return the partial sums of one part of a row."""
-        vectors = min(LONG_BLOCK, self.extents[self.inner]) // self.lanes
+        vectors = min(LONG_BLOCK(), self.extents[self.inner]) // self.lanes
         unroll = unroll_factor(self.chain.cost, vectors)
         sets = [flat([f.start(row, self.lanes, u * self.lanes) for f in self.foldings]) for u in range(unroll)]
         row.prepare(self.refs, self.chain.columns, self.lanes)
         start = part * self.part_turns
         if len(self.columns) == 1:
-            sets = self._sweep(row, sets, LoopPart(start, start + LONG_BLOCK, part.eq(self.parts - 1)))
+            sets = self._sweep(row, sets, LoopPart(start, start + LONG_BLOCK(), part.eq(self.parts - 1)))
         else:
             stop = cg.minimum(start + self.part_turns, self.extents[self.columns[0]])
             sets = self._walk(row, self.columns, sets, (start, stop))
@@ -245,7 +247,7 @@ class _Deep(_Reduction):
         depth = self.extents[self.columns[0]]
         if self.outer.count >= FEW_ITEMS:
             return 1, depth
-        wanted = min(MOST_PARTS, prod(self.extents) // PART, depth // (4 * self.abreast))
+        wanted = min(MOST_PARTS, prod(self.extents) // PART(), depth // (4 * self.abreast))
         if wanted < 2:
             return 1, depth
         rows = -(-depth // wanted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -31,9 +32,9 @@ from stablexla.targets.codegen.vector_loops import (
 from stablexla.targets.cpu.emitters import emitter
 
 # Most bytes of a thread's stack for values that later passes reload.
-SCRATCH_BYTES = 256 << 10
+SCRATCH_BYTES = Gate("rows.scratch-bytes", 256 << 10, eager=64)
 # Arrays of at least this size have their next row prefetched.
-STREAM_BYTES = 1 << 20
+STREAM_BYTES = Gate("rows.stream-bytes", 1 << 20, eager=1)
 # Rows of up to this many vectors stay in registers.
 SHORT_ROW = 4
 
@@ -86,7 +87,7 @@ class _Rows:
     def _allocate(self, elements: int) -> None:
         """Allocate `elements` of each value that is kept; rematerialize them all if that is too much."""
         kept = [(node, number) for p in self.chain.passes for node in p.saved for number in range(len(node.types))]
-        if sum(cg.bits_of(node.types[number]) // 8 * elements for node, number in kept) > SCRATCH_BYTES:
+        if sum(cg.bits_of(node.types[number]) // 8 * elements for node, number in kept) > SCRATCH_BYTES():
             rematerialize_all(self.chain)
             return
         for node, number in kept:
@@ -175,7 +176,7 @@ class AlongRowPasses(_Rows):
     def _pass_to_prefetch_in(self) -> RowPass | None:
         """Return the pass that computes most and finds its operands in cache: there the next row is prefetched."""
         size = self.chain.length * prod(n for d, n in enumerate(self.chain.nest.extents) if d in self.chain.rows)
-        if self._short or not self.lanes or len(self.chain.passes) < 2 or size * 4 < STREAM_BYTES:
+        if self._short or not self.lanes or len(self.chain.passes) < 2 or size * 4 < STREAM_BYTES():
             return None
         return max(self.chain.passes[1:], key=lambda p: p.cost)
 

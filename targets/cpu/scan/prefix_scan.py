@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.targets.codegen import emission as cg
@@ -25,14 +26,15 @@ from stablexla.targets.codegen.vector_loops import LoopPart, WorkItems, estimate
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long scan, and the number of independent scans from which on blocks are needless.
-BLOCK, MANY = 8192, 8
+BLOCK = Gate("scan.block", 8192, eager=256)
+MANY = 8
 # Registers of a square transposed in registers: LLVM takes minutes over 64 of 64 bytes, and a fifth of a second over
 # 32.
 MOST_TURNED = 32
 # Rows of at most this many vectors are carried in registers; longer ones are tiled into panels of so many elements.
 MOST_CARRIED, PANEL = 8, 1024
 # Streams at least this long are prefetched.
-STREAM_BYTES = 1 << 20
+STREAM_BYTES = Gate("scan.stream-bytes", 1 << 20, eager=1)
 # The result may alias the operand: each element is loaded before it is overwritten, and never after.
 IN_PLACE = ((0, 0),)
 
@@ -177,7 +179,7 @@ class _Lines:
         size = cg.bits_of(plan.stored) // 8
         in_line = plan.extent * size % 64 == 0 and plan.lanes * size == plan.target.vector_bits // 8
         self.nontemporal = in_line and plan.bytes >= plan.target.nontemporal_bytes
-        self.ahead = plan.target.prefetch_bytes // size if plan.extent * size >= STREAM_BYTES else 0
+        self.ahead = plan.target.prefetch_bytes // size if plan.extent * size >= STREAM_BYTES() else 0
 
     def place(self, line: Value, at: Value, count: int | None) -> Value:
         """Return the index of the vector that comes at `at` in the order of the scan."""
@@ -363,7 +365,7 @@ class _Rows:
 def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
     """Emit one scan per work item; or, where there are few and long ones, one block of a scan."""
     plan = scans.plan
-    rows_of_block = max(1, BLOCK // plan.inner)
+    rows_of_block = max(1, BLOCK() // plan.inner)
     time = estimate_ns(scans.cost, plan.extent * plan.inner, 2 * plan.bytes // plan.outer, target)
     if plan.outer >= MANY or plan.extent < 2 * rows_of_block:
         with kernel.phase(target) as arguments, arguments.items() as line:

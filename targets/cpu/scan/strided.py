@@ -65,7 +65,7 @@ def emit_row_scan(plan: ScanPlan) -> Emitted:
     """Emit scans with a panel per work item; or, where there are few and long ones, with blocks of their rows."""
     panels = _Panels.of(plan)
     items = WorkItems((0,), (plan.outer,), panels.count)
-    rows = max(1, BLOCK // panels.width)
+    rows = max(1, BLOCK() // panels.width)
     time = estimate_ns(plan.cost + 2, plan.extent * panels.width, plan.bytes // items.count, plan.target)
     if items.count >= MANY or plan.extent < 2 * rows:
         with plan.kernel.phase(plan.target) as arguments, arguments.items() as item:

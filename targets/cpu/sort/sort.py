@@ -6,6 +6,7 @@ sorted likewise, and its sorted columns are merged (`tiles`).
 
 from __future__ import annotations
 
+from stablexla.dialects.choices import Gate
 from stablexla.lowering.kernels.sort.radix import SortKeysConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -20,7 +21,7 @@ from stablexla.targets.cpu.sort.rows import RestoreAlike, SortRows, any_bit
 from stablexla.targets.cpu.sort.tiles import SortPlan, emit_phases, emit_tiles
 
 # Threshold: rows up to this length are sorted in lanes; above, the network's n log^2 n costs more than merging.
-LONGEST_COLUMN = 2048
+LONGEST_COLUMN = Gate("sort.longest-column", 2048, eager=8)
 
 
 @emitter("sort_keys")
@@ -32,7 +33,7 @@ def emit_sort(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         keys = SortKeys.of(kernel.inputs[0].type.element_type, config)
         lanes = max(2, target.vector_bits // keys.bits)
         given = SortRows(keys, lanes, rows, length)
-        if length <= LONGEST_COLUMN and 2 * rows >= lanes:
+        if length <= LONGEST_COLUMN() and 2 * rows >= lanes:
             return _emit_columns(kernel, target, given)
         plan = SortPlan.of(given, target)
         return (emit_tiles if plan.tiles == 1 else emit_phases)(kernel, target, plan)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -21,7 +22,8 @@ from stablexla.targets.cpu.sort.rows import RestoreAlike, SortRows, any_bit
 # Columns that a row is cut into: at most of this length, and so that at most an eighth is padding.
 COLUMN, FILLING = 512, 8
 # Tiles are halved for load balance, until there are so many or they have so few keys.
-SHARES, SMALLEST_TILE = 8, 4096
+SMALLEST_TILE = Gate("sort.smallest-tile", 4096, eager=16)
+SHARES = 8
 # Cost model: time of a vector's iteration in a merge.
 MERGE_NS = 5.0
 
@@ -52,7 +54,7 @@ class SortPlan:
         # Two tiles are in use at a time, and fit a core's L2.
         most = max(1, target.l2_bytes // 4 // (block * given.keys.bits // 8))
         tile = min(1 << (blocks - 1).bit_length(), 1 << most.bit_length() - 1)
-        while tile > 1 and given.rows * -(-blocks // tile) < SHARES and tile * block >= 2 * SMALLEST_TILE:
+        while tile > 1 and given.rows * -(-blocks // tile) < SHARES and tile * block >= 2 * SMALLEST_TILE():
             tile //= 2
         return cls(given, column, blocks, tile)
 

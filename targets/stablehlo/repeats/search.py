@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.stablehlo.repeats.dataflow import Dataflow, Slot
 from stablexla.targets.stablehlo.repeats.seams import Seams
 
-LEAST_LENGTH = 6
-LEAST_SAVED = 24
+LEAST_LENGTH = Gate("repeats.least-length", 6, eager=2)
+LEAST_SAVED = Gate("repeats.least-saved", 24, eager=1)
 """Operations of a stretch, and operations that need not be compiled, from which on stretches are worth a function."""
 LONGEST = 4096
 MOST_WORK = 1_000_000
@@ -85,7 +86,7 @@ class _Period:
 def _periods(keys: np.ndarray) -> Iterator[_Period]:
     """Yield the longest run of each period, those that save most operations first."""
     found = []
-    for length in range(LEAST_LENGTH, min(len(keys) // 2, LONGEST) + 1):
+    for length in range(LEAST_LENGTH(), min(len(keys) // 2, LONGEST) + 1):
         differs = np.flatnonzero(keys[:-length] != keys[length:])
         edges = np.concatenate([[-1], differs, [len(keys) - length]])
         runs = np.diff(edges) - 1
@@ -93,7 +94,7 @@ def _periods(keys: np.ndarray) -> Iterator[_Period]:
         if runs[longest] >= length:
             start = int(edges[longest]) + 1
             found.append(_Period(start, start + int(runs[longest]) + length, length))
-    yield from sorted((p for p in found if p.saved >= LEAST_SAVED), key=lambda period: (-period.saved, period.length))
+    yield from sorted((p for p in found if p.saved >= LEAST_SAVED()), key=lambda period: (-period.saved, period.length))
 
 
 def _cut(flow: Dataflow, seams: Seams, period: _Period) -> Repeat | None:
@@ -121,7 +122,7 @@ def _repeat_at(flow: Dataflow, seams: Seams, period: _Period, start: int) -> Rep
     same = [_alike(flow, start + k * period.length, period.length) for k in range(count - 1)]
     first, last = _longest_run(same)
     start, count = start + first * period.length, last - first + 1
-    if count < 2 or (count - 1) * period.length < LEAST_SAVED:
+    if count < 2 or (count - 1) * period.length < LEAST_SAVED():
         return None
     results = _results(flow, start, period.length, count)
     repeat = Repeat(start, period.length, count, results)

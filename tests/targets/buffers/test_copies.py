@@ -9,7 +9,7 @@ import stablexla as sx
 from stablexla.targets.buffers.copies import BLOCK, GRAIN
 from stablexla.targets.codegen.machine import CpuTarget
 
-SHARED = 2 * GRAIN * BLOCK
+SHARED = 2 * GRAIN * BLOCK()
 
 
 def with_one_element_replaced(name: str, size: int, options: sx.CompileOptions | None = None) -> sx.Executable:
@@ -32,10 +32,10 @@ def check(executable: sx.Executable, x: np.ndarray) -> None:
     np.testing.assert_array_equal(x, before)
 
 
-@pytest.mark.parametrize("size", [1, 63, SHARED - BLOCK, SHARED - BLOCK + 1, SHARED, SHARED + 37, SHARED + BLOCK + 64])
+@pytest.mark.parametrize("size", [1, 63, SHARED - BLOCK(), SHARED - BLOCK() + 1, SHARED, SHARED + 37, SHARED + BLOCK() + 64])
 def test_any_number_of_bytes(size: int):
     executable = with_one_element_replaced("s8", size)
-    assert ("call @copy_" in executable.ir("buffers")) == (size > SHARED - BLOCK)
+    assert ("call @copy_" in executable.ir("buffers")) == (size > SHARED - BLOCK())
     check(executable, np.random.default_rng(size).integers(-128, 128, size).astype(np.int8))
 
 

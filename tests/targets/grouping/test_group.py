@@ -115,7 +115,7 @@ class TestReductions:
         assert kinds(text) == [("loop", ["exp"]), ("reduce", ["addf"])]
 
     def test_rows_that_leave_the_cache_are_not_walked_again(self) -> None:
-        wide = f"tensor<2x{LONGEST_ROW + 1}xf32>"
+        wide = f"tensor<2x{LONGEST_ROW() + 1}xf32>"
         body = (
             f"{ZERO}%0 = {reduced('%x', '1', wide, 'tensor<2xf32>')}\n"
             f"%1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<2xf32>) -> {wide}\n"

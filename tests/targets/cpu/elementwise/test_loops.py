@@ -16,7 +16,7 @@ from tests.targets.cpu.kernel_text import KernelText
 
 ADD = "%r = arith.addf %a, %b : f32"
 SHAPES = [
-    (0,), (1,), (2,), (3,), (7,), (8,), (9,), (31,), (1009,), (2 * BLOCK,), (2 * BLOCK + 13,),
+    (0,), (1,), (2,), (3,), (7,), (8,), (9,), (31,), (1009,), (2 * BLOCK(),), (2 * BLOCK() + 13,),
     (), (1, 1), (5, 0, 3), (3, 1, 5), (2, 3, 4, 5), (1, 2, 1, 3, 1, 7), (70, 300),
 ]  # fmt: skip
 # s0 and s1 are the last indices.
@@ -238,7 +238,7 @@ def test_elementary_functions() -> None:
     np.testing.assert_allclose(got, np.tanh(np.exp(a.astype("f8"))), rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", [24, 2 * BLOCK + 48])
+@pytest.mark.parametrize("size", [24, 2 * BLOCK() + 48])
 @pytest.mark.parametrize("name", ["tanh", "sin", "log"])
 def test_one_function(name: str, size: int) -> None:
     """Some take two registers at a time where the length allows it."""
@@ -361,7 +361,7 @@ def rotations(rounds: int) -> str:
     return "\n".join([*lines, f"%r = arith.xori %x{rounds}, %y{rounds} : i32"])
 
 
-@pytest.mark.parametrize("size", [2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK - 5, 77])
+@pytest.mark.parametrize("size", [2 * BLOCK(), 2 * BLOCK() + 1, 3 * BLOCK() - 5, 77])
 @pytest.mark.parametrize("rounds", [3, 20])
 def test_long_chains_of_integers_made_from_the_place(size: int, rounds: int) -> None:
     text = KernelText("loop")

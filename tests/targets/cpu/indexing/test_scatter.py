@@ -66,7 +66,7 @@ def test_rows_of_every_length_and_width():
             np.testing.assert_array_equal(result, added(x, places, updates), err_msg=f"{columns} columns")
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 255, 256, 257, 263, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 9])
+@pytest.mark.parametrize("count", [1, 2, 7, 255, 256, 257, 263, BLOCK() - 1, BLOCK(), BLOCK() + 1, 2 * BLOCK() + 9])
 def test_elements_however_many(count: int):
     """Those that lie outside are left out: before, behind, and far away."""
     rng = np.random.default_rng(count)

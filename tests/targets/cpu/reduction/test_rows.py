@@ -157,7 +157,7 @@ def test_an_operand_read_in_a_later_pass_is_not_overwritten() -> None:
 
 
 def test_values_too_long_to_be_kept_are_computed_again() -> None:
-    columns = SCRATCH_BYTES // 4 + 5
+    columns = SCRATCH_BYTES() // 4 + 5
     x = numbers((2, columns))
     text = softmax((2, columns), (1,))
     assert "memref.alloca" not in str(emit(text, host_target(), emit_rows)[0])
