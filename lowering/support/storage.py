@@ -43,7 +43,11 @@ def normalise(value: ir.Value, element: ElementType) -> ir.Value:
 
 
 def constant(type_: ir.Type, value: int | float) -> ir.Value:
-    """Return a scalar constant; integers are taken modulo their width."""
+    """Return a constant number, or one in all lanes of a vector; integers are taken modulo their width."""
+    if isinstance(type_, ir.VectorType):
+        number = constant(type_.element_type, value).owner
+        splat = ir.DenseElementsAttr.get_splat(type_, number.attributes["value"])
+        return arith.constant(type_, splat)
     if isinstance(type_, ir.IndexType):
         return arith.constant(type_, int(value))
     if isinstance(type_, ir.IntegerType):

@@ -15,6 +15,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.element_types import ELEMENT_TYPES, element_type
+from stablexla.targets.cpu.indexing.scatter import MANY
 from tests.comparison import assert_same
 from tests.ops.index_definitions import (
     RNG,
@@ -282,6 +283,22 @@ def test_every_index_type(name: str) -> None:
     expected += [scattered(x, places, u, np.add, n) for u, n in ((updates, into_one), (pairs, into_two))]
     for result, wanted in zip(results, expected, strict=True):
         np.testing.assert_array_equal(result, wanted)
+
+
+@pytest.mark.parametrize("name", ["s2", "u2", "s4", "u4", "s8"])
+def test_many_updates_at_short_indices(name: str) -> None:
+    """On both sides of where indices are read in vectors."""
+    x, numbers = np.arange(6, dtype=np.int32), Scatter((), (0,), (0,), 1)
+    places = [np.resize(hard_indices(name), count) for count in (MANY() - 1, MANY(), MANY() + 1)]
+    updates = [np.arange(len(p), dtype=np.int32) for p in places]
+
+    def make(v: sx.XlaOp, *given: sx.XlaOp) -> list[sx.XlaOp]:
+        pairs = zip(given[:3], given[3:], strict=True)
+        return [sx.scatter(v, i, u, sx.add, dimension_numbers=numbers) for i, u in pairs]
+
+    results = compute(make, ("s32", x), *((name, p) for p in places), *(("s32", u) for u in updates))
+    for result, p, u in zip(results, places, updates, strict=True):
+        np.testing.assert_array_equal(result, scattered(x, p, u, np.add, numbers))
 
 
 @pytest.mark.parametrize("name", [t.name for t in ELEMENT_TYPES if t.is_integer])

@@ -32,7 +32,10 @@ def check(executable: sx.Executable, x: np.ndarray) -> None:
     np.testing.assert_array_equal(x, before)
 
 
-@pytest.mark.parametrize("size", [1, 63, SHARED - BLOCK(), SHARED - BLOCK() + 1, SHARED, SHARED + 37, SHARED + BLOCK() + 64])
+SIZES = [1, 63, SHARED - BLOCK(), SHARED - BLOCK() + 1, SHARED, SHARED + 37, SHARED + BLOCK() + 64]
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_any_number_of_bytes(size: int):
     executable = with_one_element_replaced("s8", size)
     assert ("call @copy_" in executable.ir("buffers")) == (size > SHARED - BLOCK())
