@@ -18,7 +18,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.complex.arithmetic import create
 from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, generic, identity, loop_index, projection
-from stablexla.lowering.support.operations import constant_attribute, defining, program_of, walk
+from stablexla.lowering.support.operations import constant_attribute, defining, program_of, terminator_of, walk
 from stablexla.lowering.support.types import TensorType
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.loops import is_generic, loops_of
@@ -28,7 +28,8 @@ from stablexla.targets.pipeline.steps import CAST
 # Multiplications of complex numbers below which one kernel is quicker than two.
 LEAST_WORK = 4096
 COMMUTATIVE = ("arith.addf", "arith.mulf")
-UNKNOWN = -1
+# Operations of the body of a sum of products, twice over.
+LONGEST_BODY = 32
 
 
 @module_pass("stablexla-split-complex-products", "computes products of complex arrays as products of real ones")
@@ -102,40 +103,39 @@ def _product(op: ir.Operation) -> _Product | None:
 def _adds_products(op: ir.Operation) -> bool:
     """Whether the body yields the sum so far plus the product of both elements, all complex."""
     block = op.regions[0].blocks[0]
-    if not all(isinstance(a.type, ir.ComplexType) for a in block.arguments):
+    # Only of so few operations: written out as an expression, a long body may be exponentially long.
+    if len(block.operations) > LONGEST_BODY or not all(isinstance(a.type, ir.ComplexType) for a in block.arguments):
         return False
-    numbers = _Numbers()
-    known = {argument: numbers(name) for argument, name in zip(block.arguments, ("x", "y", "sum"), strict=True)}
-    *operations, end = (view.operation for view in block.operations)
-    for inner in operations:
-        known |= dict.fromkeys(inner.results, numbers(inner.name, *(known.get(v, UNKNOWN) for v in inner.operands)))
-    return known.get(end.operands[0]) == _sum_of_products(numbers)
+    names = dict(zip(block.arguments, ("x", "y", "sum"), strict=True))
+    return _expression(terminator_of(block).operands[0], names) == _SUM_OF_PRODUCTS
 
 
-class _Numbers:
-    """Numbers of expressions by their operation and the numbers of their operands: equal expressions have one."""
+def _expression(value: ir.Value, names: dict[ir.Value, str]) -> tuple[object, ...]:
+    if value in names:
+        return (names[value],)
+    maker = defining(value)
+    if maker is None:
+        return ()
+    operands = [_expression(v, names) for v in maker.operands]
+    return (maker.name, *(sorted(operands, key=str) if maker.name in COMMUTATIVE else operands))
 
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
 
-    def __call__(self, name: str, *operands: int) -> int:
-        key = (name, tuple(sorted(operands)) if name in COMMUTATIVE else operands)
-        return self._numbers.setdefault(key, len(self._numbers))
+def _sum_of_products() -> tuple[object, ...]:
+    def part(name: str, of: str) -> tuple[object, ...]:
+        return (f"complex.{name}", (of,))
 
+    def times(a: str, b: str) -> tuple[object, ...]:
+        return ("arith.mulf", *sorted((part(a, "x"), part(b, "y")), key=str))
 
-def _sum_of_products(numbers: _Numbers) -> int:
-    def part(name: str, of: str) -> int:
-        return numbers(f"complex.{name}", numbers(of))
+    def plus(*terms: tuple[object, ...]) -> tuple[object, ...]:
+        return ("arith.addf", *sorted(terms, key=str))
 
-    def times(a: str, b: str) -> int:
-        return numbers("arith.mulf", part(a, "x"), part(b, "y"))
-
-    def plus(*terms: int) -> int:
-        return numbers("arith.addf", *terms)
-
-    re = plus(part("re", "sum"), numbers("arith.subf", times("re", "re"), times("im", "im")))
+    re = plus(part("re", "sum"), ("arith.subf", times("re", "re"), times("im", "im")))
     im = plus(part("im", "sum"), plus(times("re", "im"), times("im", "re")))
-    return numbers("complex.create", re, im)
+    return ("complex.create", re, im)
+
+
+_SUM_OF_PRODUCTS = _sum_of_products()
 
 
 def _starts_at_zero(op: ir.Operation) -> bool:
