@@ -132,14 +132,14 @@ def expected(kind: str, depth: int, trips: int, x: Array) -> Array:
 
     def run(levels: tuple[str, ...], x: Array) -> Array:
         if not levels:
-            return np.sin(x) + 1
+            return np.asarray(np.sin(x) + 1)
         if levels[0] == "loop":
             for _ in range(trips):
                 x = run(levels[1:], x)
             return x
         if levels[0] == "reduction":
             made = run(levels[1:], x)
-            return made - max(0.0, np.sin(made).max())
+            return np.asarray(made - max(0.0, np.sin(made).max()))
         made = run(levels[1:], x * FACTOR)
         return np.where((x if type_ == F32 else x[0]) > BOUND, made, np.cos(x))
 
