@@ -6,6 +6,7 @@ have no others, and a chain of operations that are each rounded to bf16 is a thi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from math import isnan
 
 import mlir.ir as ir
@@ -23,56 +24,76 @@ _ARITHMETIC = frozenset(
 )
 
 
-def has_short_nans(value: ir.Value, depth: int = 0) -> bool:
+def has_short_nans(value: ir.Value) -> bool:
     """Whether an f32, or every lane of a vector, is a number, or a NaN whose lower 16 bits are zero."""
-    op = defining(value)
-    if op is None or depth > DEEPEST:
+    return _Analysis().has_short_nans(value, 0)
+
+
+class _Analysis:
+    """The answers for the values that one depends on, each of which is asked once on however many paths it lies."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ir.Value], bool] = {}
+
+    def _all(self, ask: Callable[[ir.Value, int], bool], values: Iterable[ir.Value], depth: int) -> bool:
+        return all(self._ask(ask, value, depth) for value in values)
+
+    def _ask(self, ask: Callable[[ir.Value, int], bool], value: ir.Value, depth: int) -> bool:
+        """Answer a question on a value; no where that takes a deep recursion."""
+        key = (ask.__name__, value)
+        if key not in self._known:
+            self._known[key] = depth < DEEPEST and ask(value, depth + 1)
+        return self._known[key]
+
+    def has_short_nans(self, value: ir.Value, depth: int) -> bool:
+        op = defining(value)
+        if op is None:
+            return False
+        if op.name in _ARITHMETIC:
+            return self._all(self.has_short_nans, op.operands, depth)
+        if op.name == "arith.select":
+            return self._all(self.has_short_nans, list(op.operands)[1:], depth)
+        if op.name == "arith.constant":
+            number = _number(op)
+            return isinstance(number, float) and not isnan(number)
+        if op.name == "arith.extf":
+            return "bf16" in str(op.operands[0].type)
+        if op.name == "arith.bitcast":
+            return self._ask(self.bits_have_short_nans, op.operands[0], depth)
+        return op.name in ("arith.sitofp", "arith.uitofp")
+
+    def bits_have_short_nans(self, value: ir.Value, depth: int) -> bool:
+        """Whether the bit pattern of an f32 is that of a number, or of a NaN whose lower 16 bits are zero."""
+        op = defining(value)
+        if op is None:
+            return False
+        if op.name == "arith.bitcast":
+            return self._ask(self.has_short_nans, op.operands[0], depth)
+        if self._ask(self.is_low_zero, value, depth):
+            return True
+        if op.name == "arith.andi":
+            return _constant(op.operands[1]) == MAGNITUDE and self._ask(
+                self.bits_have_short_nans, op.operands[0], depth
+            )
+        if op.name == "arith.ori":
+            pairs = (tuple(op.operands), tuple(op.operands)[::-1])
+            return any(_is_sign(sign) and self._ask(self.bits_have_short_nans, bits, depth) for bits, sign in pairs)
         return False
-    if op.name in _ARITHMETIC:
-        return all(has_short_nans(operand, depth + 1) for operand in op.operands)
-    if op.name == "arith.select":
-        return all(has_short_nans(operand, depth + 1) for operand in list(op.operands)[1:])
-    if op.name == "arith.constant":
-        number = _number(op)
-        return isinstance(number, float) and not isnan(number)
-    if op.name == "arith.extf":
-        return "bf16" in str(op.operands[0].type)
-    if op.name == "arith.bitcast":
-        return _bits_have_short_nans(op.operands[0], depth + 1)
-    return op.name in ("arith.sitofp", "arith.uitofp")
 
-
-def _bits_have_short_nans(value: ir.Value, depth: int) -> bool:
-    """Whether the bit pattern of an f32 is that of a number, or of a NaN whose lower 16 bits are zero."""
-    op = defining(value)
-    if op is None or depth > DEEPEST:
-        return False
-    if op.name == "arith.bitcast":
-        return has_short_nans(op.operands[0], depth + 1)
-    if _is_low_zero(value, depth):
-        return True
-    if op.name == "arith.andi":
-        return _constant(op.operands[1]) == MAGNITUDE and _bits_have_short_nans(op.operands[0], depth + 1)
-    if op.name == "arith.ori":
-        pairs = (tuple(op.operands), tuple(op.operands)[::-1])
-        return any(_is_sign(sign) and _bits_have_short_nans(bits, depth + 1) for bits, sign in pairs)
-    return False
-
-
-def _is_low_zero(value: ir.Value, depth: int) -> bool:
-    """Whether the lower 16 bits are zero."""
-    op = defining(value)
-    if op is None or depth > DEEPEST:
-        return False
-    if op.name == "arith.constant":
-        number = _number(op)
-        return isinstance(number, int) and not number & LOW
-    if op.name == "arith.shli":
-        by = _constant(op.operands[1])
-        return by is not None and 16 <= by < 32
-    if op.name in ("arith.addi", "arith.subi", "arith.ori"):
-        return all(_is_low_zero(operand, depth + 1) for operand in op.operands)
-    return op.name == "arith.andi" and any(_is_low_zero(operand, depth + 1) for operand in op.operands)
+    def is_low_zero(self, value: ir.Value, depth: int) -> bool:
+        """Whether the lower 16 bits are zero."""
+        op = defining(value)
+        if op is None:
+            return False
+        if op.name == "arith.constant":
+            number = _number(op)
+            return isinstance(number, int) and not number & LOW
+        if op.name == "arith.shli":
+            by = _constant(op.operands[1])
+            return by is not None and 16 <= by < 32
+        if op.name in ("arith.addi", "arith.subi", "arith.ori"):
+            return self._all(self.is_low_zero, op.operands, depth)
+        return op.name == "arith.andi" and any(self._ask(self.is_low_zero, v, depth) for v in op.operands)
 
 
 def _is_sign(value: ir.Value) -> bool:

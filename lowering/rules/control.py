@@ -12,16 +12,16 @@ from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.scalars import cmpi
 from stablexla.lowering.support.storage import constant
 from stablexla.lowering.support.types import ssa_type
-from stablexla.lowering.support.unrolling import known_turns
+from stablexla.lowering.support.unrolling import unrolled_trip_count
 
 
 @lowers("stablehlo.while")
 def while_(ctx: LoweringContext, *inits: ir.Value) -> list[ir.Value]:
     """Repeat the body as long as the condition holds; scalars are carried as values, arrays as tensors."""
-    turns = known_turns(ctx.op)
-    if turns is not None:
+    trip_count = unrolled_trip_count(ctx.op)
+    if trip_count is not None:
         values = list(inits)
-        for _ in range(turns):
+        for _ in range(trip_count):
             values = ctx.inline_region(1, values)
         return values
     types = [ssa_type(t) for t in ctx.result_types]
@@ -46,14 +46,16 @@ def if_(ctx: LoweringContext, pred: ir.Value) -> list[ir.Value]:
 @lowers("stablehlo.case")
 def case(ctx: LoweringContext, index: ir.Value) -> list[ir.Value]:
     """The results of the region of that index; an index out of range selects the last region."""
-    return _case(ctx, index, 0)
+    return _case(ctx, index, range(len(ctx.op.regions)))
 
 
-def _case(ctx: LoweringContext, index: ir.Value, first: int) -> list[ir.Value]:
-    if first == len(ctx.op.regions) - 1:
-        return ctx.inline_region(first, [])
-    here = cmpi("eq", index, constant(index.type, first))
-    return _branch(ctx, here, lambda: ctx.inline_region(first, []), lambda: _case(ctx, index, first + 1))
+def _case(ctx: LoweringContext, index: ir.Value, regions: range) -> list[ir.Value]:
+    """Select a region by bisection, so that many are not nested deep; as unsigned a negative index is a large one."""
+    if len(regions) == 1:
+        return ctx.inline_region(regions[0], [])
+    below, above = regions[: len(regions) // 2], regions[len(regions) // 2 :]
+    is_below = cmpi("ult", index, constant(index.type, above[0]))
+    return _branch(ctx, is_below, lambda: _case(ctx, index, below), lambda: _case(ctx, index, above))
 
 
 def _branch(

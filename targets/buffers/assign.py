@@ -295,12 +295,32 @@ class BufferedMain:
         """Copy loop results back where the ping-pong buffers do not end at their initial addresses."""
         begin = 0
         for rotation in rotations:
-            for turns, copies in enumerate(rotation.settling, 1):
-                moved = arith.cmpi(arith.CmpIPredicate.eq, _address(after[begin]), _address(before[begin + turns]))
+            places = slice(begin, begin := begin + len(rotation.buffers))
+            if rotation.is_settled_stepwise:
+                self._turn_back(rotation, before[places], after[places])
+                continue
+            for other, copies in zip(before[places][1:], rotation.settling, strict=True):
+                moved = arith.cmpi(arith.CmpIPredicate.eq, _address(after[places][0]), _address(other))
                 with ir.InsertionPoint(scf.IfOp(moved).then_block):
                     self._copy(copies)
                     scf.YieldOp([])
-            begin += len(rotation.buffers)
+
+    def _turn_back(self, rotation: PingPong, before: Sequence[ir.Value], after: Sequence[ir.Value]) -> None:
+        """Copy all arrays of a rotation one place back, until the first is at its initial address."""
+        types = [buffer.type for buffer in after]
+        loop = scf.WhileOp(types, list(after))
+        blocks = [
+            r.blocks.append(*types, arg_locs=[ir.Location.current] * len(types)) for r in (loop.before, loop.after)
+        ]
+        with ir.InsertionPoint(blocks[0]):
+            first, *others = blocks[0].arguments
+            is_moved = arith.cmpi(arith.CmpIPredicate.ne, _address(first), _address(before[0]))
+            scf.ConditionOp(is_moved, [first, *others])
+        with ir.InsertionPoint(blocks[1]):
+            (copies,) = rotation.settling
+            self._copy(copies)
+            *others, last = blocks[1].arguments
+            scf.YieldOp([last, *others])
 
     def _if(self, op: ir.Operation) -> None:
         scalars = [i for i, v in enumerate(op.results) if not is_tensor(v)]

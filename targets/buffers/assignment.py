@@ -8,8 +8,10 @@ done once, before the loop. Positions are numbers in program order.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import field
+from heapq import heappop, heappush
 
 import mlir.ir as ir
 
@@ -23,6 +25,8 @@ from stablexla.targets.codegen.calls import KernelCall, Packing, call_of, packed
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.steps import CAST
 
+# Rotations of more buffers are settled place by place.
+LONGEST_WRITTEN_OUT = 4
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast", CAST])
 
 
@@ -76,11 +80,16 @@ class PingPong:
 
     Attributes:
         buffers: in their order at the loop's entry, to which they return after it.
-        settling: copies that restore the order after a rotation by 1, 2, ... places.
+        settling: copies that restore the order after a rotation by 1, 2, ... places; of many buffers by 1 place only,
+            which is repeated, as the copies for each number of places would be quadratically many.
     """
 
     buffers: tuple[Buffer, ...]
     settling: tuple[tuple[Copy, ...], ...]
+
+    @property
+    def is_settled_stepwise(self) -> bool:
+        return len(self.settling) < len(self.buffers) - 1
 
 
 def viewed_array(value: ir.Value) -> ir.Value:
@@ -405,33 +414,49 @@ class BufferAssignment:
         for buffer in circle:
             buffer.spans.append((first, last))
         types = {move.target.find(): move.type for move in moves}
+        stepwise = len(circle) > LONGEST_WRITTEN_OUT
+        if stepwise:  # arrays pass through spare buffers too
+            types = {buffer: types.get(buffer, next(iter(types.values()))) for buffer in circle}
         back = [
             [
                 Copy(source, target, types[target])
-                for source, target in copies_after_rotation(circle, turns)
+                for source, target in copies_after_rotation(circle, places)
                 if target in types
             ]
-            for turns in range(1, len(circle))
+            for places in range(1, 2 if stepwise else len(circle))
         ]
         return PingPong(tuple(circle), tuple(tuple(self._in_order(each, last)) for each in back))
 
     @staticmethod
     def _in_order(moves: list[Copy], here: int) -> list[Copy]:
         """Order copies so that none overwrites another's source; a temporary breaks a cycle."""
-        waiting, ordered = list(moves), []
+        waiting, ordered = dict(enumerate(moves)), []
+        readers: dict[Buffer, set[int]] = defaultdict(set)
+        writers: dict[Buffer, list[int]] = defaultdict(list)
+        for number, move in waiting.items():
+            readers[move.source.find()].add(number)
+            writers[move.target.find()].append(number)
+
+        def is_free(number: int) -> bool:
+            return number in waiting and readers[waiting[number].target.find()] <= {number}
+
+        free = [number for number in waiting if is_free(number)]  # a heap
         while waiting:
-            for move in waiting:
-                if not any(other.source.find() is move.target.find() for other in waiting if other is not move):
-                    break
-            else:
-                move = waiting[0]
-                middle = Buffer("arena", move.source.bytes, spans=[(here, here)])
-                held = move.target.find()
-                ordered.append(Copy(held, middle, move.type))
-                waiting = [Copy(middle, m.target, m.type) if m.source.find() is held else m for m in waiting]
-                continue
+            if not free:
+                first = next(iter(waiting))
+                held = waiting[first].target.find()
+                middle = Buffer("arena", waiting[first].source.bytes, spans=[(here, here)])
+                ordered.append(Copy(held, middle, waiting[first].type))
+                readers[middle] = readers.pop(held)
+                waiting |= {n: Copy(middle, waiting[n].target, waiting[n].type) for n in readers[middle]}
+                free.append(first)
+            number = heappop(free)
+            move = waiting.pop(number)
             ordered.append(move)
-            waiting = [m for m in waiting if m is not move]
+            readers[move.source.find()].discard(number)
+            for other in filter(is_free, writers[move.source.find()]):
+                if other not in free:
+                    heappush(free, other)
         return ordered
 
     def _lands_in(

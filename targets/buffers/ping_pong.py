@@ -23,14 +23,17 @@ def find_buffer_cycles(wanted: Mapping[Buffer, Buffer], is_spare: Callable[[Buff
         is_spare: whether a buffer's contents are dead at the start of an iteration.
     """
     chosen: dict[Buffer, Buffer] = {}
+    taken: set[Buffer] = set()
     for held, found in wanted.items():
         fits = found.bytes == held.bytes and (found in wanted or is_spare(found))
-        if fits and found not in chosen.values():
+        if fits and found not in taken:
             chosen[held] = found
+            taken.add(found)
     while stuck := [held for held, found in chosen.items() if found not in chosen and not is_spare(found)]:
         for held in stuck:  # a buffer that stays where it is passes its place to no other
             del chosen[held]
-    heads = [held for held in chosen if held not in chosen.values()]
+    taken = set(chosen.values())
+    heads = [held for held in chosen if held not in taken]
     circles = []
     for head in [*heads, *chosen]:
         circle: BufferCycle = []

@@ -218,28 +218,40 @@ class VectorBody:
         self._values.update(zip(results, made, strict=True))
 
     def _branch(self, operation: ir.Operation) -> list[Value]:
-        """Emit a branch that is entered if the condition holds in any lane; each lane has its own side's values."""
+        """Emit a branch; in lanes, each side is entered if any of them takes it, and each has its own side's values.
+
+        A side is emitted once, so that branches in branches are as long as they are in the program.
+        """
         condition = self._get(operation.operands[0])
+        if not self.lanes:
+            branch = cg.branch(condition, [result.type for result in operation.results])
+            with branch.then:
+                branch.yields(*self._side(operation, 0))
+            with branch.otherwise:
+                branch.yields(*self._side(operation, 1))
+            return branch.results
+        other = condition ^ cg.splat(cg.constant(1, condition.element), self.lanes)
+        yes, no = (self._side_in_lanes(operation, number, taken) for number, taken in enumerate((condition, other)))
+        return [cg.select(condition, a, b) for a, b in zip(yes, no, strict=True)]
+
+    def _side_in_lanes(self, operation: ir.Operation, number: int, taken: Value) -> list[Value]:
+        """Emit a side of a branch that is entered if any lane takes it; else its values are not used."""
         types = [cg.vector_of(self.lanes, result.type) for result in operation.results]
-        some = cg.reduce(condition, vector.CombiningKind.OR) if self.lanes else condition
-        branch, before = cg.branch(some, types), dict(self._values)
-
-        def side(number: int) -> list[Value]:
-            block = operation.regions[number].blocks[0]
-            for view in list(block.operations)[:-1]:
-                self._replay(view.operation)
-            return [self._get(v) for v in terminator_of(block).operands]
-
+        branch = cg.branch(cg.reduce(taken, vector.CombiningKind.OR), types)
         with branch.then:
-            made = side(0)
-            if self.lanes:
-                made = [cg.select(condition, a, b) for a, b in zip(made, side(1), strict=True)]
-            branch.yields(*made)
-        self._values = dict(before)  # what was emitted on one side is not known outside
+            branch.yields(*self._side(operation, number))
         with branch.otherwise:
-            branch.yields(*side(1))
-        self._values = before
+            branch.yields(*(cg.splat(cg.constant(0, result.type), self.lanes) for result in operation.results))
         return branch.results
+
+    def _side(self, operation: ir.Operation, number: int) -> list[Value]:
+        """Emit the operations of a side of a branch; values that are made in it are not known outside."""
+        before, block = dict(self._values), operation.regions[number].blocks[0]
+        for view in list(block.operations)[:-1]:
+            self._replay(view.operation)
+        results = [self._get(v) for v in terminator_of(block).operands]
+        self._values = before
+        return results
 
     def _index(self, dimension: int) -> Value | _Counter:
         position = cg.splat(self._position(dimension), self.lanes)

@@ -48,14 +48,14 @@ func.func public @main(%p: tensor<i1>, %x: tensor<4xf32>, %s: tensor<f32>) -> (t
 
 // -----
 
-// The branches of a case are tried one after the other; the last one needs no test.
+// The branches of a case are halved until one is left; as unsigned, a negative index is one of the last branch.
 // CHECK-LABEL: // -----
 // CHECK: %[[I:.*]] = tensor.extract %arg0[] : tensor<i32>
-// CHECK: %[[FIRST:.*]] = arith.cmpi eq, %[[I]], %{{.*}} : i32
+// CHECK: %[[FIRST:.*]] = arith.cmpi ult, %[[I]], %{{.*}} : i32
 // CHECK: scf.if %[[FIRST]]
 // CHECK: arith.negf
 // CHECK: } else {
-// CHECK: %[[SECOND:.*]] = arith.cmpi eq, %[[I]], %{{.*}} : i32
+// CHECK: %[[SECOND:.*]] = arith.cmpi ult, %[[I]], %{{.*}} : i32
 // CHECK-NEXT: scf.if %[[SECOND]]
 // CHECK: math.absf
 // CHECK: } else {

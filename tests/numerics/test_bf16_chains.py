@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.lowering.math import small_floats
+from stablexla.lowering.math import short_nans, small_floats
 
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
 CHAINS: dict[str, Callable[[sx.XlaOp], sx.XlaOp]] = {
@@ -31,6 +31,25 @@ def test_rounding_without_a_look_at_nans_changes_no_bit(name: str, monkeypatch: 
     quick = result_of(CHAINS[name], EVERY)
     monkeypatch.setattr(small_floats, "has_short_nans", lambda value: False)
     np.testing.assert_array_equal(result_of(CHAINS[name], EVERY).view(np.uint16), quick.view(np.uint16))
+
+
+def test_values_with_many_paths_to_them_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, defining = 0, short_nans.defining
+
+    def counted(value: object) -> object:
+        nonlocal looked
+        looked += 1
+        return defining(value)
+
+    monkeypatch.setattr(short_nans, "defining", counted)
+    b = sx.XlaBuilder("doubled")
+    x = sx.convert_element_type(b.parameter(0, sx.bf16[64]), sx.f32)
+    for _ in range(12):
+        x = x + x
+    executable = sx.compile(b.build(sx.convert_element_type(x, sx.bf16)))
+    given = np.arange(64).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(np.asarray(executable(given)), given * 4096)
+    assert 12 < looked < 200
 
 
 def test_nans_of_f32_stay_nans() -> None:

@@ -16,6 +16,7 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.contexts import stablehlo_context
 from stablexla.targets.pipeline.steps import register_passes
+from stablexla.targets.stablehlo.computations import scalars
 from stablexla.targets.stablehlo.computations.expand import expand_computations
 from tests.oracles import xla
 from tests.programs import check
@@ -277,3 +278,28 @@ def test_totals_in_a_wider_type() -> None:
     totals, pairs = sx.compile(WIDER).execute([x, x.dtype.type(0)])
     np.testing.assert_array_equal(totals, np.float32([258, 258]))
     np.testing.assert_array_equal(pairs, np.float32([257, 2, 2, 257, 257]))
+
+
+@pytest.mark.parametrize(("doublings", "both"), [(9, True), (600, False)])
+def test_elements_are_picked_once(doublings: int, both: bool) -> None:
+    """Also those that many paths lead to, and those at the end of a long one."""
+    pair, scalar = "tensor<2xf32>", "tensor<f32>"
+    lines = [
+        f"%{i} = stablehlo.add %{i - 1}, {f'%{i - 1}' if both else '%0'} : {pair}" for i in range(1, doublings + 1)
+    ]
+    text = "\n".join([
+        f'func.func @main(%x: {pair}) -> {pair} {{ %r = "stablehlo.map"(%x) ({{ ^bb0(%a: {scalar}):',
+        f"%0 = stablehlo.broadcast_in_dim %a, dims = [] : ({scalar}) -> {pair}",
+        *lines,
+        f"%s = stablehlo.slice %{doublings} [1:2] : ({pair}) -> tensor<1xf32>",
+        f"%e = stablehlo.reshape %s : (tensor<1xf32>) -> {scalar}",
+        f"stablehlo.return %e : {scalar} }}) {{dimensions = array<i64: 0>}} : ({pair}) -> {pair}",
+        f"return %r : {pair} }}",
+    ])  # fmt: skip
+    picked, emit = [], scalars.emit
+    with pytest.MonkeyPatch.context() as patch, stablehlo_context():
+        patch.setattr(scalars, "emit", lambda *given: picked.append(given[0]) or emit(*given))
+        module = hlo_ir.Module.parse(text)
+        expand_computations(module)
+    assert picked == ["stablehlo.add"] * doublings
+    assert "tensor<2xf32>" not in str(module).split("({")[1].split("})")[0]

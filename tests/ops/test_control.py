@@ -117,6 +117,32 @@ def test_conditional_of_an_index(index: int) -> None:
     )
 
 
+def test_conditionals_of_many_branches() -> None:
+    """They are nested as deep as a tree of them is, in `main` and in a computation."""
+    x, branches = np.arange(3, dtype=np.float32), 9
+    factors = [np.float32(k + 1.5) for k in range(branches)]
+    scaled = [lambda a, f=f: sx.mul(a, a.builder.constant(f)) for f in factors]  # type: ignore[misc]
+    indices = np.array([-5, *range(branches), branches, 2**31 - 1], np.int32)
+    wanted = [factors[i if 0 <= i < branches else branches - 1] for i in indices]
+    b = sx.XlaBuilder("branches")
+    outside = sx.compile(
+        b.build(sx.conditional(b.parameter(0, sx.s32[()]), scaled, [b.parameter(1, sx.f32[3])] * branches))
+    )
+    for index, factor in zip(indices, wanted, strict=True):
+        np.testing.assert_array_equal(outside(index, x), x * factor)
+    text = outside.ir("tensor")
+    assert text.count("scf.if") == branches - 1
+    assert max(len(line) - len(line.lstrip()) for line in text.splitlines() if "scf.if" in line) == 2 * (2 + 3)
+    run(
+        lambda b, v: sx.map(
+            [v], lambda i: sx.conditional(i, scaled, [i.builder.constant(np.float32(2))] * branches), (0,)
+        ),
+        indices,
+        against=["interpreter"],
+        expected=[2 * np.array(wanted)],
+    )
+
+
 def test_a_branch_that_returns_what_it_was_given() -> None:
     x = np.arange(3, dtype=np.float32)
     run(

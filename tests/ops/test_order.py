@@ -16,6 +16,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.element_types import element_type
+from stablexla.lowering.kernels.sort import comparators
 from tests import oracles
 from tests.comparison import assert_same
 from tests.ops.building import without_chlo
@@ -252,6 +253,26 @@ def test_nan_by_a_comparison_without_a_place_for_it(length: int, way: str) -> No
     order = np.argsort(x, kind="stable").astype(np.int32)
     against = ["interpreter", "xla"] if length < 999 else []
     sort_with_places(x, comparator, against=against, expected=[x[order], order])
+
+
+def test_a_comparator_that_makes_zeros_alike_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, original = 0, comparators._read
+
+    def counted(*given: Any) -> Any:
+        nonlocal read
+        read += 1
+        return original(*given)
+
+    def alike(x: sx.XlaOp) -> sx.XlaOp:
+        zero = x.builder.constant(np.float32(0))
+        for _ in range(9):
+            x = sx.select(sx.eq(x, zero), zero, x)
+        return x
+
+    monkeypatch.setattr(comparators, "_read", counted)
+    x = np.array([2, -0.0, 1, 0.0, -3], np.float32)
+    run(lambda b, v: sx.sort(v, lambda p, q: alike(p) < alike(q), 0), x, against=["interpreter"])
+    assert 0 < read < 200
 
 
 def test_a_comparator_that_reads_a_value_from_around_it() -> None:

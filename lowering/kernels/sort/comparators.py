@@ -19,6 +19,8 @@ from stablexla.lowering.support.scalars import cmpi
 from stablexla.lowering.support.storage import constant, from_storage
 from stablexla.lowering.support.types import tensor_type
 
+# Zeros and NaNs are made alike by a select each.
+MOST_SELECTS = 4
 # Floats of sign and magnitude, with NaN above infinity.
 FLOATS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000, "f8e5m2": 0x7C}
 
@@ -143,33 +145,37 @@ def _is_total(compare: Any) -> bool:
     return "compare_type" in attributes and word(attributes["compare_type"]) == "TOTALORDER"
 
 
-def _read(value: Any) -> tuple[int, frozenset[str]] | None:
-    """Trace a value to the comparator's argument; return its number, and the classes made alike on the way."""
+def _read(value: Any, selects: int = MOST_SELECTS) -> tuple[int, frozenset[str]] | None:
+    """Trace a value to the comparator's argument; return its number, and the classes made alike on the way.
+
+    Args:
+        selects: how many may be on the way, each of which is traced to the argument by three operands.
+    """
     maker = defining(value)
     if maker is None:
         block_argument = hlo_ir.BlockArgument(value)
         inside = block_argument.owner.owner.operation.name == "stablehlo.sort"
         return (block_argument.arg_number, frozenset()) if inside else None
-    if maker.name != "stablehlo.select":
+    if maker.name != "stablehlo.select" or not selects:
         return None
     test, replaced = defining(maker.operands[0]), _scalar(maker.operands[1])
-    below = _read(maker.operands[2])
+    below = _read(maker.operands[2], selects - 1)
     if below is None or test is None or test.name != "stablehlo.compare" or replaced is None:
         return None
-    subject = _read(test.operands[0])
+    subject = _read(test.operands[0], selects - 1)
     if subject is None or subject[0] != below[0]:
         return None
-    what = _alike(test, replaced)
+    what = _alike(test, replaced, selects - 1)
     return None if what is None or subject[1] - {what} else (below[0], below[1] | {what})
 
 
-def _alike(test: Any, replaced: Any) -> str | None:
+def _alike(test: Any, replaced: Any, selects: int) -> str | None:
     """Match a select that canonicalizes a class of elements: `x == 0` by 0, `x != x` by NaN."""
     direction = word(test.attributes["comparison_direction"])
     other = test.operands[1]
     if _is_total(test) or np.signbit(replaced):
         return None
-    if direction == "NE" and np.isnan(replaced) and _read(other) == _read(test.operands[0]):
+    if direction == "NE" and np.isnan(replaced) and _read(other, selects) == _read(test.operands[0], selects):
         return "nans"
     return "zeros" if direction == "EQ" and replaced == 0 and _scalar(other) == 0 else None
 

@@ -68,9 +68,11 @@ class MaskBounds:
 
     def __init__(self, nest: LoopNest, ranges: Mapping[int, tuple[Value, Value]]) -> None:
         self._nest, self._ranges = nest, ranges
+        self._known: dict[tuple[int, ir.Value], Bounds | None] = {}
 
     def may_keep(self, mask: ScoreMask) -> Value | None:
         """Emit whether the mask may keep a score; None if its condition is not computed from indices alone."""
+        self._known = {}  # what was emitted for another mask may be in a branch
         found = self._value(mask.node, mask.condition)
         if found is None:
             return None
@@ -85,7 +87,13 @@ class MaskBounds:
         return None
 
     def _value(self, node: Map, value: ir.Value) -> Bounds | None:
-        """Return the bounds of a value in a node's body."""
+        """Return the bounds of a value in a node's body; they are emitted once."""
+        key = (id(node), value)
+        if key not in self._known:
+            self._known[key] = self._computed(node, value)
+        return self._known[key]
+
+    def _computed(self, node: Map, value: ir.Value) -> Bounds | None:
         op = defining(value)
         if op is None:
             arguments = list(node.block.arguments)

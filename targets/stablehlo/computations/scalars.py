@@ -19,6 +19,7 @@ from stablexla.lowering.support.registry import RULES
 from stablexla.targets.stablehlo.computations.element_loops import index
 
 Place = tuple[int, ...]
+Element = tuple[Any, Place]
 
 
 def pick_elements(region: Any) -> None:
@@ -40,30 +41,59 @@ def pick_elements(region: Any) -> None:
 
 
 class _Picker:
-    """Computes single elements of a block's arrays as scalars."""
+    """Computes single elements of a block's arrays as scalars, each once however many paths lead to it."""
 
     def __init__(self, block: Any) -> None:
         self._block = block
+        self._picked: dict[Element, Any] = {}
 
     def pick(self, value: Any, place: Place) -> Any:
         """Return the element at a place as a scalar; None where it needs the array."""
-        if not value.type.rank:
-            return value
-        op = value.owner
-        if isinstance(op, hlo_ir.Block) or op.operation.block != self._block:
-            return None
-        op = op.operation
-        if op.name in _MOVES:
-            found = _MOVES[op.name](op, place)
-            return self.pick(*found) if isinstance(found, tuple) else found
-        return self._computed(op, place) if _is_arithmetic(op) else None
+        waiting = [(value, place)]
+        while waiting:
+            missing = [] if waiting[-1] in self._picked else self._pick_from_sources(*waiting[-1])
+            if missing:
+                waiting += missing
+            else:
+                waiting.pop()
+        return self._picked[value, place]
 
-    def _computed(self, op: Any, place: Place) -> Any:
-        operands = [self.pick(v, place if v.type.rank else ()) for v in op.operands]
-        if any(v is None for v in operands):
-            return None
-        attributes = {name: op.attributes[name] for name in op.attributes}
-        return emit(op.name, operands, [tensor(op.results[0].type, [])], attributes)
+    def _pick_from_sources(self, value: Any, place: Place) -> list[Element]:
+        """Compute an element if those that it is made of are there, else return the missing ones."""
+        op = self._maker(value)
+        found = value if not value.type.rank else None
+        if op is not None:
+            sources = _sources(op, place)
+            if isinstance(sources, list):
+                missing = [source for source in sources if source not in self._picked]
+                if missing:
+                    return missing
+                found = _computed(op, [self._picked[source] for source in sources])
+            else:
+                found = sources
+        self._picked[value, place] = found
+        return []
+
+    def _maker(self, value: Any) -> Any:
+        """Return the block's operation that defines an array; None for other values."""
+        inside = value.type.rank and not isinstance(value.owner, hlo_ir.Block)
+        return value.owner.operation if inside and value.owner.operation.block == self._block else None
+
+
+def _sources(op: Any, place: Place) -> Any:
+    """Return the elements from which an array's one is computed; a scalar if it needs none, None if it needs arrays."""
+    if op.name in _MOVES:
+        found = _MOVES[op.name](op, place)
+        return [found] if isinstance(found, tuple) else found
+    return [(v, place if v.type.rank else ()) for v in op.operands] if _is_arithmetic(op) else None
+
+
+def _computed(op: Any, operands: list[Any]) -> Any:
+    """Compute an operation's element from its operands'."""
+    if op.name in _MOVES or any(v is None for v in operands):
+        return operands[0] if op.name in _MOVES else None
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    return emit(op.name, operands, [tensor(op.results[0].type, [])], attributes)
 
 
 def _is_arithmetic(op: Any) -> bool:

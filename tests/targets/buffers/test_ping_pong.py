@@ -74,7 +74,7 @@ def check(arrays: int, body: Body, step: Step, shape: tuple[int, ...] = (5, 7), 
 
     looped = sx.while_(lambda state: state[0] < state[1], turn, sx.tuple([b.constant(np.int32(0)), count, *given]))
     executable = sx.compile(b.build(sx.tuple([*(looped[i + 2] for i in range(arrays))])))
-    (inside,) = executable.ir("buffers").split(" do {")[1:] or [""]
+    inside = executable.ir("buffers").split(" do {")[1]
     assert inside.split("scf.yield")[0].count("memref.copy") == copies
     rng = np.random.default_rng(arrays)
     start = [rng.integers(-9, 9, shape).astype(np.int32) for _ in range(arrays)]
@@ -101,6 +101,33 @@ def test_the_last_two_of_a_recurrence():
 
 def test_the_last_three():
     check(3, lambda i, a, b, c: [b, c, sx.rev(a, (0,)) + c], lambda i, a, b, c: [b, c, a[::-1] + c])
+
+
+@pytest.mark.parametrize("arrays", [4, 5])
+def test_all_change_places(arrays: int):
+    """Both sides of the gate from which arrays are moved back place by place."""
+    check(arrays, lambda i, first, *others: [*others, first + i], lambda i, first, *others: [*others, first + i])
+
+
+@pytest.mark.parametrize("arrays", [3, 4])
+def test_a_longer_recurrence(arrays: int):
+    """With the next value in a buffer of its own, which is spare after the loop."""
+    check(arrays, lambda i, a, *xs: [*xs, sx.rev(a, (0,)) + xs[-1]], lambda i, a, *xs: [*xs, a[::-1] + xs[-1]])
+
+
+def test_copies_of_many_arrays_are_as_many():
+    b = sx.XlaBuilder("test")
+    arrays = 12
+    given = [b.parameter(i, sx.s32[3]) for i in range(arrays)]
+
+    def turn(state: sx.XlaOp) -> sx.XlaOp:
+        return sx.tuple([state[0] + 1, *(state[i + 2] for i in range(arrays - 1)), state[1]])
+
+    looped = sx.while_(lambda state: state[0] < 100, turn, sx.tuple([b.constant(np.int32(0)), *given]))
+    executable = sx.compile(b.build(sx.tuple([looped[i + 1] for i in range(arrays)])))
+    assert executable.ir("buffers").count("memref.copy") == 2 * arrays + 1
+    start = np.arange(3 * arrays, dtype=np.int32).reshape(arrays, 3)
+    np.testing.assert_array_equal(np.stack(executable(*start)), np.roll(start, -100, axis=0))
 
 
 def test_two_circles_and_one_array_in_place():

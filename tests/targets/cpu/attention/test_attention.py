@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.targets.codegen.match import attention_mask
 from stablexla.targets.pipeline.steps import PREPARE
 
 Function = Callable[..., Any]
@@ -341,6 +342,30 @@ def test_masks_of_indices(name: str, fill: float) -> None:
         result = run(fused, case)
         close(result, run(plain, case))
         close(result, expected_of(*case, mask, fill))
+
+
+def test_bounds_of_a_mask_are_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where an index is used twice in each of many steps."""
+    sums, rule = 0, attention_mask._RULES["arith.addi"]
+
+    def counted(*given: Any) -> Any:
+        nonlocal sums
+        sums += 1
+        return rule(*given)
+
+    monkeypatch.setitem(attention_mask._RULES, "arith.addi", counted)
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        _, i, j = iotas(q, k)
+        for _ in range(9):
+            i = i + i
+        scores = jnp.where(i >= j, jnp.einsum("hqd,hkd->hqk", q, k), -jnp.inf)
+        return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, axis=-1), v)
+
+    arguments = three(3, 77, 203, 16, 40)
+    result = run(compiled(text_of(attend, arguments)), arguments)
+    close(result, expected_of(*arguments, (QUERIES << 9) >= KEYS))
+    assert 9 <= sums < 100
 
 
 @pytest.mark.parametrize("fill", [-np.inf, -1e9, -100.0])
