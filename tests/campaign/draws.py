@@ -86,7 +86,7 @@ MOST_STATEMENTS = 120
 
 def _plan_of_sized(seed: int) -> Plan:
     """Whole, against XLA:CPU; each kernel by its emitter and by the general path, a third between guard pages."""
-    forms = ["form guarded"] if seed % 3 == 0 else [f"form {name}" for name in names_for(seed, 1)]
+    forms = [f"form {('guarded', 'eager', 'drawn')[seed % 3]}", *(f"form {name}" for name in names_for(seed, 1))]
     return Plan(True, ("emitters", "general", *forms), ("xla",))
 
 
@@ -96,4 +96,5 @@ def _plan(seed: int, target: str) -> Plan:
         return Plan(False, (target,), ("interpreter",))
     ways = ["emitters", *(["general"] if seed % 6 == 0 else []), *(f"form {name}" for name in names_for(seed, 1))]
     ways += ["form again"] if seed % 20 == 0 else []
+    ways += ["form eager"] if seed % 3 == 0 else ["form drawn"] if seed % 3 == 1 else []
     return Plan(False, ways, ("interpreter", "xla") if seed % 4 == 1 else ("interpreter",))

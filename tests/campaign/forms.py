@@ -26,7 +26,7 @@ Arrays = list[np.ndarray[Any, Any]]
 Form = Callable[[str, Arrays], Arrays]
 
 FORMS: dict[str, Form] = {}
-INEXACT_FORMS = ("hlo",)
+INEXACT_FORMS = ("hlo", "eager", "drawn")
 """Forms in which sums of floats may be taken in another order."""
 
 
@@ -185,6 +185,18 @@ def cached(text: str, arguments: Arrays) -> Arrays:
         found = _run(text, arguments)
         assert cache.counts.hits == before + 1, "the second compilation did not find the first one's program"
         return found
+
+
+@form
+def eager(text: str, arguments: Arrays) -> Arrays:
+    """With every rewrite, strategy and emitter from the smallest sizes on."""
+    return _run(text, arguments, choices="eager")
+
+
+@form
+def drawn(text: str, arguments: Arrays) -> Arrays:
+    """With sizes at which they begin that are drawn."""
+    return _run(text, arguments, choices=f"drawn:{len(text)}")
 
 
 @form

@@ -33,7 +33,7 @@ REFERENCES: dict[str, Any] = {
 
 def decomposing() -> sx.CompileOptions:
     """Options that decompose every composite."""
-    pipeline = cpu_pipeline()
+    pipeline = cpu_pipeline(sx.CompileOptions(choices="usual"))
     passes = next(step.passes for step in pipeline if step.name == "stablehlo")
     name = "stablexla-decompose-composites"
     return sx.CompileOptions(pipeline=pipeline.with_step("stablehlo", passes.replace(name, name + "{all=true}")))
