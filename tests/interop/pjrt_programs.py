@@ -13,6 +13,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "stablexla,cpu"
@@ -22,8 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback, serialize_executable
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 CHECKS: dict[str, Callable[[], None]] = {}
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -49,7 +51,9 @@ def same(function: Callable[..., Any], *arguments: Any, rtol: float = 1e-6) -> N
 def devices() -> None:
     assert [device.id for device in jax.devices()] == [0, 1, 2, 3]
     assert "stablexla" in jax.devices()[0].client.platform_version
-    assert {memory.kind for memory in jax.devices()[0].addressable_memories()} == {"device", "unpinned_host"}
+    kinds, theirs = ([m.kind for m in each[0].addressable_memories()] for each in (jax.devices(), jax.devices("cpu")))
+    assert kinds == theirs == ["device", "pinned_host", "unpinned_host"]
+    assert jax.devices()[0].default_memory().kind == "device"
     assert jax.devices()[0].memory_stats()["bytes_in_use"] >= 0
 
 
@@ -147,6 +151,54 @@ def copies_between_devices() -> None:
     np.testing.assert_array_equal(jax.jit(lambda a: a + 1)(y), X + 1)
     z = jax.device_put(x, jax.devices("cpu")[0])
     np.testing.assert_array_equal(z, X)
+
+
+def moves(device: Any) -> list[Any]:
+    """What becomes of an array from each kind of a device's memory to each: puts, results of programs, donation."""
+    places = [SingleDeviceSharding(device, memory_kind=memory.kind) for memory in device.addressable_memories()]
+    found = []
+    for here, there in product(places, repeat=2):
+        x = jax.device_put(X, here)
+        put = jax.device_put(x, there)
+        compiled = jax.jit(lambda x: (x * 2, x), in_shardings=here, out_shardings=(there, None)).lower(x).compile()
+        kinds = [each.sharding.memory_kind for each in (x, put, *compiled(x))]
+        jax.jit(lambda x: x * 2, out_shardings=there, donate_argnums=0)(x)
+        found.append((kinds, [each.memory_kind for each in compiled.output_shardings], x.is_deleted()))
+    return found
+
+
+@check
+def memory_kinds() -> None:
+    assert moves(jax.devices()[0]) == moves(jax.devices("cpu")[0])
+    pinned = NamedSharding(mesh_of(2, 2), PartitionSpec("a"), memory_kind="pinned_host")
+    x = np.arange(8, dtype=np.float32)
+    made = jax.make_array_from_callback(x.shape, pinned, lambda index: x[index])
+    assert {shard.data.sharding.memory_kind for shard in made.addressable_shards} == {"pinned_host"}
+    compiled = jax.jit(lambda x: (x * 2, jax.device_put(x, jax.memory.Space.Device))).lower(made).compile()
+    for each in (compiled, serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled))):
+        doubled, moved = each(made)
+        assert (doubled.sharding.memory_kind, moved.sharding.memory_kind) == ("pinned_host", "device")
+        np.testing.assert_array_equal(doubled, 2 * moved)
+        np.testing.assert_array_equal(moved, x)
+
+
+@check
+def values_kept_in_the_host_memory() -> None:
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["sine"],
+        names_which_can_be_offloaded=["cosine"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+    def step(x: Any, _: Any) -> Any:
+        y = checkpoint_name(jnp.cos(checkpoint_name(jnp.sin(x), "sine")), "cosine")
+        return jnp.tanh(y), None
+
+    def loss(x: Any) -> Any:
+        return jax.lax.scan(jax.checkpoint(step, policy=policy), x, None, length=3)[0].sum()
+
+    same(jax.grad(loss), X)
 
 
 @check
