@@ -36,6 +36,7 @@ def bind_in_jax() -> None:
     _bind_targets()
     _bind_callbacks()
     _bind_tensors()
+    _bind_partitioning()
 
 
 def _is_ours(client: Any) -> bool:
@@ -95,6 +96,29 @@ def _bind_tensors() -> None:
         return array
 
     _jax.dlpack_managed_tensor_to_buffer = with_copies
+
+
+def _bind_partitioning() -> None:
+    """Lower functions of `custom_partitioning` as others: jaxlib calls their own partitioning for XLA's compilers alone."""
+    from jax._src import core, custom_partitioning
+    from jax._src.interpreters import mlir
+
+    primitive = custom_partitioning.custom_partitioning_p
+    partitioned = custom_partitioning._custom_partitioning_lowering_rule
+
+    def lowered(ctx: Any, *values: Any, call: Any, **more: Any) -> Any:
+        devices = _devices_of(ctx.module_context.axis_context)
+        if devices and _is_ours(devices[0].client):
+            return mlir.lower_fun(core.jaxpr_as_fun(call), multiple_results=True)(ctx, *values)
+        return partitioned(ctx, *values, call=call, **more)
+
+    mlir.register_lowering(primitive, lowered)
+
+
+def _devices_of(context: Any) -> Sequence[Any]:
+    """Return the devices that a program is lowered for; none where they are not known yet."""
+    mesh = getattr(context, "mesh", None)
+    return getattr(context, "device_assignment", None) or getattr(mesh, "_flat_devices_tuple", None) or ()
 
 
 def _address_of(tensor: Any) -> int:

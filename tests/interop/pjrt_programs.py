@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback, serialize_executable
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 CHECKS: dict[str, Callable[[], None]] = {}
@@ -280,6 +281,24 @@ def shard_map() -> None:
     )
     given = jax.device_put(jnp.arange(4.0), NamedSharding(mesh, PartitionSpec("a")))
     np.testing.assert_array_equal(jax.jit(add)(given), [6])
+
+
+@check
+def functions_with_a_partitioning_of_their_own() -> None:
+    """They are cut here as all others are, on one device and on several, inside and outside of `shard_map`."""
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("the partitioning of XLA")
+
+    rows = custom_partitioning(lambda x, y: (x @ y, jnp.sin(x)))
+    rows.def_partition(never, infer_sharding_from_operands=never, sharding_rule="i k, k j -> i j, i k")
+    mesh, cut = mesh_of(4), PartitionSpec("a")
+    x, y = np.arange(32, dtype=np.float32).reshape(8, 4), np.eye(4, dtype=np.float32)
+    on_devices = jax.device_put(x, NamedSharding(mesh, cut))
+    mapped = jax.shard_map(rows, mesh=mesh, in_specs=(cut, PartitionSpec()), out_specs=cut)
+    for made in (jax.jit(rows)(x, y), jax.jit(rows)(on_devices, y), jax.jit(mapped)(on_devices, y)):
+        np.testing.assert_array_equal(made[0], x)
+        np.testing.assert_allclose(made[1], np.sin(x), rtol=1e-6, atol=1e-6)
 
 
 @check
