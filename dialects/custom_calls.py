@@ -54,6 +54,12 @@ class CustomCallTarget:
 
 TARGETS: dict[str, CustomCallTarget] = {}
 
+INSPECT = "InspectSharding"
+"""The target of JAX's `inspect_array_sharding`: the partitioner tells a function its operand's sharding."""
+
+INSPECTORS: dict[bytes, Callable[[Any], object] | None] = {}
+"""These functions of an `ArraySharding` by the call's `backend_config`; None for one that was told already."""
+
 
 def registered(name: str) -> CustomCallTarget | None:
     """Return the target of that name, if there is one."""

@@ -37,6 +37,7 @@ def bind_in_jax() -> None:
     _bind_callbacks()
     _bind_tensors()
     _bind_partitioning()
+    _bind_inspection()
 
 
 def _is_ours(client: Any) -> bool:
@@ -99,7 +100,7 @@ def _bind_tensors() -> None:
 
 
 def _bind_partitioning() -> None:
-    """Lower functions of `custom_partitioning` as others: jaxlib calls their own partitioning for XLA's compilers alone."""
+    """Lower functions of `custom_partitioning` as others: jaxlib asks for their own partitioning in XLA alone."""
     from jax._src import core, custom_partitioning
     from jax._src.interpreters import mlir
 
@@ -113,6 +114,29 @@ def _bind_partitioning() -> None:
         return partitioned(ctx, *values, call=call, **more)
 
     mlir.register_lowering(primitive, lowered)
+
+
+def _bind_inspection() -> None:
+    """Note the functions of `inspect_array_sharding` for the partitioner."""
+    from jaxlib import xla_client
+
+    from stablexla.dialects.custom_calls import INSPECTORS
+    from stablexla.pjrt.messages import shardings
+
+    encode = xla_client.encode_inspect_sharding_callback
+
+    @wraps(encode)
+    def encode_and_note(callback: Any) -> bytes:
+        def tell(sharding: Any) -> None:
+            message = xla_client.OpSharding()
+            message.ParseFromString(shardings([False], [sharding], len(sharding.parts))[0])
+            callback(xla_client.HloSharding.from_proto(message))
+
+        key: bytes = encode(callback)
+        INSPECTORS[key] = tell
+        return key
+
+    xla_client.encode_inspect_sharding_callback = encode_and_note
 
 
 def _devices_of(context: Any) -> Sequence[Any]:

@@ -284,6 +284,32 @@ def shard_map() -> None:
 
 
 @check
+def shardings_that_are_looked_at() -> None:
+    """Once each, when the program is compiled, in a loop, too; its text comes of another partitioning."""
+    seen: dict[str, Any] = {}
+    mesh = jax.make_mesh((2, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    put = jax.device_put(np.eye(4, dtype=np.float32), NamedSharding(mesh, PartitionSpec("b", "a")))
+
+    def look(name: str, x: Any) -> Any:
+        jax.debug.inspect_array_sharding(x, callback=lambda found: seen.update({name: (*found.spec, len(seen))}))
+        return x
+
+    def program(x: Any) -> Any:
+        rows = jax.lax.with_sharding_constraint(look("given", x) + 1, NamedSharding(mesh, PartitionSpec(("a", "b"))))
+        return jax.lax.fori_loop(0, 3, lambda _, y: look("in the loop", y) * 2, rows), look("sum", x.sum(0))
+
+    compiled = jax.jit(program).lower(put).compile()
+    np.testing.assert_array_equal(compiled(put)[0], (np.eye(4) + 1) * 8)
+    assert "dot" not in compiled.as_text()
+    assert {name: spec[:-1] for name, spec in seen.items()} == {
+        "given": ("b", "a"),
+        "in the loop": (("a", "b"),),
+        "sum": ("a",),
+    }
+    assert sorted(spec[-1] for spec in seen.values()) == [0, 1, 2]
+
+
+@check
 def functions_with_a_partitioning_of_their_own() -> None:
     """They are cut here as all others are, on one device and on several, inside and outside of `shard_map`."""
 
