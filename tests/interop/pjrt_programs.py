@@ -23,7 +23,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback, serialize_executable
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
@@ -181,25 +180,6 @@ def memory_kinds() -> None:
         assert (doubled.sharding.memory_kind, moved.sharding.memory_kind) == ("pinned_host", "device")
         np.testing.assert_array_equal(doubled, 2 * moved)
         np.testing.assert_array_equal(moved, x)
-
-
-@check
-def values_kept_in_the_host_memory() -> None:
-    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=["sine"],
-        names_which_can_be_offloaded=["cosine"],
-        offload_src="device",
-        offload_dst="pinned_host",
-    )
-
-    def step(x: Any, _: Any) -> Any:
-        y = checkpoint_name(jnp.cos(checkpoint_name(jnp.sin(x), "sine")), "cosine")
-        return jnp.tanh(y), None
-
-    def loss(x: Any) -> Any:
-        return jax.lax.scan(jax.checkpoint(step, policy=policy), x, None, length=3)[0].sum()
-
-    same(jax.grad(loss), X)
 
 
 @check
