@@ -54,6 +54,12 @@ class CustomCallTarget:
 
 TARGETS: dict[str, CustomCallTarget] = {}
 
+INSPECT = "InspectSharding"
+"""The target of JAX's `inspect_array_sharding`: the partitioner tells a function its operand's sharding."""
+
+INSPECTORS: dict[bytes, Callable[[Any], object] | None] = {}
+"""These functions of an `ArraySharding` by the call's `backend_config`; None for one that was told already."""
+
 
 def registered(name: str) -> CustomCallTarget | None:
     """Return the target of that name, if there is one."""
@@ -96,8 +102,9 @@ def unknown_target(name: str, place: str = "", others: Iterable[str] = ()) -> Co
             hint = f'export the program for CPUs, in JAX jax.export.export(f, platforms=["cpu"]), or {register}'
             option = 'an export for CPUs, in JAX jax.export.export(f, platforms=["cpu"])'
             return CompileError(summary, hint=hint, option=option)
-    near = difflib.get_close_matches(name, {*TARGETS, *others}, n=3)
-    names = [*near, *sorted(set(TARGETS) - set(near))]
+    named = {target for target in TARGETS if not target.startswith(OF_THIS_PROCESS)}
+    near = difflib.get_close_matches(name, {*named, *others}, n=3)
+    names = [*near, *sorted(named - set(near))]
     known = f"known are {', '.join(map(repr, names))}" if names else "none is registered"
     hint = f"{near[0]!r}, or {register}" if near else register
     option = f"--load=FILE.py, which calls {register}; stablexla-compile takes --c-function={name}"

@@ -6,6 +6,8 @@ so it does nothing unless the platform is asked for.
 
 from __future__ import annotations
 
+from typing import Any
+
 PLATFORM = "stablexla"
 
 
@@ -17,13 +19,16 @@ def initialize() -> None:
     platforms = str(jax.config.jax_platforms or "").split(",")
     if PLATFORM not in platforms:
         return
-    from stablexla.pjrt.callbacks import bind_in_jax
+    from stablexla.pjrt.binding import bind_in_jax
     from stablexla.pjrt.table import table
+
+    def client() -> Any:
+        made = xla_bridge.make_pjrt_c_api_client(PLATFORM)
+        if platforms == [PLATFORM]:
+            # What asks for the CPU, as Python callbacks and DLPack do, asks for this platform.
+            xla_bridge._backends["cpu"] = made
+        return made
 
     bind_in_jax()
     xla_bridge._nonexperimental_plugins.add(PLATFORM)
-    xla_bridge.register_plugin(PLATFORM, priority=-1, c_api=table())
-    if platforms == [PLATFORM]:
-        # What asks for the CPU, as Python callbacks and DLPack do, asks for this platform.
-        xla_bridge.register_backend_factory("cpu", lambda: xla_bridge._backends[PLATFORM], fail_quietly=False)
-        jax.config.update("jax_platforms", f"{PLATFORM},cpu")
+    xla_bridge.register_plugin(PLATFORM, priority=-1, c_api=table(), factory=client)

@@ -55,6 +55,7 @@ _NOT_HERE = {
     **dict.fromkeys(("pipeline", "rules", "sandbox"), "which is no string or number"),
     "check": "as the plugin cannot tell what was found",
 }
+_MEMORY_KIND = "mhlo.memory_kind"
 _FEEDS = ("stablehlo.infeed", "stablehlo.outfeed")
 _INSTEAD_OF_FEEDS = "jax.experimental.io_callback"
 TIME_LIMIT = 300.0
@@ -96,6 +97,7 @@ def compiled(code: bytes, form: str, options: bytes, count: int) -> dict[str, An
         "donated": _donated(module),
         "arguments": [is_token(value.type) for value in arguments],
         "results": [is_token(value.type) for value in returned],
+        "output_kinds": _memory_kinds(module, len(returned)),
         "fingerprint": hashlib.sha256(code + options).hexdigest(),
     }
     return _described(executable, how, plain)
@@ -194,6 +196,7 @@ def _described(executable: Executable, how: Options, plain: dict[str, Any]) -> d
         "num_arguments": len(plain["arguments"]),
         "takes": takes,
         "donated": _used_up(function, takes, plain),
+        "output_kinds": plain["output_kinds"],
         "output_types": [TOKEN if each else NUMBERS[str(next(dtypes))] for each in plain["results"]],
         "code_bytes": _code_bytes(executable),
         "parameter_shardings": shardings(plain["arguments"], executable.input_shardings, how.num_partitions),
@@ -237,6 +240,12 @@ def _devices_here(how: Options) -> int:
             hint="jax.make_mesh over all of jax.devices(), or jax.local_devices()",
         )
     return each
+
+
+def _memory_kinds(module: ir.Module, count: int) -> list[str]:
+    """Return the kind of memory that each result is to be in."""
+    rows = main_of(module).attributes.get("res_attrs", ({},) * count)
+    return [row[_MEMORY_KIND].value if _MEMORY_KIND in row else "device" for row in rows]
 
 
 def _donated(module: ir.Module) -> dict[str, list[int]]:

@@ -13,6 +13,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "stablexla,cpu"
@@ -23,7 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import io_callback, serialize_executable
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 CHECKS: dict[str, Callable[[], None]] = {}
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -49,7 +51,9 @@ def same(function: Callable[..., Any], *arguments: Any, rtol: float = 1e-6) -> N
 def devices() -> None:
     assert [device.id for device in jax.devices()] == [0, 1, 2, 3]
     assert "stablexla" in jax.devices()[0].client.platform_version
-    assert {memory.kind for memory in jax.devices()[0].addressable_memories()} == {"device", "unpinned_host"}
+    kinds, theirs = ([m.kind for m in each[0].addressable_memories()] for each in (jax.devices(), jax.devices("cpu")))
+    assert kinds == theirs == ["device", "pinned_host", "unpinned_host"]
+    assert jax.devices()[0].default_memory().kind == "device"
     assert jax.devices()[0].memory_stats()["bytes_in_use"] >= 0
 
 
@@ -149,6 +153,35 @@ def copies_between_devices() -> None:
     np.testing.assert_array_equal(z, X)
 
 
+def moves(device: Any) -> list[Any]:
+    """What becomes of an array from each kind of a device's memory to each: puts, results of programs, donation."""
+    places = [SingleDeviceSharding(device, memory_kind=memory.kind) for memory in device.addressable_memories()]
+    found = []
+    for here, there in product(places, repeat=2):
+        x = jax.device_put(X, here)
+        put = jax.device_put(x, there)
+        compiled = jax.jit(lambda x: (x * 2, x), in_shardings=here, out_shardings=(there, None)).lower(x).compile()
+        kinds = [each.sharding.memory_kind for each in (x, put, *compiled(x))]
+        jax.jit(lambda x: x * 2, out_shardings=there, donate_argnums=0)(x)
+        found.append((kinds, [each.memory_kind for each in compiled.output_shardings], x.is_deleted()))
+    return found
+
+
+@check
+def memory_kinds() -> None:
+    assert moves(jax.devices()[0]) == moves(jax.devices("cpu")[0])
+    pinned = NamedSharding(mesh_of(2, 2), PartitionSpec("a"), memory_kind="pinned_host")
+    x = np.arange(8, dtype=np.float32)
+    made = jax.make_array_from_callback(x.shape, pinned, lambda index: x[index])
+    assert {shard.data.sharding.memory_kind for shard in made.addressable_shards} == {"pinned_host"}
+    compiled = jax.jit(lambda x: (x * 2, jax.device_put(x, jax.memory.Space.Device))).lower(made).compile()
+    for each in (compiled, serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled))):
+        doubled, moved = each(made)
+        assert (doubled.sharding.memory_kind, moved.sharding.memory_kind) == ("pinned_host", "device")
+        np.testing.assert_array_equal(doubled, 2 * moved)
+        np.testing.assert_array_equal(moved, x)
+
+
 @check
 def callbacks() -> None:
     shape = jax.ShapeDtypeStruct((3, 4), jnp.float32)
@@ -228,6 +261,50 @@ def shard_map() -> None:
     )
     given = jax.device_put(jnp.arange(4.0), NamedSharding(mesh, PartitionSpec("a")))
     np.testing.assert_array_equal(jax.jit(add)(given), [6])
+
+
+@check
+def shardings_that_are_looked_at() -> None:
+    """Once each, when the program is compiled, in a loop, too; its text comes of another partitioning."""
+    seen: dict[str, Any] = {}
+    mesh = jax.make_mesh((2, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    put = jax.device_put(np.eye(4, dtype=np.float32), NamedSharding(mesh, PartitionSpec("b", "a")))
+
+    def look(name: str, x: Any) -> Any:
+        jax.debug.inspect_array_sharding(x, callback=lambda found: seen.update({name: (*found.spec, len(seen))}))
+        return x
+
+    def program(x: Any) -> Any:
+        rows = jax.lax.with_sharding_constraint(look("given", x) + 1, NamedSharding(mesh, PartitionSpec(("a", "b"))))
+        return jax.lax.fori_loop(0, 3, lambda _, y: look("in the loop", y) * 2, rows), look("sum", x.sum(0))
+
+    compiled = jax.jit(program).lower(put).compile()
+    np.testing.assert_array_equal(compiled(put)[0], (np.eye(4) + 1) * 8)
+    assert "dot" not in compiled.as_text()
+    assert {name: spec[:-1] for name, spec in seen.items()} == {
+        "given": ("b", "a"),
+        "in the loop": (("a", "b"),),
+        "sum": ("a",),
+    }
+    assert sorted(spec[-1] for spec in seen.values()) == [0, 1, 2]
+
+
+@check
+def functions_with_a_partitioning_of_their_own() -> None:
+    """They are cut here as all others are, on one device and on several, inside and outside of `shard_map`."""
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("the partitioning of XLA")
+
+    rows = custom_partitioning(lambda x, y: (x @ y, jnp.sin(x)))
+    rows.def_partition(never, infer_sharding_from_operands=never, sharding_rule="i k, k j -> i j, i k")
+    mesh, cut = mesh_of(4), PartitionSpec("a")
+    x, y = np.arange(32, dtype=np.float32).reshape(8, 4), np.eye(4, dtype=np.float32)
+    on_devices = jax.device_put(x, NamedSharding(mesh, cut))
+    mapped = jax.shard_map(rows, mesh=mesh, in_specs=(cut, PartitionSpec()), out_specs=cut)
+    for made in (jax.jit(rows)(x, y), jax.jit(rows)(on_devices, y), jax.jit(mapped)(on_devices, y)):
+        np.testing.assert_array_equal(made[0], x)
+        np.testing.assert_allclose(made[1], np.sin(x), rtol=1e-6, atol=1e-6)
 
 
 @check

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import checkify, io_callback
+from jax.experimental.buffer_callback import buffer_callback
 
 import stablexla as sx
 from stablexla.interop.jax import from_lowered, jit
@@ -206,6 +207,30 @@ class TestPrint:
         jit(function)(1)
         jit(function)(-1)
         assert capsys.readouterr().out == "yes\nno -1\n"
+
+
+class TestBuffers:
+    """Functions that write their results where they are told, by `buffer_callback`; compared with XLA's CPU."""
+
+    def test_results_of_two_types(self) -> None:
+        def halves(ctx: Any, out: Any, x: Any) -> None:
+            assert ctx.stage.name == "EXECUTE"
+            np.asarray(out[0])[...] = np.asarray(x) / 2
+            np.asarray(out[1])[()] = np.asarray(x).sum()
+
+        made = buffer_callback(halves, (like(X), jax.ShapeDtypeStruct((), jnp.bfloat16)))
+        assert_same_trees(jit(lambda x: made(x + 1))(X), jax.jit(lambda x: made(x + 1))(X))
+
+    def test_a_result_that_begins_as_an_argument(self) -> None:
+        def add(_: Any, out: Any, x: Any, y: Any) -> None:
+            np.asarray(out)[...] += np.asarray(x)
+
+        made = buffer_callback(add, like(X), input_output_aliases={1: 0})
+        np.testing.assert_array_equal(jit(made)(X, X * 3), X * 4)
+
+    def test_it_returns_nothing(self) -> None:
+        with pytest.raises(ValueError, match="must not return any values"):
+            jit(buffer_callback(lambda *_: 1, like(X)))(X)
 
 
 class TestErrors:

@@ -135,7 +135,7 @@ def test_a_number_of_devices_that_is_none() -> None:
 def test_the_cpu_is_this_platform_where_it_is_the_only_one() -> None:
     done = code(
         "import numpy as np\n"
-        "assert jax.devices('cpu') == jax.devices()\n"
+        "assert jax.devices('cpu') == jax.devices() and jax.config.jax_platforms == 'stablexla'\n"
         "x = np.arange(6, dtype=np.float32)\n"
         "y = jnp.from_dlpack(x)\n"
         "assert y.unsafe_buffer_pointer() == x.ctypes.data and y.devices() == set(jax.devices())\n"
@@ -250,6 +250,42 @@ def test_jax_keeps_programs_for_other_processes(tmp_path: Path) -> None:
         file.write_bytes(file.read_bytes()[:100])
     third = code(text, **kept)
     assert (third.returncode, third.stdout) == (0, first.stdout), third.stderr
+
+
+TENSORS = """
+import numpy as np
+from jax.dlpack import from_dlpack
+
+memory = np.zeros(128, np.uint8)
+aligned = -memory.ctypes.data % 64
+rows, odd = (memory[aligned + n :][:24].view(np.float32) for n in (0, 25))
+rows[:] = odd[:] = range(6)
+arrays = [rows, rows.astype(np.int16), np.array(3, np.uint8), jnp.arange(4.0), jnp.arange(6, dtype="bfloat16") > 2]
+for x in arrays:
+    address = x.ctypes.data if isinstance(x, np.ndarray) else x.unsafe_buffer_pointer()
+    for copy in (None, False, True):
+        made = from_dlpack(x, copy=copy)
+        assert (made.dtype, made.devices()) == (x.dtype, set(jax.devices()))
+        assert (made.unsafe_buffer_pointer() == address) == (not copy)
+        np.testing.assert_array_equal(made, x)
+for x in (rows.reshape(2, 3).T, odd):
+    for copy in (None, True):
+        np.testing.assert_array_equal(from_dlpack(x, copy=copy), x)
+    try:
+        from_dlpack(x, copy=False)
+    except ValueError as error:
+        print(error)
+made = from_dlpack(rows, copy=True)
+rows[:] = 7
+assert made[5] == 5 and from_dlpack(np.zeros((0, 3)), copy=False).shape == (0, 3)
+"""
+
+
+def test_tensors_of_dlpack_that_are_copied() -> None:
+    """`copy=True` copies, which JAX itself forgets for memory that is aligned; `copy=False` refuses what has to be."""
+    done = code(TENSORS)
+    why = "the elements are not aligned, or not in the order of rows; set copy=True or copy=None"
+    assert (done.returncode, done.stdout) == (0, 2 * f"from_dlpack with copy=False: {why}\n"), done.stderr
 
 
 @pytest.mark.parametrize("size", [2, 3])

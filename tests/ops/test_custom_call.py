@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.targets.pipeline.knobs import knobs
 from tests.comparison import assert_same
 from tests.ops.samples import sample
@@ -422,6 +423,7 @@ def test_a_registered_function_does_not_get_the_computation() -> None:
 def test_an_unknown_target_is_refused_at_compile_time() -> None:
     sx.register_custom_call("my_function", lambda x: x)
     sx.register_custom_call("other", lambda x: x)
+    sx.register_custom_call(OF_THIS_PROCESS + "7", lambda x: x)  # nobody can call it by its name
     with pytest.raises(sx.CompileError) as raised:
         executable(lambda x: sx.custom_call("my_funktion", x, sx.f32[4]), sx.f32[4])
     message = str(raised.value)

@@ -12,7 +12,13 @@ from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.rules.calls.custom_call import operation_call
 from stablexla.lowering.support.context import LoweringContext, place_of
 
-CALLBACKS = ("xla_ffi_partitioned_python_cpu_callback", "xla_ffi_python_cpu_callback", "xla_python_cpu_callback")
+ON_BUFFERS = "xla_buffer_python_cpu_callback"
+"""The target of `buffer_callback`, whose functions write their results into arrays that they are given."""
+
+CALLBACKS = (
+    ON_BUFFERS,
+    *("xla_ffi_partitioned_python_cpu_callback", "xla_ffi_python_cpu_callback", "xla_python_cpu_callback"),
+)
 """Targets of JAX's custom calls of Python functions."""
 
 

@@ -9,20 +9,23 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 import numpy as np
+from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS, TARGETS, CustomCallTarget
 from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.load import load
-from stablexla.lowering.rules.calls.jax_callbacks import CALLBACKS
-from stablexla.lowering.support.types import is_token
+from stablexla.lowering.rules.calls.jax_callbacks import CALLBACKS, ON_BUFFERS
+from stablexla.lowering.support.types import is_token, tensor_type
 from stablexla.targets.stablehlo.inlining import operations_of
 
 Callback = Callable[..., Any]
 
+_ALIASES = "output_operand_aliases"
 _numbers = count()
 
 
@@ -33,13 +36,15 @@ def bind_callbacks(module: ir.Module, callbacks: Sequence[Callback]) -> tuple[ir
     module = load(module)
     names = []
     for call in operations_of(module, "stablehlo.custom_call"):
-        if str(ir.StringAttr(call.attributes["call_target_name"]).value) not in CALLBACKS:
+        target = str(ir.StringAttr(call.attributes["call_target_name"]).value)
+        if target not in CALLBACKS:
             continue
         config = ir.DictAttr(call.attributes["mhlo.backend_config"])
         callback = callbacks[int(ir.IntegerAttr(config["index"]).value)]
         names.append(f"{OF_THIS_PROCESS}{next(_numbers)}")
         takes_token = len(call.operands) > 0 and is_token(call.operands[0].type)
-        TARGETS[names[-1]] = CustomCallTarget(names[-1], function=_function(callback, takes_token))
+        function = _on_buffers(callback, call) if target == ON_BUFFERS else _function(callback, takes_token)
+        TARGETS[names[-1]] = CustomCallTarget(names[-1], function=function)
         _rename(call, names[-1])
     return module, names
 
@@ -53,7 +58,7 @@ def release_with(owner: object, names: Sequence[str]) -> None:
 def _rename(call: Any, name: str) -> None:
     with call.context:
         call.attributes["call_target_name"] = ir.StringAttr.get(name)
-    for key in ("mhlo.backend_config", "backend_config", "api_version"):
+    for key in ("mhlo.backend_config", "backend_config", "api_version", _ALIASES):
         if key in call.attributes:
             del call.attributes[key]
 
@@ -68,6 +73,28 @@ def _function(callback: Callback, takes_token: bool) -> Callback:
         return tuple(_called(callback, *copies))
 
     return call
+
+
+def _on_buffers(callback: Callback, call: Any) -> Callback:
+    """Return a callback that writes into arrays as a function that returns them; an alias begins as its operand."""
+    from jax.experimental.buffer_callback import ExecutionStage
+
+    types = [tensor_type(result.type) for result in call.results]
+    origins: dict[int, int] = {}
+    for attribute in call.attributes.get(_ALIASES, ()):
+        alias = stablehlo.OutputOperandAlias(attribute)
+        origins[next(iter(alias.output_tuple_indices), 0)] = alias.operand_index
+    context = SimpleNamespace(stage=ExecutionStage.EXECUTE)
+
+    def call_on_buffers(*arrays: Any) -> tuple[Any, ...]:
+        results = [
+            np.array(arrays[origins[i]]) if i in origins else np.empty(type_.shape, type_.element.dtype)
+            for i, type_ in enumerate(types)
+        ]
+        _called(callback, context, *map(np.array, arrays), *results)
+        return tuple(results)
+
+    return call_on_buffers
 
 
 def _called(callback: Callback, *arguments: Any) -> Any:

@@ -15,11 +15,13 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
 from stablexla.dialects import hlo
+from stablexla.dialects.custom_calls import INSPECT, INSPECTORS
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import TRAITS
 from stablexla.lowering.support.context import place_of
+from stablexla.targets.signature.array_sharding import ArraySharding
 from stablexla.targets.stablehlo.meshes import call_target
 from stablexla.targets.stablehlo.partition import factors_windows
 from stablexla.targets.stablehlo.partition.annotations import SHARDING, Meshes, shape_of
@@ -30,8 +32,10 @@ from stablexla.targets.stablehlo.partition.axes import (
     Partial,
     Sharding,
     axes_of,
+    blocks,
     in_order,
     local_shape,
+    positions,
     whole,
 )
 from stablexla.targets.stablehlo.partition.effects import has_effect, once
@@ -80,6 +84,12 @@ class Part:
     sharding: Sharding
     shape: tuple[int, ...] | None
     partial: Partial = NOT_PARTIAL
+
+    def on_devices(self, devices: int) -> ArraySharding:
+        """Return the ranges of an array that each device holds."""
+        summands = positions(in_order(self.partial), devices) if self.partial else ()
+        shape = self.shape or ()
+        return ArraySharding(shape, tuple(blocks(shape, self.sharding, devices)), summands)
 
 
 class Partitioner:
@@ -201,6 +211,8 @@ class Partitioner:
             self._control(op)
         elif name == "stablehlo.custom_call" and (target := call_target(op)) in (FULL_TO_SHARD, SHARD_TO_FULL):
             self._cross(op, target)
+        elif (inspector := _inspector(op)) in INSPECTORS:
+            self._inspect(op, inspector)
         else:
             self._compute(op, behind)
 
@@ -478,6 +490,13 @@ class Partitioner:
             part.value = self.emitter.reduce(part.value, axes, others, reducer)
         return part
 
+    def _inspect(self, op: Any, inspector: bytes) -> None:
+        """Tell how an array lies on the devices, once: a program may be partitioned again for its text."""
+        tell, INSPECTORS[inspector] = INSPECTORS[inspector], None
+        if tell is not None:
+            tell(self._parts[op.operands[0]].on_devices(self.devices))
+        self._drop(op)
+
     def _note(self, op: Any) -> None:
         name = f"{op.name} @{call_target(op)}" if op.name == "stablehlo.custom_call" else str(op.name)
         self.replicated.setdefault(name, []).append(place_of(op.location))
@@ -493,6 +512,13 @@ def _linear_operands(op: Any) -> tuple[Sequence[int], bool]:
     if op.name in ROUNDED and not isinstance(op.results[0].type.element_type, (hlo_ir.FloatType, hlo_ir.ComplexType)):
         return (), False
     return traits.linear_in or range(len(op.operands)), traits.is_multilinear
+
+
+def _inspector(op: Any) -> bytes:
+    """Return the key of the function to which a call tells a sharding; nothing for other operations."""
+    if op.name != "stablehlo.custom_call" or call_target(op) != INSPECT:
+        return b""
+    return bytes(hlo_ir.StringAttr(op.attributes["backend_config"]).value_bytes)
 
 
 def _target(op: Any) -> Any:

@@ -95,17 +95,7 @@ def partition(module: hlo_ir.Module) -> None:
 
 
 def _places(parts: Sequence[Part], devices: int) -> tuple[ArraySharding, ...]:
-    from stablexla.targets.stablehlo.partition.axes import blocks, in_order, positions
-
-    return tuple(
-        ArraySharding(
-            part.shape,
-            tuple(blocks(part.shape, part.sharding, devices)),
-            positions(in_order(part.partial), devices) if part.partial else (),
-        )
-        for part in parts
-        if part.shape is not None
-    )
+    return tuple(part.on_devices(devices) for part in parts if part.shape is not None)
 
 
 def _says(module: hlo_ir.Module, key: str, dialect: str = "?") -> bool:

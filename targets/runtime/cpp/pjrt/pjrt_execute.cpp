@@ -126,7 +126,7 @@ void Call::give_results(const PJRT_LoadedExecutable_Execute_Args& args, const st
       PJRT_Device* device = args.execute_device != nullptr ? args.execute_device : program.devices[d];
       if (output.is_token()) results[d][r] = Storage::of_pool(0);
       args.output_lists[d][r] =
-          new PJRT_Buffer(output.type, output.dims, device->memories.front(), results[d][r], done);
+          new PJRT_Buffer(output.type, output.dims, device->memories[output.kind], results[d][r], done);
     }
     if (args.device_complete_events != nullptr)
       args.device_complete_events[d] = done == nullptr ? done_event() : new PJRT_Event{done};

@@ -6,7 +6,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <stdexcept>
 
 #include "arrays.h"
 #include "compiled_function.h"
@@ -188,20 +191,28 @@ std::vector<std::string> texts_of(const nb::dict& from, const char* key) {
   return made;
 }
 
-// `types` has a number for each result of the program, tokens among them.
-void read_outputs(Program& program, const CompiledFunction& function, const std::vector<int>& types) {
+std::size_t kind_of(const std::string& name) {
+  const auto* found = std::find(std::begin(kMemoryKinds), std::end(kMemoryKinds), name);
+  if (found == std::end(kMemoryKinds)) throw std::invalid_argument("there is no memory of the kind " + name);
+  return static_cast<std::size_t>(found - kMemoryKinds);
+}
+
+// `types` has a number for each result of the program, tokens among them, `kinds` the name of its memory.
+void read_outputs(Program& program, const CompiledFunction& function, const std::vector<int>& types,
+                  const std::vector<std::string>& kinds) {
   int array = 0;
-  for (int type : types) {
-    const auto number = static_cast<PJRT_Buffer_Type>(type);
-    if (type == kToken) {
-      program.outputs.push_back({number, {}, 0, -1});
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const auto number = static_cast<PJRT_Buffer_Type>(types[i]);
+    const std::size_t kind = kind_of(kinds.at(i));
+    if (number == kToken) {
+      program.outputs.push_back({number, {}, 0, -1, kind});
       continue;
     }
     const ArraySpec& spec = function.results.at(static_cast<std::size_t>(array));
     const auto alias = function.aliases.find(array++);
     const bool is_alias = alias != function.aliases.end();
     program.outputs.push_back(
-        {number, {spec.shape.begin(), spec.shape.end()}, spec.bytes, is_alias ? alias->second : -1});
+        {number, {spec.shape.begin(), spec.shape.end()}, spec.bytes, is_alias ? alias->second : -1, kind});
     program.output_bytes += static_cast<std::int64_t>(spec.bytes);
     if (is_alias) program.alias_bytes += static_cast<std::int64_t>(spec.bytes);
   }
@@ -224,7 +235,8 @@ std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, PyObject*
   program->code_bytes = taken<std::int64_t>(made, "code_bytes");
   program->parameter_shardings = texts_of(made, "parameter_shardings");
   program->output_shardings = texts_of(made, "output_shardings");
-  read_outputs(*program, function, taken<std::vector<int>>(made, "output_types"));
+  read_outputs(*program, function, taken<std::vector<int>>(made, "output_types"),
+               taken<std::vector<std::string>>(made, "output_kinds"));
   int number = 0;
   for (int id : taken<std::vector<int>>(made, "devices")) {
     PJRT_Device* device = client.device_list.at(static_cast<std::size_t>(id));

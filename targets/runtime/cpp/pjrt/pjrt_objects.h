@@ -63,6 +63,9 @@ struct PJRT_Event {
 
 PJRT_Event* done_event();  // of something that is done already
 
+// Those of a device, the default one first; all of them are the host's memory, and a program reads any of them.
+constexpr const char* kMemoryKinds[] = {"device", "pinned_host", "unpinned_host"};
+
 struct PJRT_Memory {
   int id, kind_id;
   std::string kind, text;
@@ -77,7 +80,7 @@ struct PJRT_DeviceDescription {
 struct PJRT_Device {
   PJRT_DeviceDescription description;
   PJRT_Client* client;
-  std::vector<PJRT_Memory*> memories;  // the default one first; none of another process's
+  std::vector<PJRT_Memory*> memories;  // by kMemoryKinds; none of another process's
   int local_id;                        // in its process
 };
 
@@ -141,6 +144,7 @@ struct Output {
   std::vector<std::int64_t> dims;
   std::size_t bytes;
   int alias;  // the array argument whose memory it may take, or -1
+  std::size_t kind;  // of kMemoryKinds
   bool is_token() const { return type == kToken; }
 };
 

@@ -1,5 +1,6 @@
 // The table of the PJRT C API: what each function reads from an object of ours; the rest answers UNIMPLEMENTED.
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "pjrt_objects.h"
@@ -470,8 +471,8 @@ PJRT_Client::PJRT_Client(int count, int process, int processes) : process(proces
     device->client = this;
     device->local_id = id % count;
     device->description = {id, id / count, "stablexla:" + std::to_string(id)};
-    for (int kind = 0; is_here && kind < 2; ++kind) {
-      const char* name = kind == 0 ? "device" : "unpinned_host";
+    for (int kind = 0; is_here && kind < static_cast<int>(std::size(kMemoryKinds)); ++kind) {
+      const char* name = kMemoryKinds[kind];
       const std::string text = std::string(name) + " of stablexla:" + std::to_string(id);
       memories.push_back(std::unique_ptr<PJRT_Memory>(new PJRT_Memory{next++, kind, name, text, device.get()}));
       device->memories.push_back(memories.back().get());
@@ -490,8 +491,8 @@ void PJRT_Executable::lay_out() {
     output_types.push_back(output.type);
     output_dims.insert(output_dims.end(), output.dims.begin(), output.dims.end());
     output_ranks.push_back(output.dims.size());
-    kinds.push_back("device");
-    kind_sizes.push_back(6);
+    kinds.push_back(kMemoryKinds[output.kind]);
+    kind_sizes.push_back(std::strlen(kinds.back()));
   }
   for (const std::string& each : parameter_shardings) {
     parameter_sharding_data.push_back(each.data());
