@@ -75,7 +75,7 @@ def test_a_pass_is_given_them() -> None:
 def test_they_are_in_the_pipelines_text() -> None:
     pipeline = sx.pipeline("cpu", sx.CompileOptions(choices="eager"))
     assert "stablexla-join-factors{choices=eager}" in str(pipeline)
-    assert "vector-bits" in str(pipeline) and " choices=eager}" in str(pipeline)
+    assert " choices=eager}" in str(pipeline)
     assert sx.Pipeline.parse(str(pipeline)) == pipeline
     x = np.complex64([[1, 2j], [3, 4]])
     executable = sx.compile(product(2), options=sx.CompileOptions(pipeline=pipeline))
