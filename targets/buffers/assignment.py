@@ -166,9 +166,17 @@ class BufferAssignment:
         """Return the position of an operation."""
         return self._begin[op]
 
-    def last_use(self, parameter: ir.Value) -> int:
-        """Return the last use of a parameter of main; 0 when there is none."""
-        return self._last_use(parameter, parameter.owner)
+    def end_of(self, op: ir.Operation) -> int:
+        """Return the position behind an operation's regions."""
+        return self._end[op]
+
+    def last_use(self, value: ir.Value, block: ir.Block) -> int:
+        """Return the position of an array's last use in a block; 0 when there is none."""
+        return self._last_use(value, block)
+
+    def operations(self) -> dict[int, ir.Operation]:
+        """Return all operations by their positions."""
+        return {position: op for op, position in self._begin.items()}
 
     # ---- positions ------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,8 @@ class ControlFlow:
     def text(self) -> str:
         count = self._random.randint(1, 3)
         body = self._block(["%x", "%y"], self._depth, count, "return")
-        arguments = f"%x: {ARRAY}, %y: {ARRAY}, %u: tensor<2xi32>, %i: tensor<i32>, %n: tensor<i32>"
+        donated = f"{ARRAY} {{jax.buffer_donor = true}}"
+        arguments = f"%x: {donated}, %y: {donated}, %u: tensor<2xi32>, %i: tensor<i32>, %n: tensor<i32>"
         return f"func.func public @main({arguments}) -> ({_types(count)}) {{\n{body}}}"
 
     def _new(self) -> str:
