@@ -69,6 +69,7 @@ KEPT = "stablehlo.return %x : M"
 SUM = "%a = stablehlo.add %x, %y : M\n stablehlo.return %a : M"
 INNER = f'%b = "stablehlo.if"(%p) ({{ {UPDATED} }}, {{ {KEPT} }}) : (tensor<i1>) -> M\n stablehlo.return %b : M'
 READ_AFTER = "%a = UPDATE %x\n %b = stablehlo.transpose %x, dims = [1, 0] : (M) -> M\n %c = stablehlo.add %a, %b : M"
+READ_WITH = "%a = UPDATE %x\n %b = stablehlo.add %a, %x : M\n stablehlo.return %b : M"
 TWO = "%a = UPDATE %x\n %b = stablehlo.add %y, %y : M\n stablehlo.return %a, %b : M, M"
 MOVED, BOTH_RESULTS = "stablehlo.return %y, %x : M, M", "return %0#0, %0#1 : M, M"
 
@@ -84,7 +85,8 @@ CASES = {
         {},
         [CHANGED],
     ),
-    "read after the update": (choice(f"{READ_AFTER}\n stablehlo.return %c : M", KEPT), 1, {}, [CHANGED + MATRIX.T]),
+    "read after the update": (choice(f"{READ_AFTER}\n stablehlo.return %c : M", KEPT), 1, {0: 0}, [CHANGED + MATRIX.T]),
+    "read with the updated one": (choice(READ_WITH, KEPT), 1, {}, [CHANGED + MATRIX]),
     "read after the conditional": (
         choice(UPDATED, KEPT, "%1 = stablehlo.add %0, %x : M\n return %0, %1 : M, M"),
         2,
