@@ -93,6 +93,22 @@ def viewed_array(value: ir.Value) -> ir.Value:
     return value
 
 
+def block_of(value: ir.Value) -> ir.Block:
+    """Return the block that makes a value, or whose argument it is."""
+    owner = value.owner
+    return owner if isinstance(owner, ir.Block) else owner.operation.block
+
+
+def users_of(array: ir.Value) -> Iterator[ir.Operation]:
+    """Yield the operations that use an array or a view of it."""
+    for use in array.uses:
+        user = use.owner.operation
+        if user.name in ALIASES:
+            yield from users_of(user.results[0])
+        else:
+            yield user
+
+
 def _is_only_packed(value: ir.Value) -> bool:
     """Whether all calls that use an array, as it is or reshaped, have it packed already."""
     for use in value.uses:
@@ -195,7 +211,7 @@ class BufferAssignment:
         """Return the position of the array's last use in a block; one inside a loop or branch lasts until its end."""
         if value not in self._last_uses:  # kept, as each call asks for that of each operand
             last: dict[ir.Block, int] = {}
-            home = _block_of(value)
+            home = block_of(value)
             for user, position in self._users(value):
                 while user.block != home:
                     last[user.block] = max(position, last.get(user.block, 0))
@@ -207,12 +223,8 @@ class BufferAssignment:
 
     def _users(self, value: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
         """Yield the operations that use an array or a view of it, and until which position of their block they do."""
-        for use in value.uses:
-            user = use.owner.operation
-            if user.name in ALIASES:
-                yield from self._users(user.results[0])
-            else:
-                yield user, self._begin[user]
+        for user in users_of(value):
+            yield user, self._begin[user]
 
     # ---- operations ------------------------------------------------------------------------------------------------
 
@@ -333,7 +345,7 @@ class BufferAssignment:
         the other branch does not run.
         """
         source = viewed_array(value)
-        home, here = _block_of(source), block
+        home, here = block_of(source), block
         while here != home:
             around = here.owner.operation
             here = around.block
@@ -547,12 +559,6 @@ class BufferAssignment:
             for copy in copies:
                 yield copy.source
                 yield copy.target
-
-
-def _block_of(value: ir.Value) -> ir.Block:
-    """Return the block that makes a value, or whose argument it is."""
-    owner = value.owner
-    return owner if isinstance(owner, ir.Block) else owner.operation.block
 
 
 def _maker(value: ir.Value) -> str:

@@ -6,14 +6,14 @@ calls of kernels and scalar operations in the update's own block, all without ef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
+from functools import cmp_to_key
 
 import mlir.ir as ir
 
 from stablexla.lowering.support.kernels import EFFECT
 from stablexla.lowering.support.operations import defining, is_inside, is_tensor, main_of
-from stablexla.targets.buffers.assignment import ALIASES, viewed_array
+from stablexla.targets.buffers.assignment import block_of, users_of, viewed_array
 from stablexla.targets.buffers.donation import donated_parameters
 from stablexla.targets.codegen.calls import call_of
 from stablexla.targets.pipeline.passes import module_pass
@@ -40,6 +40,7 @@ class _Reordering:
     def __init__(self, symbols: ir.SymbolTable, kept: set[ir.Value]) -> None:
         self._symbols = symbols
         self._kept = kept
+        self._users: dict[ir.Value, dict[ir.Block, list[ir.Operation]]] = {}
 
     def block(self, block: ir.Block) -> list[ir.Value]:
         """Reorder a block and those nested in it; return the arrays that updates in it change, of other blocks too."""
@@ -68,7 +69,8 @@ class _Reordering:
         maker = defining(array)
         if array in self._kept or (maker is not None and maker.name == "arith.constant"):
             return
-        needed = dict.fromkeys(op for op in _some_users(array, update.block) if update.is_before_in_block(op))
+        users = self._users_in(array, update.block)
+        needed = dict.fromkeys(op for op in users if update.is_before_in_block(op)) if len(users) <= MOST else {}
         waiting = list(needed)
         while waiting:
             op = waiting.pop()
@@ -81,31 +83,30 @@ class _Reordering:
             for maker in new:
                 needed[maker] = None
                 waiting.append(maker)
-        if needed:
-            for op in [view.operation for view in update.block.operations if view.operation in needed]:
-                op.move_before(update)
+        for op in sorted(needed, key=cmp_to_key(_in_order)):
+            op.move_before(update)
 
     def _may_precede(self, op: ir.Operation, update: ir.Operation, array: ir.Value) -> bool:
         """Whether an operation may run before an update of an array, and then makes no other update copy its array."""
         if len(op.regions) or op.name in ("scf.yield", "scf.condition", "func.return") or EFFECT in op.attributes:
             return False
         others = self._updated(op) if op.name == "func.call" else []
-        users = (user for other in others for user in _some_users(other, op.block))
+        users = (user for other in others for user in self._users_in(other, op.block))
         return array not in others and all(u == op or u.is_before_in_block(update) for u in users)
 
+    def _users_in(self, array: ir.Value, block: ir.Block) -> list[ir.Operation]:
+        """Return the operations of a block that use an array or a view of it, themselves or within their regions."""
+        if array not in self._users:
+            found: dict[ir.Block, dict[ir.Operation, None]] = {}
+            home = block_of(array)
+            for user in users_of(array):
+                found.setdefault(user.block, {})[user] = None
+                while user.block != home:
+                    user = user.parent.operation
+                    found.setdefault(user.block, {})[user] = None
+            self._users[array] = {block: list(users) for block, users in found.items()}
+        return self._users[array].get(block, [])
 
-def _some_users(array: ir.Value, block: ir.Block) -> list[ir.Operation]:
-    """Return the operations of a block that use an array, one more than may be moved at most."""
-    return list(islice(users_in(array, block), MOST + 1))
 
-
-def users_in(array: ir.Value, block: ir.Block) -> Iterator[ir.Operation]:
-    """Yield the operations of a block that use an array or a view of it, themselves or within their regions."""
-    for use in array.uses:
-        user = use.owner.operation
-        if user.name in ALIASES:
-            yield from users_in(user.results[0], block)
-        while user is not None and user.block != block:
-            user = user.parent.operation if user.name != "func.func" else None
-        if user is not None and user.name not in ALIASES:
-            yield user
+def _in_order(one: ir.Operation, other: ir.Operation) -> int:
+    return -1 if one.is_before_in_block(other) else 1
