@@ -8,7 +8,7 @@ done once, before the loop. Positions are numbers in program order.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import field
 from heapq import heappop, heappush
@@ -101,6 +101,22 @@ def viewed_array(value: ir.Value) -> ir.Value:
     return value
 
 
+def block_of(value: ir.Value) -> ir.Block:
+    """Return the block that makes a value, or whose argument it is."""
+    owner = value.owner
+    return owner if isinstance(owner, ir.Block) else owner.operation.block
+
+
+def users_of(array: ir.Value) -> Iterator[ir.Operation]:
+    """Yield the operations that use an array or a view of it."""
+    for use in array.uses:
+        user = use.owner.operation
+        if user.name in ALIASES:
+            yield from users_of(user.results[0])
+        else:
+            yield user
+
+
 def _is_only_packed(value: ir.Value) -> bool:
     """Whether all calls that use an array, as it is or reshaped, have it packed already."""
     for use in value.uses:
@@ -152,7 +168,8 @@ class BufferAssignment:
         self._buffers: dict[ir.Value, Buffer] = {}
         self._begin: dict[ir.Operation, int] = {}
         self._end: dict[ir.Operation, int] = {}
-        self._last_uses: dict[tuple[ir.Value, ir.Block], int] = {}
+        self._last_uses: dict[ir.Value, dict[ir.Block, int]] = {}
+        self._overwrote: dict[ir.Value, ir.Value] = {}
         self._position = 0
         self._number(self.main)
         self._run()
@@ -173,9 +190,17 @@ class BufferAssignment:
         """Return the position of an operation."""
         return self._begin[op]
 
-    def last_use(self, parameter: ir.Value) -> int:
-        """Return the last use of a parameter of main; 0 when there is none."""
-        return self._last_use(parameter, parameter.owner)
+    def end_of(self, op: ir.Operation) -> int:
+        """Return the position behind an operation's regions."""
+        return self._end[op]
+
+    def last_use(self, value: ir.Value, block: ir.Block) -> int:
+        """Return the position of an array's last use in a block; 0 when there is none."""
+        return self._last_use(value, block)
+
+    def operations(self) -> dict[int, ir.Operation]:
+        """Return all operations by their positions."""
+        return {position: op for op, position in self._begin.items()}
 
     # ---- positions ------------------------------------------------------------------------------------------------
 
@@ -191,24 +216,23 @@ class BufferAssignment:
         self._end[op] = self._position
 
     def _last_use(self, value: ir.Value, block: ir.Block) -> int:
-        """Return the position of the array's last use; a use inside a loop lasts until the loop's end."""
-        if (value, block) not in self._last_uses:  # kept, as each call asks for that of each operand
-            self._last_uses[value, block] = self._find_last_use(value, block)
-        return self._last_uses[value, block]
+        """Return the position of the array's last use in a block; one inside a loop or branch lasts until its end."""
+        if value not in self._last_uses:  # kept, as each call asks for that of each operand
+            last: dict[ir.Block, int] = {}
+            home = block_of(value)
+            for user, position in self._users(value):
+                while user.block != home:
+                    last[user.block] = max(position, last.get(user.block, 0))
+                    user = user.parent.operation
+                    position = self._end[user]
+                last[home] = max(position, last.get(home, 0))
+            self._last_uses[value] = last
+        return self._last_uses[value].get(block, 0)
 
-    def _find_last_use(self, value: ir.Value, block: ir.Block) -> int:
-        last = 0
-        for use in value.uses:
-            user = use.owner.operation
-            if user.name in ALIASES:
-                last = max(last, self._last_use(user.results[0], block))
-                continue
-            position = self._begin[user]
-            while user.block != block:
-                user = user.parent.operation
-                position = self._end[user]
-            last = max(last, position)
-        return last
+    def _users(self, value: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
+        """Yield the operations that use an array or a view of it, and until which position of their block they do."""
+        for user in users_of(value):
+            yield user, self._begin[user]
 
     # ---- operations ------------------------------------------------------------------------------------------------
 
@@ -282,9 +306,9 @@ class BufferAssignment:
         copies = []
         for i, value in enumerate(op.results):
             made = self._new(value, here, block)
-            shared = self._overwritten(op, call, i, block)
-            if shared is not None:
-                self._merge(made, shared)
+            taken = self._overwritten(op, call, i, block)
+            if taken is not None:
+                self._take_over(value, taken)
             else:
                 copies += [
                     Copy(self.buffer_of(op.operands[pair.input]), made, value.type)
@@ -304,8 +328,8 @@ class BufferAssignment:
         rows.append(PackedAhead(packing, op, made))
         return made
 
-    def _overwritten(self, op: ir.Operation, call: KernelCall, result: int, block: ir.Block) -> Buffer | None:
-        """Return the buffer of a dead operand that the result may overwrite in place."""
+    def _overwritten(self, op: ir.Operation, call: KernelCall, result: int, block: ir.Block) -> ir.Value | None:
+        """Return a dead operand that the result may overwrite in place."""
         here, size = self._begin[op], bytes_of(op.results[result].type)
         for pair in (*call.updates, *call.in_place):
             value = op.operands[pair.input]
@@ -318,22 +342,29 @@ class BufferAssignment:
             twice = sum(1 for i in arrays if self.operand_buffer(op, i) is found) > 1
             taken = any(self.buffer_of(r) is found for r in list(op.results)[:result])
             if not twice and not taken:
-                return found
+                return value
         return None
 
     def _dies_after(self, buffer: Buffer, value: ir.Value, op: ir.Operation, block: ir.Block) -> int:
         """Return the last use of the buffer's present contents.
 
         The buffer of a loop-carried array outlives the body, but its contents do not: inside the body only uses of the
-        block argument count.
+        block argument count. An array from outside of a branch is dead there if nothing uses it after the conditional;
+        the other branch does not run.
         """
         source = viewed_array(value)
-        holder = source.owner
-        if not isinstance(holder, ir.Block) and holder.operation.block == block:
-            return self._last_use(source, block)
-        if isinstance(holder, ir.Block) and holder == block:
-            return self._last_use(source, block)
-        return buffer.last + 1  # defined outside of this loop or branch
+        home, here = block_of(source), block
+        while here != home:
+            around = here.owner.operation
+            here = around.block
+            if around.name != "scf.if" or self._last_use(source, here) > self._end[around]:
+                return buffer.last + 1  # needed in the loop's next iteration, or after the conditional
+        return self._last_use(source, block)
+
+    def _take_over(self, value: ir.Value, array: ir.Value) -> None:
+        """Place an array in the memory of one that is dead."""
+        self._merge(self.buffer_of(value), self.buffer_of(array))
+        self._overwrote[value] = viewed_array(array)
 
     def _merge(self, one: Buffer, into: Buffer) -> None:
         into.spans += one.spans
@@ -364,6 +395,7 @@ class BufferAssignment:
             dead = held.role == "arena" and self._dies_after(held, value, op, block) <= first
             if dead and all(held is not other for other in carried.values()):
                 held.spans.append(span)
+                self._overwrote[op.results[i]] = viewed_array(value)
             else:
                 held = Buffer("arena", bytes_of(value.type), spans=[span])
                 starts.append(Copy(self.buffer_of(value), held, value.type))
@@ -471,28 +503,75 @@ class BufferAssignment:
             return True  # computed in place over the argument, or carried by an inner loop
         if any(found is other.find() for other in carried) or self._last_use(argument, after) >= found.first:
             return False
-        # Values computed in place over the argument are live there too, inside the body.
-        begin = self._begin[after.owner.operation]
+        return self._is_free(held, found, self._begin[after.owner.operation])
+
+    @staticmethod
+    def _is_free(held: Buffer, found: Buffer, begin: int) -> bool:
+        """Whether no array that was placed in a buffer after `begin` is live there with those of another buffer."""
         inside = [span for span in held.spans if span[0] > begin]
         return all(end < found.first or found.last < start for start, end in inside)
 
     def _if(self, op: ir.Operation, block: ir.Block) -> None:
-        held = {i: self._new(value, self._begin[op], block) for i, value in enumerate(op.results) if is_tensor(value)}
-        for branch in (block for region in op.regions for block in region.blocks):  # without results, maybe only one
+        branches = [block for region in op.regions for block in region.blocks]  # without results, maybe only one
+        for branch in branches:
             self._block(branch)
+        arrays = [i for i, value in enumerate(op.results) if is_tensor(value)]
+        for i in arrays:
+            self._new(op.results[i], self._begin[op], block)
+        for i, array in self._kept_by(op, arrays, branches, block).items():
+            self._take_over(op.results[i], array)
+        for branch in branches:
             terminator = terminator_of(branch)
             copies, used = [], set()
-            for i, buffer in held.items():
-                value = terminator.operands[i]
+            for i in arrays:
+                value, held = terminator.operands[i], self.buffer_of(op.results[i])
                 found = self.buffer_of(value)
-                maker = defining(viewed_array(value))
-                inside = maker is not None and maker.block == branch and found.first >= self._begin[op]
-                if inside and found.role == "arena" and id(found) not in used and found is not buffer.find():
-                    self._merge(found, buffer.find())
-                else:
-                    copies.append(Copy(found, buffer, value.type))
-                used.add(id(self.buffer_of(value)))
-            self.copies[terminator] = copies
+                if found is not held:
+                    if found not in used and self._made_in_place(op, i, branch):
+                        self._merge(found, held)
+                    else:
+                        copies.append(Copy(found, held, value.type))
+                used.add(self.buffer_of(value))
+            self.copies[terminator] = self._in_order(copies, self._begin[terminator])
+
+    def _kept_by(
+        self, op: ir.Operation, arrays: list[int], branches: list[ir.Block], block: ir.Block
+    ) -> dict[int, ir.Value]:
+        """Map results of a conditional to arrays from before it in whose memory branches leave them.
+
+        Such an array is dead afterwards; a branch yields it as it is, or what overwrote it. Of several arrays that
+        one is taken which the most branches keep, as the others have to copy.
+        """
+        votes: Counter[tuple[int, ir.Value]] = Counter()
+        for branch in branches:
+            for i in arrays:
+                array = self._before(op, terminator_of(branch).operands[i])
+                if array is not None and self._dies_after(self.buffer_of(array), array, op, block) <= self._end[op]:
+                    votes[i, array] += 1
+        kept: dict[int, ir.Value] = {}
+        for (i, array), _ in votes.most_common():
+            if i not in kept and array not in kept.values():
+                kept[i] = array
+        return kept
+
+    def _before(self, op: ir.Operation, value: ir.Value) -> ir.Value | None:
+        """Return the array from before a conditional in whose memory a branch leaves a value; None if there is none."""
+        source: ir.Value | None = viewed_array(value)
+        while source is not None and is_inside(source, op):
+            source = self._overwrote.get(source)
+        return source if source is not None and self.buffer_of(source).role == "arena" else None
+
+    def _made_in_place(self, op: ir.Operation, result: int, branch: ir.Block) -> bool:
+        """Whether a branch may compute the conditional's result in its buffer, where an array from before may lie."""
+        value = terminator_of(branch).operands[result]
+        maker = defining(viewed_array(value))
+        found, held = self.buffer_of(value), self.buffer_of(op.results[result])
+        if found.role != "arena" or maker is None or maker.block != branch or found.first < self._begin[op]:
+            return False
+        before = self._overwrote.get(op.results[result])
+        if before is not None and self._last_use(before, branch) >= found.first:
+            return False
+        return self._is_free(held, found, self._begin[op])
 
     def _everything(self) -> Iterator[Buffer]:
         """Yield all buffers, each at least once."""

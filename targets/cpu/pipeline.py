@@ -18,7 +18,7 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     guard = f" guard={cpu.guard}" if cpu.guard else ""
     buffers = (
         f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},stablexla-pack-constants,"
-        f"stablexla-assign-buffers{{num-threads={cpu.most_threads}{guard}}}"
+        f"stablexla-read-before-updates,stablexla-assign-buffers{{num-threads={cpu.most_threads}{guard}}}"
     )
     narrow = f"stablexla-turn-narrow-products{{vector-bits={cpu.vector_bits}}}"
     products = [narrow, "stablexla-widen-in-products", "stablexla-join-factors"]

@@ -46,7 +46,7 @@ def stablehlo_step(target: str = "") -> Step:
         "stablexla-refine-shapes,stablexla-replace-imported,stablexla-expand-ragged-exchanges,"
         "stablexla-legalize-quantized,stablexla-expand-bounded,"
         f"stablexla-keep-ruled,{decompose},stablexla-inline-calls,stablexla-order-channels,"
-        "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-expand-computations"
+        "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-mask-updates,stablexla-expand-computations"
     )
     return Step("stablehlo", passes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import mlir.ir as ir
 from mlir.dialects import memref
@@ -19,19 +19,12 @@ from stablexla.targets.pipeline.passes import module_pass
 class DeviceAssignment(BufferAssignment):
     """Extend a scalar's source buffer's live range to the last kernel that may load the scalar by itself."""
 
-    def _last_use(self, value: ir.Value, block: ir.Block) -> int:
-        last = super()._last_use(value, block)
-        for use in value.uses:
-            if use.owner.operation.name == "tensor.extract":
-                for reader in users_of(use.owner.operation):
-                    last = max(last, self._after(reader, block))
-        return last
-
-    def _after(self, op: ir.Operation, block: ir.Block) -> int:
-        """Return the position behind an operation, in the numbering of an enclosing block."""
-        while op.block != block:
-            op = op.parent.operation
-        return self._end[op]
+    def _users(self, value: ir.Value) -> Iterator[tuple[ir.Operation, int]]:
+        for user, position in super()._users(value):
+            yield user, position
+            if user.name == "tensor.extract":
+                for reader in users_of(user):
+                    yield reader, self._end[reader]
 
 
 class DeviceMain(BufferedMain):

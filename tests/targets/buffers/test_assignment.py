@@ -16,6 +16,7 @@ from stablexla.targets.buffers import arena
 from stablexla.targets.buffers.arena import plan_arena
 from stablexla.targets.buffers.assignment import Buffer, BufferAssignment
 from tests.fuzz.generate import FOUNDATION, draw
+from tests.targets.buffers.control_flow import ControlFlow
 from tests.targets.grouping.shadow import Shadow
 from tests.targets.grouping.stages import emitted
 
@@ -127,6 +128,89 @@ def test_copies_in_a_loop(text: str, moved: int) -> None:
     for run in range(8):
         Shadow(assignment, run).run()
     assert all_copies(assignment) == moved
+
+
+def updated(name: str, of: str) -> str:
+    """An operation that changes a part of an array."""
+    types = "tensor<6xi32>, tensor<2xi32>, tensor<i32>"
+    return f"""%s{name[1:]} = stablehlo.constant dense<7> : tensor<2xi32>
+    {name} = stablehlo.dynamic_update_slice {of}, %s{name[1:]}, %i : ({types}) -> tensor<6xi32>
+    """
+
+
+def choice(names: str, *branches: tuple[str, str]) -> str:
+    """A conditional: for each branch its operations and what it yields."""
+    count = len(branches[0][1].split(", "))
+    types = ", ".join(["tensor<6xi32>"] * count)
+    regions = ", ".join(f"{{ {body}\n stablehlo.return {yielded} : {types} }}" for body, yielded in branches)
+    return f'{names}:{count} = "stablehlo.case"(%i) ({regions}) : (tensor<i32>) -> ({types})\n'
+
+
+KEPT, CHANGED = ("", "%v"), (updated("%a", "%v"), "%a")
+FIRST, SECOND = (updated("%a", "%v"), "%a, %u"), (updated("%a", "%u"), "%v, %a")
+EACH = (updated("%a", "%v") + updated("%b", "%u"), "%a, %b")
+TWO_OF_ONE = (updated("%a", "%v") + added("%b", "%v", "%y"), "%a, %b")
+BOTH = "%v = %x, %u = %y"
+
+
+@pytest.mark.parametrize(
+    ("text", "moved"),
+    [
+        # A branch that yields the carried array as it is, and ones that update it, move nothing.
+        (loop("%v = %x", choice("%w", KEPT, CHANGED), "%w#0"), 1),
+        (loop("%v = %x", choice("%w", CHANGED, KEPT, CHANGED, KEPT), "%w#0"), 1),
+        (loop("%v = %x", choice("%w", (added("%a", "%v", "%v"), "%a"), CHANGED), "%w#0"), 1),
+        (loop("%v = %x", choice("%w", (choice("%b", KEPT, CHANGED), "%b#0"), CHANGED), "%w#0"), 1),
+        (
+            loop(
+                "%v = %x",
+                choice("%w", KEPT, CHANGED) + choice("%z", ("", "%w#0"), (updated("%b", "%w#0"), "%b")),
+                "%z#0",
+            ),
+            1,
+        ),
+        (loop("%v = %a", choice("%w", KEPT, (updated("%b", "%v"), "%b")), "%w#0", before=added("%a", "%x", "%y")), 0),
+        # What is needed after the conditional is moved once, by whichever branch runs.
+        (loop("%v = %x", choice("%w", KEPT, CHANGED) + added("%z", "%w#0", "%v"), "%z"), 1 + 2),
+        # So is what a branch needs after the update.
+        (loop("%v = %x", choice("%w", CHANGED, (updated("%a", "%v") + added("%b", "%v", "%a"), "%b")), "%w#0"), 1 + 1),
+        # A new array that is made after the old one was last read goes where that was, others are moved there.
+        (loop("%v = %x", choice("%w", KEPT, (flipped("%a", "%v") + flipped("%b", "%a"), "%b")), "%w#0"), 1),
+        (loop("%v = %x", choice("%w", KEPT, (flipped("%a", "%v"), "%a")), "%w#0"), 1 + 1),
+        (loop("%v = %x", choice("%w", CHANGED, ("", "%y")), "%w#0"), 1 + 1),
+        # One of two: it stays in one branch.
+        (loop("%v = %x", flipped("%a", "%v") + choice("%w", KEPT, (updated("%b", "%a"), "%b")), "%w#0"), 1 + 1),
+        # Of two arrays each branch changes one; in the second case they also change places after the conditional.
+        (loop(BOTH, choice("%w", FIRST, SECOND), "%w#0, %w#1"), 2),
+        (loop(BOTH, choice("%w", FIRST, SECOND), "%w#1, %w#0"), 2),
+        # Arrays that change places in a branch: one is put aside.
+        (loop(BOTH, choice("%w", EACH, ("", "%u, %v")), "%w#0, %w#1"), 2 + 3),
+        (loop(BOTH, choice("%w", EACH, (updated("%a", "%v"), "%u, %a")), "%w#0, %w#1"), 2 + 3),
+        # One array that a branch gives twice.
+        (loop(BOTH, choice("%w", EACH, ("", "%v, %v")), "%w#0, %w#1"), 2 + 1),
+        (loop("%v = %x", choice("%w", TWO_OF_ONE, ("", "%v, %v")) + added("%z", "%w#0", "%w#1"), "%z"), 1 + 2),
+        # A branch may write over what only another branch needs, but not over what the next turn reads.
+        (loop("%v = %x", choice("%w", KEPT, (updated("%a", "%v") + added("%b", "%a", "%y"), "%b")), "%w#0"), 1),
+        (loop("%v = %x", choice("%w", KEPT, (updated("%b", "%a"), "%b")), "%w#0", before=added("%a", "%x", "%y")), 2),
+    ],
+)
+def test_copies_in_a_conditional(text: str, moved: int) -> None:
+    assignment = assigned(text)
+    for run in range(16):
+        Shadow(assignment, run).run()
+    assert all_copies(assignment) == moved
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_every_read_finds_what_was_written_under_random_control_flow(first: int) -> None:
+    for seed in range(first, first + 20):
+        text = ControlFlow(seed, depth=1 + seed % 3).text()
+        assignment = assigned(text)
+        for run in range(8):
+            try:
+                Shadow(assignment, run, donated=run % 2 == 1).run()
+            except AssertionError as error:
+                raise AssertionError(f"seed {seed}, run {run}: {error}\n{text}") from error
 
 
 def test_a_new_carried_array_does_not_lie_over_what_took_the_old_ones_place() -> None:

@@ -42,7 +42,59 @@ SWAP = "return %y, %x : M, M"
 TRANSPOSE = "%0 = stablehlo.transpose %x, dims = [1, 0] : (M) -> M\n return %0 : M"
 BOTH = "%t = stablehlo.transpose %x, dims = [1, 0] : (M) -> M\n %0 = stablehlo.add %x, %t : M\n return %0 : M"
 
+
+def choice(then: str, otherwise: str, after: str = "return %0#0 : M", results: int = 1) -> str:
+    """A conditional that takes the first branch, as %y[0, 0] is 2; `UPDATE` changes a row of what it is given."""
+    types = ", ".join(["M"] * results)
+    body = f"""%s = stablehlo.slice %y [0:1, 0:1] : (M) -> tensor<1x1xf32>
+     %r = stablehlo.reshape %s : (tensor<1x1xf32>) -> tensor<f32>
+     %one = stablehlo.constant dense<1.0> : tensor<f32>
+     %p = stablehlo.compare GT, %r, %one : (tensor<f32>, tensor<f32>) -> tensor<i1>
+     %u = stablehlo.slice %y [0:1, 0:4] : (M) -> tensor<1x4xf32>
+     %i = stablehlo.constant dense<2> : tensor<i32>
+     %z = stablehlo.constant dense<0> : tensor<i32>
+     %0:{results} = "stablehlo.if"(%p) ({{ {then} }}, {{ {otherwise} }}) : (tensor<i1>) -> ({types})
+     {after}"""
+    for name in ("%x", "%a"):
+        update = (
+            f"stablehlo.dynamic_update_slice {name}, %u, %i, %z : (M, tensor<1x4xf32>, tensor<i32>, tensor<i32>) -> M"
+        )
+        body = body.replace(f"UPDATE {name}", update)
+    return body
+
+
+CHANGED = np.concatenate([MATRIX[:2], 2 * MATRIX[:1], MATRIX[3:]])
+UPDATED = "%a = UPDATE %x\n stablehlo.return %a : M"
+KEPT = "stablehlo.return %x : M"
+SUM = "%a = stablehlo.add %x, %y : M\n stablehlo.return %a : M"
+INNER = f'%b = "stablehlo.if"(%p) ({{ {UPDATED} }}, {{ {KEPT} }}) : (tensor<i1>) -> M\n stablehlo.return %b : M'
+READ_AFTER = "%a = UPDATE %x\n %b = stablehlo.transpose %x, dims = [1, 0] : (M) -> M\n %c = stablehlo.add %a, %b : M"
+READ_WITH = "%a = UPDATE %x\n %b = stablehlo.add %a, %x : M\n stablehlo.return %b : M"
+TWO = "%a = UPDATE %x\n %b = stablehlo.add %y, %y : M\n stablehlo.return %a, %b : M, M"
+MOVED, BOTH_RESULTS = "stablehlo.return %y, %x : M, M", "return %0#0, %0#1 : M, M"
+
 CASES = {
+    "updated or kept": (choice(UPDATED, KEPT), 1, {0: 0}, [CHANGED]),
+    "kept or updated": (choice(KEPT, UPDATED), 1, {0: 0}, [MATRIX]),
+    "updated, or added to": (choice(UPDATED, SUM), 1, {0: 0}, [CHANGED]),
+    "updated under two conditions": (choice(INNER, KEPT), 1, {0: 0}, [CHANGED]),
+    "updated, or another is taken": (choice(UPDATED, "stablehlo.return %y : M"), 1, {0: 0}, [CHANGED]),
+    "updated, or read by a product": (
+        choice(UPDATED, PRODUCT.replace("return %0", "stablehlo.return %0")),
+        1,
+        {},
+        [CHANGED],
+    ),
+    "read after the update": (choice(f"{READ_AFTER}\n stablehlo.return %c : M", KEPT), 1, {0: 0}, [CHANGED + MATRIX.T]),
+    "read with the updated one": (choice(READ_WITH, KEPT), 1, {}, [CHANGED + MATRIX]),
+    "read after the conditional": (
+        choice(UPDATED, KEPT, "%1 = stablehlo.add %0, %x : M\n return %0, %1 : M, M"),
+        2,
+        {1: 0},
+        [CHANGED, CHANGED + MATRIX],
+    ),
+    "updated, or in another place": (choice(TWO, MOVED, BOTH_RESULTS, 2), 2, {1: 0}, [CHANGED, 4 * MATRIX]),
+    "in another place, or updated": (choice(MOVED, TWO, BOTH_RESULTS, 2), 2, {1: 0}, [2 * MATRIX, MATRIX]),
     "elementwise": (ADD, 1, {0: 0}, [MATRIX + 2 * MATRIX]),
     "update of a slice": (SLICE, 1, {0: 0}, [np.concatenate([MATRIX[:2], 2 * MATRIX[:1], MATRIX[3:]])]),
     "carried by a loop": (LOOP.replace("KEPT", "%y"), 1, {0: 0}, [MATRIX + 200 * MATRIX]),

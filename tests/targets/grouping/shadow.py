@@ -21,10 +21,12 @@ Place = tuple[tuple[str, int], int, int]
 
 
 class Shadow:
-    """One run of a program on marks instead of numbers."""
+    """One run of a program on marks instead of numbers; if `donated`, results lie where parameters that they may alias
+    do."""
 
-    def __init__(self, assignment: BufferAssignment, seed: int) -> None:
+    def __init__(self, assignment: BufferAssignment, seed: int, *, donated: bool = False) -> None:
         self._assignment = assignment
+        self._aliases = assignment.aliases if donated else {}
         self._random = random.Random(seed)
         self._memory: dict[tuple[str, int], np.ndarray] = {}
         self._marks: dict[ir.Value, int] = {}
@@ -41,16 +43,20 @@ class Shadow:
         terminator = _terminator(block)
         self._copy(self._assignment.copies[terminator])
         for number, value in enumerate(terminator.operands):
-            place = ("result", number), 0, bytes_of(value.type)
+            place = self._space("result", number), 0, bytes_of(value.type)
             self._expect(place, self._mark(value), f"result {number}")
 
     # ---- memory ---------------------------------------------------------------------------------------------------
+
+    def _space(self, role: str, number: int) -> tuple[str, int]:
+        """The memory of a parameter, constant or result."""
+        return ("parameter", self._aliases[number]) if role == "result" and number in self._aliases else (role, number)
 
     def _place(self, buffer: Buffer, size: int) -> Place:
         found = self._moving.get(buffer.find(), buffer.find())
         assert size <= found.bytes, f"{size} bytes in a buffer of {found.bytes}"
         if found.role != "arena":
-            return (found.role, found.number), 0, size
+            return self._space(found.role, found.number), 0, size
         assert found.offset >= 0
         assert found.offset + size <= self._assignment.arena_bytes, "the arena is too small"
         assert found.offset % 64 == 0
