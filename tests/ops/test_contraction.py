@@ -114,6 +114,25 @@ def test_repeated_operands(name: str, lhs: Any, places: Any, rhs: Any, others: A
     run(make, x, y, against=["xla"], expected=[wanted], scale=0 if exact else SCALE.get(name, SCALE["f32"]))
 
 
+@pytest.mark.parametrize("name", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize(("k", "n"), [(40, 1), (40, 40), (300, 300)])
+def test_repeated_next_to_overflow(name: str, k: int, n: int) -> None:
+    """The sum of what is scaled overflows, the sum of the products does not; 0 times it would be NaN."""
+    dtype = sx.Shape(name, ()).element_type.dtype
+    y = np.full((k, n), ml_dtypes.finfo(dtype).max, dtype)
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp, w: sx.XlaOp) -> list[sx.XlaOp]:
+        row, columns = sx.broadcast_in_dim(v, (k,), ()), sx.broadcast_in_dim(v, (k, 3), ())
+        turned = sx.transpose(w, (1, 0))
+        return [sx.dot(row, w), sx.dot(turned, row), sx.dot(turned, columns)]
+
+    for scale in (0.75 / k, 0.0):
+        x = np.array(scale, dtype)
+        wanted = (k * x.astype(np.longdouble) * y[0].astype(np.longdouble)).astype(dtype)
+        expected = [wanted, wanted, np.repeat(wanted[:, None], 3, axis=1)]
+        run(make, x, y, against=[], expected=expected, scale=SCALE[name])
+
+
 @pytest.mark.parametrize("name", ["f64", "bf16", "f16"])
 def test_other_floats(name: str) -> None:
     dtype = sx.Shape(name, ()).element_type.dtype
