@@ -220,6 +220,18 @@ def test_an_algorithm_rounds_its_operands() -> None:
     check(_with_algorithm("bf16", 1), [x, y], against=[], expected=[small[0] @ small[1]], scale=SCALE["f32"])
 
 
+@pytest.mark.parametrize(("precision", "products"), [("bf16", 3), ("bf16", 9), ("tf32", 3)])
+def test_algorithms_next_to_infinity(precision: str, products: int) -> None:
+    """Infinities, and numbers that the smaller type would round to them, times numbers that have components or none."""
+    x, y = np.zeros((8, 40), np.float32), np.zeros((40, 8), np.float32)
+    large = 3.4025e38  # more than bf16 and tf32 hold
+    x[:, 0] = [np.inf, -np.inf, large, -large, np.nan, 1, 0, 1e-30]
+    y[0] = [0.5, 1 / 3, -1 / 3, 2.0**-9 + 1, 0, -1.0, 0.75, 2.0**-100]
+    with np.errstate(all="ignore"):
+        wanted = x @ y
+    check(_with_algorithm(precision, products), [x, y], against=[], expected=[wanted], scale=2e-5)
+
+
 def test_an_algorithm_that_is_what_we_do_is_taken() -> None:
     text = """func.func public @main(%a: tensor<2x2xf32>) -> tensor<2x2xf32> {
       %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = f32,
