@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, isqrt
 
-import ml_dtypes
 import mlir.ir as ir
 from mlir.dialects import arith, math
 
@@ -115,7 +114,8 @@ def _components(
         (value,) = elementwise([value], [own], [wide], lambda v: convert_value(v, narrow, wide.element))
         own = wide
 
-    largest = _largest(precision, own.element, target) if count > 1 else None
+    layout = TF32 if precision == "tf32" else IEEE.get(target.name)
+    largest = _largest(layout, IEEE[own.element.name]) if count > 1 else None
 
     def rounded(x: ir.Value) -> ir.Value:
         if largest is not None:  # what is above it does not become infinite, but leaves a rest
@@ -135,9 +135,8 @@ def _components(
     return found
 
 
-def _largest(precision: str, own: ElementType, target: ElementType) -> float | None:
-    """Return the largest number of a type that has the exponents of `own`, else None."""
-    if precision == "tf32":
-        return (2.0 - 2.0**-TF32.mantissa) * 2.0**127
-    found, limit = (float(ml_dtypes.finfo(e.dtype).max) for e in (target, own))
-    return found if found * 2 > limit else None
+def _largest(layout: Layout | None, own: Layout) -> float | None:
+    """Return the largest number of a type that has as many exponents as the operand's own, else None."""
+    if layout is None or layout.exponent != own.exponent:
+        return None
+    return (2.0 - 2.0**-layout.mantissa) * 2.0 ** ((1 << (own.exponent - 1)) - 1)
