@@ -444,6 +444,20 @@ REWRITES = (
         "tests/targets/cpu/contraction/test_factors.py::test_weights",
     ),
     Rewrite(
+        "x = x + -0 + ... + -0, for a sum of what devices hold",
+        "targets/stablehlo/partition/emit.py",
+        "all",
+        "-",
+        "tests/interop/test_sharded.py::test_zeros_keep_their_signs",
+    ),
+    Rewrite(
+        "w (x + y) = w x + w y, for sums that shardings leave to be added (`unreduced`)",
+        "targets/stablehlo/partition/partitioner.py",
+        "products and partial sums in range",
+        "as the program's shardings ask; no other sum is left to be added",
+        "tests/interop/test_sharded.py::test_products_are_added_up_once",
+    ),
+    Rewrite(
         "f(f(x, y), z) = f(x, f(y, z)) in scans that JAX calls associative",
         "lowering/rules/associative_scan.py",
         "integers; floats whose partial results are in range",
