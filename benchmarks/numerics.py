@@ -1,7 +1,7 @@
 """Measures the largest errors of the elementary functions, and of XLA:CPU's on the same points: docs/numerics.md.
 
-`python -m benchmarks.numerics [--quick] [--complex] [--output FILE]`, from the root of the repository. Takes some
-twenty minutes; `--quick` two. Without jax the columns of XLA stay empty.
+`python -m benchmarks.numerics [--quick] [--complex] [--identities] [--output FILE]`, from the root of the repository.
+Takes some twenty minutes; `--quick` two. Without jax the columns of XLA stay empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 
-from benchmarks import complex_numerics, sums
+from benchmarks import complex_numerics, identities, sums
 from tests.numerics.harness import Array, Kernel
 from tests.numerics.references import FUNCTIONS, LIMITS, Function, errors, errors_in_wide_numbers, sample
 
@@ -155,9 +155,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few points, and nothing is written without --output")
     parser.add_argument("--complex", action="store_true", help="make the part on complex numbers alone anew")
+    parser.add_argument("--identities", action="store_true", help="make the part on identities alone anew")
     parser.add_argument("--output", type=Path, help="default: docs/numerics.md, with --quick none")
     options = parser.parse_args()
     output = options.output or (None if options.quick else Path("docs/numerics.md"))
+    if options.identities:
+        _write_identities(output)
+        return
     if options.complex:
         _write_complex(output, 20 if options.quick else 100)
         return
@@ -180,6 +184,12 @@ def main() -> None:
         kept = f"\n{sums.HEADING}\n{part}" if found else ""
         output.write_text(_HEAD + size + table(rows) + "\n" + _FOOT + kept)
     _write_complex(output, 20 if options.quick else 100)
+    _write_identities(output)
+
+
+def _write_identities(output: Path | None) -> None:
+    if output is not None:
+        output.write_text(sums.replaced(output.read_text(), identities.section()))
 
 
 def _write_complex(output: Path | None, count: int) -> None:

@@ -62,13 +62,14 @@ def sum_products(
     wide, elements = whole.element, [t.element for t in ctx.operand_types]
     reduced = {loop for loop, kind in enumerate(iterators) if kind == REDUCTION}
     inputs, read = read_all([lhs, rhs], maps[:2], transposes=True, needed=reduced)
+    if not isinstance(ctx, Part) and not wide.is_float and not wide.is_complex:
+        _sum_alone(inputs, read, elements, wide, reduced)
+    for place, (value, map_) in enumerate(zip((lhs, rhs), maps, strict=False)):
+        mine, other = (_loops(inputs[p], read[p]) for p in (place, 1 - place))
+        if (other - mine) & reduced and not mine <= other:
+            # Repeated along a contracted loop, and multiplied by each of the other's elements: a product of matrices.
+            inputs[place], read[place] = value, map_
     used = [_loops(v, m) for v, m in zip(inputs, read, strict=True)]
-    # An element of a part is exact in fewer bits, a sum of them is not.
-    alone = set() if isinstance(ctx, Part) else (used[0] ^ used[1]) & reduced
-    for place, loops in enumerate(used):
-        if loops & alone:
-            inputs[place], read[place] = _summed(inputs[place], read[place], alone, elements[place], wide)
-            elements[place] = wide
     # Along the others the result is constant.
     dimensions = [d for d, n in enumerate(whole.shape) if n == 1 or d in used[0] | used[1]]
 
@@ -79,31 +80,39 @@ def sum_products(
     accumulator = whole.with_shape(tuple(whole.shape[d] for d in dimensions))
     zero = to_storage(constant_value(0, wide), wide)
     made = projection(len(iterators), dimensions)
-    accesses, kinds = _in_order_of_operands([*read, made], iterators)
+    accesses, kinds = _in_order_of_operand([*read, made], iterators)
     summed = generic(inputs, [Output(accumulator, zero)], accesses, kinds, body)[0]
     if isinstance(ctx, Part) and ctx.in_tf32:
         summed.owner.attributes[IN_TF32] = ir.UnitAttr.get()
     return rounded_sum(ctx, broadcast(summed, accumulator, whole, dimensions))
 
 
-def _in_order_of_operands(
+def _in_order_of_operand(
     maps: Sequence[ir.AffineMap], iterators: Sequence[str]
 ) -> tuple[Sequence[ir.AffineMap], Sequence[str]]:
-    """Order the loops as the dimensions of both operands, where these are alike and the result's order stays.
+    """Order the loops as an operand's dimensions, where the other one's are among them and the result's order stays.
 
-    A batch of dot products along other than the last dimension is a sum of rows then, whose loads are contiguous.
+    A batch of dot products along other than the last dimension is a sum of rows then, whose loads are contiguous; and
+    so is a sum of scaled elements.
     """
-    lhs, rhs, result = maps
-    if lhs != rhs or not lhs.is_permutation:
+    reduced = {loop for loop, kind in enumerate(iterators) if kind == REDUCTION}
+    whole = next((m for m in maps[:2] if m.is_permutation), None)
+    if whole is None or not all(m == whole or not reduced & _indices(m) for m in maps[:2]):
         return maps, iterators
-    order = [e.position for e in lhs.results]
+    order = [e.position for e in whole.results]
     place = {loop: d for d, loop in enumerate(order)}
-    kept = [place[e.position] for e in result.results]
-    reduced = [d for d, loop in enumerate(order) if iterators[loop] == REDUCTION]
-    if not reduced or kept != sorted(kept) or reduced[-1] - reduced[0] >= len(reduced):
+    kept = [place[e.position] for e in maps[2].results]
+    summed = sorted(place[loop] for loop in reduced)
+    if not summed or kept != sorted(kept) or summed[-1] - summed[0] >= len(summed):
         return maps, iterators
-    rank = len(order)
-    return [identity(rank), identity(rank), projection(rank, kept)], [iterators[loop] for loop in order]
+    renumbered = ir.AffineMap.get(len(order), 0, [ir.AffineDimExpr.get(place[d]) for d in range(len(order))])
+    accesses = [ir.AffineMap.get(len(order), 0, [e.compose(renumbered) for e in m.results]) for m in maps]
+    return accesses, [iterators[loop] for loop in order]
+
+
+def _indices(map_: ir.AffineMap) -> set[int]:
+    """Return the loops that index a dimension."""
+    return {e.position for e in map_.results if isinstance(e, ir.AffineDimExpr)}
 
 
 def _loops(value: ir.Value, map_: ir.AffineMap) -> set[int]:
@@ -111,6 +120,26 @@ def _loops(value: ir.Value, map_: ir.AffineMap) -> set[int]:
     shape = value.type.shape if isinstance(value.type, ir.RankedTensorType) else ()
     places = zip(map_.results, shape, strict=True)
     return {e.position for e, n in places if n != 1 and isinstance(e, ir.AffineDimExpr)}
+
+
+def _sum_alone(
+    inputs: list[ir.Value],
+    maps: list[ir.AffineMap],
+    elements: list[ElementType],
+    wide: ElementType,
+    reduced: Container[int],
+) -> None:
+    """Sum each operand, in place, over the contracted loops along which the other one is constant.
+
+    w * x + w * y is w * (x + y) of integers, which wrap around: x + y of floats may overflow where w * x does not, and
+    products may round to 0 or, by an infinite w, cancel.
+    """
+    used = [_loops(v, m) for v, m in zip(inputs, maps, strict=True)]
+    for place, loops in enumerate(used):
+        alone = {loop for loop in loops - used[1 - place] if loop in reduced}
+        if alone:
+            inputs[place], maps[place] = _summed(inputs[place], maps[place], alone, elements[place], wide)
+            elements[place] = wide
 
 
 def _summed(

@@ -1,16 +1,17 @@
 """Precision algorithms of dot_general: operands rounded to a smaller type, or split into a sum of its numbers.
 
 An operand of c components is x = x1 + x2 + ... + xc, each the remainder rounded to the type (as in bf16x3). The largest
-products of components are computed, as many as the algorithm states, and accumulated from the smallest.
+products of components are computed, as many as the algorithm states, and accumulated from the smallest. Infinities and
+overflows are those of the largest product: what the others make of them, as inf - inf, counts as 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isqrt
+from math import inf, isqrt
 
 import mlir.ir as ir
-from mlir.dialects import arith
+from mlir.dialects import arith, math
 
 from stablexla.dialects.attributes.attributes import DotAlgorithm
 from stablexla.dialects.element_types import BY_MLIR, BY_NAME, ElementType
@@ -18,6 +19,8 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.conversion import IEEE, Layout, convert_value, reduce_value
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import elementwise
+from stablexla.lowering.support.scalars import cmpf
+from stablexla.lowering.support.storage import constant
 from stablexla.lowering.support.types import TensorType
 
 TF32 = Layout(8, 10)
@@ -64,13 +67,23 @@ def contract_parts(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, contract:
     for i, j in reversed(pairs[: algorithm.primitive_operations]):
         (x, x_type), (y, y_type) = lefts[i], rights[j]
         product = contract(Part([x_type, y_type], total, in_tf32), x, y)
-        summed = product if summed is None else elementwise([summed, product], [total, total], [total], arith.addf)[0]
+        add = arith.addf if i or j else _add_to_largest
+        summed = product if summed is None else elementwise([summed, product], [total, total], [total], add)[0]
     assert summed is not None
     if total.element == ctx.result.element:
         return summed
     return elementwise([summed], [total], [ctx.result], lambda v: convert_value(v, total.element, ctx.result.element))[
         0
     ]
+
+
+def _add_to_largest(rest: ir.Value, product: ir.Value) -> ir.Value:
+    """Add the sum of the smaller products, where it is finite."""
+    return arith.addf(product, arith.select(_is_finite(rest), rest, constant(rest.type, 0.0)))
+
+
+def _is_finite(x: ir.Value) -> ir.Value:
+    return cmpf("OLT", math.absf(x), constant(x.type, inf))
 
 
 def _accumulator(ctx: LoweringContext, algorithm: DotAlgorithm) -> TensorType:
@@ -101,7 +114,14 @@ def _components(
         (value,) = elementwise([value], [own], [wide], lambda v: convert_value(v, narrow, wide.element))
         own = wide
 
+    layout = TF32 if precision == "tf32" else IEEE.get(target.name)
+    largest = _largest(layout, IEEE[own.element.name]) if count > 1 else None
+
     def rounded(x: ir.Value) -> ir.Value:
+        if largest is not None:  # what is above it does not become infinite, but leaves a rest
+            bounds = [constant(x.type, sign * largest) for sign in (1, -1)]
+            within = arith.maximumf(arith.minimumf(x, bounds[0]), bounds[1])
+            x = arith.select(_is_finite(x), within, x)
         return reduce_value(x, IEEE["f32"], TF32) if precision == "tf32" else convert_value(x, own.element, target)
 
     def rest(x: ir.Value) -> ir.Value:
@@ -113,3 +133,10 @@ def _components(
         if number + 1 < count:
             value = elementwise([value], [own], [own], rest)[0]
     return found
+
+
+def _largest(layout: Layout | None, own: Layout) -> float | None:
+    """Return the largest number of a type that has as many exponents as the operand's own, else None."""
+    if layout is None or layout.exponent != own.exponent:
+        return None
+    return (2.0 - 2.0**-layout.mantissa) * 2.0 ** ((1 << (own.exponent - 1)) - 1)

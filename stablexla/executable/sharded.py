@@ -65,14 +65,24 @@ def parts_of(array: Array, sharding: ArraySharding) -> list[Array]:
             )
     shards = [made[part] for part in sharding.parts]
     summands = sharding.summands or [0] * len(shards)
-    return [np.zeros_like(shard) if number else shard for shard, number in zip(shards, summands, strict=True)]
+    return [
+        np.full_like(shard, _nothing(shard)) if number else shard
+        for shard, number in zip(shards, summands, strict=True)
+    ]
+
+
+def _nothing(array: Array) -> complex:
+    """Return what adds nothing to an array's elements: -0, which leaves a -0 as it is; 0 of integers."""
+    return complex(-0.0, -0.0) if array.dtype.kind == "c" else -0.0
 
 
 def joined(parts: Sequence[Array], sharding: ArraySharding) -> Array:
     """Return the array whose shards the partitions hold."""
     if sharding.is_replicated:
         return parts[0]
-    array = np.zeros(sharding.shape, parts[0].dtype) if sharding.summands else np.empty(sharding.shape, parts[0].dtype)
+    array = np.empty(sharding.shape, parts[0].dtype)
+    if sharding.summands:
+        array[...] = _nothing(array)
     seen = set()
     for partition, key in enumerate(zip(sharding.parts, sharding.summands or [0] * len(parts), strict=True)):
         if key not in seen:

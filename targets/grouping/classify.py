@@ -59,14 +59,19 @@ def _is_contraction(op: ir.Operation, loops: Loops) -> bool:
     """Match a contraction: a sum of products of two inputs, which may be cast first, and of which one is read again.
 
     Where each element of the result has its own elements of both, as in a batch of dot products, nothing is read twice:
-    these are reductions, which fuse with what is around them.
+    these are reductions, which fuse with what is around them. So are sums of one array's elements, each multiplied by
+    what is the same all along the sum.
     """
     if loops.num_inputs != 2 or len(op.results) != 1:
         return False
     if not all(isinstance(e, ir.AffineDimExpr) for m in loops.maps for e in m.results):
         return False
     kept = {d for d, reduced in enumerate(loops.reduced) if not reduced and loops.extents[d] != 1}
-    if all(kept <= {e.position for e in map_.results} for map_ in loops.maps[:2]):
+    read = [{e.position for e in map_.results} for map_ in loops.maps[:2]]
+    if all(kept <= loops_read for loops_read in read):
+        return False
+    summed = {d for d, reduced in enumerate(loops.reduced) if reduced and loops.extents[d] != 1}
+    if summed and any(mine <= other and not mine & summed for mine, other in (read, read[::-1])):
         return False
     casts = ("arith.extf", "arith.extsi", "arith.extui", "arith.truncf", "arith.trunci")
     names = [o.name for o in body_of(op) if o.name not in casts]

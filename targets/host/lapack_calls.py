@@ -5,6 +5,7 @@ The arguments of each routine stand in the table of `lapack_routines.py`; here e
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -164,7 +165,10 @@ class _Call:
 
     @contextmanager
     def _if_finite(self, item: Value) -> Iterator[None]:
-        """Guard the call by a check for finite numbers, for routines that may not terminate otherwise."""
+        """Guard the call by a check for finite numbers, for routines that may not terminate otherwise.
+
+        The results of other matrices are NaN.
+        """
         if not self.routine.checks_finite:
             yield
             return
@@ -179,7 +183,21 @@ class _Call:
         with sides.then:
             yield
         with sides.otherwise:
-            cg.store(cg.constant(NOT_FINITE, ir.IntegerType.get_signless(32)), self.buffers["info"][0], item)
+            for array in self.results:
+                self._say_not_finite(array.name, item)
+
+    def _say_not_finite(self, name: str, item: Value) -> None:
+        """Set the results of a matrix that is not finite: NaN, and `info`."""
+        buffer, elements = self.buffers[name]
+        if isinstance(buffer.element, ir.IntegerType):
+            value = cg.constant(NOT_FINITE if name == "info" else 0, buffer.element)
+        elif isinstance(buffer.element, ir.ComplexType):
+            part = cg.constant(math.nan, buffer.element.element_type)
+            value = _complex(part, part, buffer.element)
+        else:
+            value = cg.constant(math.nan, buffer.element)
+        with cg.loop(0, elements) as turn:
+            cg.store(value, buffer, item * elements + turn.iv)
 
     def _copy(self, name: str, copy: Value, item: Value) -> None:
         buffer, elements = self.given[name]

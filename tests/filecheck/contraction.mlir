@@ -68,17 +68,35 @@ func.func public @main(%x: tensor<4x5xf32>, %y: tensor<5x6xf32>) -> tensor<4x6xf
 
 // -----
 
-// What is repeated along a contracted dimension multiplies a sum over that dimension.
+// Integers that are repeated along a contracted dimension multiply a sum over that dimension.
 // CHECK-LABEL: // -----
-// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "reduction"]} ins(%{{.*}} : tensor<5x6xf32>)
-// CHECK: arith.addf
-// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "reduction"]} ins(%{{.*}} : tensor<4x5xf32>, tensor<5xf32>)
-// CHECK: arith.mulf
-func.func public @main(%x: tensor<4x5xf32>, %y: tensor<5x6xf32>) -> tensor<4xf32> {
-  %0 = stablehlo.broadcast_in_dim %x, dims = [0, 1] : (tensor<4x5xf32>) -> tensor<4x5x6xf32>
+// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "reduction"]} ins(%{{.*}} : tensor<5x6xi32>)
+// CHECK: arith.addi
+// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "reduction"]} ins(%{{.*}} : tensor<4x5xi32>, tensor<5xi32>)
+// CHECK: arith.muli
+func.func public @main(%x: tensor<4x5xi32>, %y: tensor<5x6xi32>) -> tensor<4xi32> {
+  %0 = stablehlo.broadcast_in_dim %x, dims = [0, 1] : (tensor<4x5xi32>) -> tensor<4x5x6xi32>
   %1 = stablehlo.dot_general %0, %y, contracting_dims = [1, 2] x [0, 1]
-    : (tensor<4x5x6xf32>, tensor<5x6xf32>) -> tensor<4xf32>
-  return %1 : tensor<4xf32>
+    : (tensor<4x5x6xi32>, tensor<5x6xi32>) -> tensor<4xi32>
+  return %1 : tensor<4xi32>
+}
+
+// -----
+
+// The sum of floats might overflow: a number that is repeated scales each element of it, one of a matrix is written out.
+// CHECK-LABEL: // -----
+// CHECK: linalg.generic {{.*}} ins(%{{.*}} : f32, tensor<5x6xf32>)
+// CHECK: arith.mulf
+// CHECK: arith.addf
+// CHECK: linalg.generic {{.*}} ins(%{{.*}} : tensor<4x5xf32>, tensor<5x6xf32>)
+// CHECK: arith.mulf
+// CHECK: arith.addf
+func.func public @main(%x: tensor<f32>, %v: tensor<4xf32>, %y: tensor<5x6xf32>) -> (tensor<6xf32>, tensor<4x6xf32>) {
+  %0 = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<f32>) -> tensor<5xf32>
+  %1 = stablehlo.dot_general %0, %y, contracting_dims = [0] x [0] : (tensor<5xf32>, tensor<5x6xf32>) -> tensor<6xf32>
+  %2 = stablehlo.broadcast_in_dim %v, dims = [0] : (tensor<4xf32>) -> tensor<4x5xf32>
+  %3 = stablehlo.dot_general %2, %y, contracting_dims = [1] x [0] : (tensor<4x5xf32>, tensor<5x6xf32>) -> tensor<4x6xf32>
+  return %1, %3 : tensor<6xf32>, tensor<4x6xf32>
 }
 
 // -----

@@ -71,6 +71,15 @@ def test_einsum(config: str, shapes: list[tuple[int, ...]]) -> None:
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6 * max(1, np.abs(expected).max()))
 
 
+@pytest.mark.parametrize(("config", "shapes"), [("ab,c->c", [(3, 2), (2,)]), ("ab,b->b", [(3, 2), (2,)])])
+def test_einsum_next_to_overflow(config: str, shapes: list[tuple[int, ...]]) -> None:
+    """The sum of the elements of one operand overflows, that of the products does not."""
+    arrays = [np.full(shapes[0], 3e38, F32), np.full(shapes[1], 0.125, F32)]
+    expected = np.einsum(config, *(a.astype(np.float64) for a in arrays))
+    (result,) = given(einsum(config, shapes, expected.shape), *arrays)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
 def einsum(config: str, shapes: Sequence[Sequence[int]], result: Sequence[int]) -> str:
     types = [type_of(shape) for shape in shapes]
     parameters = ", ".join(f"%a{i}: {t}" for i, t in enumerate(types))

@@ -245,6 +245,22 @@ class TestSums:
         )
         np.testing.assert_array_equal(back(X), X)
 
+    def test_zeros_keep_their_signs(self) -> None:
+        """Of parameters, of arrays that become summands, of what is added on one device, and of results."""
+        body = f"""%p = sdy.reshard %x <@grid, {SUMS}> : tensor<8x4xf32>
+            %q = sdy.reshard %p <@grid, [{{}}, {{}}]> : tensor<8x4xf32>
+            %c = sdy.reshard %q <@grid, [{{}}, {{"y"}}]> : tensor<8x4xf32>
+            %d = sdy.reshard %c <@grid, {SUMS}> : tensor<8x4xf32>
+            %r = sdy.reshard %d <@grid, {SUMS}> : tensor<8x4xf32>"""
+        for before in (SUMS, "[{}, {}]"):
+            for after in (SUMS, "[{}, {}]"):
+                made = sx.compile(
+                    sums_program(
+                        body.replace(f"%d <@grid, {SUMS}>", f"%d <@grid, {after}>"), before, after, "tensor<8x4xf32>"
+                    )
+                )
+                assert np.signbit(made(np.full((8, 4), -0.0, np.float32))).all()
+
     @pytest.mark.parametrize(
         "rounded",
         [

@@ -114,6 +114,25 @@ def test_repeated_operands(name: str, lhs: Any, places: Any, rhs: Any, others: A
     run(make, x, y, against=["xla"], expected=[wanted], scale=0 if exact else SCALE.get(name, SCALE["f32"]))
 
 
+@pytest.mark.parametrize("name", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize(("k", "n"), [(40, 1), (40, 40), (300, 300)])
+def test_repeated_next_to_overflow(name: str, k: int, n: int) -> None:
+    """The sum of what is scaled overflows, the sum of the products does not; 0 times it would be NaN."""
+    dtype = sx.Shape(name, ()).element_type.dtype
+    y = np.full((k, n), ml_dtypes.finfo(dtype).max, dtype)
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp, w: sx.XlaOp) -> list[sx.XlaOp]:
+        row, columns = sx.broadcast_in_dim(v, (k,), ()), sx.broadcast_in_dim(v, (k, 3), ())
+        turned = sx.transpose(w, (1, 0))
+        return [sx.dot(row, w), sx.dot(turned, row), sx.dot(turned, columns)]
+
+    for scale in (0.75 / k, 0.0):
+        x = np.array(scale, dtype)
+        wanted = (k * x.astype(np.longdouble) * y[0].astype(np.longdouble)).astype(dtype)
+        expected = [wanted, wanted, np.repeat(wanted[:, None], 3, axis=1)]
+        run(make, x, y, against=[], expected=expected, scale=SCALE[name])
+
+
 @pytest.mark.parametrize("name", ["f64", "bf16", "f16"])
 def test_other_floats(name: str) -> None:
     dtype = sx.Shape(name, ()).element_type.dtype
@@ -199,6 +218,18 @@ def test_an_algorithm_rounds_its_operands() -> None:
     x, y = normal(8, 40), normal(40, 8, seed=1)
     small = [v.astype(ml_dtypes.bfloat16).astype(np.float32) for v in (x, y)]
     check(_with_algorithm("bf16", 1), [x, y], against=[], expected=[small[0] @ small[1]], scale=SCALE["f32"])
+
+
+@pytest.mark.parametrize(("precision", "products"), [("bf16", 3), ("bf16", 9), ("tf32", 3)])
+def test_algorithms_next_to_infinity(precision: str, products: int) -> None:
+    """Infinities, and numbers that the smaller type would round to them, times numbers that have components or none."""
+    x, y = np.zeros((8, 40), np.float32), np.zeros((40, 8), np.float32)
+    large = 3.4025e38  # more than bf16 and tf32 hold
+    x[:, 0] = [np.inf, -np.inf, large, -large, np.nan, 1, 0, 1e-30]
+    y[0] = [0.5, 1 / 3, -1 / 3, 2.0**-9 + 1, 0, -1.0, 0.75, 2.0**-100]
+    with np.errstate(all="ignore"):
+        wanted = x @ y
+    check(_with_algorithm(precision, products), [x, y], against=[], expected=[wanted], scale=2e-5)
 
 
 def test_an_algorithm_that_is_what_we_do_is_taken() -> None:

@@ -74,7 +74,8 @@ class Routine:
         packed: for each complex result that is returned as real numbers, the imaginary parts of the eigenvalues:
             a real eigenvalue has one column, a conjugate pair two, the real part and the imaginary part.
         identities: results that are the identity for a matrix without elements.
-        checks_finite: an operand with an element that is not finite is not passed to the routine; info is then -4.
+        checks_finite: an operand with an element that is not finite is not passed to the routine, whose iterations
+            might never end; results are NaN then, and info is -4.
         work: minimum number of elements of workspace.
         rwork, iwork: elements of real and of integer workspace.
         cost: a rough number of multiplications.
@@ -140,6 +141,7 @@ SVD: dict[str, Any] = {
     "sizes": {"k": _smaller},
     "left_out": {"u": ("mode", "N"), "vt": ("mode", "N")},
     "identities": ("u", "vt"),
+    "checks_finite": "a",
     "cost": lambda s: 10 * s["m"] * s["n"] * min(s["m"], s["n"]),
 }
 
@@ -273,6 +275,7 @@ TABLE = (
         call="mode sort null n a ld(n) sdim wr wi vs ld(n) work lwork null info",
         attributes={"mode": "NV", "sort": "N"},
         left_out={"vs": ("mode", "N")},
+        checks_finite="a",
         work=lambda s: 3 * s["n"],
         cost=lambda s: 15 * s["n"] ** 3,
     ),
@@ -284,6 +287,7 @@ TABLE = (
         call="mode sort null n a ld(n) sdim w vs ld(n) work lwork rwork null info",
         attributes={"mode": "NV", "sort": "N"},
         left_out={"vs": ("mode", "N")},
+        checks_finite="a",
         work=lambda s: 2 * s["n"],
         rwork=lambda s: s["n"],
         cost=lambda s: 40 * s["n"] ** 3,

@@ -173,6 +173,7 @@ class _Unit:
             self.scores.write(place)
             with cg.loop(0, rows) as row:
                 self._row(place, row.iv)
+            self.sums.divide_weights(place)
             self.sums.write(place)
 
     def _pack(self, place: QueryBlock) -> None:

@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial, reduce
-from operator import add, or_
+from operator import or_
 
 import mlir.ir as ir
-from mlir.dialects import vector
+import numpy as np
+from mlir.dialects import arith, vector
+from mlir.dialects import math as math_ops
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
@@ -35,7 +37,7 @@ class AttentionWorkspace:
         lanes, width: elements of a vector, and of a row of a packed panel of keys or values.
         stride: leading dimension of the scores.
         packed: whether keys and values are packed.
-        finite: 0 if all values of the batch are finite, else another number.
+        largest: the largest absolute value of the batch, or NaN, if values are packed.
     """
 
     lanes: int
@@ -47,7 +49,7 @@ class AttentionWorkspace:
     totals: int
     keys: int
     values: int
-    finite: int
+    largest: int
     size: int
 
     @staticmethod
@@ -62,10 +64,10 @@ class AttentionWorkspace:
         panels = 0 if few else PackedPanels(width, attention.depth, lanes).size(math.ceil(attention.keys / width))
         values = keys + panels
         panels = 0 if few else PackedPanels(width, attention.keys, lanes).size(math.ceil(attention.width / width))
-        finite = values + panels
+        largest = values + panels
         # Workspaces are aligned to cache lines.
-        size = math.ceil((finite + 1) / 16) * 16
-        return AttentionWorkspace(lanes, width, stride, not few, 0, weights, totals, keys, values, finite, size)
+        size = math.ceil((largest + 1) / 16) * 16
+        return AttentionWorkspace(lanes, width, stride, not few, 0, weights, totals, keys, values, largest, size)
 
 
 @dataclass(frozen=True)
@@ -327,18 +329,47 @@ class ValueProduct(_Product):
         """Pack the values of a batch into panels."""
         a = self.attention
         self.pack_factor(place, a.v, self.space.values, (a.v.inner, a.width), (a.v.strides[-1], a.keys))
-        if a.may_be_masked:
-            self._note_finite(place)
+        if a.may_be_masked or a.rows.total is not None:
+            self._note_largest(place)
 
-    def _note_finite(self, place: QueryBlock) -> None:
-        """Emit the sum of x - x over packed values, which is 0 if all are finite, else NaN."""
+    def _note_largest(self, place: QueryBlock) -> None:
+        """Emit the largest absolute value of the packed values, NaN if one is."""
         a, space, lanes = self.attention, self.space, self.lanes
         size = PackedPanels(space.width, a.keys, lanes).size(math.ceil(a.width / space.width))
-        start = place.base + space.values
-        with cg.loop(0, size, space.width, [self.zero] * (space.width // lanes)) as at:
-            values = [cg.load(place.buffer, start + at.iv + v * lanes, lanes) for v in range(space.width // lanes)]
-            at.yields(*(sum_ + (x - x) for sum_, x in zip(at.args, values, strict=True)))
-        cg.store(cg.reduce_add(reduce(add, at.results)), place.buffer, place.base + space.finite)
+        start, vectors = place.base + space.values, space.width // lanes
+
+        def larger(x: Value, y: Value) -> Value:
+            return Value(arith.maximumf(x.ssa, y.ssa))
+
+        with cg.loop(0, size, space.width, [self.zero] * vectors) as at:
+            values = [cg.load(place.buffer, start + at.iv + v * lanes, lanes) for v in range(vectors)]
+            at.yields(*(larger(most, Value(math_ops.absf(x.ssa))) for most, x in zip(at.args, values, strict=True)))
+        most = cg.reduce(reduce(larger, at.results), vector.CombiningKind.MAXIMUMF)
+        cg.store(most, place.buffer, place.base + space.largest)
+
+    def divide_weights(self, place: QueryBlock) -> None:
+        """Divide weights by their sums before they are multiplied, where the sum of the products could overflow."""
+        a, space = self.attention, self.space
+        if a.rows.total is None:
+            return
+        if not space.packed:
+            self._divide_rows(place)
+            return
+        limit = float(np.finfo(f"f{cg.bits_of(a.element) // 8}").max) / (2 * a.keys)
+        safe = cg.load(place.buffer, place.base + space.largest).lt(limit)
+        with cg.when(safe ^ 1):
+            self._divide_rows(place)
+
+    def _divide_rows(self, place: QueryBlock) -> None:
+        """Divide each row of the block by its sum, which is 1 then."""
+        a, space, lanes = self.attention, self.space, self.lanes
+        with cg.loop(0, place.rows) as row:
+            at = place.base + space.totals + row.iv
+            total = cg.splat(cg.load(place.buffer, at), lanes)
+            first = place.base + space.weights + row.iv * space.stride
+            with cg.loop(first, first + math.ceil(a.keys / lanes) * lanes, lanes) as key:
+                cg.store(cg.load(place.buffer, key.iv, lanes) / total, place.buffer, key.iv)
+            cg.store(cg.constant(1.0, a.element), place.buffer, at)
 
     def write(self, place: QueryBlock) -> None:
         """Emit the block's rows of the result."""
@@ -375,7 +406,8 @@ class ValueProduct(_Product):
             has_weight = cg.reduce(found, vector.CombiningKind.OR).ne(0)
             return cg.select(has_weight & end.eq(0), at, first), cg.select(has_weight, at + count, end)
 
-        finite = cg.branch(cg.load(place.buffer, place.base + self.space.finite).eq(0.0), [none.type] * 2)
+        largest = cg.load(place.buffer, place.base + self.space.largest)
+        finite = cg.branch(largest.lt(math.inf), [none.type] * 2)
         with finite.then:
             found = [none, none]
             if whole := a.keys // step * step:

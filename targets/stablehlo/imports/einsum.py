@@ -71,10 +71,8 @@ def einsum(op: Any) -> list[Any] | None:
     if len(operands) == 1:
         made = _own_sums(operands[0], wanted)
     else:
-        lhs, rhs = _without_stretched(*operands)
-        made = _contracted(
-            _own_sums(lhs, (*rhs.labels, *wanted)), _own_sums(rhs, (*lhs.labels, *wanted)), wanted, result.type
-        )
+        lhs, rhs = (_own_sums(x, x.labels) for x in _without_stretched(*operands))
+        made = _contracted(_repeated(lhs, rhs, wanted), _repeated(rhs, lhs, wanted), wanted, result.type)
     value = made.value if made.labels == wanted else stablehlo.transpose(made.value, made.places(wanted))
     return [convert(value, result.type.element_type)]
 
@@ -132,8 +130,21 @@ def _without_stretched(lhs: Labeled, rhs: Labeled) -> tuple[Labeled, Labeled]:
     return squeezed(lhs, rhs), squeezed(rhs, lhs)
 
 
+def _repeated(x: Labeled, other: Labeled, wanted: Sequence[str]) -> Labeled:
+    """Repeat an operand along the labels that are summed over and that the other one has alone.
+
+    Each product is made before it is added: a sum of the other's elements may overflow where that of products does not.
+    """
+    missing = tuple(label for label in other.labels if label not in (*x.labels, *wanted))
+    if not missing:
+        return x
+    labels = (*missing, *x.labels)
+    shape = [{**x.extents, **other.extents}[label] for label in labels]
+    return Labeled(broadcast(x.value, shape, range(len(missing), len(labels))), labels)
+
+
 def _own_sums(x: Labeled, needed: Sequence[str]) -> Labeled:
-    """Take diagonals, and sum over labels that only this operand has."""
+    """Take diagonals, and sum over labels that are not needed."""
     kept = tuple(label for place, label in enumerate(x.labels) if label in needed and label not in x.labels[:place])
     if kept == x.labels:
         return x

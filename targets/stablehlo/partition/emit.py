@@ -55,10 +55,10 @@ class Emitter:
         return hlo.dynamic_slice(value, self._starts(sizes, added), sizes)
 
     def among_zeros(self, value: Any, cut: Sharding) -> Any:
-        """Emit the array of zeros but for the device's part of it, which is `value`."""
+        """Emit the array of zeros, -0 of floats, but for the device's part of it, which is `value`."""
         shape = list(value.type.shape)
         wide = hlo.tensor(value.type, [n * count(axes) for n, axes in zip(shape, cut, strict=True)])
-        return hlo.dynamic_update(zeros(wide), value, self._starts(shape, cut))
+        return hlo.dynamic_update(_nothing(wide), value, self._starts(shape, cut))
 
     def _starts(self, sizes: Sequence[int], cut: Sharding) -> list[Any]:
         zero: Any = None
@@ -118,9 +118,9 @@ class Emitter:
         return _reduced(hlo.operation("stablehlo.reduce_scatter", [value], [type_], attributes, regions=1), reducer)
 
     def on_first(self, value: Any, axes: Axes) -> Any:
-        """Emit a value that is kept where the device is the first one along some axes, and is 0 elsewhere."""
+        """Emit a value that is kept where the device is the first one along some axes, and adds nothing elsewhere."""
         is_first = hlo.compare(self.start(axes, 1), hlo.array(np.array(0, np.int32)), "EQ")
-        return hlo.select(is_first, value, zeros(value.type))
+        return hlo.select(is_first, value, _nothing(value.type))
 
     def from_first(self, value: Any) -> Any:
         """Emit a broadcast of the first partition's value."""
@@ -152,6 +152,11 @@ def _reduced(op: Any, reducer: str) -> Any:
 def zeros(type_: Any) -> Any:
     """Emit an array of zeros."""
     return hlo.broadcast(hlo.convert(hlo.array(np.array(0)), type_.element_type), type_.shape)
+
+
+def _nothing(type_: Any) -> Any:
+    """Emit an array of what adds nothing: of floats -0, as -0 + 0 is 0."""
+    return hlo.broadcast(hlo.number(type_, "-0"), type_.shape)
 
 
 def partition_id() -> Any:

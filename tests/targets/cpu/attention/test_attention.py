@@ -441,6 +441,23 @@ def test_large_numbers() -> None:
     close(run(compiled(text), arguments), run(compiled(text, unfused()), arguments))
 
 
+@pytest.mark.parametrize("function", [heads, masked], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("queries", [5, 9])
+def test_values_next_to_overflow(function: Function, queries: int) -> None:
+    """Their weighted mean is in range, their sum is not: also where one matrix of the batch holds such values alone."""
+    arguments = three(2, queries, 30, 8)
+    if function is masked:
+        arguments.append(np.arange(30) < np.full((2, queries, 1), 29))
+    arguments[2][0] *= np.finfo(np.float32).max / np.abs(arguments[2][0]).max()
+    text = text_of(function, arguments)
+    fused = compiled(text)
+    assert "attention" in kinds(fused)
+    result, expected = run(fused, arguments), run(compiled(text, unfused()), arguments)
+    assert np.isfinite(result).all()
+    for made, wanted in zip(result, expected, strict=True):
+        np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=np.abs(wanted).max() * 1e-6)
+
+
 def test_results_do_not_depend_on_threads() -> None:
     function, arguments = CASES["blocks of queries"]
     text = text_of(function, arguments)
