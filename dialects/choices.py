@@ -81,7 +81,10 @@ class Choices:
             return gate.eager
         drawn = random.Random(f"{self.base} {gate.name}")
         low, high = sorted((gate.usual, gate.eager))
-        return drawn.choice((gate.usual, gate.eager, round(low * (high / low) ** drawn.random())))
+        between = round(low * (high / low) ** drawn.random())
+        if low & (low - 1) == high & (high - 1) == 0:
+            between = 1 << between.bit_length() - 1  # a block has to hold whole vectors
+        return drawn.choice((gate.usual, gate.eager, between))
 
     def __str__(self) -> str:
         return "+".join([self.base, *(f"{name}={value}" for name, value in self.own)])

@@ -33,14 +33,17 @@ class _Graveyard(threading.local):
     """Operations that this thread's running pass has erased, those inside of them too."""
 
     def __init__(self) -> None:
-        self.running = "no pass"
+        self.running = ""
         self.stones: dict[int, str] = {}
         self.buried: list[Any] = []
         self.placeholders: list[Any] = []
         self.is_burying = False
 
     def bury(self, op: Any) -> None:
-        """Take an operation out of its block; what it uses loses these uses."""
+        """Take an operation out of its block; what it uses loses these uses. Outside of passes it just ends."""
+        if not self.running:
+            op.erase()
+            return
         self.is_burying = True
         try:
             inside = list(nested(op))
@@ -129,7 +132,8 @@ def running(name: str) -> Iterator[None]:
         yield
     finally:
         _GRAVEYARD.running = before
-        _GRAVEYARD.clear()
+        if not before:
+            _GRAVEYARD.clear()
 
 
 def install() -> None:
