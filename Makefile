@@ -18,7 +18,7 @@ NATIVE := $(wildcard targets/runtime/cpp/*/*.cpp targets/runtime/cpp/*/*.h)
 
 help:
 	@echo "make run     install stablexla into $(VENV) and train the digits example"
-	@echo "make test    install it with all it takes to test, then lint, type-check and run the whole suite"
+	@echo "make test    install it with all it takes to test, then lint, type-check and run the whole suite, and operations eagerly"
 	@echo "make test-oldest  the first case of each test of operations, formats and programs, with the oldest jaxlib"
 	@echo "make lint    ruff and the import contracts alone"
 	@echo "make types   mypy alone"
@@ -31,8 +31,10 @@ help:
 run: $(VENV)/installed.run
 	$(BIN)/python examples/digits.py
 
+# Then the operations once more, with every rewrite and emitter from the smallest sizes on (docs/pipelines.md, "Gates").
 test: lint types
 	$(BIN)/pytest -n $(JOBS) $(PYTEST_ARGS)
+	STABLEXLA_CHOICES=eager $(BIN)/pytest -n $(JOBS) --slice tests/ops
 
 # The oldest line of jaxlib, with the oldest Python that there is.
 test-oldest:

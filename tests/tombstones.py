@@ -48,7 +48,7 @@ class _Graveyard(threading.local):
         try:
             inside = list(nested(op))
             self.stones.update(dict.fromkeys(map(_address, inside), self.running))
-            for inner in inside if op.name != "func.func" else ():
+            for inner in inside:
                 for number, operand in enumerate(inner.operands):
                     if _address(_maker(operand)) not in self.stones:
                         inner.operands[number] = self._instead_of(operand)

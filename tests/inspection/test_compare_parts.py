@@ -177,6 +177,7 @@ class TestChanges:
             "buffers",
             "buffers",
             "buffers",
+            "buffers",
             "",
             "",
         ]
