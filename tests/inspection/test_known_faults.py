@@ -54,6 +54,11 @@ def test_conversions_to_small_floats() -> None:
     assert left("stablehlo.convert %x", [x], -right, right, "xla") == [True] * 4 + [False]
 
 
+def test_powers_of_one() -> None:
+    operands, wanted = [f32(1, 1, 2), f32(np.nan, np.nan, np.nan)], f32(np.nan, np.nan, np.nan)
+    assert left("stablehlo.power %x, %y", operands, f32(1, 2, 1), wanted, "xla") == [False, True, True]
+
+
 def test_holes_of_dilation() -> None:
     text, operands = "stablehlo.convolution %x, %w lhs_dilate = [1, 2]", [f32(1, 1), f32(1, np.inf)]
     assert left(text, operands, f32(0, 0), f32(np.nan, 1)) == [False, True]

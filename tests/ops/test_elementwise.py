@@ -178,6 +178,13 @@ def test_integer_power_with_large_exponents(type_: type[np.integer]) -> None:
     run(lambda b, v, w: sx.pow(v, w), x, y, against=["interpreter"], expected=[right])
 
 
+def test_powers_of_one() -> None:
+    """Also by NaN of both kinds; XLA:CPU has NaN where the exponent is a signalling one."""
+    y = np.array([0x7FC00000, 0xFFB92F01, 0x7F800000, 0], np.uint32).view(np.float32)
+    one = np.ones(4, np.float32)
+    run(lambda b, v, w: sx.pow(v, w), one, y, against=["interpreter"], expected=[one])
+
+
 @pytest.mark.parametrize("name", ["pred", "s4", "u16", "s64", "bf16", "f32", "c64"])
 def test_select(name: str) -> None:
     p = sample("pred", 40)

@@ -238,6 +238,15 @@ def powers_of_integers(case: Case, wrong: Array) -> Array | bool:
     return np.asarray([e > 63 and pow(base, e, 1 << bits) == found % (1 << bits) for base, e, found in rows], bool)
 
 
+@fault("powers of one", "NaN where the exponent is a signalling NaN, and 1 where it is a quiet one", "xla")
+def powers_of_one(case: Case, wrong: Array) -> Array | bool:
+    """Excuse 1 for the power of 1 by NaN: StableHLO does not tell the two kinds apart."""
+    if case.statement.operation != "power" or not _is_inexact(case.actual) or case.actual.dtype.kind == "c":
+        return False
+    base, exponent = (a.astype(np.float64).reshape(-1) for a in case.operands[:2])
+    return np.asarray((base == 1) & np.isnan(exponent) & (case.actual.reshape(-1) == 1))
+
+
 @fault("bits of small integers", "counts the bits of the byte that holds an s4 or s2", "xla")
 def bits_of_small_integers(case: Case, wrong: Array) -> bool:
     small = case.actual.dtype.name in ("int4", "int2", "uint4", "uint2")
