@@ -17,7 +17,8 @@ from tests.fuzz.writer import Writer
 GATES = (2, 4, 8, 12, 16, 32, 48, 64, 96, 128, 192, 256, 512)
 """Extents at which something begins: one below, at and above them are drawn as often as any."""
 LARGEST, MOST_ELEMENTS = 600, 1 << 17
-FAMILIES = ("elementwise", "conversion", "reduction", "order", "control", *["shape", "contraction"] * 2)
+OFTEN = ("shape", "contraction", "products")
+FAMILIES = ("elementwise", "conversion", "reduction", "order", "control", *OFTEN * 2, "products")
 MORE = ("window", "indexing", "convolution", "linear_algebra", "normalization")
 """Families of which one takes part."""
 

@@ -15,6 +15,7 @@ from tests.fuzz.families import (  # noqa: F401
     linear_algebra,
     normalization,
     order,
+    products,
     random_bits,
     reduction,
     shape,
