@@ -76,7 +76,7 @@ def compiled() -> sx.Executable:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is compiled is cut up."""
-    monkeypatch.setattr(partitioning, "LEAST_OPERATIONS", 1)
+    monkeypatch.setattr(partitioning.LEAST_OPERATIONS, "usual", 1)
 
 
 def test_a_small_module_stays_whole() -> None:
@@ -185,7 +185,7 @@ def test_what_has_no_translation() -> None:
 def test_equal_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     x = np.random.default_rng(1).standard_normal((37, 41), np.float32)
     expected: Any = compiled()(x)
-    monkeypatch.setattr(partitioning, "LEAST_OPERATIONS", 1)
+    monkeypatch.setattr(partitioning.LEAST_OPERATIONS, "usual", 1)
     parts = compiled()
     assert len(parts._function.keep_alive.object_files()) > 2
     np.testing.assert_array_equal(parts(x), expected)

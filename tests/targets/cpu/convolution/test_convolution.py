@@ -111,7 +111,7 @@ class Drawn:
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the emitter think that items have next to no memory."""
     for name, size in (("LHS_BYTES", 2 << 10), ("STAGE_BYTES", 4 << 10), ("PANEL_BYTES", 1 << 10), ("ITEM_WORK", 500)):
-        monkeypatch.setattr(convolution_plan, name, size)
+        monkeypatch.setattr(getattr(convolution_plan, name), "usual", size)
 
 
 def kernel_alone(text: str) -> tuple[str, list[int]]:
@@ -165,8 +165,8 @@ def test_pairs_without_their_instruction(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(200, 215))
 def test_random_convolutions_of_large_weights(seed: int, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With next to no cache the weights decide what an item is: whole images, several of them, some output features."""
-    monkeypatch.setattr(convolution_plan, "LEAST_ITEMS", least)
-    monkeypatch.setattr(convolution_plan, "ITEM_WORK", 5000)
+    monkeypatch.setattr(convolution_plan.LEAST_ITEMS, "usual", least)
+    monkeypatch.setattr(convolution_plan.ITEM_WORK, "usual", 5000)
     Drawn(seed).check_alone(replace(host_target(), l2_bytes=64))
 
 
@@ -201,7 +201,7 @@ def test_gradients_of_weights_in_parts(
     inputs: int, outputs: int, images: int, reversal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The window's parts are items, the last one smaller; weights of one image are read where they lie."""
-    monkeypatch.setattr(convolution_plan, "ITEM_WORK", 500)
+    monkeypatch.setattr(convolution_plan.ITEM_WORK, "usual", 500)
     plans, drawn = spy_on_plans("_in_parts", monkeypatch), Gradient(images, inputs, outputs, 2, reversal=reversal)
     drawn.check_alone(replace(host_target(), l2_bytes=64))
     assert plans[-1].depth == 3
@@ -237,7 +237,7 @@ def test_pixels_in_lanes(seed: int, bits: int, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("seed", [400, 405, 411, 421])
 def test_pixels_of_long_rows_in_lanes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row is cut in blocks, the last of them smaller."""
-    monkeypatch.setattr(convolution_plan, "STAGE_BYTES", 20 << 10)
+    monkeypatch.setattr(convolution_plan.STAGE_BYTES, "usual", 20 << 10)
     plans, drawn = spy_on_plans("_plan_across", monkeypatch), FewOutputs(seed, wider=400)
     drawn.check_alone(replace(host_target(), vector_bits=512))
     assert plans[-1].rounds <= 256
