@@ -1,4 +1,4 @@
-"""Gates: sizes at which rewrites, strategies and emitters begin or end; and a compilation's choices, one value of each.
+"""Gates, thresholds at which rewrites, strategies and emitters begin or end; and a compilation's choices of them.
 
 A gate stands beside the code that asks it. Its usual value was measured; its eager one is the least, or the most,
 at which arrays of a few elements pass, so that small programs try what large ones take. A pass is given its choices as
@@ -22,7 +22,7 @@ USUAL, EAGER, DRAWN = "usual", "eager", "drawn:"
 
 
 class Gate:
-    """A number that decides; calling it gives its value in the compilation that is running.
+    """A threshold of a heuristic; calling it gives its value in the compilation that is running.
 
     Attributes:
         name: words with `-` between them, and a dot after the first, which says where it stands.

@@ -25,7 +25,7 @@ def erase(op: Any) -> None:
 
 
 destroy: Callable[[Any], None] = operator.methodcaller("erase")
-"""What ends an operation. Tests have it leave a tombstone, tests/tombstones.py."""
+"""Destroys an operation; in tests it leaves a tombstone, which finds use after erasure (tests/tombstones.py)."""
 
 
 def _seen_outside(op: Any) -> Iterator[Any]:

@@ -54,7 +54,7 @@ def measure(kind: str, count: int) -> None:
 
 
 class Code(NamedTuple):
-    """What a program became: operations after the step `llvm`, and bytes of machine code."""
+    """Code size of a program: operations after the step `llvm`, and bytes of machine code."""
 
     operations: int
     bytes: int

@@ -1,4 +1,4 @@
-"""Tombstones of erased operations: reading one of them, or one of its values, raises, and says which pass erased it.
+"""Tombstones of erased operations, against use after erasure: reading one, or a value of it, raises and names the pass.
 
 MLIR frees an erased operation, and a value that a rewrite holds of it is a dangling pointer: reading one may end the
 process, or give what took its place in memory. Under tests an erased operation is taken out of the program and kept
@@ -126,7 +126,7 @@ def _checked(plain: property, owner: Callable[[Any], Any] | None) -> property:
 
 @contextmanager
 def running(name: str) -> Iterator[None]:
-    """What is erased within is erased by the pass `name`, and ends with it."""
+    """Attribute erasures to the pass `name`; when it ends, erased operations are destroyed."""
     before, _GRAVEYARD.running = _GRAVEYARD.running, name
     try:
         yield

@@ -1,4 +1,4 @@
-"""What jaxlib does for its own CPU client alone: Python callbacks, targets of FFI calls, copies of DLPack's tensors."""
+"""Wrappers of jaxlib's functions that serve its own CPU client alone: Python callbacks, FFI targets, DLPack copies."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def copies_between_devices() -> None:
 
 
 def moves(device: Any) -> list[Any]:
-    """What becomes of an array from each kind of a device's memory to each: puts, results of programs, donation."""
+    """Transfers of an array between all pairs of memory kinds: device_put, results of programs, donation."""
     places = [SingleDeviceSharding(device, memory_kind=memory.kind) for memory in device.addressable_memories()]
     found = []
     for here, there in product(places, repeat=2):

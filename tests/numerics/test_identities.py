@@ -20,7 +20,7 @@ from tests.targets.gpu.simulation import run_simulated
 
 
 def _accepted(identity: Identity, x: Array, y: Array) -> list[Array]:
-    """What numpy makes of a program, in f32 for narrower floats, rounded to the arrays' type."""
+    """A program evaluated by numpy, in f32 for narrower floats, rounded to the arrays' type."""
     wide = np.float32 if x.dtype.itemsize < 4 and x.dtype.kind not in "iu" else x.dtype
     with np.errstate(all="ignore"):
         found = identity.reference(x.astype(wide), y.astype(wide))

@@ -13,4 +13,4 @@ from stablexla.targets.pipeline.passes import module_pass
 @module_pass("stablexla-find-attention", "moves softmax(q k) v, or another function of rows between products, together")
 def find_attention(module: ir.Module) -> None:
     """Outline each attention that the CPU's emitter takes into a kernel."""
-    outline_attentions(module, lambda attention: workspace_fits(attention, host_target()))
+    outline_attentions(module, lambda attention: workspace_fits(attention, host_target().with_choices()))
