@@ -1,0 +1,114 @@
+"""The command-line tools for lit, from one process that has imported them: `served.py SOCKET opt ...` asks it.
+
+A command of the text tests works for tens of milliseconds, and importing MLIR takes several hundred. The server forks
+for each command; the child has the command's files, folder and environment.
+"""
+
+import os
+import socket
+import sys
+
+WARM = """func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = stablehlo.sine %x : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+"""
+
+
+def ask(path: str, words: list[str]) -> int:
+    """Runs one command there; returns its exit code."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        environment = [f"{name}={value}" for name, value in os.environ.items()]
+        parts = [os.getcwd(), str(len(words)), *words, *environment]
+        socket.send_fds(connection, [b"\0".join(map(os.fsencode, parts)) + b"\0\0"], [0, 1, 2])
+        answer = connection.recv(1)
+        return answer[0] if answer else 70
+
+
+def serve(path: str) -> None:
+    """Answers until standard input ends."""
+    import select
+    import signal
+
+    _import_what_tools_import()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: they answer themselves
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen(16)
+        print("ready", flush=True)
+        while True:
+            ready, _, _ = select.select([listening, sys.stdin], [], [])
+            if sys.stdin in ready:
+                return
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                _run(connection)
+            connection.close()
+
+
+def _import_what_tools_import() -> None:
+    """A child runs commands and tells which modules they took; MLIR's contexts and threads are not inherited."""
+    import contextlib
+    import importlib
+    import tempfile
+
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        from stablexla.tools import opt, run, translate
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        with tempfile.NamedTemporaryFile("w", suffix=".mlir") as file:
+            file.write(WARM)
+            file.flush()
+            for main, words in ((opt.main, ["--stage=llvm"]), (run.main, ["--compare=interpreter"])):
+                main([file.name, *words])
+            translate.main([file.name, "--to=hlo-text"])
+        os.write(writing, "\n".join(name for name in sys.modules if name != "__main__").encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as names:
+        for name in names.read().split():
+            with contextlib.suppress(ImportError):  # some are names within other modules
+                importlib.import_module(name)
+    os.wait()
+
+
+def _run(connection: socket.socket) -> None:
+    """Becomes the command, and does not return."""
+    import importlib
+    import signal
+    import traceback
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    data, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+    while not data.endswith(b"\0\0"):
+        data += connection.recv(1 << 16)
+    folder, count, *parts = map(os.fsdecode, data[:-2].split(b"\0"))
+    words, environment = parts[: int(count)], parts[int(count) :]
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(item.split("=", 1) for item in environment)
+    tool, *sys.argv[1:] = words
+    code: object = 70
+    try:
+        code = importlib.import_module(f"stablexla.tools.{tool}").main()
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:  # as the interpreter would
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    connection.send(bytes([int(code or 0) & 255]) if isinstance(code, int | None) else b"\1")
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        sys.exit(ask(sys.argv[1], sys.argv[2:]))
+    serve(sys.argv[1])
