@@ -30,7 +30,8 @@ def chain(w: Writer) -> list[Value] | None:
     if w.chance(0.7):  # one that there are arrays for, where there are
         shape = w.random.choice(_matrices(v.shape for v in w.values) or shapes)
     if w.chance(0.8):
-        element = w.random.choice([v.element for v in w.values if len(v.shape) == 1 and v.element in ELEMENTS] or ELEMENTS)
+        vectors = [v.element for v in w.values if len(v.shape) == 1 and v.element in ELEMENTS]
+        element = w.random.choice(vectors or ELEMENTS)
     made = [_computed(w, shape, element)]
     largest = {made[0].name: 2}
     for _ in range(w.random.choice((1, 1, 2, 3))):
