@@ -256,7 +256,7 @@ def _differing(subject: Subject, operands: Arrays, actual: np.ndarray, wanted: n
         return wrong
     is_plain = subject.operations <= _PLAIN
     if is_plain and all(map(_is_whole, (*operands, wanted))):  # in any order
-        return wrong & ~np.asarray((actual == 0) & (wanted == 0)).reshape(-1)
+        return np.asarray(wrong & ~np.asarray((actual == 0) & (wanted == 0)).reshape(-1))
     with np.errstate(all="ignore"):
         size = prod(max(1.0, largest([a])) for a in operands)
     terms = np.broadcast_to(np.float64(max(size, largest([wanted]))), (subject.terms,))
