@@ -1,4 +1,4 @@
-"""Programs of nested regions, as text, and what they compute, in numpy: loops, branches, reductions, maps."""
+"""Programs of nested regions and calls, as text, and what they compute: loops, branches, reductions, maps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ Written = tuple[str, str]
 
 
 class Writer:
-    """Writes regions on values of a type around others; `trips` is the trip count of its loops."""
+    """Writes regions on values of a type around others; `trips` is how often loops run, and functions are called."""
 
     def __init__(self, type_: str, trips: int) -> None:
         self.type, self._trips = type_, trips
         self._numbers: Iterator[int] = itertools.count()
+        self.functions: list[str] = []
 
     def names(self, count: int) -> list[str]:
         return [f"%v{next(self._numbers)}" for _ in range(count)]
@@ -54,6 +55,15 @@ class Writer:
             f"{following} = stablehlo.add {count}, {one} : {S32}\n{self.returned(following, result)}",
             f"{made}#1",
         )
+
+    def call(self, x: str, inside: Callable[[str], Written]) -> Written:
+        body, result = inside("%a")
+        name = f"@f{len(self.functions)}"
+        type_, made = self.type, [x, *self.names(self._trips)]
+        head = f"func.func private {name}(%a: {type_}) -> {type_}"
+        self.functions.append(f"{head} {{\n{body}\nreturn {result} : {type_}\n}}")
+        calls = [f"{b} = call {name}({a}) : ({type_}) -> {type_}" for a, b in itertools.pairwise(made)]
+        return "\n".join(calls), made[-1]
 
     def branch(self, x: str, inside: Callable[[str], Written]) -> Written:
         factor, scaled, bound, taken, other, made = self.names(6)
@@ -99,6 +109,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "branches in loops": (VECTOR, ("loop", "branch")),
     "loops in branches": (VECTOR, ("branch", "loop")),
     "reductions in loops": (VECTOR, ("loop", "reduction")),
+    "calls": (VECTOR, ("call",)),
     "branches in a map": (F32, ("branch",)),
     "loops in a map": (F32, ("loop",)),
 }
@@ -123,7 +134,8 @@ def program(kind: str, depth: int, trips: int) -> str:
             f'%r = "stablehlo.map"(%x) ({{\n^bb0(%a: {F32}):\n{body}\nstablehlo.return {made} : {F32}\n}}) '
             f"{{dimensions = array<i64: 0>}} : ({VECTOR}) -> {VECTOR}",
         )
-    return f"func.func @main(%x: {VECTOR}) -> {VECTOR} {{\n{body}\nreturn {made} : {VECTOR}\n}}"
+    main = f"func.func @main(%x: {VECTOR}) -> {VECTOR} {{\n{body}\nreturn {made} : {VECTOR}\n}}"
+    return "\n".join([main, *writer.functions])
 
 
 def expected(kind: str, depth: int, trips: int, x: Array) -> Array:
@@ -133,7 +145,7 @@ def expected(kind: str, depth: int, trips: int, x: Array) -> Array:
     def run(levels: tuple[str, ...], x: Array) -> Array:
         if not levels:
             return np.asarray(np.sin(x) + 1)
-        if levels[0] == "loop":
+        if levels[0] in ("loop", "call"):
             for _ in range(trips):
                 x = run(levels[1:], x)
             return x
@@ -147,5 +159,6 @@ def expected(kind: str, depth: int, trips: int, x: Array) -> Array:
 
 
 def source_size(text: str) -> int:
-    """Count a program's operations, without constants and the ends of regions."""
-    return text.count("stablehlo.") - text.count("stablehlo.constant") - text.count("stablehlo.return")
+    """Count a program's operations and calls, without constants and the ends of regions."""
+    others = text.count("stablehlo.constant") + text.count("stablehlo.return")
+    return text.count(" call ") + text.count("stablehlo.") - others

@@ -28,11 +28,30 @@ def test_branches_of_elements() -> None:
     _check("branches in a map", 6, 1)
 
 
+def test_calls_that_double() -> None:
+    """2^20 calls of the innermost function; each further level of them makes no more code than other operations."""
+    texts = [nests.program("calls", depth, 2) for depth in (20, 40)]
+    few, many = (sx.compile(text) for text in texts)
+    further = nests.source_size(texts[1]) - nests.source_size(texts[0])
+    assert code_of(many).operations - code_of(few).operations < MOST * further
+    assert code_of(many).bytes - code_of(few).bytes < MOST_BYTES * further
+    _check_results(few, "calls", 20, 2)
+
+
+def test_few_calls_are_inlined() -> None:
+    assert "while" not in sx.compile(nests.program("calls", 5, 2)).ir("stablehlo")
+    assert "while" in sx.compile(nests.program("calls", 12, 2)).ir("stablehlo")
+
+
 def _check(kind: str, depth: int, trips: int) -> None:
     executable = sx.compile(text := nests.program(kind, depth, trips))
     code, source = code_of(executable), nests.source_size(text)
     assert code.operations < MOST * source
     assert code.bytes < MOST_BYTES * source
+    _check_results(executable, kind, depth, trips)
+
+
+def _check_results(executable: sx.Executable, kind: str, depth: int, trips: int) -> None:
     x = np.linspace(-1, 2.5, 8).astype(np.float32)
     wanted = nests.expected(kind, depth, trips, x.astype(np.float64))
     np.testing.assert_allclose(executable(x), wanted, rtol=2e-6, atol=1e-6)

@@ -152,7 +152,8 @@ def _gather(
 def _is_lookup(source: TensorType, result: TensorType, numbers: GatherDimensionNumbers) -> bool:
     """Whether the operand is a small lookup table, such as the codebook of a quantised weight, with many lookups."""
     few = source.size <= LOOKED_UP and tuple(numbers.start_index_map) == (0,) and source.rank == 1
-    return few and result.size >= LEAST_LOOKUPS() and not numbers.offset_dims and not source.element.is_complex
+    many = result.rank > 0 and result.size >= LEAST_LOOKUPS()
+    return few and many and not numbers.offset_dims and not source.element.is_complex
 
 
 def _looked_up(ctx: LoweringContext, table: ir.Value, indices: ir.Value) -> ir.Value:

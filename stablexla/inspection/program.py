@@ -19,7 +19,13 @@ from stablexla.inspection.places import Place, place_of, within_call
 from stablexla.lowering.support.types import TensorType, is_token, tensor_type
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.signature.signature import main_of
-from stablexla.targets.stablehlo.inlining import decompose_composites, inline_call, inline_calls, operations_of
+from stablexla.targets.stablehlo.inlining import (
+    bound_calls,
+    decompose_composites,
+    inline_call,
+    inline_calls,
+    operations_of,
+)
 
 # Operations whose results say nothing about an implementation, or which are no computation.
 SOURCES = ("stablehlo.constant",)
@@ -123,6 +129,7 @@ class FlatProgram:
         """Return the program with calls inlined, and composites too unless they have a kernel."""
         module = copy_of(source, here=True)
         decompose_composites(module)
+        bound_calls(module)
         _remember_calls(module)
         inline_calls(module)
         return FlatProgram(module)

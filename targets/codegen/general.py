@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import bufferization, func, memref
+from mlir.dialects import bufferization, func, memref, tensor
 
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.contexts import pass_manager
@@ -21,6 +21,7 @@ from stablexla.targets.codegen.kernel import UNBOUNDED, Emitted, Kernel, flat_ty
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.codegen.sums.general import block_general_sums
 from stablexla.targets.grouping.classify import Kind
+from stablexla.targets.grouping.loops import loops_of, num_inputs, reads_outputs
 
 FUSE = "func.func(linalg-fuse-elementwise-ops)"
 # No tensor is left afterwards; memref.copy would become a call of a slow C function, so copies are loops too.
@@ -67,6 +68,9 @@ def bufferize_kernels(
     """
     module = ir.Module.create()
     updates = [_build(module, kernel) for kernel in kernels]
+    for op in operations_named(module.operation, "linalg.generic"):
+        if reads_outputs(op) and not any(loops_of(op).reduced):
+            _read_as_inputs(op)
     run_passes(module, FUSE)
     prepare(module)
     _separate_empties(module)
@@ -77,6 +81,34 @@ def bufferize_kernels(
                 copy_buffer(op.operands[0], op.operands[1])
             erase(op)
     return module, updates
+
+
+def _read_as_inputs(op: ir.Operation) -> None:
+    """Make the outputs that a map reads inputs of it.
+
+    Fused with what has more loops it would be computed several times, each time on what it has written.
+    """
+    block, maps = op.regions[0].blocks[0], list(op.attributes["indexing_maps"])
+    inputs, outputs = num_inputs(op), len(op.results)
+    with op.location, ir.InsertionPoint(op):
+        places = [tensor.empty(r.type.shape, r.type.element_type) for r in op.results]
+        made = ir.Operation.create(
+            op.name,
+            results=[r.type for r in op.results],
+            operands=[*op.operands, *places],
+            attributes={
+                **dict(op.attributes.items()),
+                "indexing_maps": ir.ArrayAttr.get([*maps, *maps[inputs:]]),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([inputs + outputs, outputs]),
+            },
+            regions=1,
+        )
+        block.append_to(made.regions[0])
+        for result in op.results:
+            block.add_argument(result.type.element_type, op.location)
+    for old, new in zip(op.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
+    erase(op)
 
 
 def run_passes(module: ir.Module, passes: str) -> None:

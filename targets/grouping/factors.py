@@ -206,7 +206,7 @@ class FactorReader(Generic[T]):
 
         def split(number: int, made: list[Coordinate]) -> T:
             if number == len(groups):
-                return self.read(op.operands[0], made)
+                return self.read(op.operands[0], made or [Coordinate(0)] * len(shape))
             extents = [shape[d] for d in groups[number]]
             try:
                 return split(number + 1, made + split_position(at[number], extents))

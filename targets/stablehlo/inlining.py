@@ -10,20 +10,26 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.composites import TARGET, kernel_of, name_and_version
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.inlining import inline_block
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import functions_of
 from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.stablehlo.call_loops import loop_over_calls, merge_equal_calls
 from stablexla.targets.stablehlo.nesting import check_depth, depth_in
 
 NOTE = "stablexla.composites"
 """Attribute of the module: for each composite's name and version, "kernel" or "decomposition"."""
 
+MOST_INLINED = Gate("calls.most-inlined", 1 << 20, eager=64)
+"""Operations of a function after inlining, doubled for each level of repeated calls in it, from which on calls that
+it repeats become a loop."""
 LARGEST = 4_000_000
-"""Limit of a function's operations after inlining; calls of calls can double their number with every level."""
+"""Limit of a function's operations after inlining."""
 
 
 @module_pass(
@@ -97,7 +103,7 @@ def inline_calls(module: hlo_ir.Module) -> None:
     for op in operations_of(module, "stablehlo.async_start"):
         _run_at_start(op)
     functions = functions_of(module)
-    callees_first = _callees_first(functions)
+    callees_first = bound_calls(module)
     called = {"main"} | {_callee(op) for op in operations_of(module, "stablehlo.composite")}
     for op in operations_of(module, "stablehlo.custom_call"):
         if "called_computations" in op.attributes:
@@ -113,54 +119,104 @@ def inline_calls(module: hlo_ir.Module) -> None:
         erase(functions[name])
 
 
-def _callees_first(functions: Mapping[str, Any]) -> list[str]:
-    """Return the functions in post-order of the call graph (callees first), so that each body is cloned inlined.
+def bound_calls(module: hlo_ir.Module) -> list[str]:
+    """Make loops of calls that would make too much code, each inlined by itself; return the functions, callees first.
+
+    Each body can then be cloned inlined. Code that repeated calls make in several levels counts twice for each of them.
 
     Raises:
         UnsupportedError: they call each other in a circle, what is called is not there, or there would be too much.
     """
+    functions = functions_of(module)
     found = {name: operations_of(op, "func.call") for name, op in functions.items()}
-    calls = {name: [_callee(call) for call in own] for name, own in found.items()}
-    for name in {name for called in calls.values() for name in called}:
+    for name in {_callee(call) for calls in found.values() for call in calls}:
         if name not in functions or len(functions[name].regions[0].blocks) != 1:
             raise UnsupportedError(f"@{name} has no body, or one of several blocks", operation="func.call")
-    sizes: dict[str, int] = {}  # of the bodies after inlining
-    depths: dict[str, int] = {}  # of the calls in them
+    bodies: dict[str, _Inlined] = {}
     for start in functions:
-        path, waiting = {start: None}, [iter(calls[start])]
-        while path and start not in sizes:
-            callee = next((c for c in waiting[-1] if c not in sizes), None)
+        path, waiting = {start: None}, [map(_callee, found[start])]
+        while path and start not in bodies:
+            callee = next((c for c in waiting[-1] if c not in bodies), None)
             if callee is None:
                 name, _ = path.popitem()
                 waiting.pop()
-                inner = (depth_in(c, functions[name]) + depths[_callee(c)] for c in found[name])
-                depths[name] = max(inner, default=0)
-                check_depth(depths[name])
-                sizes[name] = _size(functions[name]) + sum(sizes[c] for c in calls[name])
-                if sizes[name] > LARGEST:
-                    many = f"more than {LARGEST:,} operations in @{name}"
-                    raise UnsupportedError(f"{many}, with what it calls in its place", operation="func.call")
+                bodies[name] = _bounded(name, functions[name], bodies)
             elif callee in path:
                 names = list(path)
                 circle = " -> ".join((*names[names.index(callee) :], callee))
                 raise UnsupportedError(f"functions call each other in a circle: {circle}", operation="func.call")
             else:
                 path[callee] = None
-                waiting.append(iter(calls[callee]))
-    return list(sizes)
+                waiting.append(map(_callee, found[callee]))
+    return list(bodies)
 
 
-def _size(function: Any) -> int:
-    """Count a function's operations."""
-    count = 0
+@dataclass(frozen=True)
+class _Inlined:
+    """A function's body after inlining.
 
-    def note(_: Any) -> hlo_ir.WalkResult:
-        nonlocal count
-        count += 1
+    Attributes:
+        calls: those that it has itself.
+        size: its operations.
+        depth: of the regions in it.
+        levels: functions one below the other that have a function called several times.
+        is_pure: it may be run once in the place of twice.
+    """
+
+    calls: list[Any]
+    size: int
+    depth: int
+    levels: int
+    is_pure: bool
+
+
+def _bounded(name: str, function: Any, bodies: Mapping[str, _Inlined]) -> _Inlined:
+    """Make loops of a function's calls, if they make too much code.
+
+    Raises:
+        UnsupportedError: it is too much in any case.
+    """
+    body = _inlined(function, bodies)
+    if body.size << body.levels > MOST_INLINED():
+        merge_equal_calls([call for call in body.calls if bodies[_callee(call)].is_pure])
+        body = _inlined(function, bodies)
+    if body.size << body.levels > MOST_INLINED():
+        sizes = {name: each.size for name, each in bodies.items()}
+        if loop_over_calls(body.calls, sizes):
+            body = _inlined(function, bodies)
+    check_depth(body.depth)
+    if body.size > LARGEST:
+        many = f"more than {LARGEST:,} operations in @{name}"
+        hint = "call each function from one block only, in a loop over what differs between the calls"
+        raise UnsupportedError(f"{many}, with what it calls in its place", operation="func.call", hint=hint)
+    return body
+
+
+def _inlined(function: Any, bodies: Mapping[str, _Inlined]) -> _Inlined:
+    size, calls, effects = 0, [], False
+
+    def note(op: Any) -> hlo_ir.WalkResult:
+        nonlocal size, effects
+        size += 1
+        if op.name == "func.call":
+            calls.append(op.operation)
+        effects |= op.name in EFFECTS
         return hlo_ir.WalkResult.ADVANCE
 
     function.walk(note)
-    return count
+    inner = [bodies[_callee(call)] for call in calls]
+    repeated = len({(call.block, _callee(call)) for call in calls}) < len(calls)
+    return _Inlined(
+        calls,
+        size + sum(each.size for each in inner),
+        max((depth_in(call, function) + each.depth for call, each in zip(calls, inner, strict=True)), default=0),
+        max((each.levels for each in inner), default=0) + repeated,
+        not effects and all(each.is_pure for each in inner),
+    )
+
+
+EFFECTS = frozenset(f"stablehlo.{name}" for name in ("custom_call", "infeed", "outfeed", "send", "recv", "rng"))
+"""Operations that are not the same, run once in the place of twice."""
 
 
 def inline_call(call: Any, function: Any, relocated: Callable[[Any], Any] | None = None) -> list[Any]:

@@ -21,12 +21,15 @@ from stablexla.interop.load import load
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import get_num_threads, set_num_threads
 from tests.fuzz.program import NAME, Program, Value, module_text
+from tests.kernels import execute
 
+ENDLESS = 8.0
+"""Seconds for a run, after which it is stopped."""
 Arrays = list[np.ndarray[Any, Any]]
 Form = Callable[[str, Arrays], Arrays]
 
 FORMS: dict[str, Form] = {}
-INEXACT_FORMS = ("hlo", "eager", "drawn")
+INEXACT_FORMS = ("hlo", "eager", "drawn", "kernels")
 """Forms in which sums of floats may be taken in another order."""
 
 
@@ -197,6 +200,12 @@ def eager(text: str, arguments: Arrays) -> Arrays:
 def drawn(text: str, arguments: Arrays) -> Arrays:
     """With sizes at which they begin that are drawn."""
     return _run(text, arguments, choices=f"drawn:{len(text)}")
+
+
+@form
+def kernels(text: str, arguments: Arrays) -> Arrays:
+    """With each kernel that an emitter took computed by the general path too, and compared."""
+    return [np.asarray(r) for r in execute(text, arguments, ENDLESS)]
 
 
 @form

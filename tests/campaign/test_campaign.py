@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 
+import mlir.ir as ir
 import numpy as np
 import pytest
+from mlir.dialects import arith, memref
 
+import stablexla as sx
+from stablexla.dialects.element_types import BY_MLIR
+from stablexla.lowering.support.operations import terminator_of
+from stablexla.lowering.support.storage import constant
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.cpu.emitters import EMITTERS
 from tests.campaign.draws import MAKERS, draw
 from tests.campaign.examine import Examiner, category
 from tests.campaign.forms import FORMS, behind, outlined, relaid
@@ -19,6 +27,7 @@ from tests.campaign.watched import Watched
 from tests.fuzz.check import Plan
 from tests.fuzz.program import Program
 from tests.fuzz.workers import Failure
+from tests.kernels import comparing, execute
 
 PROGRAMS, BATCH, FIRST = 200, 20, 5_000_000
 LARGEST = 12
@@ -70,6 +79,60 @@ def test_a_form_gives_the_same(name: str, watched: Watched) -> None:
     assert not isinstance(found, Failure), found
     np.testing.assert_array_equal(found[0], ARGUMENTS[0] + ARGUMENTS[1])
     np.testing.assert_array_equal(found[1], ARGUMENTS[0])
+
+
+PAIR = """
+func.func public @main(%p0: tensor<40x30xELEMENT>, %p1: tensor<30xELEMENT>) -> (tensor<40xELEMENT>, tensor<40x40xELEMENT>) {
+%v0 = stablehlo.constant dense<ZERO> : tensor<ELEMENT>
+%v1 = stablehlo.broadcast_in_dim %p1, dims = [1] : (tensor<30xELEMENT>) -> tensor<40x30xELEMENT>
+%v2 = stablehlo.multiply %p0, %v1 : tensor<40x30xELEMENT>
+%v3 = stablehlo.reduce(%v2 init: %v0) applies stablehlo.add across dimensions = [1] : (tensor<40x30xELEMENT>, tensor<ELEMENT>) -> tensor<40xELEMENT>
+%v4 = stablehlo.dot_general %p0, %v2, contracting_dims = [1] x [1] : (tensor<40x30xELEMENT>, tensor<40x30xELEMENT>) -> tensor<40x40xELEMENT>
+return %v3, %v4 : tensor<40xELEMENT>, tensor<40x40xELEMENT>
+}"""  # noqa: E501
+
+
+def _pair(element: str) -> tuple[str, list[np.ndarray]]:
+    """A sum of rows and a product, of random numbers."""
+    rng, zero = np.random.default_rng(0), "0" if element.startswith("i") else "0.0"
+    arrays = [rng.normal(size=(40, 30)) * 9, rng.normal(size=30) * 9]
+    return PAIR.replace("ELEMENT", element).replace("ZERO", zero), [a.astype(BY_MLIR[element].dtype) for a in arrays]
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "bf16", "i32"])
+def test_every_kernel_that_an_emitter_took_is_compared(element: str) -> None:
+    text, arguments = _pair(element)
+    with comparing() as (options, comparison):
+        executable = sx.compile(text, options=options)
+        results = executable.execute(arguments)
+    kinds = [kernel.kind for kernel in comparison.subjects]
+    assert {"row", "contraction"} <= set(kinds)
+    assert comparison.compared >= len(kinds)
+    for ours, theirs in zip(results, sx.compile(text).execute(arguments), strict=True):
+        assert ours.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("element", ["f32", "i32"])
+@pytest.mark.parametrize("kind", ["row", "contraction"])
+def test_a_kernel_with_a_wrong_number_is_named(kind: str, element: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emitter writes one number too many."""
+
+    def spoil(emit: Callable[..., Emitted | None]) -> Callable[..., Emitted | None]:
+        def spoiled(kernel: Kernel, target: object) -> Emitted | None:
+            emitted = emit(kernel, target)
+            if emitted is not None:
+                block = kernel.emitted[-1].regions[0].blocks[0]
+                result = block.arguments[len(kernel.inputs)]
+                with kernel.func.location, ir.InsertionPoint(terminator_of(block)):
+                    zero = arith.constant(ir.IndexType.get(), 0)
+                    memref.store(constant(result.type.element_type, 77), result, [zero])
+            return emitted
+
+        return spoiled
+
+    monkeypatch.setitem(EMITTERS, kind, [spoil(emit) for emit in EMITTERS[kind]])
+    with pytest.raises(AssertionError, match=rf"(?s)kernel of kind {kind} differs from the general path\n@{kind}_\d"):
+        execute(*_pair(element))
 
 
 def test_texts_of_forms() -> None:

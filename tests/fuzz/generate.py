@@ -38,6 +38,7 @@ def draw(seed: int, families: Sequence[str] = (), statements: int = 0, target: s
     program = Writer(seed, count, list(families) or list(FAMILIES), whole).write()
     # The second oracle and the second way take turns: compiling takes most of the time.
     turn = seed // 2 % 3
-    ways = (target,) if target else ("emitters", "general") if turn == 1 else ("emitters",)
+    second = ((), ("general",), ("kernels",))[turn]
+    ways = (target,) if target else ("emitters", *second)
     oracles = ("interpreter", "xla") if turn == 0 and not target else ("interpreter",)
     return Drawn(seed, program, arguments_for(program, seed, whole), Plan(whole, ways, oracles))

@@ -19,7 +19,8 @@ from stablexla.processes.questions import Child, Refusal, serve
 
 # The ways of stablexla, and the oracles; those of one process share what they have compiled and parsed.
 # Any other way is a GPU's target, on the simulated driver.
-PROCESS_OF = {"emitters": "stablexla", "general": "stablexla", "interpreter": "interpreter", "xla": "xla", "hlo": "xla"}
+PROCESS_OF = {"emitters": "stablexla", "general": "stablexla", "kernels": "stablexla", "interpreter": "interpreter"}
+PROCESS_OF |= {"xla": "xla", "hlo": "xla"}
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,10 @@ def _run(way: str, text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
 
         options = general_only() if way == "general" else None
         return sx.compile(text, options=options).execute(arguments)
+    if way == "kernels":
+        from tests.kernels import execute
+
+        return execute(text, arguments)
     if way == "hlo":
         return _after_passes(text, arguments)
     if way.startswith("gpu"):

@@ -98,13 +98,19 @@ class Writer:
         self._flat = [r for f in chosen for r in f.rules]
         self._nested = [r for f in chosen for r in f.nested]
 
-    def write(self) -> Program:
-        """The program."""
+    def write(self, more: Sequence[tuple[Dims, str]] = ()) -> Program:
+        """The program.
+
+        Args:
+            more: further parameters; results are then values that nothing has read, where there are any.
+        """
         kinds = [(self.shape(), self.element()) for _ in range(self.random.randint(1, 3))]
-        parameters = tuple(Value(f"%p{i}", s, e) for i, (s, e) in enumerate(kinds))
+        parameters = tuple(Value(f"%p{i}", s, e) for i, (s, e) in enumerate([*kinds, *more]))
         self.values = list(parameters)
         self.statements(self._size)
-        chosen = [self.random.choice(self.values[-12:]) for _ in range(self.random.randint(1, 5))]
+        made = self.values[len(parameters) :] or self.values
+        last = ([v for v in made if v.name not in self._read] or made) if more else self.values[-12:]
+        chosen = [self.random.choice(last) for _ in range(self.random.randint(1, 8 if more else 5))]
         return self.returning(parameters, chosen)
 
     def returning(self, parameters: Sequence[Value], results: Sequence[Value]) -> Program:

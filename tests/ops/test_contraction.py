@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.element_types import element_type
 from tests.ops.samples import sample
-from tests.programs import check, run
+from tests.programs import check, general_only, run
 
 # Sums of k products: each rounding is at most half a unit of the largest partial sum.
 SCALE = {"f32": 1e-6, "f64": 2e-15, "bf16": 8e-3, "f16": 1e-3}
@@ -242,3 +243,18 @@ def test_an_algorithm_that_is_what_we_do_is_taken() -> None:
     }"""
     x = np.array([[1, 2], [3, 4]], np.float32)
     check(text, [x], against=[], expected=[x @ x])
+
+
+@pytest.mark.parametrize("name", ["s32", "f32"])
+def test_products_over_no_loop_that_are_broadcast_on_the_general_path(name: str) -> None:
+    """Of one row or of equal columns; fused with more loops they must not be added up again in each of them."""
+    x, y = (np.arange(1, 4).astype(element_type(name).dtype).reshape(shape) for shape in ((3, 1), (1, 3)))
+    number = np.array(60, x.dtype)
+
+    def make(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp, number: sx.XlaOp) -> list[sx.XlaOp]:
+        full = sx.broadcast_in_dim(number, (4, 4), ())
+        outer = sx.broadcast_in_dim(sx.dot(x, y), (3, 3, 5), (0, 1))
+        return [outer, sx.dot_general(full, full, sx.DotDimensionNumbers((1,), (1,)))]
+
+    expected = [np.repeat((x * y)[..., None], 5, 2), np.full((4, 4), 14400, x.dtype)]
+    run(make, x, y, number, against=["interpreter"], expected=expected, options=general_only())

@@ -138,6 +138,21 @@ def test_gather_nd_as_the_description_has_it() -> None:
     )
 
 
+@pytest.mark.parametrize("choices", ["usual", "eager"])
+@pytest.mark.parametrize("shape", [(), (1,), (5,)])
+def test_gather_of_single_elements_of_a_small_table(shape: tuple[int, ...], choices: str) -> None:
+    """Looked up by selections from `lookup.least-lookups` results on; one element is a scalar, which is not."""
+    x, indices = counted(2), RNG(0).integers(-1, 3, (*shape, 1))
+    numbers = Gather((), (0,), (0,), len(shape))
+    run(
+        lambda b, v, i: sx.gather(v, i, dimension_numbers=numbers, slice_sizes=(1,)),
+        x,
+        indices,
+        expected=[x[indices[..., 0].clip(0, 1)]],
+        options=sx.CompileOptions(choices=choices),
+    )
+
+
 # ---- element types --------------------------------------------------------------------------------------------------
 
 

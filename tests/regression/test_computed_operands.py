@@ -107,6 +107,20 @@ def test_an_operand_that_the_other_is_computed_from() -> None:
     run(make, q, scale, against=[], expected=[r.astype(np.float32) for r in right])
 
 
+@pytest.mark.parametrize("choices", ["usual", "eager"])
+def test_an_operand_that_is_computed_of_one_number(choices: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which lies in an array of one element, that the operand reads without any of its own coordinates."""
+    monkeypatch.delenv("STABLEXLA_GUARD")  # it keeps small arrays unaligned, which "eager" stores past the caches
+    one, q = drawn("f32", 1), drawn("s16", 1, 17)
+
+    def make(b: sx.XlaBuilder, one: sx.XlaOp, q: sx.XlaOp) -> sx.XlaOp:
+        x = sx.broadcast_in_dim(one, (1, 17), (0,)) + 1.0
+        return sx.dot(turned(x), sx.convert_element_type(q, "f32"))
+
+    right = np.full((17, 1), one[0] + 1, np.float32) @ q.astype(np.float32)
+    run(make, one, q, against=[], expected=[right], options=sx.CompileOptions(choices=choices))
+
+
 @pytest.mark.parametrize("n", [15, 16, 17])
 @pytest.mark.parametrize("element", [np.complex64, np.complex128])
 def test_complex_products_of_products(n: int, element: type) -> None:

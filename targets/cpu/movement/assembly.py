@@ -280,8 +280,7 @@ class _Writer:
         past = self.nontemporal and apart == 1 and lanes == self._lanes() and segment.weight <= HEAVY
         lines_aligned = all(stride % lanes == 0 for stride in self.strides[:-1]) and self.parts == 1
         straight = lines_aligned and segment.start % lanes == 0 and count % lanes == 0
-        straight = straight or (apart > 1 and self.nontemporal and count % lanes == 0 and lines_aligned)
-        _cover(begin, end, lanes, put, place if past else None, straight=straight and (past or self.nontemporal))
+        _cover(begin, end, lanes, put, place if past else None, straight=straight and self.nontemporal)
 
     def _lanes(self) -> int:
         return max(1, int(self.target.vector_bits // cg.bits_of(self.whole.element)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from tests.fuzz.families.conversion import converted
@@ -18,14 +19,22 @@ EXACT = 1 << 22
 
 @products.statement(1.5)
 def chain(w: Writer) -> list[Value] | None:
-    """A computed matrix by itself, its transpose or another one, once to three times, with nothing between."""
-    shapes = [s for s in w.shapes if len(s) == 2 and 0 not in s]
+    """A computed matrix by itself, its transpose or another one, once to three times, with nothing between.
+
+    At times nothing else reads the matrix, which need not be stored then.
+    """
+    shapes = _matrices(w.shapes)
     if not shapes or w.depth:
         return None
     shape, element = w.random.choice(shapes), w.random.choice(ELEMENTS)
+    if w.chance(0.7):  # one that there are arrays for, where there are
+        shape = w.random.choice(_matrices(v.shape for v in w.values) or shapes)
+    if w.chance(0.8):
+        vectors = [v.element for v in w.values if len(v.shape) == 1 and v.element in ELEMENTS]
+        element = w.random.choice(vectors or ELEMENTS)
     made = [_computed(w, shape, element)]
     largest = {made[0].name: 2}
-    for _ in range(w.random.randint(1, 3)):
+    for _ in range(w.random.choice((1, 1, 2, 3))):
         left = made[-1]
         other = _computed(w, left.shape[:: w.random.choice((1, -1))], element) if w.chance(0.4) else left
         largest.setdefault(other.name, 2)
@@ -34,22 +43,40 @@ def chain(w: Writer) -> list[Value] | None:
         if product is None:
             break
         made.append(product)
-    return made
+    return made[w.random.randrange(2) :]
+
+
+def _matrices(shapes: Iterable[Dims]) -> list[Dims]:
+    return [shape for shape in shapes if len(shape) == 2 and 0 not in shape]
 
 
 def _computed(w: Writer, shape: Dims, element: str) -> Value:
-    """A matrix of two vectors, of counting, of one of another type, or one that is there; of numbers from -2 to 2."""
-    way = w.random.choice(["vectors", "vectors", "iota", "converted", "any"])
-    if way == "iota":
-        text = f"stablehlo.iota dim = {w.random.randrange(2)} : {tensor(shape, element)}"
-        return w.small(w.emit(text, shape, element), 2)
-    if way == "converted" and element not in (C64, C128):
-        return converted(w, w.small(w.of_type(shape, w.random.choice(NARROW)), 2), element)
-    if way == "any":
-        return w.small(w.of_type(shape, element), 2)
-    x, y = (_spread(w, w.small(w.of_type((shape[d],), element), 1), shape, d) for d in range(2))
-    name = w.random.choice(["add", "subtract", "maximum" if x.is_float else "add"])
+    """A matrix of one or two terms, with numbers from -2 to 2."""
+    d = w.random.randrange(2)
+    x = _term(w, shape, element, d)
+    if w.chance(0.2):
+        return x
+    y = _term(w, shape, element, 1 - d)
+    name = w.random.choice(["add", "add", "subtract", "multiply", *(["maximum"] if x.is_float else [])])
     return w.emit(f"stablehlo.{name} {x.name}, {y.name} : {x.type}", shape, element)
+
+
+def _term(w: Writer, shape: Dims, element: str, d: int) -> Value:
+    """A vector along dimension `d`, counting, a matrix of another type, or one that is there; from -1 to 1."""
+    way = w.random.choice(["vector", "vector", "vector", "iota", "converted", "any"])
+    if way == "iota":
+        text = f"stablehlo.iota dim = {d} : {tensor(shape, element)}"
+        return w.small(w.emit(text, shape, element), 1)
+    if way == "converted" and element not in (C64, C128):
+        return converted(w, w.small(w.of_type(shape, w.random.choice(_narrow(w, shape))), 1), element)
+    if way == "any":
+        return w.small(w.of_type(shape, element), 1)
+    return _spread(w, w.small(w.of_type((shape[d],), element), 1), shape, d)
+
+
+def _narrow(w: Writer, shape: Dims) -> Sequence[str]:
+    """Narrow types, those that there are matrices of the shape of where there are any."""
+    return [e for e in NARROW if any((v.shape, v.element) == (shape, e) for v in w.values)] or NARROW
 
 
 def _spread(w: Writer, x: Value, shape: Dims, d: int) -> Value:

@@ -115,6 +115,14 @@ def test_past_the_caches(bits: int, width: int) -> None:
     check((6, width + 3), [((1, 1), (4, width), (1, 1))], filled=True, target=target)
 
 
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("start", [0, 4, 8])
+def test_interleaved_past_the_caches(bits: int, start: int) -> None:
+    """Elements and numbers in turn, from a whole vector of the line on and from the middle of one."""
+    target = dataclasses.replace(host_target().with_vectors(bits), nontemporal_bytes=1)
+    check((6, 80), [((1, start), (4, 33), (1, 2))], filled=True, target=target)
+
+
 def compiled(build: Callable[..., sx.XlaOp], *arrays: np.ndarray) -> tuple[sx.Executable, list[np.ndarray]]:
     b = sx.XlaBuilder("program")
     types = [sx.f32 if a.dtype == np.float32 else sx.s32 for a in arrays]
