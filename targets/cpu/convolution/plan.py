@@ -12,7 +12,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.machine import ITEM_WORK, CpuTarget
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, WindowDimension
 from stablexla.targets.codegen.match.epilogue import stores_vectors
-from stablexla.targets.codegen.sizes import balanced
+from stablexla.targets.codegen.sizes import balanced, rounded_up
 from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, RegisterTile
 from stablexla.targets.cpu.convolution.micro_kernel import choose_pixel_tile
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits, units_of
@@ -179,14 +179,14 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
         return None
     staged = features < c.inputs.extent or len(c.last.phases) > 1 or not stores_vectors(c.contraction)
     whole = ConvolutionPlan(tile, features, sizes.all_rows, rounds, panel, staged, own_weights=True)
-    parts = _in_parts(sizes, replace(whole, columns=_rounded_up(c.outputs, panel), own_weights=False))
+    parts = _in_parts(sizes, replace(whole, columns=rounded_up(c.outputs, panel), own_weights=False))
     if parts is not None:
         return parts
     panels = -(-c.outputs // panel)
     whole = replace(whole, columns=max(1, panels // MOST_ITEMS) * panel)
     if _fits_whole(sizes, whole):
         return whole
-    columns = _rounded_up(c.outputs, panel)
+    columns = rounded_up(c.outputs, panel)
     if staged:
         most = STAGE_BYTES() // (rounds * len(sizes.width.phases) * sizes.sum_bytes)
         columns = balanced(columns, max(panel, most), panel)
@@ -262,7 +262,7 @@ def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     # Equal blocks, so that the number of channels in one is a constant, a multiple of the vector width.
     blocks = [n for n in range(sizes.lanes, channels, sizes.lanes) if channels % n == 0]
     fitting = [n for n in [*blocks, channels] if n <= CHANNELS] or [channels]
-    columns = _rounded_up(fitting[-1], sizes.lanes)
+    columns = rounded_up(fitting[-1], sizes.lanes)
     rounds = _rounds(sizes, tile, columns * c.inputs.extent)
     plan = ConvolutionPlan(
         tile, c.inputs.extent, 1, rounds, columns, _is_staged(c, c.inputs.extent), channels=fitting[-1]
@@ -328,7 +328,7 @@ def _fits_whole(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> bool:
 def _rounds(sizes: ConvolutionSizes, tile: RegisterTile, features: int) -> int:
     """Return the rounds of the last dimension in an item: all if a row of lhs and its sums fit, else equal blocks."""
     width = sizes.width
-    whole = width.rounds if len(width.phases) == 1 else _rounded_up(width.rounds, tile.rows)
+    whole = width.rounds if len(width.phases) == 1 else rounded_up(width.rounds, tile.rows)
     unit = math.lcm(tile.rows, sizes.lanes)
     rounds, blocks = whole, 1
     sums = len(width.phases) * tile.vectors * sizes.lanes * sizes.sum_bytes
@@ -339,7 +339,7 @@ def _rounds(sizes: ConvolutionSizes, tile: RegisterTile, features: int) -> int:
 
     while not fits() and rounds > unit:
         blocks += 1
-        rounds = min(rounds, _rounded_up(math.ceil(whole / blocks), unit))
+        rounds = min(rounds, rounded_up(math.ceil(whole / blocks), unit))
     return rounds
 
 
@@ -377,7 +377,3 @@ def _part(sizes: ConvolutionSizes, most: int) -> int:
     extent, group = sizes.convolved.inputs.extent, sizes.units.group
     whole = (d for d in range(max(1, min(extent, most)), 0, -1) if extent % d == 0 and d % group == 0)
     return next(whole, extent)
-
-
-def _rounded_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple

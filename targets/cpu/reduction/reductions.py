@@ -20,9 +20,11 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.reductions import ArgReduction, IndependentReductions, VectorReduction
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
 from stablexla.targets.codegen.scope import LoopScope, lanes_for
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.codegen.sums.stored import CompensatedSums
 from stablexla.targets.codegen.vector_loops import (
+    MOST_UNROLLED,
     LoopPart,
     Totals,
     WorkItems,
@@ -37,7 +39,7 @@ from stablexla.targets.codegen.vector_loops import (
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long row that is shared by threads.
-LONG_BLOCK = Gate("reduction.long-block", 32768, eager=256)
+LONG_BLOCK = Gate("reduction.long-block", 32768, eager=1)
 # A reduction with fewer work items than this is split if each of its parts is at least PART elements.
 PART = Gate("reduction.part", 65536, eager=8)
 FEW_ITEMS, MOST_PARTS = 16, 64
@@ -123,26 +125,27 @@ class _Long(_Reduction):
         rows = chain.rows
         extents = tuple(self.extents[d] for d in rows)
         self.rows = WorkItems(rows, extents)
-        # A part is a block of the only reduced loop, or some iterations of the outermost one.
+        # A part is a block of the only reduced loop, whole iterations of it, or some iterations of the outermost one.
+        self.block = rounded_up(LONG_BLOCK(), MOST_UNROLLED * lanes)
         outermost = self.extents[self.columns[0]]
-        self.part_turns = -(-LONG_BLOCK() * outermost // chain.length)
+        self.part_turns = -(-self.block * outermost // chain.length)
         self.parts = -(-outermost // self.part_turns)
         self.items = WorkItems(rows, extents, self.parts)
 
     @property
     def pays(self) -> bool:
         """Whether the cost model favors splitting rows."""
-        return self.rows.count < FEW_ITEMS and self.chain.length >= 2 * LONG_BLOCK() and self.parts > 1
+        return self.rows.count < FEW_ITEMS and self.chain.length >= 2 * self.block and self.parts > 1
 
     def part(self, row: LoopScope, part: Value) -> Totals:
         """Return the partial sums of one part of a row."""
-        vectors = min(LONG_BLOCK(), self.extents[self.inner]) // self.lanes
+        vectors = min(self.block, self.extents[self.inner]) // self.lanes
         unroll = unroll_factor(self.chain.cost, vectors)
         sets = [flat([f.start(row, self.lanes, u * self.lanes) for f in self.foldings]) for u in range(unroll)]
         row.prepare(self.refs, self.chain.columns, self.lanes)
         start = part * self.part_turns
         if len(self.columns) == 1:
-            sets = self._sweep(row, sets, LoopPart(start, start + LONG_BLOCK(), part.eq(self.parts - 1)))
+            sets = self._sweep(row, sets, LoopPart(start, start + self.block, part.eq(self.parts - 1)))
         else:
             stop = cg.minimum(start + self.part_turns, self.extents[self.columns[0]])
             sets = self._walk(row, self.columns, sets, (start, stop))

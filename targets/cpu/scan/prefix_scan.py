@@ -20,13 +20,21 @@ from stablexla.targets.codegen.combiners import combine_values, identity
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM, add_compensation, two_sum
 from stablexla.targets.codegen.sums.stored import CompensatedSums
-from stablexla.targets.codegen.vector_loops import LoopPart, WorkItems, estimate_ns, grain_of, vector_loop
+from stablexla.targets.codegen.vector_loops import (
+    MOST_UNROLLED,
+    LoopPart,
+    WorkItems,
+    estimate_ns,
+    grain_of,
+    vector_loop,
+)
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long scan, and the number of independent scans from which on blocks are needless.
-BLOCK = Gate("scan.block", 8192, eager=256)
+BLOCK = Gate("scan.block", 8192, eager=1)
 MANY = 8
 # Registers of a square transposed in registers: LLVM takes minutes over 64 of 64 bytes, and a fifth of a second over
 # 32.
@@ -169,12 +177,17 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
 
 
 class _Lines:
-    """Scans along contiguous lines. The loop-carried prefix is one number, broadcast to all lanes."""
+    """Scans along contiguous lines. The loop-carried prefix is one number, broadcast to all lanes.
+
+    Attributes:
+        step: elements in one iteration of the loop over a block, which holds a whole number of them.
+    """
 
     carried = 1
 
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
+        self.step = MOST_UNROLLED * plan.lanes
         self.cost = 4 + 2 * plan.lanes.bit_length()
         size = cg.bits_of(plan.stored) // 8
         in_line = plan.extent * size % 64 == 0 and plan.lanes * size == plan.target.vector_bits // 8
@@ -195,8 +208,7 @@ class _Lines:
         def step(at: Value, count: int | None, totals: list[Value]) -> list[Value]:
             return [plan.join(totals[0], plan.read(source, self.place(line, at, count), count))]
 
-        unroll = 4
-        sets = vector_loop(plan.extent, plan.lanes, step, [[plan.nothing(plan.lanes)] for _ in range(unroll)], part)
+        sets = vector_loop(plan.extent, plan.lanes, step, [[plan.nothing(plan.lanes)] for _ in range(MOST_UNROLLED)], part)
         (first, *rest) = [values[0] for values in sets]
         for other in rest:
             first = plan.join(first, other)
@@ -282,6 +294,8 @@ def _across(plan: _Plan, value: Value) -> Value:
 class _Rows:
     """Scans over rows that are short enough to be carried in registers."""
 
+    step = 1
+
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
         self.carried = -(-plan.inner // plan.lanes)
@@ -365,7 +379,7 @@ class _Rows:
 def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
     """Emit one scan per work item; or, where there are few and long ones, one block of a scan."""
     plan = scans.plan
-    rows_of_block = max(1, BLOCK() // plan.inner)
+    rows_of_block = rounded_up(max(1, BLOCK() // plan.inner), scans.step)
     time = estimate_ns(scans.cost, plan.extent * plan.inner, 2 * plan.bytes // plan.outer, target)
     if plan.outer >= MANY or plan.extent < 2 * rows_of_block:
         with kernel.phase(target) as arguments, arguments.items() as line:
