@@ -17,7 +17,7 @@ from stablexla.targets.codegen.vector_loops import LoopPart, vector_loop
 
 # Bytes of a work item, and the grain: items worth waking a thread for (20 us at 13 GB/s).
 BLOCK = Gate("copies.block", 64 << 10, eager=1)
-GRAIN = 4
+GRAIN = Gate("copies.grain", 4, eager=1)
 # One cache line at a time, whatever the registers are: LLVM splits it into their width.
 LINE, UNROLL = 64, 4
 
@@ -37,14 +37,14 @@ class BufferCopies:
         """
         size = bytes_of(source.type)
         items = -(-size // _block())
-        if items < 2 * GRAIN:
+        if items < 2 * GRAIN():
             memref.copy(source, target)
             return None
         if size not in self._functions:
             self._functions[size] = self._write_function(size)
         buffers = [as_bytes(v) for v in (source, target)]
         bounds = [arith.ConstantOp(ir.IndexType.get(), n).result for n in (0, items)]
-        return func.CallOp([], self._functions[size], [*buffers, *bounds]).operation, items, GRAIN
+        return func.CallOp([], self._functions[size], [*buffers, *bounds]).operation, items, GRAIN()
 
     def _write_function(self, size: int) -> str:
         """Emit a function that copies the items [lo, hi); return its name."""

@@ -26,13 +26,13 @@ MOST_PIXELS = Gate("convolution.most-pixels", 8 << 10, eager=64)
 # Bytes of a panel of packed weights, reused by each tile.
 PANEL_BYTES = Gate("convolution.panel-bytes", 160 << 10, eager=1024)
 # The most items of a convolution.
-MOST_ITEMS = 16
+MOST_ITEMS = Gate("convolution.most-items", 16, eager=2)
 # Whole images become items only where there are at least so many items.
 LEAST_ITEMS = Gate("convolution.least-items", 8, eager=2)
 # The most output features whose lanes may be pixels: a tile's rows.
-FEW_OUTPUTS = 8
+FEW_OUTPUTS = Gate("convolution.few-outputs", 8, eager=1)
 # The most channels of an item: whole cache lines, and few enough for whole rows of an image.
-CHANNELS = 64
+CHANNELS = Gate("convolution.channels", 64, eager=1)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     if parts is not None:
         return parts
     panels = -(-c.outputs // panel)
-    whole = replace(whole, columns=max(1, panels // MOST_ITEMS) * panel)
+    whole = replace(whole, columns=max(1, panels // MOST_ITEMS()) * panel)
     if _fits_whole(sizes, whole):
         return whole
     columns = rounded_up(c.outputs, panel)
@@ -208,7 +208,7 @@ def _plan_across(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     c, w, lanes = sizes.convolved, sizes.width, sizes.lanes
     features, registers = c.inputs.extent, sizes.target.num_vector_registers
     vectors = math.ceil(w.rounds / lanes)
-    if w.stride != 1 or sizes.units.group != 1 or c.outputs > FEW_OUTPUTS:
+    if w.stride != 1 or sizes.units.group != 1 or c.outputs > FEW_OUTPUTS():
         return None
     # Twice as many lanes in use have to pay for the transpose, of elements that are used several times.
     if 2 * c.outputs * vectors > w.rounds or (c.taps == 1 and reads_in_place(sizes, features)):
@@ -261,7 +261,7 @@ def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     tile = RegisterTile(_rows_of_channels(sizes), 1)
     # Equal blocks, so that the number of channels in one is a constant, a multiple of the vector width.
     blocks = [n for n in range(sizes.lanes, channels, sizes.lanes) if channels % n == 0]
-    fitting = [n for n in [*blocks, channels] if n <= CHANNELS] or [channels]
+    fitting = [n for n in [*blocks, channels] if n <= max(sizes.lanes, CHANNELS())] or [channels]
     columns = rounded_up(fitting[-1], sizes.lanes)
     rounds = _rounds(sizes, tile, columns * c.inputs.extent)
     plan = ConvolutionPlan(
@@ -363,7 +363,7 @@ def _wanted(sizes: ConvolutionSizes) -> int:
     """
     c = sizes.convolved
     work = c.contraction.batches * c.last.outputs * c.group.extent * c.outputs * c.inputs.extent * c.taps
-    return max(1, min(MOST_ITEMS, work // ITEM_WORK()))
+    return max(1, min(MOST_ITEMS(), work // ITEM_WORK()))
 
 
 def _in_blocks(extent: int, most: int, wanted: int) -> int:

@@ -90,13 +90,13 @@ class FftColumns:
 
     def _factors(self, step: Pass, k: Value) -> list[Complex]:
         """Return the twiddle factors of a pass's inputs; none in the first pass."""
-        if step.twiddles is None or step.radix > LARGEST_UNROLLED:
+        if step.twiddles is None or step.radix > LARGEST_UNROLLED():
             return []
         table = self.tables[step.twiddles]
         return [broadcast(table, k * step.radix + t, self.lanes) for t in range(1, step.radix)]
 
     def _one(self, step: Pass, k: Value, factors: list[Complex], read: Read, write: Write) -> None:
-        if step.radix > LARGEST_UNROLLED:
+        if step.radix > LARGEST_UNROLLED():
             self._with_loops(step, k, read, write)
             return
         x = [read(t) for t in range(step.radix)]

@@ -186,7 +186,7 @@ def emit_line_scan(plan: ScanPlan) -> Emitted:
     """Emit scans with a line per work item; or, where there are few and long ones, with blocks of them."""
     time = estimate_ns(plan.cost * 6, plan.extent, plan.bytes // plan.outer, plan.target)
     size = rounded_up(BLOCK(), plan.lanes)
-    if plan.outer >= MANY or plan.extent < 2 * size:
+    if plan.outer >= MANY() or plan.extent < 2 * size:
         with plan.kernel.phase(plan.target) as arguments:
             lines = _Lines(plan, arguments)
             nothing = [cg.constant(0, cg.vector_of(plan.lanes, e)) for e in plan.elements]
