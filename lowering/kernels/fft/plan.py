@@ -25,8 +25,9 @@ from stablexla.lowering.kernels.fft.tables import (
     factors,
 )
 
-# Prime factors above this cost more as a pass than the two longer transforms of a convolution.
-LARGEST_RADIX = Gate("fft.largest-radix", 61, eager=5)
+# Prime factors above this cost more as a pass than the two longer transforms of a convolution, which are split in two
+# along lines: those of primes below 31 would be too short for that.
+LARGEST_RADIX = Gate("fft.largest-radix", 61, eager=31)
 # A prime n uses Rader's convolution of length n - 1 if no prime factor of n - 1 is above this one.
 LARGEST_BEFORE_PRIME = Gate("fft.largest-before-prime", 13, eager=3)
 # The longest such prime: its permutation is stored in tables of the elements' type, exact in f32 up to here.
@@ -38,8 +39,8 @@ SHORTEST_PART = Gate("fft.shortest-part", 8, eager=2)
 LONGEST_ROWS = Gate("fft.longest-rows", 256, eager=4)
 # Up to this many elements the twiddle factors between two parts are one table; above, products of two tables.
 ONE_TABLE = Gate("fft.one-table", 4096, eager=4)
-# Elements of the finer of two tables that replace a long one.
-FINE_ROOTS = Gate("fft.fine-roots", 1024, eager=4)
+# Elements of the finer of two tables that replace a long one: whole vectors.
+FINE_ROOTS = Gate("fft.fine-roots", 1024, eager=16)
 
 
 # ---- transforms of one dimension -------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ def _line(n: int, sign: int, split: bool, gates: tuple[int, ...]) -> Line:
         before = _split(n - 1, sign)
         if before is not None:
             return Rader(n, Places(n), PlacesSpectrum(n, sign), before)
-    if largest > max(5, LARGEST_RADIX()):  # convolutions are as long as products of 2, 3 and 5
+    if largest > LARGEST_RADIX():
         m = _convolution_length(n)
         inner = line(m, sign, split=split)
         assert isinstance(inner, Direct | Split)

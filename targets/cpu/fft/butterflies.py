@@ -9,7 +9,7 @@ from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.cpu.fft.numbers import Complex
 
-# Larger radices are written with loops.
+# Larger primes are written with loops.
 LARGEST_UNROLLED = Gate("fft.largest-unrolled", 13, eager=2)
 
 
