@@ -82,8 +82,6 @@ class Choices:
         drawn = random.Random(f"{self.base} {gate.name}")
         low, high = sorted((gate.usual, gate.eager))
         between = round(low * (high / low) ** drawn.random())
-        if low & (low - 1) == high & (high - 1) == 0:
-            between = 1 << between.bit_length() - 1  # a block has to hold whole vectors
         return drawn.choice((gate.usual, gate.eager, between))
 
     def __str__(self) -> str:

@@ -38,7 +38,7 @@ from stablexla.targets.host.lapack_workspace import query_workspace
 # Cost model: LAPACK's multiplications per nanosecond, roughly, and the overhead of one call.
 RATE, CALL_NS = 2.0, 1000.0
 # Threshold in multiplications above which one matrix is left to the library's own threads.
-WORTH_THREADS = Gate("lapack.worth-threads", 5e7, eager=1)
+WORTH_THREADS = Gate("lapack.worth-threads", 50_000_000, eager=1)
 NOT_FINITE = -4
 """The info of a matrix that was not passed to LAPACK, as in JAX."""
 

@@ -40,7 +40,8 @@ LONGEST_ROWS = Gate("fft.longest-rows", 256, eager=4)
 # Up to this many elements the twiddle factors between two parts are one table; above, products of two tables.
 ONE_TABLE = Gate("fft.one-table", 4096, eager=4)
 # Elements of the finer of two tables that replace a long one: whole vectors.
-FINE_ROOTS = Gate("fft.fine-roots", 1024, eager=16)
+FINE_ROOTS = Gate("fft.fine-roots", 1024, eager=1)
+LONGEST_VECTOR = 16
 
 
 # ---- transforms of one dimension -------------------------------------------------------------------------------------
@@ -243,8 +244,9 @@ def real_line(n: int, sign: int) -> RealLine:
     kept = n // 2 + 1
     fine, coarse = Powers(n, sign, columns=kept, first=1), None
     if kept > ONE_TABLE():
-        fine = Powers(n, sign, columns=FINE_ROOTS(), first=1)
-        coarse = Powers(n, sign, columns=-(-kept // FINE_ROOTS()), first=FINE_ROOTS())
+        few = -(-FINE_ROOTS() // LONGEST_VECTOR) * LONGEST_VECTOR
+        fine = Powers(n, sign, columns=few, first=1)
+        coarse = Powers(n, sign, columns=-(-kept // few), first=few)
     return RealLine(n, line(n // 2, sign, split=True), fine, coarse)
 
 

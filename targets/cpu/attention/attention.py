@@ -29,7 +29,7 @@ from stablexla.targets.cpu.reduction.rows import AlongRowPasses
 # At most so many queries read keys unpacked: packing would cost as much as the scores.
 FEW_QUERIES = Gate("attention.few-queries", 5, eager=1)
 # Multiply-adds that are worth another thread.
-WORTHWHILE = Gate("attention.worthwhile", 400_000, eager=4)
+WORTHWHILE = Gate("attention.worthwhile", 400_000, eager=1)
 # The largest workspace of an item: scores and packed operands.
 MOST_BYTES = Gate("attention.most-bytes", 64 << 20, eager=16 << 10)
 
@@ -71,7 +71,7 @@ def plan_attention(attention: Attention, target: CpuTarget) -> AttentionPlan:
     bytes_ = AttentionWorkspace.of(attention, plan.tile, rows, lanes, plan.few).size * size
     work = batches * queries * attention.keys * (attention.depth + attention.width)
     wanted = max(4 * target.num_threads if target.num_threads > 1 else 1, (4 << 20) // bytes_)
-    items = max(1, min(units, wanted, math.ceil(work / (WORTHWHILE() // 4))))
+    items = max(1, min(units, wanted, math.ceil(4 * work / WORTHWHILE())))
     return AttentionPlan(tile, rows, plan.few, items)
 
 

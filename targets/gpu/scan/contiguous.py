@@ -173,6 +173,8 @@ class ScanLines:
             return [[cg.load(b, first + cg.minimum(at + j, max(0, count - 1))) for b in buffers] for j in range(each)]
 
         def write(at: Value, made: list[Values]) -> None:
+            if self.deal.warps == 1:
+                gpu.barrier()  # all threads beyond the end have read the last total, too
             for j, values in enumerate(made):
                 with cg.when((at + j).lt(count)):
                     for value, buffer in zip(values, buffers, strict=True):
