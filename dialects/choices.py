@@ -1,7 +1,8 @@
 """Gates, thresholds at which rewrites, strategies and emitters begin or end; and a compilation's choices of them.
 
-A gate stands beside the code that asks it. Its usual value was measured; its eager one is the least, or the most,
-at which arrays of a few elements pass, so that small programs try what large ones take. A pass is given its choices as
+A gate stands beside the code that asks it. Its usual value was measured; its eager one is that with which arrays of a
+few elements go the way of large ones, so that small programs try what large ones take: the least of lower and upper
+bounds alike. A pass is given its choices as
 the option `choices`, which every pass has: `stablexla-join-factors{choices=eager}`.
 """
 
@@ -82,8 +83,6 @@ class Choices:
         drawn = random.Random(f"{self.base} {gate.name}")
         low, high = sorted((gate.usual, gate.eager))
         between = round(low * (high / low) ** drawn.random())
-        if low & (low - 1) == high & (high - 1) == 0:
-            between = 1 << between.bit_length() - 1  # a block has to hold whole vectors
         return drawn.choice((gate.usual, gate.eager, between))
 
     def __str__(self) -> str:

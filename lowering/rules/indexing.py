@@ -38,7 +38,7 @@ from stablexla.lowering.support.types import TensorType
 
 # The most entries of a lookup table that is held in registers, and the fewest elements that are looked up in it.
 LEAST_LOOKUPS = Gate("lookup.least-lookups", 1 << 12, eager=1)
-LOOKED_UP = 16
+LOOKED_UP = Gate("lookup.most-entries", 16, eager=1)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _gather(
 
 def _is_lookup(source: TensorType, result: TensorType, numbers: GatherDimensionNumbers) -> bool:
     """Whether the operand is a small lookup table, such as the codebook of a quantised weight, with many lookups."""
-    few = source.size <= LOOKED_UP and tuple(numbers.start_index_map) == (0,) and source.rank == 1
+    few = source.size <= LOOKED_UP() and tuple(numbers.start_index_map) == (0,) and source.rank == 1
     many = result.rank > 0 and result.size >= LEAST_LOOKUPS()
     return few and many and not numbers.offset_dims and not source.element.is_complex
 

@@ -8,6 +8,7 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.composites import composite_kernel
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.kernels.sort.comparators import Order, has_keys, orders_of
@@ -26,6 +27,12 @@ from stablexla.lowering.support.types import TensorType, tensor_storage
 
 # Indices of longer rows do not fit 32 bits.
 LONGEST = (1 << 31) - 1
+# Rows up to this length are sorted by counting the elements that come before each ...
+RANKED_ROW = Gate("sort.ranked-row", 64, eager=1)
+# ... but from so many rows on, single arrays by vectorized networks.
+ROWS_SIDE_BY_SIDE = Gate("sort.rows-side-by-side", 16, eager=1)
+# A top-k of more than one element in so many sorts the whole row.
+SELECTED_PART = Gate("top-k.selected-part", 16, eager=1)
 
 
 @lowers("stablehlo.sort")
@@ -39,9 +46,9 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     dimensions = [*(d for d in range(source.rank) if d != dimension), dimension]
     flat = [_rows(x, t, dimensions) for x, t in zip(operands, ctx.operand_types, strict=True)]
     types = tuple(t.with_shape((t.size,)) for t in ctx.operand_types)
-    rows = Rows(types, source.size // length, length, ctx.choices.merge_block)
+    rows = Rows(types, source.size // length, length)
     orders = orders_of(ctx.op.regions[0].blocks[0])
-    if ctx.choices.whole_sorts and length <= LONGEST:
+    if ctx.whole_sorts and length <= LONGEST:
         less = _comparator(ctx) if orders is None else by_keys(orders)
         sorted_ = sort_whole(ctx, flat, rows, less, length, by_keys=orders is not None)
     elif orders is None or length > LONGEST:
@@ -54,8 +61,8 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
 def sort_by_keys(
     ctx: LoweringContext, arrays: Sequence[ir.Value], rows: Rows, orders: tuple[Order, ...]
 ) -> list[ir.Value]:
-    alone = len(arrays) == 1 and orders[0].bits in WIDE and rows.rows >= ctx.choices.rows_side_by_side
-    if rows.length <= ctx.choices.ranked_row and not alone:
+    alone = len(arrays) == 1 and orders[0].bits in WIDE and rows.rows >= ROWS_SIDE_BY_SIDE()
+    if rows.length <= RANKED_ROW() and not alone:
         return rank_sort(ctx, arrays, rows, orders)
     return radix_sort(ctx, arrays, rows, orders)
 
@@ -120,11 +127,11 @@ def best(
     order = Order(0, source.element, descending=largest)
     flat = reshaped(x, source, source.with_shape((source.size,)))
     line, rows = source.with_shape((source.size,)), source.size // length
-    if ctx.choices.whole_sorts and length <= LONGEST:
+    if ctx.whole_sorts and length <= LONGEST:
         both, given = _with_places(ctx, flat, rows, line)
         found = sort_whole(ctx, given, both, by_keys((order,)), k, by_keys=True)
     else:
-        is_large = k * ctx.choices.selected_part > length and k > ctx.choices.ranked_row
+        is_large = k * SELECTED_PART() > length and k > RANKED_ROW()
         select = sort_first if is_large else select_first
         found = select(ctx, flat, rows, line, order, k)
     return [reshaped(v, t.with_shape((t.size,)), t) for v, t in zip(found, results, strict=True)]
@@ -148,7 +155,7 @@ def _with_places(ctx: LoweringContext, array: ir.Value, rows: int, type_: Tensor
         [], [Output(counted)], [identity(2)], [PARALLEL] * 2, lambda _: [arith.index_cast(i32, loop_index(1))]
     )
     flat = counted.with_shape((type_.size,))
-    return Rows((type_, flat), rows, length, ctx.choices.merge_block), [array, reshaped(places, counted, flat)]
+    return Rows((type_, flat), rows, length), [array, reshaped(places, counted, flat)]
 
 
 def _first(array: ir.Value, type_: TensorType, rows: int, k: int) -> ir.Value:

@@ -10,6 +10,7 @@ import numpy as np
 from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.attributes import PaddingConfig, integers
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.constants import read_constant, splat_value
 from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.support.context import LoweringContext
@@ -35,7 +36,7 @@ from stablexla.lowering.support.types import TensorType, tensor_storage, value_t
 from stablexla.lowering.support.unit_dimensions import differ_only_in_units, with_dimensions, without
 
 # Slices of constants of up to this many elements are folded.
-SMALL_TABLE = 64
+SMALL_TABLE = Gate("slices.small-table", 64, eager=1)
 
 
 @lowers("stablehlo.constant")
@@ -263,7 +264,7 @@ def _one_element(x: ir.Value, place: Sequence[ir.Value], result: TensorType) -> 
 def _small_constant(x: ir.Value) -> np.ndarray | None:
     """Return the elements of a small constant of integers, such as a generator's rotations, to fold slices of it."""
     attribute = constant_attribute(x)
-    small = prod(x.type.shape) <= SMALL_TABLE and isinstance(x.type.element_type, ir.IntegerType)
+    small = prod(x.type.shape) <= SMALL_TABLE() and isinstance(x.type.element_type, ir.IntegerType)
     return np.array(attribute) if small and isinstance(attribute, ir.DenseIntElementsAttr) else None
 
 

@@ -13,6 +13,7 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.dialects.attributes.windows import Window
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.window.axes import Axis, axes_of
 from stablexla.lowering.kernels.window.parts import (
@@ -34,6 +35,14 @@ from stablexla.lowering.support.registry import lowers
 
 # Long windows of one dimension are combined from parts, this many at a time.
 RADIX = 4
+# Windows up to so many elements are written out as one pass over shifted copies, if their combiners together are at
+# most so many operations.
+WRITTEN_WINDOW = Gate("window.written-window", 16, eager=1)
+WRITTEN_OPERATIONS = Gate("window.written-operations", 192, eager=1)
+# Windows up to so many elements become a pooling kernel, where one applies.
+POOLED_WINDOW = Gate("window.pooled-window", 25, eager=1)
+# Windows of one dimension up to this length are not split into parts.
+SHORT_WINDOW = Gate("window.short-window", 8, eager=1)
 
 
 @dataclass(frozen=True)
@@ -90,10 +99,9 @@ def _windows(
         return _pool(folding, window, arrays[0], shape)
     arrays, shape = _padded(folding, window, arrays, shape)
     pieces = prod(window.sizes)
-    choices = folding.context.choices
-    if pieces == 1 or (pieces <= choices.written_window and pieces * folding.weight <= choices.window_operations):
+    if pieces == 1 or (pieces <= WRITTEN_WINDOW() and pieces * folding.weight <= WRITTEN_OPERATIONS()):
         return _written_out(folding, window, arrays, shape)
-    if folding.known and _Plan(window, shape, choices.short_window).cost < pieces * prod(positions(window, shape)):
+    if folding.known and _Plan(window, shape, SHORT_WINDOW()).cost < pieces * prod(positions(window, shape)):
         return _by_dimensions(folding, window, arrays, shape)
     return folded_in_loops(folding, window, arrays, shape)
 
@@ -108,7 +116,7 @@ def _pools(folding: Folding, window: Window, shape: tuple[int, ...]) -> bool:
     # The maximum of 16-bit floats is computed in f32 without rounding.
     wide = element.is_integer or element.bits >= 32 or (element.bits == 16 and folding.repeats)
     known = folding.keeps_start and wide and element.bits >= 8
-    large = prod(window.sizes) > folding.context.choices.pooled_window
+    large = prod(window.sizes) > POOLED_WINDOW()
     if not known or element.is_complex or any(d != 1 for d in dilations) or large:
         return False
     if all(pair == (0, 0) for pair in window.padding):
@@ -208,7 +216,7 @@ def _levels(size: int) -> int:
 def _by_dimensions(
     folding: Folding, window: Window, arrays: Sequence[ir.Value], shape: tuple[int, ...]
 ) -> Sequence[ir.Value]:
-    steps = _Plan(window, shape, folding.context.choices.short_window).steps
+    steps = _Plan(window, shape, SHORT_WINDOW()).steps
     for step in steps:
         arrays = _along(folding, step, arrays, shape, start=step is steps[-1])
         shape = step.shape

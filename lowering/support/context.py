@@ -22,7 +22,6 @@ from stablexla.dialects.rules import COMPOSITE, LoweringRule
 from stablexla.dialects.source_files import frames_in, line_of
 from stablexla.dialects.stopping import look
 from stablexla.dialects.symbols import symbol_of
-from stablexla.lowering.support.choices import Choices
 from stablexla.lowering.support.donation import note_donations
 from stablexla.lowering.support.operations import terminator_of
 from stablexla.lowering.support.registry import lower_operation
@@ -139,9 +138,9 @@ class LoweringContext:
         return f"{stem}_{number}"
 
     @property
-    def choices(self) -> Choices:
-        """Return the forms of operations that the target chose."""
-        return self._walk.choices
+    def whole_sorts(self) -> bool:
+        """Whether each sort is one kernel, for a target that has its own ways to sort."""
+        return self._walk.whole_sorts
 
     def function(self, name: str) -> Any:
         """Return the StableHLO function of that name in the module."""
@@ -194,9 +193,9 @@ def place_of(location: Any) -> str:
 class ModuleLowering:
     """The lowering of one StableHLO module into a new upstream module."""
 
-    def __init__(self, module: hlo_ir.Module, choices: Choices) -> None:
+    def __init__(self, module: hlo_ir.Module, *, whole_sorts: bool) -> None:
         self.source = module
-        self.choices = choices
+        self.whole_sorts = whole_sorts
         self.functions = {symbol_of(op): op for op in module.body.operations if op.operation.name == "func.func"}
         self.symbols: dict[str, int] = {}
         self.grid = grid_of(module)
@@ -306,14 +305,14 @@ class ModuleLowering:
         return found
 
 
-def lower_to_tensor(module: hlo_ir.Module, choices: Choices) -> ir.Module:
+def lower_to_tensor(module: hlo_ir.Module, *, whole_sorts: bool = False) -> ir.Module:
     """Lower a verified, inlined StableHLO module to linalg, tensor, scf, arith and math on tensors.
 
     Args:
-        choices: the forms that operations take, as the target decides.
+        whole_sorts: makes each sort one kernel.
 
     Raises:
         UnsupportedError: an operation, type or attribute that has no lowering; the message names the user's line.
         VerificationError: there is no function `main`.
     """
-    return ModuleLowering(module, choices).lower()
+    return ModuleLowering(module, whole_sorts=whole_sorts).lower()

@@ -12,12 +12,14 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.attributes.attributes import word
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.constants import dense_values
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import defining, terminator_of
 from stablexla.lowering.support.types import tensor_type
 
-MOST_COPIES, MOST_OPERATIONS = 8, 500
+MOST_COPIES = Gate("unroll.most-copies", 8, eager=1)
+MOST_OPERATIONS = Gate("unroll.most-operations", 500, eager=1)
 # Rough sizes of the code of elementary functions, where one addition is 1.
 WEIGHTS = {
     f"stablehlo.{name}": weight
@@ -49,7 +51,7 @@ class _Code:
 
     @property
     def is_small(self) -> bool:
-        return self.weight <= MOST_OPERATIONS and self.copies <= MOST_COPIES
+        return self.weight <= MOST_OPERATIONS() and self.copies <= MOST_COPIES()
 
     def times(self, count: int) -> _Code:
         return _Code(self.weight * count, self.copies * max(count, 1))
@@ -58,7 +60,7 @@ class _Code:
 def _unrolled(loop: Any) -> tuple[int, _Code] | None:
     """Return the trip count of a loop that is worth unrolling and the code that it becomes, else None."""
     count = _trip_count(loop)
-    if count is None or count > MOST_COPIES:
+    if count is None or count > MOST_COPIES():
         return None
     code = _code(loop.regions[1])
     if code is None or not code.times(count).is_small:
@@ -74,7 +76,7 @@ def _code(region: Any) -> _Code | None:
             if inner is None:
                 return None
             weight, copies = weight + inner.weight, max(copies, inner.copies)
-        if weight > MOST_OPERATIONS:
+        if weight > MOST_OPERATIONS():
             return None
     return _Code(weight, copies)
 

@@ -19,6 +19,7 @@ from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.device_counts import Counts, counts_of, with_counts
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.choices import chosen
 from stablexla.dialects.contexts import contexts_of_their_own, take_in
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.stopping import stoppable
@@ -232,7 +233,8 @@ def _built(
     def build() -> Any:
         lowered = run_pipeline(copy_of(module), pipeline, watcher=watcher, again=lambda: copy_of(module))
         start = perf_counter()
-        function = target.load(lowered, signature, options)
+        with chosen(options.choices or knobs.choices):
+            function = target.load(lowered, signature, options)
         watcher.times["machine code"] = perf_counter() - start
         return function
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from stablexla.targets.codegen.sizes import rounded_up
+
 if TYPE_CHECKING:
     from stablexla.targets.buffers.assignment import Buffer
 
@@ -98,7 +100,7 @@ def plan_guarded_arena(buffers: Iterable[Buffer], guard: str) -> int:
     """
     size = 0
     for buffer in arena_buffers(buffers):
-        pages = _rounded(buffer.bytes, mmap.PAGESIZE)
+        pages = rounded_up(buffer.bytes, mmap.PAGESIZE)
         taken = buffer.bytes if buffer.bytes < _ALIGNED_FROM else _aligned(buffer.bytes)
         buffer.offset = size + (pages - taken if guard == "ends" else 0)
         size += pages + mmap.PAGESIZE
@@ -112,8 +114,4 @@ def arena_buffers(buffers: Iterable[Buffer]) -> list[Buffer]:
 
 
 def _aligned(n: int) -> int:
-    return _rounded(n, ALIGNMENT)
-
-
-def _rounded(n: int, step: int) -> int:
-    return (n + step - 1) // step * step
+    return rounded_up(n, ALIGNMENT)

@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import defining, is_inside, is_tensor, main_of, terminator_of
@@ -26,7 +27,7 @@ from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.steps import CAST
 
 # Rotations of more buffers are settled place by place.
-LONGEST_WRITTEN_OUT = 4
+LONGEST_WRITTEN_OUT = Gate("assignment.longest-written-out", 4, eager=1)
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast", CAST])
 
 
@@ -446,7 +447,7 @@ class BufferAssignment:
         for buffer in circle:
             buffer.spans.append((first, last))
         types = {move.target.find(): move.type for move in moves}
-        stepwise = len(circle) > LONGEST_WRITTEN_OUT
+        stepwise = len(circle) > LONGEST_WRITTEN_OUT()
         if stepwise:  # arrays pass through spare buffers too
             types = {buffer: types.get(buffer, next(iter(types.values()))) for buffer in circle}
         back = [

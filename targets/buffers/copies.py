@@ -12,12 +12,12 @@ from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.codegen.sizes import bytes_of, rounded_up
 from stablexla.targets.codegen.vector_loops import LoopPart, vector_loop
 
 # Bytes of a work item, and the grain: items worth waking a thread for (20 us at 13 GB/s).
-BLOCK = Gate("copies.block", 64 << 10, eager=256)
-GRAIN = 4
+BLOCK = Gate("copies.block", 64 << 10, eager=1)
+GRAIN = Gate("copies.grain", 4, eager=1)
 # One cache line at a time, whatever the registers are: LLVM splits it into their width.
 LINE, UNROLL = 64, 4
 
@@ -36,15 +36,15 @@ class BufferCopies:
             The call, its number of work items, and its grain; None for a copy by one thread.
         """
         size = bytes_of(source.type)
-        items = -(-size // BLOCK())
-        if items < 2 * GRAIN:
+        items = -(-size // _block())
+        if items < 2 * GRAIN():
             memref.copy(source, target)
             return None
         if size not in self._functions:
             self._functions[size] = self._write_function(size)
         buffers = [as_bytes(v) for v in (source, target)]
         bounds = [arith.ConstantOp(ir.IndexType.get(), n).result for n in (0, items)]
-        return func.CallOp([], self._functions[size], [*buffers, *bounds]).operation, items, GRAIN
+        return func.CallOp([], self._functions[size], [*buffers, *bounds]).operation, items, GRAIN()
 
     def _write_function(self, size: int) -> str:
         """Emit a function that copies the items [lo, hi); return its name."""
@@ -64,9 +64,13 @@ class BufferCopies:
             return totals
 
         with cg.emitting(made, machine):
-            block = BLOCK()
+            block = _block()
             vector_loop(size, LINE, step, [[]] * UNROLL, LoopPart(lo * block, hi * block, hi.eq(-(-size // block))))
         return name
+
+
+def _block() -> int:
+    return rounded_up(BLOCK(), LINE * UNROLL)
 
 
 def as_bytes(buffer: ir.Value) -> ir.Value:

@@ -11,6 +11,7 @@ from functools import cmp_to_key
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.lowering.support.kernels import EFFECT
 from stablexla.lowering.support.operations import defining, is_inside, is_tensor, main_of
 from stablexla.targets.buffers.assignment import block_of, users_of, viewed_array
@@ -18,7 +19,7 @@ from stablexla.targets.buffers.donation import donated_parameters
 from stablexla.targets.codegen.calls import call_of
 from stablexla.targets.pipeline.passes import module_pass
 
-MOST = 64
+MOST = Gate("read-first.most", 64, eager=1)
 """Operations that are moved before one update at most: results that wait for their users take memory."""
 
 
@@ -70,11 +71,11 @@ class _Reordering:
         if array in self._kept or (maker is not None and maker.name == "arith.constant"):
             return
         users = self._users_in(array, update.block)
-        needed = dict.fromkeys(op for op in users if update.is_before_in_block(op)) if len(users) <= MOST else {}
+        needed = dict.fromkeys(op for op in users if update.is_before_in_block(op)) if len(users) <= MOST() else {}
         waiting = list(needed)
         while waiting:
             op = waiting.pop()
-            if len(needed) > MOST or not self._may_precede(op, update, array):
+            if len(needed) > MOST() or not self._may_precede(op, update, array):
                 return
             makers = [maker for maker in map(defining, op.operands) if maker is not None]
             if update in makers:

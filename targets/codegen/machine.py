@@ -24,7 +24,6 @@ MEMORY = {
     for name, eager in {
         "l1_bytes": 512,
         "l2_bytes": 2048,
-        "l3_bytes": 8192,
         "nontemporal_bytes": 64,
         "prefetch_bytes": 64,
         "lhs_bytes": 1024,

@@ -22,6 +22,15 @@ def element_bytes(type_: Any) -> int:
     return max(1, int(type_.width) // 8)
 
 
+def rounded_up(number: int, multiple: int) -> int:
+    """Return the least multiple of `multiple` that is no less.
+
+    >>> rounded_up(9, 8), rounded_up(16, 8)
+    (16, 16)
+    """
+    return -(-number // multiple) * multiple
+
+
 def balanced(extent: int, block: int, multiple: int) -> int:
     """Return the size of equal blocks of at most about `block`, a multiple of `multiple`."""
     blocks = max(1, ceil(extent / block))

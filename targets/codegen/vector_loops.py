@@ -19,6 +19,7 @@ Step = Callable[[Value, int | None, list[Value]], Sequence[Value]]
 Totals = list[Value]
 # The grain of parallelism: a thread is worth waking for about this much work.
 WORTHWHILE_NS = Gate("parallel.worthwhile-ns", 20_000, eager=1)
+MOST_UNROLLED = 4
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def reduction_tree(sets: list[Totals], join: Callable[[Totals, Totals], Totals])
 
 def unroll_factor(cost: int, vectors: int) -> int:
     """Return the unroll factor: large for small bodies, and so that the remainder is short."""
-    most = 4 if cost <= 8 else 2 if cost <= 16 else 1
+    most = MOST_UNROLLED if cost <= 8 else 2 if cost <= 16 else 1
     while most > 1 and most > vectors:
         most //= 2
     return most

@@ -30,7 +30,7 @@ from stablexla.targets.pipeline.passes import module_pass
 # From so many rows on, a product by itself is compute-bound: four times the rows of the widest register tile.
 ENOUGH_ROWS = Gate("hoist.enough-rows", 64, eager=1)
 # All products are live at once: no more memory than a large layer's own results take.
-MOST_BYTES = 64 << 20
+MOST_BYTES = Gate("hoist.most-bytes", 64 << 20, eager=4 << 10)
 
 
 @module_pass("stablexla-hoist-products", "computes the products of a loop's slices by a fixed matrix before the loop")
@@ -105,7 +105,7 @@ def _hoist(loop: ir.Operation, counter: Counter, product: ir.Operation) -> bool:
     (rows, _), (_, columns) = product.operands[0].type.shape, product.results[0].type.shape
     element = product.results[0].type.element_type
     all_rows = counter.rounds * rows
-    if rows >= ENOUGH_ROWS() or all_rows * columns * element.width > 8 * MOST_BYTES:
+    if rows >= ENOUGH_ROWS() or all_rows * columns * element.width > 8 * MOST_BYTES():
         return False
     with loop.context, loop.location, ir.InsertionPoint(loop):
         flat = ir.RankedTensorType.get([all_rows, source.type.shape[2]], source.type.element_type)

@@ -20,7 +20,7 @@ from stablexla.targets.pipeline.passes import module_pass
 
 # The least elements of such a weight, and the most rows that are multiplied by each of its elements in registers.
 LEAST_ELEMENTS = Gate("join-factors.least-elements", 1 << 14, eager=1)
-FEW_ROWS = 16
+FEW_ROWS = Gate("join-factors.few-rows", 16, eager=1)
 
 
 @module_pass("stablexla-join-factors", "labels what dequantises weights, to join the kernels of their products")
@@ -66,4 +66,4 @@ def _is_weight(op: ir.Operation, number: int) -> bool:
     weight = op.operands[number].type
     if math.prod(weight.shape) < LEAST_ELEMENTS():
         return False
-    return rows <= FEW_ROWS or (rows <= columns and bool(weight.element_type == op.results[0].type.element_type))
+    return rows <= FEW_ROWS() or (rows <= columns and bool(weight.element_type == op.results[0].type.element_type))

@@ -14,6 +14,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import memref
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.rules.calls.lapack import LAPACK, LapackConfig
 from stablexla.lowering.rules.calls.lapack_routines import ROUTINES, Array, arrays
@@ -37,7 +38,7 @@ from stablexla.targets.host.lapack_workspace import query_workspace
 # Cost model: LAPACK's multiplications per nanosecond, roughly, and the overhead of one call.
 RATE, CALL_NS = 2.0, 1000.0
 # Threshold in multiplications above which one matrix is left to the library's own threads.
-WORTH_THREADS = 5e7
+WORTH_THREADS = Gate("lapack.worth-threads", 50_000_000, eager=1)
 NOT_FINITE = -4
 """The info of a matrix that was not passed to LAPACK, as in JAX."""
 
@@ -94,7 +95,7 @@ class _Call:
         for array, buffer in zip(self.results, arguments.results, strict=True):
             self.buffers[array.name] = (buffer, self.elements(array))
         routine = FortranFunction(self.kernel, self.name, len(self.tokens))
-        large = self.routine.cost(self.sizes) >= WORTH_THREADS
+        large = self.routine.cost(self.sizes) >= WORTH_THREADS()
         with single_threaded_blas(self.kernel, self.batch > 1 or not large), self._memory():
             addresses = [self._address(token) for token in self.tokens]
             with arguments.items() as item, self._if_finite(item):

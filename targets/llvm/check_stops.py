@@ -11,6 +11,7 @@ from itertools import pairwise
 import mlir.ir as ir
 from mlir.dialects import arith, scf
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.source_files import line_of
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.operations import constant_of, defining, operations_named, terminator_of, walk
@@ -28,7 +29,7 @@ llvm.func @{CHECK}(i64)
 """
 _LOOPS = ("scf.while", "scf.for")
 _LESS = (arith.CmpIPredicate.slt, arith.CmpIPredicate.sle, arith.CmpIPredicate.ult, arith.CmpIPredicate.ule)
-SHORT = 1_000_000
+SHORT = Gate("check-stops.short", 1_000_000, eager=1)
 """Operations that a loop may run without a check: less than a millisecond."""
 
 
@@ -74,7 +75,7 @@ def _is_short(loop: ir.Operation) -> bool:
         low, high, step = (constant_of(value) for value in list(loop.operands)[:3])
         if low is None or high is None or not step:
             return False
-        return (high - low) // step * operations <= SHORT
+        return (high - low) // step * operations <= SHORT()
     before, after = (region.blocks[0] for region in loop.regions)
     condition = terminator_of(before)
     compare = defining(condition.operands[0])
@@ -89,7 +90,7 @@ def _is_short(loop: ir.Operation) -> bool:
     step = constant_of(count.operands[1])
     carried = list(condition.operands)[1:]
     counts = count.operands[0] == after.arguments[number] and carried[number] == before.arguments[number]
-    return counts and step is not None and step > 0 and (high - low) // step * operations <= SHORT
+    return counts and step is not None and step > 0 and (high - low) // step * operations <= SHORT()
 
 
 def is_check(call: ir.Operation) -> bool:

@@ -25,9 +25,9 @@ from stablexla.targets.llvm.to_llvm import ANNOTATIONS, CONVERSIONS, EXPANSIONS
 from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 
-# In operations on buffers, of which one makes about three in LLVM's dialect: from `FIRST` on a program is known to be
-# none of the small ones, and worth threads.
-FIRST, PART = MOST_OF_SMALL // 3, 200
+# In operations on buffers, of which one makes about three in LLVM's dialect: from a third of `MOST_OF_SMALL` on a
+# program is known to be none of the small ones, and worth threads.
+PART = 200
 _BEFORE = Pipeline("part", [Step("expansions", ",".join(EXPANSIONS))])
 _AFTER = Pipeline("part", [Step("annotations", ",".join(ANNOTATIONS))])
 _CONVERSIONS = f"builtin.module({','.join(CONVERSIONS)})"
@@ -93,7 +93,7 @@ class EarlyCode:
         if module != self.module:
             return
         self._waiting.append([Symbol.of(function) for function in functions])
-        if _weight(self._waiting) < (PART if self.has_begun else FIRST):
+        if _weight(self._waiting) < (PART if self.has_begun else MOST_OF_SMALL() // 3):
             return
         threads = self._threads or self._start()
         for chosen in _cut(self._waiting):

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen.kernel import ROLLED
 from stablexla.targets.pipeline.passes import module_pass
 
-LONG_BODY = 200
+LONG_BODY = Gate("no-unroll.long-body", 200, eager=1)
 """Operations in LLVM's dialect from which on a loop stays as it is."""
 
 
@@ -31,7 +32,7 @@ def keep_loops_rolled(module: ir.Module) -> None:
             del function.attributes[ROLLED]
         if function.name == "llvm.func":
             for last, size in _back_edges(function):
-                if is_marked or size > LONG_BODY:
+                if is_marked or size > LONG_BODY():
                     last.attributes["loop_annotation"] = annotation
 
 

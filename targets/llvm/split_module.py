@@ -25,10 +25,10 @@ from stablexla.targets.llvm.parallel_calls import is_of_launches
 LEAST_OPERATIONS = Gate("split-module.least-operations", 400, eager=10)
 PARTS_FOR_EACH_THREAD = 6
 # Programs up to this size compile fast with any passes.
-MOST_OF_SMALL = 1500
+MOST_OF_SMALL = Gate("split-module.most-of-small", 1500, eager=10)
 # LLVM's instruction selection at level 0 counts what is left of a block at each call: its time grows with the square of
 # a block's length.
-MOST_OF_BLOCK = 1000
+MOST_OF_BLOCK = Gate("split-module.most-of-block", 1000, eager=10)
 # Attributes by which an operation references a symbol.
 _REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name", "func.call": "callee"}
 _OURS = frozenset(["main", PACKED_MAIN])
@@ -105,11 +105,11 @@ def split_module(module: ir.Module, threads: int, *, is_rest: bool = False) -> l
     symbols = _symbols(module)
     weight = sum(s.weight for name, s in symbols.items() if not (name in _OURS or is_of_launches(name)))
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
-    is_small = weight < MOST_OF_SMALL and not is_rest
+    is_small = weight < MOST_OF_SMALL() and not is_rest
     gains = threads > 1 and (weight >= 2 * LEAST_OPERATIONS() or is_rest)
     main = symbols.get("main")
     is_straight = main is not None and len(main.op.regions[0].blocks) == 1
-    is_long = main is not None and is_straight and main.weight >= MOST_OF_SMALL
+    is_long = main is not None and is_straight and main.weight >= MOST_OF_SMALL()
     if not movable or main is None or not (gains or is_long):
         return [ModulePart(module, is_of_small=is_small)]
     apart, in_main = _roots(symbols)
@@ -210,7 +210,7 @@ def _cut_blocks(function: ir.Operation) -> None:
     """Cut the long blocks of a function into blocks that follow one another."""
     for block in list(function.regions[0].blocks):
         operations = [view.operation for view in block.operations]
-        for start in reversed(range(MOST_OF_BLOCK, len(operations), MOST_OF_BLOCK)):
+        for start in reversed(range(MOST_OF_BLOCK(), len(operations), MOST_OF_BLOCK())):
             following = function.regions[0].blocks.append()
             for op in operations[start:]:
                 following.append(op)

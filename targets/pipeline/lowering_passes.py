@@ -7,7 +7,6 @@ import mlir.ir as ir
 
 from stablexla.lowering.math import expand_math
 from stablexla.lowering.math.small_floats import ToBf16, expand_small_floats
-from stablexla.lowering.support.choices import Choices
 from stablexla.lowering.support.context import lower_to_tensor
 from stablexla.lowering.support.registry import load_rules
 from stablexla.targets.pipeline.passes import module_pass
@@ -17,55 +16,13 @@ load_rules()
 
 
 @module_pass(LOWER, "lowers StableHLO to linalg, tensor, scf, arith and math on tensors", side="stablehlo")
-def to_tensor(
-    module: hlo_ir.Module,
-    *,
-    whole_sorts: bool = False,
-    ranked_row: int = 64,
-    rows_side_by_side: int = 16,
-    selected_part: int = 16,
-    written_window: int = 16,
-    window_operations: int = 192,
-    pooled_window: int = 25,
-    short_window: int = 8,
-    long_digits: int = 1 << 14,
-    parallel_row: int = 1 << 15,
-    row_parts: int = 4,
-    part_length: int = 1 << 15,
-    few_rows: int = 4,
-    stack_bytes: int = 1 << 16,
-    merge_block: int = 4096,
-    long_scan: int = 32,
-    scan_panel: int = 1024,
-) -> ir.Module:
+def to_tensor(module: hlo_ir.Module, *, whole_sorts: bool = False) -> ir.Module:
     """Lower StableHLO to a new module of linalg on tensors, in upstream's context.
-
-    The defaults were measured on CPUs with AVX2.
 
     Args:
         whole_sorts: makes each sort one kernel.
-        ranked_row: the others are those of `stablexla.lowering.support.choices.Choices`.
     """
-    choices = Choices(
-        whole_sorts,
-        ranked_row,
-        rows_side_by_side,
-        selected_part,
-        written_window,
-        window_operations,
-        pooled_window,
-        short_window,
-        long_digits,
-        parallel_row,
-        row_parts,
-        part_length,
-        few_rows,
-        stack_bytes,
-        merge_block,
-        long_scan,
-        scan_panel,
-    )
-    lowered: ir.Module = lower_to_tensor(module, choices)
+    lowered: ir.Module = lower_to_tensor(module, whole_sorts=whole_sorts)
     return lowered
 
 

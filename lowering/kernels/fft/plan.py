@@ -25,21 +25,23 @@ from stablexla.lowering.kernels.fft.tables import (
     factors,
 )
 
-# Prime factors above this cost more as a pass than the two longer transforms of a convolution.
-LARGEST_RADIX = 61
+# Prime factors above this cost more as a pass than the two longer transforms of a convolution, which are split in two
+# along lines: those of primes below 31 would be too short for that.
+LARGEST_RADIX = Gate("fft.largest-radix", 61, eager=31)
 # A prime n uses Rader's convolution of length n - 1 if no prime factor of n - 1 is above this one.
-LARGEST_BEFORE_PRIME = 13
+LARGEST_BEFORE_PRIME = Gate("fft.largest-before-prime", 13, eager=3)
 # The longest such prime: its permutation is stored in tables of the elements' type, exact in f32 up to here.
 LONGEST_PRIME = 1 << 24
 # A transform is split in two when both parts have at least this length.
 SHORTEST_PART = Gate("fft.shortest-part", 8, eager=2)
 # A second part up to this length is transformed in L1; then the shorter the first part, the better: 1000 lines of 1024
 # take 1.24 ms as 16 * 64, and 1.4 to 1.7 ms as 32 * 32; from 512 on a longer second part loses.
-LONGEST_ROWS = 256
+LONGEST_ROWS = Gate("fft.longest-rows", 256, eager=4)
 # Up to this many elements the twiddle factors between two parts are one table; above, products of two tables.
 ONE_TABLE = Gate("fft.one-table", 4096, eager=4)
-# Elements of the finer of two tables that replace a long one.
-FINE_ROOTS = 1024
+# Elements of the finer of two tables that replace a long one: whole vectors.
+FINE_ROOTS = Gate("fft.fine-roots", 1024, eager=1)
+LONGEST_VECTOR = 16
 
 
 # ---- transforms of one dimension -------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ def direct(n: int, sign: int) -> Direct:
 def _split(n: int, sign: int) -> Split | None:
     """Split a length in two parts that fill vectors well: the shortest with rows held in cache, else about equal."""
     parts = [part for part in range(isqrt(n), SHORTEST_PART() - 1, -1) if n % part == 0]
-    parts = [part for part in reversed(parts) if n // part <= LONGEST_ROWS] or parts
+    parts = [part for part in reversed(parts) if n // part <= LONGEST_ROWS()] or parts
     best = min(parts, key=lambda part: _padding(part) + _padding(n // part), default=0)
     return _split_at(n, best, n // best, sign) if best else None
 
@@ -189,19 +191,20 @@ def line(n: int, sign: int, *, split: bool) -> Line:
         sign: -1 forward, 1 inverse; nothing is divided by n.
         split: whether a long one may be split: along contiguous elements, that is.
     """
-    return _line(n, sign, split, (SHORTEST_PART(), ONE_TABLE()))
+    gates = (SHORTEST_PART, ONE_TABLE, LARGEST_RADIX, LARGEST_BEFORE_PRIME, LONGEST_ROWS)
+    return _line(n, sign, split, tuple(gate() for gate in gates))
 
 
 @functools.cache
 def _line(n: int, sign: int, split: bool, gates: tuple[int, ...]) -> Line:
     """Plan it; the gates decide, too."""
     largest = max(factors(n), default=1)
-    prime = LARGEST_RADIX < n == largest <= LONGEST_PRIME
-    if split and prime and max(factors(n - 1)) <= LARGEST_BEFORE_PRIME:
+    prime = LARGEST_RADIX() < n == largest <= LONGEST_PRIME
+    if split and prime and max(factors(n - 1)) <= LARGEST_BEFORE_PRIME():
         before = _split(n - 1, sign)
         if before is not None:
             return Rader(n, Places(n), PlacesSpectrum(n, sign), before)
-    if largest > LARGEST_RADIX:
+    if largest > LARGEST_RADIX():
         m = _convolution_length(n)
         inner = line(m, sign, split=split)
         assert isinstance(inner, Direct | Split)
@@ -241,8 +244,9 @@ def real_line(n: int, sign: int) -> RealLine:
     kept = n // 2 + 1
     fine, coarse = Powers(n, sign, columns=kept, first=1), None
     if kept > ONE_TABLE():
-        fine = Powers(n, sign, columns=FINE_ROOTS, first=1)
-        coarse = Powers(n, sign, columns=-(-kept // FINE_ROOTS), first=FINE_ROOTS)
+        few = -(-FINE_ROOTS() // LONGEST_VECTOR) * LONGEST_VECTOR
+        fine = Powers(n, sign, columns=few, first=1)
+        coarse = Powers(n, sign, columns=-(-kept // few), first=few)
     return RealLine(n, line(n // 2, sign, split=True), fine, coarse)
 
 

@@ -11,14 +11,19 @@ from collections.abc import Callable
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.loops import Values, add, choose, count, is_equal, number, smaller
 
-BLOCK = 32
+BLOCK = Gate("scan.level", 32, eager=2)
 
 Combine = Callable[[Values, Values], list[ir.Value]]
 Read = Callable[[ir.Value], list[ir.Value]]
 Write = Callable[[Values, Values, ir.Value], list[ir.Value]]
+
+
+def _block() -> int:
+    return max(2, BLOCK())
 
 
 @dataclass(frozen=True)
@@ -40,9 +45,9 @@ class LineScan:
 
     def run(self, out: Values, before: Values | None = None) -> list[ir.Value]:
         """Emit the scan; return the arrays with all rows stored, `before` combined with each of them."""
-        level, width = 0, self.extent if self.in_order else BLOCK
+        level, width = 0, self.extent if self.in_order else _block()
         while width < self.extent:
-            level, width = level + 1, width * BLOCK
+            level, width = level + 1, width * _block()
         return self._blocks(level, number(0), number(self.extent), before, out)[1]
 
     def _blocks(
@@ -51,7 +56,7 @@ class LineScan:
         """Scan rows [start, stop), at most BLOCK blocks of BLOCK**level rows; return their reduction and the arrays."""
         if not level:
             return self._rows(start, stop, before, out)
-        size = BLOCK**level
+        size = _block() ** level
         if before is None:
             totals, out = self._blocks(level - 1, start, smaller(add(start, size), stop), None, out)
         else:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support import loops
@@ -34,6 +35,8 @@ from stablexla.lowering.support.loops import (
 from stablexla.lowering.support.types import TensorType
 
 GROUP = 4
+# Elements that a merge sort sorts by itself, before it merges them.
+MERGE_BLOCK = Gate("sort.merge-block", 4096, eager=4)
 
 Values = Sequence[ir.Value]
 Less = Callable[[Values, Values], ir.Value]
@@ -42,12 +45,16 @@ Less = Callable[[Values, Values], ir.Value]
 
 @dataclass(frozen=True)
 class Rows:
-    """Flattened arrays of rows of equal length, and the length of the blocks that a merge sort begins with."""
+    """Flattened arrays of rows of equal length."""
 
     types: tuple[TensorType, ...]
     rows: int
     length: int
-    block: int
+
+    @property
+    def block(self) -> int:
+        """The length of the blocks that a merge sort begins with."""
+        return MERGE_BLOCK()
 
     @property
     def pieces(self) -> int:

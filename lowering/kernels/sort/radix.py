@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith, func
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.sort.comparators import FLOATS, Order
@@ -24,6 +25,13 @@ from stablexla.lowering.support.types import TensorType
 
 # Elements of these widths may be sorted by vectorized comparisons.
 WIDE = (32, 64)
+# Rows from this length on are sorted by digits of 11 bits instead of 8: larger tables.
+LONG_DIGITS = Gate("sort.long-digits", 1 << 14, eager=1)
+# A single row from this length on is sorted in so many parts, by several threads.
+PARALLEL_ROW = Gate("sort.parallel-row", 1 << 15, eager=1)
+PARTS = 4
+# Buffers of a row up to this size are on the stack of the thread that sorts it.
+STACK_BYTES = Gate("sort.stack-bytes", 1 << 16, eager=1)
 
 Values = Sequence[ir.Value]
 
@@ -79,9 +87,9 @@ class SortKeysConfig:
 
 def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[Order, ...]) -> list[ir.Value]:
     """Emit a stable radix sort of the arrays' rows by the keys of one or more of them."""
-    long = rows.length >= ctx.choices.long_digits and max(order.bits for order in orders) > 16
+    long = rows.length >= LONG_DIGITS() and max(order.bits for order in orders) > 16
     digits = _Digits(orders, 11 if long else 8)
-    in_parts = rows.rows == 1 and rows.length >= ctx.choices.parallel_row
+    in_parts = rows.rows == 1 and rows.length >= PARALLEL_ROW()
     # Three passes over 32-bit integers are as fast as merging them, and less code; 64-bit integers mostly are small,
     # and a digit that all elements share is skipped.
     by_digits = in_parts and not orders[0].element.is_float
@@ -121,7 +129,7 @@ def _sort_keys(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits
 def _sort_each(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
     bytes_of_row = rows.length * sum(t.element.bytes for t in rows.types)
     # Results without users are workspace, of which each row has its own part.
-    shared = bytes_of_row > ctx.choices.stack_bytes and len(digits.passes) > 1
+    shared = bytes_of_row > STACK_BYTES() and len(digits.passes) > 1
     types = list(rows.types) * (2 if shared else 1)
     made = kernel(
         ctx, "sort", arrays, lambda *xs: _rows(xs, rows, digits, shared), result_types=types, independent=True
@@ -221,7 +229,7 @@ def _move(
 
 def _sort_in_parts(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
     """Sort one row in parallel parts: for each digit histograms, their prefix sum, and a scatter to the offsets."""
-    count_of_parts = ctx.choices.row_parts
+    count_of_parts = PARTS
     tables = TensorType(BY_NAME["s32"], (count_of_parts * digits.size,))
     sorted_: list[ir.Value] = list(arrays)
     made: dict[Order, list[ir.Value]] = {}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.sort.comparators import Order
@@ -22,6 +23,10 @@ from stablexla.lowering.support.types import TensorType
 
 # This many elements are rejected at once when even the best of them is no better than the heap's root.
 TOGETHER = 8
+# Fewer rows than this are cut into so many parts at most, each of at least so many elements.
+FEW_ROWS = Gate("top-k.few-rows", 4, eager=2)
+MOST_PARTS = Gate("top-k.most-parts", 4, eager=2)
+PART_LENGTH = Gate("top-k.part-length", 1 << 15, eager=1)
 
 Values = Sequence[ir.Value]
 
@@ -34,9 +39,8 @@ def select_first(
     Equal elements keep their order.
     """
     length = type_.size // rows
-    choices = ctx.choices
     # Parts of few long rows, whose best elements are selected from again.
-    parts = min(choices.row_parts, length // max(choices.part_length, 16 * k)) if rows < choices.few_rows else 1
+    parts = min(MOST_PARTS(), length // max(PART_LENGTH(), 16 * k)) if rows < FEW_ROWS() else 1
     if parts < 2:
         return _Selection(rows, length, 1, order, k).run(ctx, [array])
     some = _Selection(rows, length, parts, order, k).run(ctx, [array])

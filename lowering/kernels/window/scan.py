@@ -13,6 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.attributes.windows import Window
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.scan.config import ScanConfig
@@ -30,6 +31,10 @@ from stablexla.lowering.support.storage import from_storage, to_storage
 from stablexla.lowering.support.types import storage_type, tensor_storage
 
 C64 = BY_NAME["c64"]
+# Scans of an unknown combiner shorter than this stay window reductions.
+LONG_SCAN = Gate("scan.long-scan", 32, eager=2)
+# Lines adjacent in memory that are scanned together, so that their last row stays in cache.
+SCAN_PANEL = Gate("scan.line-panel", 1024, eager=1)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def scan(
         return _scan(folding, arrays, shape, axis, start=True)
     if folding.known:
         return _with_copies(folding, arrays, shape, axis)
-    if shape[axis.dimension] < folding.context.choices.long_scan:
+    if shape[axis.dimension] < LONG_SCAN():
         return windows()
     types = [tensor_storage(folding.type(e, shape)) for e in folding.elements]
     return choose(_keeps_start(folding), types, lambda: _scan(folding, arrays, shape, axis, start=True), windows)
@@ -260,7 +265,7 @@ class _Writer:
         """Scan row by row: each is combined with the stored row before it, in panels whose last row stays in cache."""
 
         def panel(first: ir.Value, *out: ir.Value) -> Sequence[ir.Value]:
-            stop = smaller(plus(first, self.folding.context.choices.scan_panel), self.inner)
+            stop = smaller(plus(first, SCAN_PANEL()), self.inner)
 
             def begin(column: ir.Value, *out: ir.Value) -> Sequence[ir.Value]:
                 at = self._place(outer, number(0), column)
@@ -277,4 +282,4 @@ class _Writer:
 
             return count(1, self.extent, count(first, stop, out, begin), row)
 
-        return count(0, self.inner, out, panel, step=self.folding.context.choices.scan_panel)
+        return count(0, self.inner, out, panel, step=SCAN_PANEL())

@@ -10,6 +10,7 @@ import math
 import mlir.ir as ir
 
 from stablexla.dialects.attributes.attributes import SpatialDimension
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.rules.convolution import CONVOLUTION, ConvolutionConfig
@@ -30,7 +31,7 @@ from stablexla.targets.codegen.match.contraction import (
 from stablexla.targets.codegen.refusals import CONVOLVED, refuse
 
 # The most phases of a dilated lhs that are emitted.
-MOST_PHASES = 32
+MOST_PHASES = Gate("convolution.most-phases", 32, eager=2)
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def _matched(kernel: Kernel) -> MatchedConvolution | None:
     if operands is None or epilogue is None:
         return None
     reader = _Reader(found[0])
-    if any(len(d.phases) > MOST_PHASES for d in reader.spatial):
+    if any(len(d.phases) > MOST_PHASES() for d in reader.spatial):
         return None
     return reader.convolved(kernel, operands, epilogue)
 

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 
-BLOCK = 32
+BLOCK = Gate("sums.level", 32, eager=2)
 """Iterations of a block, and blocks of a block."""
 
 Values = list[Value]
 Combiner = Callable[[Values, Values], Values]
 
 
-def block_levels(turns: int, block: int = BLOCK, several: int = BLOCK) -> int:
-    """Return the number of levels of blocks above a loop of `turns` iterations; see `summed`."""
-    level = 0
+def block_levels(turns: int, block: int | None = None, several: int | None = None) -> int:
+    """Return the number of levels of blocks above a loop of `turns` iterations; see `blocked_reduction`."""
+    (block, several), level = _blocks(block, several), 0
     while block < turns:
         level, block = level + 1, block * several
     return level
+
+
+def _blocks(block: int | None = None, several: int | None = None) -> tuple[int, int]:
+    return max(1, BLOCK() if block is None else block), max(2, BLOCK() if several is None else several)
 
 
 def blocked_reduction(
@@ -35,8 +40,8 @@ def blocked_reduction(
     join: Combiner,
     turn: Callable[[Value, Values, Values], tuple[Sequence[Value], Sequence[Value]]],
     rest: Values | None = None,
-    block: int = BLOCK,
-    several: int = BLOCK,
+    block: int | None = None,
+    several: int | None = None,
 ) -> tuple[Values, Values]:
     """Emit a reduction loop in blocks of blocks; return the accumulators, and the other loop-carried values.
 
@@ -44,10 +49,11 @@ def blocked_reduction(
         turns: upper bound of the trip count.
         starts: the identity of the combiner `join`, from which each block's accumulators start.
         turn: the body: (index, accumulators, rest) -> accumulators, rest.
-        block: iterations of the smallest block: fewer where an iteration adds several times.
+        block: iterations of the smallest block, BLOCK without it: fewer where an iteration adds several times.
         several: blocks of the next one: more where registers for another level's accumulators are scarce.
     """
     count = len(starts)
+    block, several = _blocks(block, several)
 
     def of_level(level: int, lo: Value, hi: Value, rest: Values) -> tuple[Values, Values]:
         span = step * block * several ** (level - 1) if level else step
@@ -90,7 +96,7 @@ def blocked_scan(
         return [cg.select(first, x, y) for x, y in zip(alone, made, strict=True)]
 
     def of_level(level: int, lo: Value, hi: Value, before: Values, exists: Value | None) -> Values:
-        span = step * BLOCK**level
+        span = step * several**level
         with cg.loop(lo, hi, span, before) as outer:
             first = outer.iv.eq(lo)
             here = after(first, before, exists, before, outer.args)
@@ -102,6 +108,6 @@ def blocked_scan(
             outer.yields(*after(first, own, None, outer.args, own))
         return outer.results
 
-    start, end = cg.index(lo), cg.index(hi)
+    start, end, several = cg.index(lo), cg.index(hi), _blocks()[1]
     own = of_level(block_levels(turns), start, end, before, exists)
     return after(end.le(start), before, exists, before, own)

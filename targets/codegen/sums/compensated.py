@@ -13,12 +13,14 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith, scf
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import constant_of, walk
 
 # Additions of a block, and the most that stay one running sum, where the error is at worst a quarter of them times u.
-BLOCK, LONGEST_RUNNING_SUM = 128, 256
+BLOCK = Gate("sums.block", 128, eager=2)
+LONGEST_RUNNING_SUM = Gate("sums.longest-running", 256, eager=4)
 # Attribute of a loop: its largest trip count, where its bounds do not tell.
 MAX_TRIP_COUNT = "stablexla.most_turns"
 # Trip count of a loop of unknown bounds.
@@ -61,7 +63,7 @@ class _Blocking:
             turns = _turns(loop)
             if MAX_TRIP_COUNT in loop.attributes:
                 del loop.attributes[MAX_TRIP_COUNT]
-            if each and turns * max(each.values()) > LONGEST_RUNNING_SUM:
+            if each and turns * max(each.values()) > LONGEST_RUNNING_SUM():
                 self._block(loop, each)
             else:
                 self._sums[loop] = {n: _Sum(loop.results[n], turns * count) for n, count in each.items()}
@@ -98,7 +100,7 @@ class _Blocking:
     def _block(self, loop: ir.Operation, each: dict[int, int]) -> None:
         """Strip-mine the loop: an outer loop over blocks of its iterations."""
         lo, hi, step, *inits = loop.operands
-        turns = max(1, BLOCK // max(each.values()))
+        turns = max(1, BLOCK() // max(each.values()))
         with loop.location, ir.InsertionPoint(loop):
             zeros = {n: addition_identity(inits[n].type) for n in each}
             blocks = scf.ForOp(lo, hi, _times(step, turns), [*inits, *zeros.values()])
@@ -119,7 +121,7 @@ class _Blocking:
                 results[n] = add_compensation(results[n], error)
         for n, old in enumerate(loop.results):
             old.replace_all_uses_with(results[n])
-        self._sums[blocks.operation] = {n: _Sum(results[n], BLOCK) for n in each}
+        self._sums[blocks.operation] = {n: _Sum(results[n], BLOCK()) for n in each}
         erase(loop)
 
 

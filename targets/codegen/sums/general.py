@@ -81,7 +81,7 @@ def _match(op: ir.Operation) -> _Sums | None:
     totals = [total for total in found if total is not None]
     length = prod(n for n, r in zip(loops.extents, loops.reduced, strict=True) if r)
     narrow = any(op.name == "arith.extf" for total in totals for op in total.opened)
-    if len(totals) != count or (length <= LONGEST_RUNNING_SUM and not narrow):
+    if len(totals) != count or (length <= LONGEST_RUNNING_SUM() and not narrow):
         return None
     return _Sums(op, loops, totals)
 
@@ -147,7 +147,7 @@ class _Sums:
             [(_room(output.type, before.type), _room(output.type, before.type)) for before, _ in total.parts]
             for output, total in zip(outputs, self.totals, strict=True)
         ]
-        length = max(1, BLOCK // prod(self.loops.extents[d] for d in inner))
+        length = max(1, BLOCK() // prod(self.loops.extents[d] for d in inner))
 
         def begin(at: Places) -> None:
             for output, total, pairs, place in zip(outputs, self.totals, rooms, self._places(at), strict=True):

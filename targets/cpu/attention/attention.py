@@ -27,11 +27,11 @@ from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.reduction.rows import AlongRowPasses
 
 # At most so many queries read keys unpacked: packing would cost as much as the scores.
-FEW_QUERIES = 5
+FEW_QUERIES = Gate("attention.few-queries", 5, eager=1)
 # Multiply-adds that are worth another thread.
-WORTHWHILE = Gate("attention.worthwhile", 400_000, eager=4)
+WORTHWHILE = Gate("attention.worthwhile", 400_000, eager=1)
 # The largest workspace of an item: scores and packed operands.
-MOST_BYTES = 64 << 20
+MOST_BYTES = Gate("attention.most-bytes", 64 << 20, eager=16 << 10)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def plan_attention(attention: Attention, target: CpuTarget) -> AttentionPlan:
     lanes = max(2, target.vector_bits // 8 // size)
     queries, batches = attention.extent(attention.queries), attention.extent(attention.batch)
     many = target.num_vector_registers >= 32
-    if queries <= FEW_QUERIES:
+    if queries <= FEW_QUERIES():
         # About a dozen accumulators hide the FMA latency, however few the rows are.
         vectors = min(math.ceil(attention.width / lanes), max(1, (24 if many else 12) // queries), 8)
         tile, rows = RegisterTile(queries, vectors), queries
@@ -67,11 +67,11 @@ def plan_attention(attention: Attention, target: CpuTarget) -> AttentionPlan:
         blocks = math.ceil(queries / most)
         rows = math.ceil(math.ceil(queries / blocks) / tile.rows) * tile.rows
     units = batches * math.ceil(queries / rows)
-    plan = AttentionPlan(tile, rows, queries <= FEW_QUERIES, 1)
+    plan = AttentionPlan(tile, rows, queries <= FEW_QUERIES(), 1)
     bytes_ = AttentionWorkspace.of(attention, plan.tile, rows, lanes, plan.few).size * size
     work = batches * queries * attention.keys * (attention.depth + attention.width)
     wanted = max(4 * target.num_threads if target.num_threads > 1 else 1, (4 << 20) // bytes_)
-    items = max(1, min(units, wanted, math.ceil(work / (WORTHWHILE() // 4))))
+    items = max(1, min(units, wanted, math.ceil(4 * work / WORTHWHILE())))
     return AttentionPlan(tile, rows, plan.few, items)
 
 
@@ -80,7 +80,7 @@ def workspace_fits(attention: Attention, target: CpuTarget) -> bool:
     plan = plan_attention(attention, target)
     size = cg.bits_of(attention.element) // 8
     lanes = max(2, target.vector_bits // 8 // size)
-    return AttentionWorkspace.of(attention, plan.tile, plan.rows, lanes, plan.few).size * size <= MOST_BYTES
+    return AttentionWorkspace.of(attention, plan.tile, plan.rows, lanes, plan.few).size * size <= MOST_BYTES()
 
 
 _TOO_LARGE = Refusal(

@@ -9,6 +9,7 @@ import math
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -28,8 +29,10 @@ from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSourc
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, multiply_add, prefetch_tile, spill_tile
 
 # With tile registers (AMX), on processors with an L2 of 2 MiB: bytes of lhs, groups of k in a block.
-TILES_LHS_BYTES = 256 << 10
-TILES_DEPTH = 1024
+TILES_LHS_BYTES = Gate("dot-units.tiles-lhs-bytes", 256 << 10, eager=1024)
+TILES_DEPTH = Gate("dot-units.tiles-depth", 1024, eager=1)
+# Groups of k in a block elsewhere, at least.
+LEAST_DEPTH = Gate("dot-units.least-depth", 256, eager=1)
 UNROLL = 4  # steps of k in one iteration
 
 
@@ -48,10 +51,10 @@ def _plan(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> _Blocking:
     width, size = tile.vectors * lanes, LANE_BITS // 8
     groups, m, n = math.ceil(c.k.extent / product.group), c.m.extent, c.n.extent
     limit = target.lhs_block // size
-    most = max(256, target.l1_bytes * 5 // 8 // (width * size))
+    most = max(LEAST_DEPTH(), target.l1_bytes * 5 // 8 // (width * size))
     if product.is_tiles:
         # accumulator tiles are seldom spilled: cutting k at 512 costs a fifth of the speed
-        limit, most = TILES_LHS_BYTES // size, TILES_DEPTH
+        limit, most = TILES_LHS_BYTES() // size, TILES_DEPTH()
     if m <= limit // 192:
         most = min(most, limit // m)
     depth = balanced(groups, most, max(lanes, step))

@@ -86,7 +86,7 @@ class _MicroKernel(SharedFunction):
         width = tile.vectors * lanes
         # Blocks of k are at most so deep, see `contraction`.
         with cg.loop(
-            0, count, 1, [cg.constant(0, cg.vector_of(lanes, a.element))] * len(places), most=LONGEST_RUNNING_SUM
+            0, count, 1, [cg.constant(0, cg.vector_of(lanes, a.element))] * len(places), most=LONGEST_RUNNING_SUM()
         ) as k:
             left, right = k.iv * tile.rows + a_at, k.iv * width + b_at
             cg.prefetch(b, k.iv * ahead + ahead_at, locality=2)

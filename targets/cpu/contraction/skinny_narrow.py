@@ -33,12 +33,14 @@ from stablexla.targets.cpu.contraction.register_tile import contraction_grain
 from stablexla.targets.cpu.contraction.skinny_dots import SkinnyDotsPlan, emit_skinny_dots, row_groups
 
 # The most rows of a product that is bandwidth-bound by the other matrix.
-MOST_ROWS = 12
+MOST_ROWS = Gate("narrow.most-rows", 12, eager=1)
+# The least elements of that matrix.
+LEAST_ELEMENTS = Gate("narrow.least-elements", 1 << 14, eager=1)
 # Bytes of widened lhs and of the accumulators: both are reused and stay in L1.
 ROWS_LHS_BYTES = Gate("narrow.rows-lhs-bytes", 8 << 10, eager=64)
 SUMS_BYTES = Gate("narrow.sums-bytes", 16 << 10, eager=64)
 # Bytes of widened lhs of dot products: it stays in L2.
-DOTS_LHS_BYTES = 176 << 10
+DOTS_LHS_BYTES = Gate("narrow.dots-lhs-bytes", 176 << 10, eager=64)
 LINE = 64
 
 
@@ -55,9 +57,9 @@ def emit_skinny_narrow(kernel: Kernel, c: Contraction, product: MultiplyAdd, tar
     """Emit a skinny product, of few rows or few columns; None for others."""
     lanes = target.vector_bits // LANE_BITS
     for view in (c, c.swapped()):
-        if view.m.extent > MOST_ROWS or view.n.extent < 2 * lanes or view.k_outer or product.offset:
+        if view.m.extent > MOST_ROWS() or view.n.extent < 2 * lanes or view.k_outer or product.offset:
             continue
-        if view.n.extent * view.k.extent < 1 << 14:
+        if view.n.extent * view.k.extent < LEAST_ELEMENTS():
             continue
         own = product if view is c else product.swapped()
         if view.k.b == 1:
@@ -81,7 +83,7 @@ def _emit_rows(kernel: Kernel, c: Contraction, product: MultiplyAdd, target: Cpu
 def _plan_dots(c: Contraction, product: MultiplyAdd, target: CpuTarget) -> SkinnyDotsPlan:
     """Plan lines of rhs to be read from end to end, if lhs is not too large."""
     lanes = target.vector_bits // LANE_BITS
-    depth = DOTS_LHS_BYTES // (c.m.extent * LANE_BITS // 8) // (8 * lanes) * 8 * lanes * product.group
+    depth = max(1, DOTS_LHS_BYTES() // (c.m.extent * LANE_BITS // 8) // (8 * lanes)) * 8 * lanes * product.group
     columns = min(1024, math.ceil(c.n.extent * c.batches / _items(c, target)), c.n.extent)
     return SkinnyDotsPlan(_rounded(columns, lanes), min(12 // row_groups(c.m.extent, 4)[0], 4), pack=True, depth=depth)
 
@@ -118,7 +120,7 @@ class _Rows:
         self.lhs = cg.alloca(self.c.m.extent * self.stride * product.group, product.unit_type)
         self.size = self.c.m.extent * plan.columns
         self.sums = cg.alloca(self.size, scene.compute)
-        long = self.c.k.extent > max(LONGEST_RUNNING_SUM, plan.depth * product.group) and cg.is_float(scene.compute)
+        long = self.c.k.extent > max(LONGEST_RUNNING_SUM(), plan.depth * product.group) and cg.is_float(scene.compute)
         self.blocks = CompensatedSums.make(self.size, scene.compute) if long else None
 
     def item(self, batch: Index, block: Index) -> None:

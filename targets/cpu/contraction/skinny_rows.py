@@ -93,7 +93,7 @@ class _Rows:
         self.sums = cg.alloca(self.size, scene.compute)
         depth = min(plan.depth, self.bundle.steps) * len(self.bundle.offsets)
         depth *= math.prod(axis.extent for axis in self.c.k_outer)
-        long = depth > LONGEST_RUNNING_SUM and cg.is_float(scene.compute)
+        long = depth > LONGEST_RUNNING_SUM() and cg.is_float(scene.compute)
         self.blocks = CompensatedSums.make(self.size, scene.compute) if long else None
         self.groups = row_groups(self.c.m.extent, plan.rows)
         self.copied = self.c.m.extent > 1
@@ -120,7 +120,7 @@ class _Rows:
                 at = (self._copy_lhs(nest.at_a, steps), nest.at_b)
             turn = plan.streams * plan.steps
             length = steps // turn * plan.steps
-            block = max(1, LONGEST_RUNNING_SUM // (turn * len(self.bundle.offsets))) * plan.steps
+            block = max(1, LONGEST_RUNNING_SUM() // (turn * len(self.bundle.offsets))) * plan.steps
             with cg.loop(0, length, block) as part_of_k:
                 with cg.loop(part_of_k.iv, cg.minimum(part_of_k.iv + block, length), plan.steps) as k:
                     self._sweep(columns, at, k.iv, _Block(plan.streams, plan.steps, length))

@@ -32,22 +32,29 @@ from stablexla.targets.cpu.emitters import emitter
 
 # The largest depth whose accumulators stay in registers for all of k: a B panel then fits L1.
 SHORT_DEPTH = Gate("contraction.short-depth", 512, eager=1)
+# Bytes of all three matrices of a small product, and of a lhs along m, for which it is not packed.
+SMALL_BYTES = Gate("contraction.small-bytes", 800 << 10, eager=1)
+FEW_PAGES_BYTES = Gate("contraction.few-pages-bytes", 64 << 10, eager=1)
+# Rows that reuse rhs, and its bytes, from which on packing it pays.
+WORTH_PACKING_ROWS = Gate("contraction.worth-packing-rows", 48, eager=1)
+WORTH_PACKING_BYTES = Gate("contraction.worth-packing-bytes", 96 << 10, eager=1)
 # Bytes of a packed rhs on a work item's stack.
 RHS_BYTES = Gate("contraction.rhs-bytes", 128 << 10, eager=256)
 # B panels of an item of the packing phase; more of a matrix that streams from memory: long pieces of its rows.
-PANELS, FAR_PANELS = 8, 48
+PANELS = Gate("contraction.panels", 8, eager=1)
+FAR_PANELS = Gate("contraction.far-panels", 48, eager=1)
 # Bytes of a row that are read together at almost the speed of whole rows.
-LONG_PIECE = 768
+LONG_PIECE = Gate("contraction.long-piece", 768, eager=1)
 # The most rows of a skinny product, bandwidth-bound by the other matrix.
-SKINNY_ROWS = 16
+SKINNY_ROWS = Gate("contraction.skinny-rows", 16, eager=1)
 # The most rows of one whose time is that of loading rhs even from L2.
-FEW_ROWS = 4
+FEW_ROWS = Gate("contraction.few-rows", 4, eager=1)
 # Split-K of a skinny product: at most so many parts, some for each core, each of at least about so many bytes: each of
 # the streams read concurrently is a quarter of that, and spans several pages.
-MOST_PARTS = 8
+MOST_PARTS = Gate("contraction.most-parts", 8, eager=2)
 PART_BYTES = Gate("contraction.part-bytes", 256 << 10, eager=64)
 # Steps of k of a part for each row of lhs.
-PART_STEPS = 4
+PART_STEPS = Gate("contraction.part-steps", 4, eager=1)
 # Bytes of lhs that an item copies to its stack.
 ROWS_LHS_BYTES = Gate("contraction.rows-lhs-bytes", 64 << 10, eager=64)
 # Bytes of lhs that an item packs beside a factor read along k: it stays in L2.
@@ -110,7 +117,7 @@ def _computed(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
     c, target = sizes.contraction, sizes.target
     if c.b.factor is None:
         return None
-    if sizes.m > SKINNY_ROWS:
+    if sizes.m > SKINNY_ROWS():
         return emit_packed(kernel, c, target, _plan_packed(sizes))
     if c.k.b == 1:
         return emit_skinny_dots(kernel, c, target, _plan_computed_dots(sizes), plain_multiply_add(c))
@@ -136,7 +143,8 @@ def _packed_once(kernel: Kernel, sizes: _Sizes) -> Emitted | None:
     """Few rows, but enough of them to be compute-bound, by a large matrix that is packed once for many calls."""
     c = sizes.contraction
     rhs = sizes.n * sizes.depth * sizes.bytes
-    if c.b.number not in kernel.lasting or not FEW_ROWS < sizes.m <= SKINNY_ROWS or rhs <= sizes.target.l2_bytes // 4:
+    few = not FEW_ROWS() < sizes.m <= SKINNY_ROWS()
+    if c.b.number not in kernel.lasting or few or rhs <= sizes.target.l2_bytes // 4:
         return None
     return _packed(kernel, sizes)
 
@@ -187,7 +195,7 @@ def _is_dots(sizes: _Sizes) -> bool:
     c = sizes.contraction
     # A horizontal reduction costs as much as some steps of k; below that, packing rhs is cheaper.
     pays = c.k.extent >= sizes.lanes * (2 + 1.5 * sizes.m)
-    if c.k.b != 1 or not pays or sizes.m > SKINNY_ROWS or sizes.m > sizes.n:
+    if c.k.b != 1 or not pays or sizes.m > SKINNY_ROWS() or sizes.m > sizes.n:
         return False
     return c.k.a == 1 or (not c.k_outer and sizes.m * c.k.extent * sizes.bytes <= sizes.target.lhs_bytes)
 
@@ -218,14 +226,14 @@ def _depth_of_dots(sizes: _Sizes) -> int:
 def _is_rows(sizes: _Sizes) -> bool:
     c = sizes.contraction
     # Of less than two vectors of columns a micro-kernel is better for as many rows as lanes.
-    wide = sizes.n >= (1 if sizes.m <= SKINNY_ROWS // 2 else 2) * sizes.lanes
+    wide = sizes.n >= (1 if sizes.m <= SKINNY_ROWS() // 2 else 2) * sizes.lanes
     along_n = c.n.b == 1 and c.n.c == 1 and wide
     rhs = sizes.n * sizes.depth * sizes.bytes
     large = rhs > sizes.target.l2_bytes or sizes.depth > SHORT_DEPTH()
     # Accumulators that stay in registers for all of k read rhs a panel at a time, a few cache lines of each row of it;
     # that pays for several rows of lhs, and where rhs is in L1. Packing rhs never pays for so few rows.
-    accumulated = large or (sizes.m <= FEW_ROWS and rhs > sizes.target.l1_bytes) or not _is_short(sizes)
-    return along_n and accumulated and sizes.m <= SKINNY_ROWS and not _is_thin(sizes)
+    accumulated = large or (sizes.m <= FEW_ROWS() and rhs > sizes.target.l1_bytes) or not _is_short(sizes)
+    return along_n and accumulated and sizes.m <= SKINNY_ROWS() and not _is_thin(sizes)
 
 
 def _is_thin(sizes: _Sizes) -> bool:
@@ -240,7 +248,7 @@ def _plan_rows(sizes: _Sizes) -> SkinnyRowsPlan:
     width = min(4, 12 // row_groups(sizes.m, rows)[0])
     read = sizes.n * sizes.depth * sizes.bytes
     # A part's sums are written and read again: a small share of the part's rows.
-    parts = max(1, min(MOST_PARTS // c.batches, read // PART_BYTES(), c.k.extent // (PART_STEPS * sizes.m)))
+    parts = max(1, min(MOST_PARTS() // c.batches, read // PART_BYTES(), c.k.extent // (PART_STEPS() * sizes.m)))
     if sizes.m > 1:
         parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES()))
     depth = balanced(c.k.extent, math.ceil(c.k.extent / parts), streams * steps)
@@ -258,7 +266,7 @@ def _plan_computed_rows(sizes: _Sizes) -> SkinnyRowsPlan:
     size = len(bundle.offsets)
     streams, steps = 2, max(1, 4 // size)
     rows, width = _computed_tile(sizes)
-    parts = max(1, min(MOST_PARTS // c.batches, sizes.n * sizes.depth // PART_BYTES()))
+    parts = max(1, min(MOST_PARTS() // c.batches, sizes.n * sizes.depth // PART_BYTES()))
     if sizes.m > 1:
         parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES()))
     depth = balanced(bundle.steps, math.ceil(bundle.steps / parts), streams * steps)
@@ -294,7 +302,7 @@ def _is_short(sizes: _Sizes) -> bool:
     c = sizes.contraction
     if sizes.depth > SHORT_DEPTH() or _lhs_spans_pages(sizes):
         return False
-    small = sizes.m * sizes.depth + sizes.depth * sizes.n + sizes.m * sizes.n <= (800 << 10) // sizes.bytes
+    small = sizes.m * sizes.depth + sizes.depth * sizes.n + sizes.m * sizes.n <= SMALL_BYTES() // sizes.bytes
     many = c.batches > 1 and sizes.depth * sizes.n * sizes.bytes <= RHS_BYTES()
     return small or many or _is_thin(sizes)
 
@@ -302,7 +310,7 @@ def _is_short(sizes: _Sizes) -> bool:
 def _lhs_spans_pages(sizes: _Sizes) -> bool:
     """Whether lhs unpacked would touch too many cache lines and pages: contiguous along m, with a long k."""
     c = sizes.contraction
-    return c.k.a != 1 and sizes.m > 1 and c.k.a * sizes.bytes * sizes.depth > (64 << 10)
+    return c.k.a != 1 and sizes.m > 1 and c.k.a * sizes.bytes * sizes.depth > FEW_PAGES_BYTES()
 
 
 def _plan_short(sizes: _Sizes) -> ShortPlan:
@@ -323,8 +331,8 @@ def _packing_pays(sizes: _Sizes) -> bool:
     """Whether packing rhs, though contiguous along n, pays: many rows reuse it, and its stride suits caches badly."""
     c = sizes.contraction
     row = c.k.b * sizes.bytes
-    large = sizes.depth * sizes.n * sizes.bytes > (96 << 10)
-    return sizes.m >= 48 and sizes.depth > 16 and (row % 1024 == 0 or large)
+    large = sizes.depth * sizes.n * sizes.bytes > WORTH_PACKING_BYTES()
+    return sizes.m >= WORTH_PACKING_ROWS() and sizes.depth > 16 and (row % 1024 == 0 or large)
 
 
 # --- everything else -----------------------------------------------------------------------------------------
@@ -336,7 +344,7 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     tile = _packed_tile(sizes)
     width = tile.vectors * sizes.lanes
     limit = target.lhs_block // sizes.bytes
-    most = LONGEST_RUNNING_SUM
+    most = LONGEST_RUNNING_SUM()
     if sizes.m <= limit // 192:
         most = min(most, limit // sizes.m)
     depth = balanced(c.k.extent, most, sizes.lanes * len(Bundle.of(c).offsets))
@@ -358,9 +366,9 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     # only a packing phase can load them, which writes rhs to memory once more.
     # A factor is read in narrower elements: its pieces take the time of the products, not of the memory.
     large = c.b.factor is None and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes
-    far = c.n.b == 1 and own * sizes.bytes < LONG_PIECE and large
+    far = c.n.b == 1 and own * sizes.bytes < LONG_PIECE() and large
     alone = (row_blocks == 1 and c.b.number not in c.kernel.lasting and not far) or rhs_bytes > target.shared_bytes
-    panels = FAR_PANELS if far and row_blocks == 1 else PANELS
+    panels = FAR_PANELS() if far and row_blocks == 1 else PANELS()
     group = own if alone else 0
     return PackedPlan(tile, depth, rows, columns, group, panels, parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -15,7 +16,7 @@ from stablexla.targets.cpu.convolution.plan import ConvolutionPlan
 from stablexla.targets.cpu.convolution.weights import ConvolutionWeights
 
 # The longest window row that is unrolled.
-UNROLLED = 8
+UNROLLED = Gate("convolution.unrolled-taps", 8, eager=1)
 # A loop over the window: trip count, strides in the packed lhs and in the packed weights, and bound of the trip count.
 WindowLoop = tuple[Value, int, int, int]
 
@@ -72,7 +73,7 @@ class DepthwiseSums:
     ) -> list[Value]:
         (count, along_a, along_b, most), *rest = loops
         number = cg.known(count)
-        if not rest and number is not None and number <= UNROLLED:
+        if not rest and number is not None and number <= UNROLLED():
             for tap in range(number):
                 sums = self._of_channels(cg.index(tap * along_a) + a, cg.index(tap * along_b) + b, tile, sums)
             return sums

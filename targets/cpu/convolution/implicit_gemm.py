@@ -10,9 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, ContractionScene, SumState
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition, PackedLhs, Taps
 from stablexla.targets.cpu.convolution.micro_kernel import (
@@ -31,7 +33,7 @@ from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_w
 from stablexla.targets.cpu.shared import SharedFunctions
 
 # Pixels whose sums are staged before the epilogue: some kilobytes, in L1. A multiple of the rows of all tiles.
-CHUNK = 96
+CHUNK = Gate("convolution.chunk", 96, eager=1)
 
 
 class ImplicitGemmItem:
@@ -64,9 +66,10 @@ class ImplicitGemmItem:
         self.tables = OffsetTables(
             cg.alloca(pixels + tile.rows, table), cg.alloca(2 * math.prod(d.taps for d in dims), table)
         )
-        # Pixels in the stage: whole tiles.
-        self.pixels = -(-pixels // tile.rows) * tile.rows
-        stage = self.pixels * self.phases * plan.columns if plan.staged else min(CHUNK, self.pixels) * weights.width
+        # Pixels in the stage, and of a chunk: whole tiles.
+        self.pixels, self.chunk = (rounded_up(n, tile.rows) for n in (pixels, CHUNK()))
+        chunk = min(self.chunk, self.pixels) * weights.width
+        stage = self.pixels * self.phases * plan.columns if plan.staged else chunk
         self.straight = not plan.staged and not plan.depth and self._writes_straight(pixels)
         if not self.straight:
             self.stage = cg.alloca(stage + self.lanes * plan.columns, compute)
@@ -264,7 +267,7 @@ class ImplicitGemmItem:
     def _kernel(self, *, more: bool = False) -> PixelMicroKernel:
         units, height = self.sizes.units, self.sizes.height
         products = self.sizes.plane_taps * (height.taps if height else 1) * self.width.taps * self.plan.features
-        in_blocks = products > LONGEST_RUNNING_SUM and cg.is_float(units.sums) and units.product.is_plain
+        in_blocks = products > LONGEST_RUNNING_SUM() and cg.is_float(units.sums) and units.product.is_plain
         return PixelMicroKernel(self.plan.tile, units, more, in_blocks)
 
     # Results.
@@ -272,8 +275,8 @@ class ImplicitGemmItem:
     def _in_chunks(self, place: ItemCoordinates, sums: PixelSums, panel: Value, columns: int) -> None:
         """Emit sums of a chunk of pixels at a time, followed by the epilogue and stores."""
         zero = cg.index(0)
-        with cg.loop(0, sums.pixels, CHUNK, [zero, zero, zero]) as chunk:
-            count = cg.minimum(sums.pixels - chunk.iv, CHUNK)
+        with cg.loop(0, sums.pixels, self.chunk, [zero, zero, zero]) as chunk:
+            count = cg.minimum(sums.pixels - chunk.iv, self.chunk)
             self._sum(replace(sums, pixel=chunk.iv, pixels=count))
             with cg.loop(0, count, 1, chunk.args) as pixel:
                 image, row, round_ = pixel.args

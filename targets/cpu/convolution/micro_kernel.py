@@ -234,11 +234,11 @@ class _Blocks:
         self, run: Value, carried: Sequence[Value], add: Callable[[Index, Value, Sequence[Value]], list[Value]]
     ) -> list[Value]:
         """Accumulate a run of products into a tile's sums, carried with the number of products in them."""
-        with cg.loop(0, run, BLOCK, carried, most=0) as piece:
+        with cg.loop(0, run, BLOCK(), carried, most=0) as piece:
             *sums, count = piece.args
-            end = cg.minimum(piece.iv + BLOCK, run)
+            end = cg.minimum(piece.iv + BLOCK(), run)
             made, number = add(piece.iv, end, sums), count + (end - piece.iv)
-            choice = cg.branch(number.ge(BLOCK), [v.type for v in (*made, number)])
+            choice = cg.branch(number.ge(BLOCK()), [v.type for v in (*made, number)])
             with choice.then:
                 self._take(made)
                 choice.yields(*[self.zero] * len(made), cg.index(0))

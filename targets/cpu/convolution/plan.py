@@ -12,7 +12,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.machine import ITEM_WORK, CpuTarget
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, WindowDimension
 from stablexla.targets.codegen.match.epilogue import stores_vectors
-from stablexla.targets.codegen.sizes import balanced
+from stablexla.targets.codegen.sizes import balanced, rounded_up
 from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, RegisterTile
 from stablexla.targets.cpu.convolution.micro_kernel import choose_pixel_tile
 from stablexla.targets.cpu.convolution.units import ConvolutionUnits, units_of
@@ -26,13 +26,13 @@ MOST_PIXELS = Gate("convolution.most-pixels", 8 << 10, eager=64)
 # Bytes of a panel of packed weights, reused by each tile.
 PANEL_BYTES = Gate("convolution.panel-bytes", 160 << 10, eager=1024)
 # The most items of a convolution.
-MOST_ITEMS = 16
+MOST_ITEMS = Gate("convolution.most-items", 16, eager=2)
 # Whole images become items only where there are at least so many items.
 LEAST_ITEMS = Gate("convolution.least-items", 8, eager=2)
 # The most output features whose lanes may be pixels: a tile's rows.
-FEW_OUTPUTS = 8
+FEW_OUTPUTS = Gate("convolution.few-outputs", 8, eager=1)
 # The most channels of an item: whole cache lines, and few enough for whole rows of an image.
-CHANNELS = 64
+CHANNELS = Gate("convolution.channels", 64, eager=1)
 
 
 @dataclass(frozen=True)
@@ -179,14 +179,14 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
         return None
     staged = features < c.inputs.extent or len(c.last.phases) > 1 or not stores_vectors(c.contraction)
     whole = ConvolutionPlan(tile, features, sizes.all_rows, rounds, panel, staged, own_weights=True)
-    parts = _in_parts(sizes, replace(whole, columns=_rounded_up(c.outputs, panel), own_weights=False))
+    parts = _in_parts(sizes, replace(whole, columns=rounded_up(c.outputs, panel), own_weights=False))
     if parts is not None:
         return parts
     panels = -(-c.outputs // panel)
-    whole = replace(whole, columns=max(1, panels // MOST_ITEMS) * panel)
+    whole = replace(whole, columns=max(1, panels // MOST_ITEMS()) * panel)
     if _fits_whole(sizes, whole):
         return whole
-    columns = _rounded_up(c.outputs, panel)
+    columns = rounded_up(c.outputs, panel)
     if staged:
         most = STAGE_BYTES() // (rounds * len(sizes.width.phases) * sizes.sum_bytes)
         columns = balanced(columns, max(panel, most), panel)
@@ -208,7 +208,7 @@ def _plan_across(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     c, w, lanes = sizes.convolved, sizes.width, sizes.lanes
     features, registers = c.inputs.extent, sizes.target.num_vector_registers
     vectors = math.ceil(w.rounds / lanes)
-    if w.stride != 1 or sizes.units.group != 1 or c.outputs > FEW_OUTPUTS:
+    if w.stride != 1 or sizes.units.group != 1 or c.outputs > FEW_OUTPUTS():
         return None
     # Twice as many lanes in use have to pay for the transpose, of elements that are used several times.
     if 2 * c.outputs * vectors > w.rounds or (c.taps == 1 and reads_in_place(sizes, features)):
@@ -261,8 +261,8 @@ def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     tile = RegisterTile(_rows_of_channels(sizes), 1)
     # Equal blocks, so that the number of channels in one is a constant, a multiple of the vector width.
     blocks = [n for n in range(sizes.lanes, channels, sizes.lanes) if channels % n == 0]
-    fitting = [n for n in [*blocks, channels] if n <= CHANNELS] or [channels]
-    columns = _rounded_up(fitting[-1], sizes.lanes)
+    fitting = [n for n in [*blocks, channels] if n <= max(sizes.lanes, CHANNELS())] or [channels]
+    columns = rounded_up(fitting[-1], sizes.lanes)
     rounds = _rounds(sizes, tile, columns * c.inputs.extent)
     plan = ConvolutionPlan(
         tile, c.inputs.extent, 1, rounds, columns, _is_staged(c, c.inputs.extent), channels=fitting[-1]
@@ -328,7 +328,7 @@ def _fits_whole(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> bool:
 def _rounds(sizes: ConvolutionSizes, tile: RegisterTile, features: int) -> int:
     """Return the rounds of the last dimension in an item: all if a row of lhs and its sums fit, else equal blocks."""
     width = sizes.width
-    whole = width.rounds if len(width.phases) == 1 else _rounded_up(width.rounds, tile.rows)
+    whole = width.rounds if len(width.phases) == 1 else rounded_up(width.rounds, tile.rows)
     unit = math.lcm(tile.rows, sizes.lanes)
     rounds, blocks = whole, 1
     sums = len(width.phases) * tile.vectors * sizes.lanes * sizes.sum_bytes
@@ -339,7 +339,7 @@ def _rounds(sizes: ConvolutionSizes, tile: RegisterTile, features: int) -> int:
 
     while not fits() and rounds > unit:
         blocks += 1
-        rounds = min(rounds, _rounded_up(math.ceil(whole / blocks), unit))
+        rounds = min(rounds, rounded_up(math.ceil(whole / blocks), unit))
     return rounds
 
 
@@ -363,7 +363,7 @@ def _wanted(sizes: ConvolutionSizes) -> int:
     """
     c = sizes.convolved
     work = c.contraction.batches * c.last.outputs * c.group.extent * c.outputs * c.inputs.extent * c.taps
-    return max(1, min(MOST_ITEMS, work // ITEM_WORK()))
+    return max(1, min(MOST_ITEMS(), work // ITEM_WORK()))
 
 
 def _in_blocks(extent: int, most: int, wanted: int) -> int:
@@ -377,7 +377,3 @@ def _part(sizes: ConvolutionSizes, most: int) -> int:
     extent, group = sizes.convolved.inputs.extent, sizes.units.group
     whole = (d for d in range(max(1, min(extent, most)), 0, -1) if extent % d == 0 and d % group == 0)
     return next(whole, extent)
-
-
-def _rounded_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple

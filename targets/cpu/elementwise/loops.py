@@ -23,6 +23,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Store, analyze_nest, collapse_loops, in_place
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.scope import LoopScope, lanes_for, widest_lanes
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.vector_loops import (
     LoopPart,
     WorkItems,
@@ -34,7 +35,7 @@ from stablexla.targets.codegen.vector_loops import (
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long innermost loop; a multiple of every vector width and unroll factor.
-BLOCK = Gate("elementwise.block", 8192, eager=256)
+BLOCK = Gate("elementwise.block", 8192, eager=1)
 # The most vectors in a cycle of repeating operands, and the most instructions in one iteration of its loop.
 MOST_CYCLE, MOST_INSTRUCTIONS = 16, 200
 # The same for merged short loops: 200 take no less time, and 4% more to compile (brax's ants).
@@ -181,7 +182,7 @@ def _plan(nest: LoopNest, target: CpuTarget) -> _Plan:
     unroll = unroll_factor(_cost(nest), extent // lanes if lanes else 1)
     # The hardware prefetcher keeps ahead of short bodies; behind long ones it falls back.
     heavy = _cost(nest) >= HEAVY()
-    block = BLOCK()
+    block = rounded_up(BLOCK(), unroll * max(1, lanes))
     if repeated is not None:
         unroll, block = repeated.period // lanes, max(1, BLOCK() // repeated.period) * repeated.period
     blocks = -(-extent // block) if extent >= 2 * block else 1

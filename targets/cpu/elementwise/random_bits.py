@@ -12,10 +12,11 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.cpu.emitters import emitter
 
 # Blocks in a work item, and the grain: the smallest number of items worth a thread.
-BLOCKS = Gate("random-bits.blocks", 1024, eager=16)
+BLOCKS = Gate("random-bits.blocks", 1024, eager=1)
 GRAIN = 4
 # The rounds of a Threefry block are a dependency chain: with two registers interleaved 16M words take 9.1 ms, with one
 # 11.8. A round of Philox has two products in each half of a register.
@@ -29,14 +30,15 @@ def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     layout = config.layout
     across = layout.blocks if layout.inner == 1 else layout.inner
     lanes = REGISTERS[config.algorithm] * target.vector_bits // 32
-    pieces = -(-across // BLOCKS())
+    size = rounded_up(BLOCKS(), lanes)
+    pieces = -(-across // size)
     rows = layout.blocks // across
     with kernel.phase(target) as arguments:
         writer = _Writer(config, arguments, lanes)
         with arguments.items() as item:
             row, piece = (item, cg.index(0)) if pieces == 1 else (item // pieces, item % pieces)
-            first = piece * BLOCKS()
-            with cg.loop(first, cg.minimum(first + BLOCKS(), across), lanes) as turn:
+            first = piece * size
+            with cg.loop(first, cg.minimum(first + size, across), lanes) as turn:
                 writer.write(row, turn.iv, across)
     return Emitted(items=rows * pieces, grain=GRAIN)
 

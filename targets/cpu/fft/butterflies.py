@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import cos, pi, sin, sqrt
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.cpu.fft.numbers import Complex
 
-# Larger radices are written with loops.
-LARGEST_UNROLLED = 13
+# Larger primes are written with loops.
+LARGEST_UNROLLED = Gate("fft.largest-unrolled", 13, eager=2)
 
 
 def butterfly(x: Sequence[Complex], sign: int) -> list[Complex]:

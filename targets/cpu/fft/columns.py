@@ -90,13 +90,13 @@ class FftColumns:
 
     def _factors(self, step: Pass, k: Value) -> list[Complex]:
         """Return the twiddle factors of a pass's inputs; none in the first pass."""
-        if step.twiddles is None or step.radix > LARGEST_UNROLLED:
+        if step.twiddles is None or _has_loops(step):
             return []
         table = self.tables[step.twiddles]
         return [broadcast(table, k * step.radix + t, self.lanes) for t in range(1, step.radix)]
 
     def _one(self, step: Pass, k: Value, factors: list[Complex], read: Read, write: Write) -> None:
-        if step.radix > LARGEST_UNROLLED:
+        if _has_loops(step):
             self._with_loops(step, k, read, write)
             return
         x = [read(t) for t in range(step.radix)]
@@ -137,6 +137,11 @@ class FftColumns:
             even, odd = Complex(*terms.results[:2]), Complex(*terms.results[2:4])
             write(j, even + odd)
             write(n - j, even - odd)
+
+
+def _has_loops(step: Pass) -> bool:
+    """Whether a radix is written with loops over pairs of inputs: a large prime."""
+    return step.radix > LARGEST_UNROLLED() and step.radix % 2 == 1
 
 
 def _at(step: Pass, k: Value, q: Value, v: int, read: Load, write: Store) -> tuple[Read, Write]:

@@ -7,6 +7,7 @@ from dataclasses import field
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Transform
 from stablexla.lowering.kernels.fft.tables import Table
@@ -20,7 +21,7 @@ from stablexla.targets.cpu.fft.columns import Tables
 from stablexla.targets.cpu.fft.numbers import PlanarArray
 
 # Workspace of a work item up to this size is on the thread's stack; larger ones share slabs of the arena.
-STACK_BYTES = 1 << 19
+STACK_BYTES = Gate("fft.stack-bytes", 1 << 19, eager=64)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class FftProgram:
 
     def fits_stack(self, parts: int) -> bool:
         """Return whether a workspace of this size fits the stack without a thought."""
-        return parts * element_bytes(self.part) <= STACK_BYTES
+        return parts * element_bytes(self.part) <= STACK_BYTES()
 
     def emit(self, kernel: Kernel, plan: Transform) -> Emitted:
         """Emit a function for each phase."""

@@ -23,7 +23,7 @@ from stablexla.targets.codegen.vector_loops import grain_of
 
 # The largest matrix vectorized across the batch, if a thread's stack has room.
 LARGEST = Gate("linalg.largest-in-lanes", 64, eager=2)
-ROOM = 1 << 18
+ROOM = Gate("linalg.room-in-lanes", 1 << 18, eager=4 << 10)
 # Independent accumulators in flight.
 ACCUMULATORS = 4
 
@@ -144,7 +144,7 @@ def accumulate_numbers(
 
 
 def _fits(field: LaneField, batch: int, n: int, elements: int) -> bool:
-    room = elements * field.parts * field.lanes * element_bytes(field.part) <= ROOM
+    room = elements * field.parts * field.lanes * element_bytes(field.part) <= ROOM()
     return n <= LARGEST() and room and 2 * batch >= field.lanes
 
 

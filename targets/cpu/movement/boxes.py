@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.support.operations import defining
@@ -18,7 +19,7 @@ from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Ref, analyze_nest, collapse_loops, slice_starts
 
 # The most parts that are interleaved, such as pairs of numbers.
-MOST_WOVEN = 4
+MOST_WOVEN = Gate("assembly.most-woven", 4, eager=2)
 
 
 @dataclass(eq=False)
@@ -236,7 +237,7 @@ def _drop_unit_dimensions(whole: Assembly) -> None:
 
 def _weave_last(whole: Assembly) -> None:
     """Turn boxes that each hold one index of a short last dimension into boxes with that stride."""
-    if len(whole.shape) < 2 or not 1 < whole.shape[-1] <= MOST_WOVEN or whole.base is not None:
+    if len(whole.shape) < 2 or not 1 < whole.shape[-1] <= MOST_WOVEN() or whole.base is not None:
         return
     if any(box.sizes[-1] != 1 for box in whole.boxes):
         return

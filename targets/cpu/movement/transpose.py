@@ -24,17 +24,17 @@ from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs
 
 # A cache block: how many of the operand's lines, bytes of each, and bytes in all when it is thinner than that.
-BLOCK_LINES = 128
-BLOCK_BYTES = 256
-THIN_BYTES = 16 << 10
+BLOCK_LINES = Gate("transpose.block-lines", 128, eager=2)
+BLOCK_BYTES = Gate("transpose.block-bytes", 256, eager=1)
+THIN_BYTES = Gate("transpose.thin-bytes", 16 << 10, eager=1)
 # Lines up to this size that follow one another are moved whole, half as many of them, so that loads are one stream. 32
 # times 3136 lines of 192 elements of 32 bits took 5.3 ms instead of 8.6, 8 times 3136 of 128 took 0.63 for 1.13.
-WHOLE_BYTES = 1 << 10
+WHOLE_BYTES = Gate("transpose.whole-bytes", 1 << 10, eager=1)
 # Bytes moved by one work item, and the grain: bytes worth another thread (about 20 microseconds).
 ITEM_BYTES = Gate("transpose.item-bytes", 32 << 10, eager=64)
 GRAIN_BYTES = Gate("transpose.grain-bytes", 256 << 10, eager=1)
 # Lines at multiples of so many bytes conflict in one set of L1: 32 KiB of 8 ways, as most have had for long.
-WAY_BYTES = 4 << 10
+WAY_BYTES = Gate("transpose.way-bytes", 4 << 10, eager=1)
 # A result's lines begin at multiples of this many bytes when its buffer does.
 LINE = 64
 
@@ -261,8 +261,8 @@ def _emit_squares(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitt
     width = cg.bits_of(kernel.results[0].type.element_type) // 8
     large = math.prod(axis.extent for axis in move.axes) * width > target.l2_bytes // 2
     rows, columns = _block_shape(across.extent, along.extent, lanes, width, large)
-    if large and along.extent > columns and across.source == along.extent and along.extent * width <= WHOLE_BYTES:
-        rows, columns = _block(across.extent, max(lanes, BLOCK_LINES // 2), lanes), along.extent
+    if large and along.extent > columns and across.source == along.extent and along.extent * width <= WHOLE_BYTES():
+        rows, columns = _block(across.extent, max(lanes, BLOCK_LINES() // 2), lanes), along.extent
     buffered = large and min(rows, columns) > lanes > 0
     line = LINE // width
     # Blocks of the operand's lines are aligned to cache lines, wherever its buffer begins: 5.6 ms instead of 6.1 for
@@ -285,10 +285,10 @@ def _emit_squares(kernel: Kernel, move: Permutation, target: CpuTarget) -> Emitt
 
 def _block_shape(rows: int, columns: int, lanes: int, width: int, large: bool) -> tuple[int, int]:
     """Return the cache block: lines of the operand and elements of each that a work item moves."""
-    tall, wide = BLOCK_LINES if large else BLOCK_LINES // 2, BLOCK_BYTES // width
+    tall, wide = BLOCK_LINES() if large else BLOCK_LINES() // 2, BLOCK_BYTES() // width
     thin = min(rows, columns)
     if thin <= max(1, lanes):
-        tall = wide = THIN_BYTES // (width * thin)
+        tall = wide = THIN_BYTES() // (width * thin)
     return _block(rows, max(lanes, tall), lanes), _block(columns, max(lanes, wide), lanes)
 
 
@@ -296,7 +296,7 @@ def _block(extent: int, most: int, lanes: int) -> int:
     """Return the size of equal blocks, whole vectors if there is more than one of them."""
     if extent <= most:
         return extent
-    step = max(1, lanes)
+    most, step = max(1, most), max(1, lanes)
     return math.ceil(extent / math.ceil(extent / most) / step) * step
 
 
@@ -348,7 +348,7 @@ class _Squares:
         for it, and so were lines of other strides.
         """
         width = cg.bits_of(self.mover.source.type) // 8
-        together = width >= 4 and self.across.source * width % WAY_BYTES == 0
+        together = width >= 4 and self.across.source * width % WAY_BYTES() == 0
         whole = LINE // width
         return whole // self.lanes if self.buffered and together and self.columns % whole == 0 else 1
 

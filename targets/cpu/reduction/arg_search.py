@@ -23,15 +23,17 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.reductions import ArgReduction
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
 from stablexla.targets.codegen.scope import LoopScope
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.vector_loops import WorkItems, estimate_ns, grain_of
 from stablexla.targets.cpu.emitters import emitter
 
 # Vectors of a block and of one iteration (unroll factor), and the prefetch distance. 4096 rows of 4096 floats take
 # 2.34 ms with blocks of 256 vectors, 2.18 ms with these, and 1.95 ms with prefetch; their sum reduction takes 1.88 ms.
-BLOCK, UNROLL, AHEAD_BYTES = 64, 4, 8 << 10
+BLOCK = Gate("arg-search.block", 64, eager=1)
+UNROLL, AHEAD_BYTES = 4, 8 << 10
 # Blocks of a part of a long row, and the number of rows from which on rows alone occupy all threads.
 BLOCKS_OF_PART = Gate("arg-search.blocks-of-part", 64, eager=1)
-ENOUGH_ROWS = 16
+ENOUGH_ROWS = Gate("arg-search.enough-rows", 16, eager=2)
 
 Best = list[Value]
 
@@ -54,7 +56,7 @@ def emit_arg_search(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     time = (
         estimate_ns(chain.cost, search.extent, search.extent * cg.bits_of(folding.selection.stored) // 8, target) + 20
     )
-    if items.count < ENOUGH_ROWS and search.parts > 1:
+    if items.count < ENOUGH_ROWS() and search.parts > 1:
         return _emit_parts(kernel, search, items, time)
     with kernel.phase(target) as arguments, arguments.items() as item:
         row = LoopScope(arguments).inside(items.split(item)[0])
@@ -114,9 +116,14 @@ class _Search:
         return -(-self.extent // self.lanes)
 
     @property
+    def block(self) -> int:
+        """Vectors of a block: whole iterations of its loop."""
+        return rounded_up(BLOCK(), UNROLL)
+
+    @property
     def blocks(self) -> int:
         """Blocks of a row."""
-        return -(-self.vectors // BLOCK)
+        return -(-self.vectors // self.block)
 
     @property
     def parts(self) -> int:
@@ -182,8 +189,8 @@ class _Search:
         floats = cg.is_float(worst.type)
         flags = cg.vector_of(self.lanes, ir.IntegerType.get_signless(cg.bits_of(worst.type)))
         starts = [worst] * UNROLL + [cg.constant(0, flags)] * (UNROLL // 2 if floats else 0)
-        last = cg.minimum((block + 1) * BLOCK, self.vectors)
-        with cg.loop(block * BLOCK, last, UNROLL, starts) as turn:
+        last = cg.minimum((block + 1) * self.block, self.vectors)
+        with cg.loop(block * self.block, last, UNROLL, starts) as turn:
             for u in range(UNROLL):
                 self.prefetch(row, turn.iv + u)
             values = [self.value(row, turn.iv + u) for u in range(UNROLL)]
@@ -241,7 +248,7 @@ class _Search:
     def _place(self, row: LoopScope, best: Best) -> Value:
         """Search a block for the first index that holds the value."""
         index_type = ir.IndexType.get()
-        first = cg.cast_index(best[1], index_type) * BLOCK
+        first = cg.cast_index(best[1], index_type) * self.block
         wanted = cg.splat(best[0], self.lanes)
         search = scf.WhileOp([index_type], [first.ssa])
         before, after = (

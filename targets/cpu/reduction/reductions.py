@@ -20,9 +20,11 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.reductions import ArgReduction, IndependentReductions, VectorReduction
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
 from stablexla.targets.codegen.scope import LoopScope, lanes_for
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
 from stablexla.targets.codegen.sums.stored import CompensatedSums
 from stablexla.targets.codegen.vector_loops import (
+    MOST_UNROLLED,
     LoopPart,
     Totals,
     WorkItems,
@@ -37,12 +39,13 @@ from stablexla.targets.codegen.vector_loops import (
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long row that is shared by threads.
-LONG_BLOCK = Gate("reduction.long-block", 32768, eager=256)
+LONG_BLOCK = Gate("reduction.long-block", 32768, eager=1)
 # A reduction with fewer work items than this is split if each of its parts is at least PART elements.
 PART = Gate("reduction.part", 65536, eager=8)
-FEW_ITEMS, MOST_PARTS = 16, 64
+FEW_ITEMS = Gate("reduction.few-items", 16, eager=2)
+MOST_PARTS = Gate("reduction.most-parts", 64, eager=2)
 # Accumulators of a panel of columns stay in L1.
-PANEL_BYTES = 16 << 10
+PANEL_BYTES = Gate("reduction.panel-bytes", 16 << 10, eager=1)
 
 
 @emitter("row", "reduce", "general", priority=10)
@@ -123,26 +126,27 @@ class _Long(_Reduction):
         rows = chain.rows
         extents = tuple(self.extents[d] for d in rows)
         self.rows = WorkItems(rows, extents)
-        # A part is a block of the only reduced loop, or some iterations of the outermost one.
+        # A part is a block of the only reduced loop, whole iterations of it, or some iterations of the outermost one.
+        self.block = rounded_up(LONG_BLOCK(), MOST_UNROLLED * lanes)
         outermost = self.extents[self.columns[0]]
-        self.part_turns = -(-LONG_BLOCK() * outermost // chain.length)
+        self.part_turns = -(-self.block * outermost // chain.length)
         self.parts = -(-outermost // self.part_turns)
         self.items = WorkItems(rows, extents, self.parts)
 
     @property
     def pays(self) -> bool:
         """Whether the cost model favors splitting rows."""
-        return self.rows.count < FEW_ITEMS and self.chain.length >= 2 * LONG_BLOCK() and self.parts > 1
+        return self.rows.count < FEW_ITEMS() and self.chain.length >= 2 * self.block and self.parts > 1
 
     def part(self, row: LoopScope, part: Value) -> Totals:
         """Return the partial sums of one part of a row."""
-        vectors = min(LONG_BLOCK(), self.extents[self.inner]) // self.lanes
+        vectors = min(self.block, self.extents[self.inner]) // self.lanes
         unroll = unroll_factor(self.chain.cost, vectors)
         sets = [flat([f.start(row, self.lanes, u * self.lanes) for f in self.foldings]) for u in range(unroll)]
         row.prepare(self.refs, self.chain.columns, self.lanes)
         start = part * self.part_turns
         if len(self.columns) == 1:
-            sets = self._sweep(row, sets, LoopPart(start, start + LONG_BLOCK(), part.eq(self.parts - 1)))
+            sets = self._sweep(row, sets, LoopPart(start, start + self.block, part.eq(self.parts - 1)))
         else:
             stop = cg.minimum(start + self.part_turns, self.extents[self.columns[0]])
             sets = self._walk(row, self.columns, sets, (start, stop))
@@ -234,8 +238,8 @@ class _Deep(_Reduction):
         width = self.extents[self.inner]
         step = max(1, lanes)
         self.padded = -(-width // step) * step
-        room = PANEL_BYTES // max(1, sum(max(8, cg.bits_of(t)) // 8 for t in self.types))
-        self.panel = max(256, room // 256 * 256)
+        room = PANEL_BYTES() // max(1, sum(max(8, cg.bits_of(t)) // 8 for t in self.types))
+        self.panel = room // 256 * 256 or rounded_up(max(1, room), step)
         panels = -(-width // self.panel)
         outer = [d for d in chain.rows if d != self.inner]
         self.outer = WorkItems(tuple(outer), tuple(self.extents[d] for d in outer), panels)
@@ -245,9 +249,9 @@ class _Deep(_Reduction):
     def _cut(self) -> tuple[int, int]:
         """Return the number of parts that the outermost reduced loop is split into, and the trip count of each."""
         depth = self.extents[self.columns[0]]
-        if self.outer.count >= FEW_ITEMS:
+        if self.outer.count >= FEW_ITEMS():
             return 1, depth
-        wanted = min(MOST_PARTS, prod(self.extents) // PART(), depth // (4 * self.abreast))
+        wanted = min(MOST_PARTS(), prod(self.extents) // PART(), depth // (4 * self.abreast))
         if wanted < 2:
             return 1, depth
         rows = -(-depth // wanted)
@@ -324,7 +328,7 @@ class _Deep(_Reduction):
     def _add_blocks(self, scope: LoopScope, dims: Sequence[int], panel: _Panel, span: Span) -> None:
         """Accumulate rows in blocks short enough for running sums, whose partial sums are added to the panel's."""
         additions = -(-prod(self.extents[d] for d in dims[1:]) // self.abreast) if len(dims) > 1 else 1
-        length = LONGEST_RUNNING_SUM // additions if len(dims) > 1 else LONGEST_RUNNING_SUM * self.abreast
+        length = max(1, LONGEST_RUNNING_SUM() // additions) if len(dims) > 1 else LONGEST_RUNNING_SUM() * self.abreast
         turns_here = self.rows_of_part if dims[0] == self.columns[0] else self.extents[dims[0]]
         if not panel.sums:
             self._add_rows(scope, dims, panel.place, panel.part, span)
@@ -454,7 +458,7 @@ class _Panel:
     def __init__(self, plan: _Deep, place: _Place, part: LoopPart | None) -> None:
         self.plan, self.place, self.part = plan, place, part
         self.origin = part.start if part is not None else cg.index(0)
-        long = prod(plan.extents[d] for d in plan.columns) > LONGEST_RUNNING_SUM * plan.abreast
+        long = prod(plan.extents[d] for d in plan.columns) > LONGEST_RUNNING_SUM() * plan.abreast
         self.sums: dict[Value, CompensatedSums] = {}
         if long:
             operations = [p.operation for f in plan.totals for p in f.parts for _ in p.types]

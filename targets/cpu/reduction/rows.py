@@ -36,7 +36,7 @@ SCRATCH_BYTES = Gate("rows.scratch-bytes", 256 << 10, eager=64)
 # Arrays of at least this size have their next row prefetched.
 STREAM_BYTES = Gate("rows.stream-bytes", 1 << 20, eager=1)
 # Rows of up to this many vectors stay in registers.
-SHORT_ROW = 4
+SHORT_ROW = Gate("rows.short-row", 4, eager=1)
 
 
 # --- the emitter ------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class AlongRowPasses(_Rows):
         self._columns = sorted(chain.columns)
         extent = chain.nest.extents[chain.inner]
         self._vectors = -(-extent // lanes) if lanes else extent
-        self._short = not in_order and len(self._columns) == 1 and 0 < self._vectors <= SHORT_ROW
+        self._short = not in_order and len(self._columns) == 1 and 0 < self._vectors <= SHORT_ROW()
         # Rows that are kept begin at whole vectors, so that remainders need no masks there.
         self._padded = self._vectors * max(1, lanes)
         self._busiest = None if cached else self._pass_to_prefetch_in()

@@ -10,6 +10,7 @@ from mlir.dialects import arith
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.codegen.vector_loops import estimate_ns, grain_of
 from stablexla.targets.cpu.scan.plan import ScanPlan, ScanWriter, Values, emit_three_phase_scan
@@ -184,7 +185,8 @@ class _Lines:
 def emit_line_scan(plan: ScanPlan) -> Emitted:
     """Emit scans with a line per work item; or, where there are few and long ones, with blocks of them."""
     time = estimate_ns(plan.cost * 6, plan.extent, plan.bytes // plan.outer, plan.target)
-    if plan.outer >= MANY or plan.extent < 2 * BLOCK():
+    size = rounded_up(BLOCK(), plan.lanes)
+    if plan.outer >= MANY() or plan.extent < 2 * size:
         with plan.kernel.phase(plan.target) as arguments:
             lines = _Lines(plan, arguments)
             nothing = [cg.constant(0, cg.vector_of(plan.lanes, e)) for e in plan.elements]
@@ -194,13 +196,13 @@ def emit_line_scan(plan: ScanPlan) -> Emitted:
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=plan.in_place)
 
     def total(arguments: KernelArguments, line: Value, block: Value, at: Value) -> None:
-        made = _Lines(plan, arguments).total(line, block * BLOCK(), block * BLOCK() + BLOCK())
+        made = _Lines(plan, arguments).total(line, block * size, block * size + size)
         for value, buffer in zip(made, arguments.scratch, strict=True):
             cg.store(value, buffer, at)
 
     def scan(arguments: KernelArguments, line: Value, block: Value, last: Value, at: Value) -> None:
         before = [cg.splat(cg.load(buffer, at), plan.lanes) for buffer in arguments.scratch]
-        stop = cg.select(last, cg.index(plan.extent), block * BLOCK() + BLOCK())
-        _Lines(plan, arguments).scan(line, block * BLOCK(), stop, last, before, block.eq(0))
+        stop = cg.select(last, cg.index(plan.extent), block * size + size)
+        _Lines(plan, arguments).scan(line, block * size, stop, last, before, block.eq(0))
 
-    return emit_three_phase_scan(plan, plan.extent // BLOCK(), plan.outer, 1, time, total, scan)
+    return emit_three_phase_scan(plan, plan.extent // size, plan.outer, 1, time, total, scan)

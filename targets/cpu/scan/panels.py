@@ -82,7 +82,7 @@ class PanelScan:
             with cg.loop(start, stop) as rows:
                 self._row(rows.iv, rows.iv.eq(start), before, exists, own)
             return
-        here, child, size = self.room(), self.room(), BLOCK**level
+        here, child, size = self.room(), self.room(), max(2, BLOCK()) ** level
         with cg.loop(start, stop, size) as blocks:
             later = blocks.iv.gt(start)
             self._merge(here, before, own, exists, later)

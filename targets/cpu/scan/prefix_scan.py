@@ -20,19 +20,28 @@ from stablexla.targets.codegen.combiners import combine_values, identity
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM, add_compensation, two_sum
 from stablexla.targets.codegen.sums.stored import CompensatedSums
-from stablexla.targets.codegen.vector_loops import LoopPart, WorkItems, estimate_ns, grain_of, vector_loop
+from stablexla.targets.codegen.vector_loops import (
+    MOST_UNROLLED,
+    LoopPart,
+    WorkItems,
+    estimate_ns,
+    grain_of,
+    vector_loop,
+)
 from stablexla.targets.cpu.emitters import emitter
 
 # Elements in a block of a long scan, and the number of independent scans from which on blocks are needless.
-BLOCK = Gate("scan.block", 8192, eager=256)
-MANY = 8
+BLOCK = Gate("scan.block", 8192, eager=1)
+MANY = Gate("scan.many", 8, eager=2)
 # Registers of a square transposed in registers: LLVM takes minutes over 64 of 64 bytes, and a fifth of a second over
 # 32.
 MOST_TURNED = 32
 # Rows of at most this many vectors are carried in registers; longer ones are tiled into panels of so many elements.
-MOST_CARRIED, PANEL = 8, 1024
+MOST_CARRIED = Gate("scan.most-carried", 8, eager=1)
+PANEL = Gate("scan.panel", 1024, eager=1)
 # Streams at least this long are prefetched.
 STREAM_BYTES = Gate("scan.stream-bytes", 1 << 20, eager=1)
 # The result may alias the operand: each element is loaded before it is overwritten, and never after.
@@ -47,7 +56,7 @@ def emit_scan(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return None
     if plan.inner == 1:
         return _emit(kernel, _Lines(plan), target)
-    if -(-plan.inner // plan.lanes) <= MOST_CARRIED:
+    if -(-plan.inner // plan.lanes) <= MOST_CARRIED():
         return _emit(kernel, _Rows(plan), target)
     return _emit_panels(kernel, plan, target)
 
@@ -89,7 +98,7 @@ class _Plan:
     @property
     def is_long(self) -> bool:
         """Whether these are sums that are too long for one running sum without compensation."""
-        return self.name == "add" and cg.is_float(self.element) and self.extent > LONGEST_RUNNING_SUM
+        return self.name == "add" and cg.is_float(self.element) and self.extent > LONGEST_RUNNING_SUM()
 
     def read(self, source: Value, at: Value, count: int | None = None) -> Value:
         """Load a vector of elements, of which the first `count` are active."""
@@ -169,12 +178,17 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
 
 
 class _Lines:
-    """Scans along contiguous lines. The loop-carried prefix is one number, broadcast to all lanes."""
+    """Scans along contiguous lines. The loop-carried prefix is one number, broadcast to all lanes.
+
+    Attributes:
+        step: elements in one iteration of the loop over a block, which holds a whole number of them.
+    """
 
     carried = 1
 
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
+        self.step = MOST_UNROLLED * plan.lanes
         self.cost = 4 + 2 * plan.lanes.bit_length()
         size = cg.bits_of(plan.stored) // 8
         in_line = plan.extent * size % 64 == 0 and plan.lanes * size == plan.target.vector_bits // 8
@@ -195,8 +209,8 @@ class _Lines:
         def step(at: Value, count: int | None, totals: list[Value]) -> list[Value]:
             return [plan.join(totals[0], plan.read(source, self.place(line, at, count), count))]
 
-        unroll = 4
-        sets = vector_loop(plan.extent, plan.lanes, step, [[plan.nothing(plan.lanes)] for _ in range(unroll)], part)
+        starts = [[plan.nothing(plan.lanes)] for _ in range(MOST_UNROLLED)]
+        sets = vector_loop(plan.extent, plan.lanes, step, starts, part)
         (first, *rest) = [values[0] for values in sets]
         for other in rest:
             first = plan.join(first, other)
@@ -282,6 +296,8 @@ def _across(plan: _Plan, value: Value) -> Value:
 class _Rows:
     """Scans over rows that are short enough to be carried in registers."""
 
+    step = 1
+
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
         self.carried = -(-plan.inner // plan.lanes)
@@ -308,7 +324,7 @@ class _Rows:
             return
         # Each block of rows is scanned from the identity, and the prefix before it is added to all of it.
         nothing = [plan.nothing(plan.lanes)] * self.carried
-        with cg.loop(low, cg.minimum(high, plan.extent), LONGEST_RUNNING_SUM, [*totals, *nothing]) as block:
+        with cg.loop(low, cg.minimum(high, plan.extent), LONGEST_RUNNING_SUM(), [*totals, *nothing]) as block:
             pairs = list(zip(block.args[: self.carried], block.args[self.carried :], strict=True))
             base = [plan.exact(*pair) for pair in pairs]
 
@@ -316,7 +332,7 @@ class _Rows:
                 return self._write(arguments, result, line, row, totals, base)
 
             made = self._over(
-                LoopPart(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM, high), cg.index(0)), nothing, turn
+                LoopPart(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), high), cg.index(0)), nothing, turn
             )
             carried = [plan.carry(pair, more) for pair, more in zip(pairs, made, strict=True)]
             block.yields(*(total for total, _ in carried), *(error for _, error in carried))
@@ -365,9 +381,9 @@ class _Rows:
 def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
     """Emit one scan per work item; or, where there are few and long ones, one block of a scan."""
     plan = scans.plan
-    rows_of_block = max(1, BLOCK() // plan.inner)
+    rows_of_block = rounded_up(max(1, BLOCK() // plan.inner), scans.step)
     time = estimate_ns(scans.cost, plan.extent * plan.inner, 2 * plan.bytes // plan.outer, target)
-    if plan.outer >= MANY or plan.extent < 2 * rows_of_block:
+    if plan.outer >= MANY() or plan.extent < 2 * rows_of_block:
         with kernel.phase(target) as arguments, arguments.items() as line:
             scans.scan(arguments, line, None, [plan.begin(arguments, plan.lanes)] * scans.carried)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=IN_PLACE)
@@ -410,8 +426,8 @@ def _scan_totals(plan: _Plan, arguments: KernelArguments, first: Value, blocks: 
 
 def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
     """Emit scans over long rows: each row of a panel is computed from the one before it, which is still in cache."""
-    wanted = PANEL if plan.outer >= MANY else max(MOST_CARRIED * plan.lanes, min(PANEL, plan.inner // 4))
-    width = wanted // (4 * plan.lanes) * 4 * plan.lanes
+    wanted = PANEL() if plan.outer >= MANY() else max(MOST_CARRIED() * plan.lanes, min(PANEL(), plan.inner // 4))
+    width = max(1, wanted // (4 * plan.lanes)) * 4 * plan.lanes
     panels = -(-plan.inner // width)
     items = WorkItems((0,), (plan.outer,), panels)
     with kernel.phase(target) as arguments, arguments.items() as item:
@@ -470,9 +486,9 @@ def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part
         cg.store(plan.begin(arguments, plan.lanes), sums.totals, place)
 
     columns(begin)
-    with cg.loop(0, plan.extent, LONGEST_RUNNING_SUM) as block:
+    with cg.loop(0, plan.extent, LONGEST_RUNNING_SUM()) as block:
         columns(lambda _, place, __: cg.store(plan.nothing(plan.lanes), room, place))
-        with cg.loop(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM, plan.extent)) as turn:
+        with cg.loop(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), plan.extent)) as turn:
             row = cg.index(plan.extent - 1) - turn.iv if plan.backwards else turn.iv
             first = (line * plan.extent + row) * plan.inner
 

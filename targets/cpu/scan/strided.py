@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -14,7 +15,7 @@ from stablexla.targets.cpu.scan.plan import ScanPlan, ScanWriter, emit_three_pha
 from stablexla.targets.cpu.scan.prefix_scan import BLOCK, MANY
 
 # L1 budget for the accumulators of a panel, of all arrays together.
-PANEL_BYTES = 8 << 10
+PANEL_BYTES = Gate("scan.panel-bytes", 8 << 10, eager=1)
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class _Panels:
     def of(plan: ScanPlan) -> _Panels:
         """Choose panels whose accumulators stay in L1, and several of them where there are few rows side by side."""
         step = 4 * plan.lanes
-        most = PANEL_BYTES * 8 // sum(map(cg.bits_of, plan.elements))
-        if plan.outer < MANY:
+        most = PANEL_BYTES() * 8 // sum(map(cg.bits_of, plan.elements))
+        if plan.outer < MANY():
             most = min(most, plan.inner // 4)
         width = max(1, most // step) * step
         return _Panels(width, -(-plan.inner // width)) if width < plan.inner else _Panels(plan.inner, 1)
@@ -67,7 +68,7 @@ def emit_row_scan(plan: ScanPlan) -> Emitted:
     items = WorkItems((0,), (plan.outer,), panels.count)
     rows = max(1, BLOCK() // panels.width)
     time = estimate_ns(plan.cost + 2, plan.extent * panels.width, plan.bytes // items.count, plan.target)
-    if items.count >= MANY or plan.extent < 2 * rows:
+    if items.count >= MANY() or plan.extent < 2 * rows:
         with plan.kernel.phase(plan.target) as arguments, arguments.items() as item:
             at, panel = items.split(item)
             walk = _panel(plan, arguments, at[0], panels, panel)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -19,7 +20,7 @@ from stablexla.targets.cpu.sort.keys import max_keys, min_keys
 
 GROUP = 8
 # Up to so many cells the loops of the network have so small trip counts that LLVM unrolls them fully.
-FEW = 32
+FEW = Gate("sort.few-cells", 32, eager=1)
 # Cost model: time of one comparator.
 CELL_NS = 0.4
 # The optimal sorting network of eight: 19 comparators, in six steps.
@@ -50,7 +51,7 @@ def sort_columns(shared: SharedFunctions, cells: Value, lanes: int, count: int) 
     A few cells are sorted inline, more of them by a shared function for columns of all lengths.
     """
     last = cells_for(count).bit_length() - 1
-    if count <= FEW:
+    if count <= FEW():
         _Network(cells, lanes, cg.index(count), cg.index(last)).write()
         return
     shared.call(_SortColumns(lanes), [cells], [count, last])

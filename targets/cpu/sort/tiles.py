@@ -20,7 +20,8 @@ from stablexla.targets.cpu.sort.network import network_ns, sort_columns
 from stablexla.targets.cpu.sort.rows import RestoreAlike, SortRows, any_bit
 
 # Columns that a row is cut into: at most of this length, and so that at most an eighth is padding.
-COLUMN, FILLING = 512, 8
+COLUMN = Gate("sort.column", 512, eager=8)
+FILLING = 8
 # Tiles are halved for load balance, until there are so many or they have so few keys.
 SMALLEST_TILE = Gate("sort.smallest-tile", 4096, eager=16)
 SHARES = 8
@@ -45,8 +46,8 @@ class SortPlan:
 
     @classmethod
     def of(cls, given: SortRows, target: CpuTarget) -> SortPlan:
-        column = COLUMN
         least = max(8, ABREAST * given.lanes)
+        column = max(least, 1 << (COLUMN() - 1).bit_length())
         while column > least and -given.length % (column * given.lanes) * FILLING > given.length:
             column //= 2
         block = column * given.lanes

@@ -108,8 +108,8 @@ class FmaLoop:
             return steps.results, [*stages.after(sources), stages.next(at, base), stages.next(to, base)]
 
         rest = [*sources, base, base + ahead * stages.size]
-        turns, block = stages.turns, TERMS // (CHUNKS * FOUR)
-        sums, _ = blocked_reduction(0, turns, 1, turns, zeros, add_accumulators, turn, rest, block, SEVERAL)
+        turns, block = stages.turns, max(1, TERMS() // (CHUNKS * FOUR))
+        sums, _ = blocked_reduction(0, turns, 1, turns, zeros, add_accumulators, turn, rest, block, SEVERAL())
         wait_for_copies(0)
         gpu.barrier()
         return sums

@@ -7,6 +7,7 @@ bytes is loaded by `mma_element_loads`.
 
 from __future__ import annotations
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -33,7 +34,7 @@ from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warp_reductions import block_index
 
-TOGETHER = 8
+TOGETHER = Gate("gpu-mma.together", 8, eager=2)
 """Rows of tiles whose blocks run side by side (rasterization), so that they share factors in L2."""
 
 WAYS: dict[str, type[MmaLoop | WgmmaLoop | FmaLoop]] = {
@@ -119,11 +120,11 @@ class _Block:
         plan, number = self.plan, block_index()
         tiles = plan.rows * plan.columns
         tile, rest = number % tiles, number // tiles
-        wide = TOGETHER * plan.columns
-        group = tile // wide * TOGETHER
-        size = (
-            cg.minimum(cg.index(plan.rows) - group, cg.index(TOGETHER)) if plan.rows % TOGETHER else cg.index(TOGETHER)
-        )
+        together = TOGETHER()
+        wide = together * plan.columns
+        group = tile // wide * together
+        size = cg.index(together)
+        size = cg.minimum(cg.index(plan.rows) - group, size) if plan.rows % together else size
         row, column = group + tile % wide % size, tile % wide // size
         first = row * plan.tiling.rows, column * plan.tiling.columns
         if plan.parts == 1:

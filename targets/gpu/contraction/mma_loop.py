@@ -7,6 +7,7 @@ from math import prod
 
 from mlir.dialects import gpu
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
@@ -21,7 +22,7 @@ from stablexla.targets.gpu.ptx.inline_ptx import commit_copies, shared_base, wai
 from stablexla.targets.gpu.threads.warp_reductions import WARP, thread_index
 
 STEPS = ROW_BYTES // INSTRUCTION_DEPTH_BYTES
-MAX_CHAIN = 256
+MAX_CHAIN = Gate("gpu-mma.longest-chain", 256, eager=1)
 """Longest chain of MMA instructions on one accumulator, each of which adds several terms; beyond, sums are blocked."""
 
 
@@ -138,7 +139,7 @@ class MmaLoop:
 
         rest = [*loaded, *sources, *words]
         sums, _ = blocked_reduction(
-            0, stages.turns, 1, stages.turns, zeros, add_accumulators, turn, rest, block=MAX_CHAIN // STEPS
+            0, stages.turns, 1, stages.turns, zeros, add_accumulators, turn, rest, block=max(1, MAX_CHAIN() // STEPS)
         )
         wait_for_copies(0)
         gpu.barrier()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.gpu.chips import compute_capability, shared_limit
@@ -16,9 +17,9 @@ MULTIPROCESSORS = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148
 """Multiprocessors of the largest chip of a generation; the cost model uses it, and its choice is correct on any."""
 ALIGNED = 1024
 """Alignment in bytes of stages that `wgmma` reads."""
-MOST_PARTS = 16
-FEW = 64
-MIN_ITERATIONS = 8
+MOST_PARTS = Gate("gpu-mma.most-parts", 16, eager=2)
+FEW = Gate("gpu-mma.few-rows", 64, eager=1)
+MIN_ITERATIONS = Gate("gpu-mma.least-iterations", 8, eager=1)
 """Fewest iterations of the main loop that are worth a part of k."""
 
 
@@ -170,9 +171,9 @@ def _plan(c: Contraction, format_: MmaFormat, tiling: BlockTiling, chip: str) ->
     rows, columns = -(-c.m.extent // tiling.rows), -(-c.n.extent // tiling.columns)
     blocks, turns = c.batches * rows * columns, -(-c.k.extent // format_.depth)
     # Products of few rows are bandwidth-bound: two blocks a multiprocessor have more loads in flight.
-    room = 2 if c.m.extent <= FEW and 2 * tiling.shared(format_) <= shared_limit(chip) else 1
+    room = 2 if c.m.extent <= FEW() and 2 * tiling.shared(format_) <= shared_limit(chip) else 1
     wanted = min(
-        MOST_PARTS, room * MULTIPROCESSORS.get(compute_capability(chip), 128) // blocks, turns // MIN_ITERATIONS
+        MOST_PARTS(), room * MULTIPROCESSORS.get(compute_capability(chip), 128) // blocks, turns // MIN_ITERATIONS()
     )
     if c.k_outer:
         wanted, turns = 1, turns * prod(axis.extent for axis in c.k_outer)

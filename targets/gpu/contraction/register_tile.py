@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -22,7 +23,8 @@ DEPTH = 16
 """Depth of both factors' panels along k in shared memory."""
 LANES = 4
 """Vector width of loads from shared memory."""
-TERMS, SEVERAL = 64, 128
+TERMS = Gate("gpu-sums.terms", 64, eager=1)
+SEVERAL = Gate("gpu-sums.several", 128, eager=2)
 """Blocked summation: terms of a chain, and chains of the next level: few, as each level's sums take up registers."""
 
 

@@ -11,6 +11,7 @@ from math import gcd
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
@@ -26,14 +27,14 @@ from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, shared_buffer, thread_index
 
-MOST_ROWS = 15
-MOST_ROWS_OF_NARROW = 4
+MOST_ROWS = Gate("gpu-skinny.most-rows", 15, eager=1)
+MOST_ROWS_OF_NARROW = Gate("gpu-skinny.most-rows-of-narrow", 4, eager=1)
 """Most rows of types that tensor cores multiply: with more, scalar FMAs would take longer than the loads."""
 ACCESS = 128
 BUSY = 528
 """Blocks that fill a chip."""
-MOST_PARTS = 64
-LEAST_TERMS = 256
+MOST_PARTS = Gate("gpu-skinny.most-parts", 64, eager=2)
+LEAST_TERMS = Gate("gpu-skinny.least-terms", 256, eager=1)
 """Fewest terms of a sum that are worth a part of k."""
 
 
@@ -85,14 +86,14 @@ def max_skinny_rows(c: Contraction, chip: GpuName) -> int:
     """Return the most rows or columns of a skinny product."""
     format_ = mma_format_of(c)
     narrow = format_ is not None and format_.bytes <= 2 and compute_capability(chip.chip) >= format_.oldest
-    return MOST_ROWS_OF_NARROW if narrow and c.n.c == 1 else MOST_ROWS
+    return MOST_ROWS_OF_NARROW() if narrow and c.n.c == 1 else MOST_ROWS()
 
 
 def plan_skinny(c: Contraction) -> SkinnyPlan:
     """Choose the plan from the product alone, so that results do not depend on the chip."""
     work = _along_k(c) if c.k.b == 1 and c.k.extent > 1 else _along_n(c)
     groups = -(-c.n.extent // work.columns)
-    wanted = min(MOST_PARTS, BUSY // (groups * c.batches), c.k.extent // LEAST_TERMS)
+    wanted = min(MOST_PARTS(), BUSY // (groups * c.batches), c.k.extent // LEAST_TERMS())
     step = work.step
     length = -(-c.k.extent // (max(1, wanted) * step)) * step
     return SkinnyPlan(work, groups, -(-c.k.extent // length), length)

@@ -89,7 +89,7 @@ class SkinnyAlongK(SkinnyWork):
                     made.append(total)
             return made, []
 
-        turns, block = -(-c.k.extent // self.step), max(1, BLOCK // self.lanes)
+        turns, block = -(-c.k.extent // self.step), max(1, BLOCK() // self.lanes)
         sums, _ = blocked_reduction(low, terms[1], self.step, turns, zeros, add_accumulators, turn, block=block)
         offset = self.width // 2
         while offset:
@@ -151,7 +151,7 @@ class SkinnyAlongN(SkinnyWork):
 
         first, turns = cg.index(terms[0]) + warp, c.k.extent // self.step
         sums, _ = blocked_reduction(
-            first, whole, self.step, turns, sums, add_accumulators, several, block=BLOCK // UNROLLED
+            first, whole, self.step, turns, sums, add_accumulators, several, block=max(1, BLOCK() // UNROLLED)
         )
         with cg.loop(whole + warp, terms[1], self.warps, sums) as turn:
             turn.yields(*add(turn.iv, turn.args))

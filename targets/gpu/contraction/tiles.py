@@ -12,6 +12,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -36,6 +37,8 @@ from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
 
 MOST_SHARED = 48 << 10
+BIG_TILES = Gate("gpu-contraction.big-tiles", 512, eager=1)
+"""Rows and columns from which tiles are twice as large."""
 
 
 _NARROW = Refusal(
@@ -61,7 +64,7 @@ def emit_contraction(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if not prod(a.extent for a in (*contraction.batch, *contraction.k_outer)):
         return None
     compute = accumulator_type(contraction)
-    big = min(contraction.m.extent, contraction.n.extent) >= 512 and cg.bits_of(compute) <= 32
+    big = min(contraction.m.extent, contraction.n.extent) >= BIG_TILES() and cg.bits_of(compute) <= 32
     tile = RegisterTile(2 if big else 1, compute)
     blocks = [contraction.batches, *(-(-axis.extent // tile.side) for axis in (contraction.m, contraction.n))]
     launch = Launch(prod(blocks), THREADS, tile.shared)
@@ -115,9 +118,9 @@ class _Block:
             gpu.barrier()
             return depth.results, []
 
-        turns, block = -(-c.k.extent // DEPTH), TERMS // DEPTH
+        turns, block = -(-c.k.extent // DEPTH), max(1, TERMS() // DEPTH)
         return blocked_reduction(
-            0, c.k.extent, DEPTH, turns, sums, add_accumulators, turn, block=block, several=SEVERAL
+            0, c.k.extent, DEPTH, turns, sums, add_accumulators, turn, block=block, several=SEVERAL()
         )[0]
 
     def _bring(

@@ -70,7 +70,7 @@ class WgmmaLoop:
         def join(totals: list[Value], block: list[Value]) -> list[Value]:
             return add_accumulators(totals, self._finish(block))
 
-        turns, block = stages.turns, MAX_CHAIN // STEPS
+        turns, block = stages.turns, max(1, MAX_CHAIN() // STEPS)
         sums, _ = blocked_reduction(0, turns, 1, turns, sums, join, turn, [*sources, *words], block)
         if turns <= block:
             sums = self._finish(sums)

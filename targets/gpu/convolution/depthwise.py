@@ -10,6 +10,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import vector
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Value
@@ -29,7 +30,7 @@ from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
 from stablexla.targets.gpu.threads.launch import Launch
 
-MOST_TAPS = 49
+MOST_TAPS = Gate("gpu-convolution.most-taps", 49, eager=1)
 """Windows of up to so many elements are unrolled."""
 BITS, MOST_LANES = 128, 8
 MOST_LAUNCHES = 16
@@ -43,7 +44,7 @@ def emit_channels(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if convolved is None or convolution_is_empty(convolved, kernel.inputs) or convolved.inputs.extent != 1:
         return None
     parts = implicit_gemms(convolved)
-    if convolved.taps > MOST_TAPS or len(parts) > MOST_LAUNCHES or convolved.group.extent == 1:
+    if convolved.taps > MOST_TAPS() or len(parts) > MOST_LAUNCHES or convolved.group.extent == 1:
         return None
     with kernel.func.context:
         if not isinstance(accumulator_type(convolved.contraction), ir.FloatType | ir.IntegerType):

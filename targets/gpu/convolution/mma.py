@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
@@ -32,7 +33,8 @@ from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
 
-LEAST, LEAST_DEPTH = 16, 32
+LEAST = Gate("gpu-convolution.least-of-mma", 16, eager=1)
+LEAST_DEPTH = Gate("gpu-convolution.least-depth", 32, eager=1)
 """Rows and output features (M, N), and products of a sum (K), from which tiles pay off."""
 
 
@@ -47,7 +49,8 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if convolution_is_empty(convolved, kernel.inputs) or len(implicit_gemms(convolved)) > 1:
         return None
     (windows,) = implicit_gemms(convolved)
-    if min(windows.rows, convolved.outputs) < LEAST or windows.depth < LEAST_DEPTH or convolved.contraction.n.c != 1:
+    small = min(windows.rows, convolved.outputs) < LEAST() or windows.depth < LEAST_DEPTH()
+    if small or convolved.contraction.n.c != 1:
         return None
     flat = as_contraction(windows)
     if flat is None or not _fits(windows, format_):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -34,9 +35,10 @@ from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_in
 
 STEPS = 4
 """Unroll factor along k."""
-LEAST = 8
+LEAST = Gate("gpu-convolution.least", 8, eager=1)
 """Output features and rows from which tiles pay off."""
-MANY_TILES = 128
+BIG_TILES = Gate("gpu-convolution.big-tiles", 128, eager=1)
+MANY_TILES = Gate("gpu-convolution.many-tiles", 128, eager=1)
 MOST_LAUNCHES = 16
 
 
@@ -45,7 +47,7 @@ def emit_convolution(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit convolutions of real numbers with some output features in each group."""
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
-    if convolved is None or convolution_is_empty(convolved, kernel.inputs) or convolved.outputs < LEAST:
+    if convolved is None or convolution_is_empty(convolved, kernel.inputs) or convolved.outputs < LEAST():
         return None
     parts = implicit_gemms(convolved)
     with kernel.func.context:
@@ -69,7 +71,8 @@ class _Work:
         self.windows = windows
         self.convolved: MatchedConvolution = windows.convolved
         c = self.convolved
-        big = cg.bits_of(compute) <= 32 and min(windows.rows, c.outputs) >= 128 and self.blocks_of(128) >= MANY_TILES
+        large = min(windows.rows, c.outputs) >= BIG_TILES() and self.blocks_of(128) >= MANY_TILES()
+        big = cg.bits_of(compute) <= 32 and large
         self.tile = RegisterTile(2 if big else 1, compute)
         # Outputs contiguous along the pixels: neighbouring threads have neighbouring pixels, for coalesced stores.
         self.turned = c.contraction.n.c != 1
@@ -128,9 +131,9 @@ class _Block:
             gpu.barrier()
             return depth.results, brought
 
-        turns, block = -(-whole // DEPTH), TERMS // DEPTH
+        turns, block = -(-whole // DEPTH), max(1, TERMS() // DEPTH)
         return blocked_reduction(
-            0, whole, DEPTH, turns, sums, add_accumulators, turn, self._bring(cg.index(0)), block, SEVERAL
+            0, whole, DEPTH, turns, sums, add_accumulators, turn, self._bring(cg.index(0)), block, SEVERAL()
         )[0]
 
     def _bring(self, first: Value) -> list[Value]:

@@ -12,6 +12,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import (
     Axis,
@@ -35,7 +36,7 @@ from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warp_reductions import block_index
 
-ELEMENTS = 1024
+ELEMENTS = Gate("gpu-fft.elements", 1024, eager=1)
 """Elements of a block, where lines are short."""
 THREADS = 256
 FEW_BYTES, MANY_BYTES = 48 << 10, 96 << 10
@@ -88,7 +89,7 @@ def _length(plan: Line | RealLine) -> int:
 def _shape(axis: Axis) -> FftLinesShape:
     length = _length(axis.plan)
     others = axis.outer if axis.inner == 1 else axis.inner
-    lines = max(1, min(ELEMENTS // length, others))
+    lines = max(1, min(ELEMENTS() // length, others))
     threads = 32
     while threads < THREADS and threads * 8 < lines * length:
         threads *= 2

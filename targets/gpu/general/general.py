@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import memref
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.kernels import INDEPENDENT
@@ -28,7 +29,7 @@ from stablexla.targets.gpu.general.loop_interchange import interchange_loops
 from stablexla.targets.gpu.general.sums import block_summation
 
 LOOPS = "convert-linalg-to-parallel-loops,canonicalize,cse"
-THREAD_BYTES = 16 << 10
+THREAD_BYTES = Gate("gpu-general.thread-bytes", 16 << 10, eager=1)
 """Limit of one thread's local memory, where there are many threads."""
 
 
@@ -68,7 +69,7 @@ def _mapped(
 def _give_each_thread_its_own(loop: ir.Operation) -> bool:
     """Move allocations of a loop's body to thread-local memory; False if that is too much."""
     allocations = [op for op in walk(loop) if op.name == "memref.alloc"]
-    if sum(bytes_of(op.results[0].type) for op in allocations) > THREAD_BYTES:
+    if sum(bytes_of(op.results[0].type) for op in allocations) > THREAD_BYTES():
         return False
     function = loop.parent
     for op in allocations:

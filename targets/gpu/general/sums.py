@@ -44,10 +44,10 @@ class _Sum:
         assert size is not None
         outer = None
         with self.loop.location, ir.InsertionPoint(self.loop):
-            if self.turns <= BLOCK:
+            if self.turns <= max(2, BLOCK()):
                 self._add_block(lo, hi, step)
             else:
-                outer = scf.ForOp(lo, hi, arith.constant(step.type, size * BLOCK))
+                outer = scf.ForOp(lo, hi, arith.constant(step.type, size * max(2, BLOCK())))
                 with ir.InsertionPoint(outer.body):
                     begin = outer.induction_variable
                     end = arith.minsi(arith.addi(begin, outer.operation.operands[2]), hi)
@@ -90,7 +90,7 @@ def _match(loop: ir.Operation) -> _Sum | None:
     value, *place = store.operands
     load = _added_to(value)
     turns = -((lo - hi) // step)
-    if load is None or list(load.operands) != place or not (turns > BLOCK or _adds_on(loop, place)):
+    if load is None or list(load.operands) != place or not (turns > max(2, BLOCK()) or _adds_on(loop, place)):
         return None
     if load not in operations or defining(value) not in operations:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -23,12 +24,12 @@ from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, sha
 EACH = 8
 """Neighbouring index vectors that a thread tests at a time."""
 LISTED = THREADS * EACH
-COLUMN = 2048
+COLUMN = Gate("gpu-scatter.column", 2048, eager=8)
 """Elements of a window that a block takes at most."""
-BLOCKS = 1024
-MOST_READ = 1 << 28
+BLOCKS = Gate("gpu-scatter.blocks", 1024, eager=1)
+MOST_READ = Gate("gpu-scatter.most-read", 1 << 28, eager=1)
 """Index vectors that all blocks together load, at most, as long as there are some blocks."""
-FEWEST_RANGES = 16
+FEWEST_RANGES = Gate("gpu-scatter.fewest-ranges", 16, eager=1)
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,10 @@ class OwnerBlocks:
     def of(kernel: Kernel, plan: ScatterPlan, unit: int, places: int) -> OwnerBlocks:
         """Choose enough blocks to fill a chip, unless they would load the indices too often."""
         across = min(THREADS, 1 << (plan.width - 1).bit_length())
-        columns = -(-plan.width // COLUMN)
+        columns = -(-plan.width // COLUMN())
         column = -(-plan.width // columns)
-        ranges = max(1, min(BLOCKS // columns, -(-places * across // THREADS)))
-        while ranges > FEWEST_RANGES and ranges * columns * plan.count > MOST_READ:
+        ranges = max(1, min(BLOCKS() // columns, -(-places * across // THREADS)))
+        while ranges > FEWEST_RANGES() and ranges * columns * plan.count > MOST_READ():
             ranges //= 2
         each = -(-places // ranges)
         return OwnerBlocks(unit, places, -(-places // each), each, columns, column, across)

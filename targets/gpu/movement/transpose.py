@@ -11,6 +11,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -24,7 +25,7 @@ from stablexla.targets.gpu.threads.warp_reductions import block_index, shared_bu
 
 TILE, ROWS = 32, 8
 PITCH = TILE + 1
-LEAST = 16
+LEAST = Gate("gpu-transpose.least", 16, eager=2)
 """Along shorter dimensions most of a tile would be empty."""
 
 
@@ -37,7 +38,7 @@ def emit_transpose(kernel: Kernel, chip: GpuName) -> Emitted | None:
     along = _read_along(nest)
     inner = len(nest.extents) - 1
     (place,) = nest.stores
-    if along is None or along == inner or min(nest.extents[along], nest.extents[inner]) < LEAST:
+    if along is None or along == inner or min(nest.extents[along], nest.extents[inner]) < LEAST():
         return None
     if not isinstance(place.element, ir.IntegerType | ir.FloatType):
         return None

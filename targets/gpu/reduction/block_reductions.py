@@ -11,6 +11,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -33,9 +34,9 @@ from stablexla.targets.gpu.threads.warp_reductions import (
 )
 
 THREADS = 256
-ENOUGH = 1 << 17
+ENOUGH = Gate("gpu-reduction.enough", 1 << 17, eager=1)
 """Threads that fill every chip, and need not share reductions."""
-SHORT = 16
+SHORT = Gate("gpu-reduction.short", 16, eager=1)
 """Up to so many steps are one thread's."""
 ABREAST = 4
 """Loads that a thread has in flight at a time (unroll factor)."""
@@ -134,7 +135,7 @@ def plan_reduction(chain: RowPasses) -> ReductionPlan:
     width, length = chain.nest.extents[-1] // lanes, chain.length
     outer = prod(chain.nest.extents[d] for d in chain.rows if d != chain.inner)
     ordered = any(isinstance(f, SequentialReduction) for p in chain.passes for f in p.foldings)
-    if ordered or length <= SHORT or outer * width >= (ENOUGH // 4 if length <= SHORT * 16 else ENOUGH):
+    if ordered or length <= SHORT() or outer * width >= (ENOUGH() // 4 if length <= SHORT() * 16 else ENOUGH()):
         return ReductionPlan(chain, lanes, min(THREADS, -(-outer * width // WARP) * WARP), 1)
     across = width if width <= 64 else min((64, 48, 32), key=lambda n: (-(-width // n) * n, -n))
     return ReductionPlan(chain, lanes, across, max(1, min(THREADS // across, -(-length // ABREAST))))
@@ -245,7 +246,7 @@ class ReductionThread:
             return totals, [at + turn]
 
         turns, ordered = self.walk.steps_of_part // turn, any(isinstance(f, SequentialReduction) for f in now.foldings)
-        block = max(1, turns) if ordered else BLOCK // ABREAST
+        block = max(1, turns) if ordered else max(1, BLOCK() // ABREAST)
         return blocked_reduction(begin, last, turn, turns, starts, combiner_of(now), several, [begin], block)
 
     def _step(self, now: RowPass, step: Value, totals: Totals) -> Totals:

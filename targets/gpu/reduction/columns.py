@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -26,10 +27,11 @@ from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
 
 MOST_SHARED = 48 << 10
-MANY_BLOCKS = 256
+MANY_BLOCKS = Gate("gpu-reduction.many-blocks", 256, eager=2)
 """From so many blocks on, a pass is one launch."""
-WANTED_BLOCKS, MOST_PARTS = 1024, 1024
-STEPS = 8
+WANTED_BLOCKS = Gate("gpu-reduction.wanted-blocks", 1024, eager=2)
+MOST_PARTS = Gate("gpu-reduction.most-parts", 1024, eager=2)
+STEPS = Gate("gpu-reduction.steps", 8, eager=1)
 """Iterations of a thread in a part, at least."""
 
 
@@ -63,9 +65,9 @@ def emit_columns(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 def _parts(walk: ReductionPlan) -> int:
     """Return how many blocks split each reduction: many iterations for few blocks."""
-    if walk.blocks >= MANY_BLOCKS:
+    if walk.blocks >= MANY_BLOCKS():
         return 1
-    parts = min(-(-WANTED_BLOCKS // walk.blocks), walk.steps // (walk.down * STEPS), MOST_PARTS)
+    parts = min(-(-WANTED_BLOCKS() // walk.blocks), walk.steps // (walk.down * STEPS()), MOST_PARTS())
     folded = [t for p in walk.chain.passes for f in p.foldings for t in f.fold.types]
     if parts < 2 or (len(walk.chain.passes) > 1 and any(cg.bits_of(t) < 8 for t in folded)):
         return 1

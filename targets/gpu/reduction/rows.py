@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from functools import reduce
 from math import prod
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -35,8 +36,8 @@ from stablexla.targets.gpu.threads.warp_reductions import (
     thread_index,
 )
 
-MOST_THREADS = 512
-MOST_KEPT = 8
+MOST_THREADS = Gate("gpu-rows.most-threads", 512, eager=32)
+MOST_KEPT = Gate("gpu-rows.most-kept", 8, eager=1)
 """Vectors of a row that a thread keeps in registers, at most."""
 WARPS_ABREAST = 4
 """Warps of a block, where each works on a row or more."""
@@ -85,16 +86,17 @@ def plan_rows(chain: RowPasses) -> RowPlan:
     while length % lanes:
         lanes //= 2
     vectors = length // lanes
-    if vectors <= WARP * MOST_KEPT:
-        few = [n for n in (32, 16, 8, 4, 2, 1) if -(-vectors // n) <= MOST_KEPT]
+    if vectors <= WARP * MOST_KEPT():
+        few = [n for n in (32, 16, 8, 4, 2, 1) if -(-vectors // n) <= MOST_KEPT()]
         # The most threads that leave few idle: then loads are coalesced.
         busy = [n for n in few if -(-vectors // n) * n * 3 <= vectors * 4]
         threads = max(busy, default=min(few, key=lambda n: -(-vectors // n) * n))
         return RowPlan(lanes, threads, -(-vectors // threads), WARPS_ABREAST * WARP // threads)
-    for threads in (WARP << n for n in range(1, 10) if WARP << n <= MOST_THREADS):
-        if -(-vectors // threads) <= MOST_KEPT:
+    most = 1 << max(WARP, MOST_THREADS()).bit_length() - 1
+    for threads in (WARP << n for n in range(1, 10) if WARP << n <= most):
+        if -(-vectors // threads) <= MOST_KEPT():
             return RowPlan(lanes, threads, -(-vectors // threads), 1)
-    return RowPlan(lanes, MOST_THREADS, 0, 1)
+    return RowPlan(lanes, most, 0, 1)
 
 
 class _Rows:

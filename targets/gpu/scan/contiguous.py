@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from mlir.dialects import gpu
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
@@ -29,11 +30,14 @@ _Write = Callable[[Value, list[Values]], None]
 THREADS = 256
 BITS = 128
 MOST_EACH = 8
-SHORT = 512
+SHORT = Gate("gpu-scan.short", 512, eager=1)
 """Longest lines that one warp scans."""
 ABREAST = 4
 """Lines of one warp each that a block works on."""
-FEW, LONG, CHUNKS, MOST_PARTS = 64, 1 << 14, 4, 512
+FEW = Gate("gpu-scan.few", 64, eager=2)
+LONG = Gate("gpu-scan.long", 1 << 14, eager=1)
+CHUNKS = Gate("gpu-scan.chunks", 4, eager=1)
+MOST_PARTS = Gate("gpu-scan.most-parts", 512, eager=2)
 """Fewer lines than FEW, longer than LONG, are split into at most MOST_PARTS parts of CHUNKS chunks or more."""
 
 
@@ -50,7 +54,7 @@ class LineDistribution:
         each = max(4, min(MOST_EACH, BITS // plan.widest))
         vectors = each * plan.widest <= BITS and plan.extent % each == 0
         threads = WARP
-        while plan.extent > SHORT and threads < THREADS and threads * each < plan.extent:
+        while plan.extent > SHORT() and threads < THREADS and threads * each < plan.extent:
             threads *= 2
         return LineDistribution(threads, each, vectors)
 
@@ -67,8 +71,10 @@ class LineDistribution:
 def emit_lines(plan: ScanPlan) -> Emitted:
     """Emit a scan with a warp or a block for each line; few long ones in parts."""
     deal = LineDistribution.of(plan)
-    if plan.outer < FEW and plan.extent >= LONG:
-        return _emit_parts(plan, deal)
+    chunks = -(-plan.extent // deal.chunk)
+    parts = min(MOST_PARTS(), -(-chunks // CHUNKS()))
+    if plan.outer < FEW() and plan.extent >= LONG() and parts > 1:
+        return _emit_parts(plan, deal, -(-chunks // parts) * deal.chunk)
     abreast = ABREAST if deal.warps == 1 else 1
     launch = Launch(-(-plan.outer // abreast), deal.threads * abreast, _shared(plan, deal))
     with kernel_function(plan.kernel, launch) as arguments:
@@ -80,10 +86,7 @@ def emit_lines(plan: ScanPlan) -> Emitted:
     return Emitted(1, 1)
 
 
-def _emit_parts(plan: ScanPlan, deal: LineDistribution) -> Emitted:
-    chunks = -(-plan.extent // deal.chunk)
-    parts = min(MOST_PARTS, -(-chunks // CHUNKS))
-    size = -(-chunks // parts) * deal.chunk
+def _emit_parts(plan: ScanPlan, deal: LineDistribution, size: int) -> Emitted:
     parts = -(-plan.extent // size)
     kernel = plan.kernel
     scratch = tuple((str(e), plan.outer * parts) for e in plan.totals)
@@ -170,6 +173,8 @@ class ScanLines:
             return [[cg.load(b, first + cg.minimum(at + j, max(0, count - 1))) for b in buffers] for j in range(each)]
 
         def write(at: Value, made: list[Values]) -> None:
+            if self.deal.warps == 1:
+                gpu.barrier()  # all threads beyond the end have read the last total, too
             for j, values in enumerate(made):
                 with cg.when((at + j).lt(count)):
                     for value, buffer in zip(values, buffers, strict=True):

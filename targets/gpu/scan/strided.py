@@ -5,6 +5,7 @@ Few long lines are split into parts, as in `contiguous.py`.
 
 from __future__ import annotations
 
+from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
@@ -16,14 +17,15 @@ from stablexla.targets.gpu.threads.launch import Launch
 
 AHEAD = 4
 """Elements loaded ahead of their use."""
-ENOUGH, LEAST = 1 << 15, 32
+ENOUGH = Gate("gpu-scan.enough", 1 << 15, eager=8)
+LEAST = Gate("gpu-scan.least", 32, eager=1)
 """Threads that fill a chip; and elements of a part, at least."""
 
 
 def emit_columns(plan: ScanPlan) -> Emitted:
     """Emit a scan with a thread for each line, or for each part of it."""
     lines = plan.outer * plan.inner
-    parts = min(-(-ENOUGH // lines), plan.extent // LEAST)
+    parts = min(-(-ENOUGH() // lines), plan.extent // LEAST())
     if parts < 2 or not plan.associative:
         with kernel_function(plan.kernel, Launch.for_items(lines)) as arguments, grid_loop(lines) as item:
             columns = _Columns(plan, arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.sort.whole_sort import SortRowsConfig
 from stablexla.targets.codegen import emission as cg
@@ -14,7 +15,8 @@ from stablexla.targets.codegen.kernel import Kernel, KernelArguments
 Values = list[Value]
 EACH = 8
 """Neighbouring elements of a thread."""
-MOST_SLOTS, FEWEST_SLOTS = 2048, 256
+MOST_SLOTS = Gate("gpu-sort.most-slots", 2048, eager=256)
+FEWEST_SLOTS = 256
 SHARED_BYTES = 40 << 10
 NUMBERS_BYTES = 96
 """Shared memory in front of the elements: two cuts, and from byte 16 on a number of each warp."""
@@ -52,7 +54,7 @@ class SortPlan:
     @property
     def slots(self) -> int:
         """Elements that a block sorts in shared memory."""
-        slots = MOST_SLOTS
+        slots = 1 << max(FEWEST_SLOTS, MOST_SLOTS()).bit_length() - 1
         while slots > FEWEST_SLOTS and self.shared(slots) > SHARED_BYTES:
             slots //= 2
         return slots

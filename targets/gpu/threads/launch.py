@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.configs import config_attribute, read_config
@@ -11,7 +12,7 @@ from stablexla.lowering.support.configs import config_attribute, read_config
 LAUNCH = "stablexla.launch"
 """Attribute of a function whose body is one thread's code: see `Launch`."""
 THREADS = 256
-MOST_BLOCKS = 1 << 16
+MOST_BLOCKS = Gate("gpu-launch.most-blocks", 1 << 16, eager=1)
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Launch:
     def for_items(items: int) -> Launch:
         """Return a launch with a thread for each item; beyond a limit, a grid-stride loop takes several each."""
         threads = min(THREADS, -(-items // 32) * 32)
-        return Launch(min(MOST_BLOCKS, -(-items // threads)), threads)
+        return Launch(min(MOST_BLOCKS(), -(-items // threads)), threads)
 
     def write(self, function: ir.Operation) -> None:
         """Set the attribute on a function."""

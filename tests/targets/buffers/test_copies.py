@@ -9,7 +9,7 @@ import stablexla as sx
 from stablexla.targets.buffers.copies import BLOCK, GRAIN
 from stablexla.targets.codegen.machine import CpuTarget
 
-SHARED = 2 * GRAIN * BLOCK()
+SHARED = 2 * GRAIN() * BLOCK()
 
 
 def with_one_element_replaced(name: str, size: int, options: sx.CompileOptions | None = None) -> sx.Executable:

@@ -38,7 +38,7 @@ def files_of(executable: sx.Executable) -> list[bytes]:
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Two threads at least, and a part for each kernel; the symbols of every part."""
-    monkeypatch.setattr(early_code, "FIRST", 1)
+    monkeypatch.setattr(early_code.MOST_OF_SMALL, "usual", 3)
     monkeypatch.setattr(early_code, "PART", 1)
     one = early_code.host_target()
     monkeypatch.setattr(early_code, "host_target", lambda: type("Two", (), {"num_threads": max(2, one.num_threads)}))

@@ -149,7 +149,7 @@ def test_one_thread_compiles_the_whole() -> None:
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_long_main_is_alone_in_short_blocks(threads: int) -> None:
-    count = 3 * partitioning.MOST_OF_BLOCK
+    count = 3 * partitioning.MOST_OF_BLOCK()
     calls = "\n".join(f"%{i} = llvm.call @one(%{i - 1 if i else 'x'}) : (f32) -> f32" for i in range(count))
     main = MAIN.replace("%y = llvm.call @one(%x) : (f32) -> f32", calls, 1).replace("%y)", f"%{count - 1})", 1)
     parts = split_module(module(MODULE.replace(MAIN, main)), threads)
@@ -158,13 +158,13 @@ def test_a_long_main_is_alone_in_short_blocks(threads: int) -> None:
     function = next(f.operation for f in parts[-1].module.body.operations if "@main(" in str(f)[:20])
     sizes = [len(list(block.operations)) for block in function.regions[0].blocks]
     assert sum(sizes) == count + 2 + len(sizes) - 1
-    assert max(sizes) == partitioning.MOST_OF_BLOCK + 1
+    assert max(sizes) == partitioning.MOST_OF_BLOCK() + 1
     assert undefined_symbols(parts[-1].object_file(1)) == ["one", "two"]
 
 
 def test_a_long_main_with_a_loop_stays_with_its_kernels() -> None:
     """It is optimised, and they may be inlined."""
-    calls = "\n".join(f"%{i} = llvm.call @one(%x) : (f32) -> f32" for i in range(partitioning.MOST_OF_SMALL))
+    calls = "\n".join(f"%{i} = llvm.call @one(%x) : (f32) -> f32" for i in range(partitioning.MOST_OF_SMALL()))
     main = MAIN.replace("%y = llvm.call", f"{calls}\nllvm.br ^next\n^next:\n%y = llvm.call", 1)
     given = module(MODULE.replace(MAIN, main))
     assert [part.module for part in split_module(given, 1)] == [given]

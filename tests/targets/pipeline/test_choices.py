@@ -7,7 +7,9 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.choices import GATES, Choices, chosen
+from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.grouping.complex_products import LEAST_WORK
+from stablexla.targets.llvm import engine
 from stablexla.targets.pipeline.knobs import knobs
 
 NAME = "complex-products.least-work"
@@ -70,6 +72,19 @@ def test_a_pass_is_given_them() -> None:
     assert not is_split(product(16), f"usual+{NAME}=4097")
     with knobs.scoped(choices="eager"):
         assert is_split(product(3), "")
+
+
+def test_machine_code_is_given_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made after the last pass: by parts, from fewer operations on."""
+    monkeypatch.setattr(engine, "host_target", lambda: CpuTarget(num_threads=4))
+    b = sx.XlaBuilder("parts")
+    x, y = (b.parameter(n, sx.f32[20, 30]) for n in range(2))
+    program = b.build(sx.tuple([sx.transpose(x, (1, 0)), sx.reduce(y, b.constant(0.0), sx.add, (1,))]))
+    parts = [
+        len(sx.compile(program, options=sx.CompileOptions(choices=text))._function.keep_alive.object_files())
+        for text in ("usual+split-module.least-operations=100000", "usual+split-module.least-operations=1")
+    ]
+    assert parts[0] == 1 < parts[1]
 
 
 def test_they_are_in_the_pipelines_text() -> None:

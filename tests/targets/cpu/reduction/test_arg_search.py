@@ -10,8 +10,8 @@ from stablexla.targets.cpu.reduction.arg_search import BLOCK, BLOCKS_OF_PART, UN
 
 # Elements of a vector of f32 on a machine with 256 bits; the shapes lie around multiples of blocks and parts.
 WIDTH = 8
-SHAPES = [(3, 64), (5, 101), (2, BLOCK * WIDTH + 1), (4, UNROLL * WIDTH)]
-SHAPES += [(1, 2 * BLOCK * WIDTH * BLOCKS_OF_PART() + 19)]
+SHAPES = [(3, 64), (5, 101), (2, BLOCK() * WIDTH + 1), (4, UNROLL * WIDTH)]
+SHAPES += [(1, 2 * BLOCK() * WIDTH * BLOCKS_OF_PART() + 19)]
 
 
 def best(x: np.ndarray, *, largest: bool) -> np.ndarray:
