@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -336,6 +338,70 @@ class TestInputs:
             array = random_array(TensorType(element_type(name), (400,)), 0).astype(int)
             assert (array.min(), array.max()) == (low, high)
 
-    def test_floats_for_integers_are_refused(self) -> None:
-        with pytest.raises(ExecutionError, match="is not of integers"):
-            make_input("1.5", TensorType(element_type("s32"), ()), 0, "parameter 0")
+    @pytest.mark.parametrize(
+        ("spec", "name", "message"),
+        [
+            ("300", "s8", "300 is out of the range of s8, -128 to 127"),
+            ("2147483648", "s32", "2147483648 is out of the range of s32, -2147483648 to 2147483647"),
+            ("-1", "u64", "-1 is out of the range of u64, 0 to 18446744073709551615"),
+            ("1" + 30 * "0", "s64", "1000000000000000000000000000000 is out of the range of s64"),
+            ("2", "pred", "2 is out of the range of pred, 0 to 1"),
+            ("70000", "f16", "70000 is out of the range of f16, -65504 to 65504"),
+            ("1e300", "f32", "1e+300 is out of the range of f32"),
+            ("1e400", "f64", "1e400 is out of the range of f64"),
+            ("1" + 400 * "0", "f32", "is out of the range of f32"),
+            ("inf", "f8e4m3fn", "inf is out of the range of f8e4m3fn, -448 to 448"),
+            ("nan", "f4e2m1fn", "f4e2m1fn has no NaN"),
+            ("1.5", "s32", "is not of integers"),
+            ("true", "s32", "is not of integers"),
+            ("0.5", "pred", "is not true or false"),
+            ("1j", "f32", "is not of real numbers"),
+        ],
+    )
+    def test_values_that_a_type_does_not_hold(self, spec: str, name: str, message: str) -> None:
+        with pytest.raises(ExecutionError, match=re.escape(message)):
+            make_input(spec, TensorType(element_type(name), ()), 0, "parameter 0")
+
+    def test_the_range_holds_in_lists_and_ends_a_run(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "negate.mlir"
+        path.write_text(
+            "func.func @main(%x: tensor<2xi8>) -> tensor<2xi8> {\n"
+            "  %0 = stablehlo.negate %x : tensor<2xi8>\n  return %0 : tensor<2xi8>\n}\n"
+        )
+        assert run.main([str(path), "--input", "[1, 300]"]) == 1
+        assert "error: parameter 0: 300 is out of the range of s8, -128 to 127" in capfd.readouterr().err
+        assert run.main([str(path), "--input", "[1, 127]", "--print"]) == 0
+        assert "[  -1 -127]" in capfd.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("spec", "name", "shape", "expected"),
+        [
+            ("[nan, -inf, Infinity]", "f32", (3,), [np.nan, -np.inf, np.inf]),
+            ("[true, false]", "pred", (2,), [True, False]),
+            ("[18446744073709551615, 1]", "u64", (2,), [2**64 - 1, 1]),
+            ("[[1], [0]]", "pred", (2, 1), [[True], [False]]),
+            ("[]", "s32", (0,), []),
+        ],
+    )
+    def test_lists_in_python_and_json(self, spec: str, name: str, shape: tuple[int, ...], expected: list[Any]) -> None:
+        array = make_input(spec, TensorType(element_type(name), shape), 0, "parameter 0")
+        np.testing.assert_array_equal(array, np.array(expected, array.dtype))
+
+    @pytest.mark.parametrize("spec", ["[1, [2]]", "'a'", "os", "1 +", 500 * "[", "9" * 5000, "\0"])
+    def test_texts_that_are_no_input(self, spec: str) -> None:
+        with pytest.raises(ExecutionError, match="is no input") as raised:
+            make_input(spec, TensorType(element_type("f32"), ()), 0, "parameter 0")
+        assert len(raised.value.summary) < 200
+
+    @pytest.mark.parametrize(
+        ("name", "is_taken"), [("f32", False), ("s16", False), ("pred", False), ("bf16", True), ("f8e5m2", True)]
+    )
+    def test_files_without_a_type(self, tmp_path: Path, name: str, is_taken: bool) -> None:
+        type_ = TensorType(element_type(name), (2,))
+        file = tmp_path / "x.npy"
+        np.save(file, np.ones(2, type_.element.dtype).view(f"V{type_.element.bytes}"))
+        if is_taken:
+            assert make_input(str(file), type_, 0, "parameter 0").dtype == type_.element.dtype
+            return
+        with pytest.raises(ExecutionError, match=f"parameter 0 takes {name}.2., but the file has elements of"):
+            make_input(str(file), type_, 0, "parameter 0")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.element_types import BY_DTYPE, BY_NAME, ElementType
 from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.value_ranges import converted, keeps_kind, range_of
 from stablexla.lowering.support.types import TensorType
 from stablexla.targets.signature.signature import Signature
 
 Array = npt.NDArray[Any]
-FORMS = "FILE.npy, random, random:SEED, zeros, ones, iota, or a value such as 1.5 or [[1,2],[3,4]]"
+FORMS = "FILE.npy, random, random:SEED, zeros, ones, iota, or a value such as 1.5, inf or [[1,2],[3,4]]"
 
 
 def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Sequence[int] = ()) -> Array:
@@ -83,14 +85,24 @@ def load_inputs(path: Path, types: Sequence[TensorType]) -> list[Array]:
         raise ExecutionError(f"{path} cannot be read as an .npz file: {error}") from None
     if len(arrays) != len(types):
         raise ExecutionError(f"{path} has {len(arrays)} array(s), and the program takes {len(types)}")
-    return [_typed(a, t) for a, t in zip(arrays, types, strict=True)]
+    return [_typed(a, t, f"{path}: array {i}") for i, (a, t) in enumerate(zip(arrays, types, strict=True))]
 
 
-def _typed(array: Array, type_: TensorType) -> Array:
-    """Restore ml_dtypes' types, which numpy's files know only by their size."""
-    if array.dtype.kind == "V" and array.dtype.itemsize == type_.element.bytes:
-        return array.view(type_.element.dtype)
-    return array
+def _typed(array: Array, type_: TensorType, place: str) -> Array:
+    """Restore the types of ml_dtypes, which numpy's files know only by their size.
+
+    Raises:
+        ExecutionError: bytes of no type, for an element type that numpy's files have a name for.
+    """
+    if array.dtype.kind != "V":
+        return array
+    element = type_.element
+    if array.dtype.names is None and element.dtype.isbuiltin != 1 and array.dtype.itemsize == element.bytes:
+        return array.view(element.dtype)
+    raise ExecutionError(
+        f"{place} takes {type_}, but the file has elements of {array.dtype.itemsize} bytes and of no type",
+        hint=f"np.save(file, array.view({element.dtype.name!r}))",
+    )
 
 
 def random_array(type_: TensorType, seed: int) -> Array:
@@ -120,26 +132,67 @@ def _from_file(path: Path, type_: TensorType, place: str) -> Array:
         array: Array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise ExecutionError(f"{place}: {path} cannot be read: {error}") from None
-    # numpy's files know ml_dtypes' types only by their size.
-    if array.dtype.kind == "V" and array.dtype.itemsize == type_.element.bytes:
-        array = array.view(type_.element.dtype)
-    return array
+    return _typed(array, type_, place)
+
+
+def literal(spec: str) -> Any:
+    """Return the number, or the nested lists of numbers, that a text is in Python or in JSON.
+
+    Raises:
+        ValueError: it is something else.
+        OverflowError: a number beyond f64, which Python would read as an infinity.
+
+    >>> literal("[[1, -inf], [true, 2.5]]")
+    [[1, -inf], [True, 2.5]]
+    """
+    try:
+        return ast.literal_eval(_Words().visit(ast.parse(spec.strip(), mode="eval")))
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(str(error)) from None
+
+
+class _Words(ast.NodeTransformer):
+    """Replaces JSON's and numpy's words by their values."""
+
+    VALUES: ClassVar = {"true": True, "false": False, "nan": np.nan, "NaN": np.nan, "inf": np.inf, "Infinity": np.inf}
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Constant(self.VALUES[node.id]) if node.id in self.VALUES else node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, (float, complex)) and np.isinf(node.value):
+            raise OverflowError
+        return node
 
 
 def _literal(spec: str, type_: TensorType, place: str, dynamic: Sequence[int]) -> Array:
-    words = {"true": True, "false": False, "nan": np.nan, "inf": np.inf, "-inf": -np.inf}
+    element, shown = type_.element, told(spec).strip("'\"")
     try:
-        value: Any = words[spec] if spec in words else ast.literal_eval(spec)
-        array = np.array(value)
-        if array.dtype.kind not in "biufc":
-            raise ValueError
-    except (ValueError, SyntaxError, TypeError):
-        raise ExecutionError(f"{place}: {spec!r} is no input", hint=FORMS) from None
+        array = _array(literal(spec), element)
+    except ValueError:
+        raise ExecutionError(f"{place}: {told(spec)} is no input", hint=FORMS) from None
+    except OverflowError:
+        raise ExecutionError(f"{place}: {shown} is out of the range of {range_of(element)}") from None
     if array.shape and not _fits(array.shape, type_.shape, dynamic):
-        raise ExecutionError(f"{place} takes {type_}, but {spec} has the shape {list(array.shape)}")
-    if array.dtype.kind == "f" and not (type_.element.is_float or type_.element.is_complex):
-        raise ExecutionError(f"{place} takes {type_}, and {spec} is not of integers")
-    return np.broadcast_to(array, array.shape or type_.shape).astype(type_.element.dtype, order="C")
+        raise ExecutionError(f"{place} takes {type_}, but {shown} has the shape {list(array.shape)}")
+    given = BY_DTYPE.get(array.dtype, BY_NAME["s64"])
+    if array.size and not (keeps_kind(given, element) or (element.is_pred and given.is_integer)):
+        what = "true or false" if element.is_pred else "of integers" if element.is_integer else "of real numbers"
+        raise ExecutionError(f"{place} takes {type_}, and {shown} is not {what}")
+    array = converted(array, element, ExecutionError, f"{place}: ")
+    return np.array(np.broadcast_to(array, array.shape or type_.shape), order="C")
+
+
+def _array(value: Any, element: ElementType) -> Array:
+    """Return an array of numbers; of Python's integers where numpy has no type for all of them."""
+    array = np.array(value)
+    if array.dtype.kind in "fO":
+        objects = np.array(value, object)
+        if objects.size and all(type(number) is int for number in objects.flat):
+            return objects if element.is_integer or element.is_pred else objects.astype(np.float64)
+    if array.dtype.kind not in "biufc":
+        raise ValueError
+    return array
 
 
 def _fits(shape: Sequence[int], bounds: Sequence[int], dynamic: Sequence[int]) -> bool:

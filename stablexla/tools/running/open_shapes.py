@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.signature.signature import argument_name, body_of, needs_shapes
+from stablexla.tools.running.inputs import literal
 from stablexla.tools.running.on_devices import numbered
 
 Shape = tuple[int, ...]
@@ -82,8 +82,8 @@ def _shape_of_input(spec: str) -> Shape | None:
             return None  # errors are raised where the file is read
         return tuple(array.shape)
     try:
-        return tuple(np.shape(ast.literal_eval(spec)))
-    except (ValueError, SyntaxError):
+        return tuple(np.shape(literal(spec)))
+    except (ValueError, OverflowError):
         return None
 
 
