@@ -165,11 +165,37 @@ class TestOpt:
 
 class TestRun:
     def test_shows_a_line_for_each_result(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
-        assert run.main([program]) == 0
+        assert run.main([program, "--input=random", "--input=iota"]) == 0
         captured = capfd.readouterr()
         assert "f32[2,3]" in captured.out
         assert "pred[2,3]" in captured.out
+        assert "random" not in captured.out
         assert captured.err == ""
+
+    def test_says_which_inputs_are_random(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program, "--seed=5"]) == 0
+        captured = capfd.readouterr()
+        assert captured.err == "parameter 0: f32[2,3] is random:5\nparameter 1: f32[3] is random:6\n"
+        lines = [re.split("  +", line.strip()) for line in captured.out.splitlines()]
+        assert ["parameter 1", "f32[3]", "random:6"] in lines
+
+    @pytest.mark.parametrize(
+        ("given", "missing"),
+        [
+            (["--strict-inputs"], "parameter 0, parameter 1"),
+            (["--input=zeros"], "parameter 1"),
+            (["--input=arg1=zeros"], "parameter 0"),
+        ],
+    )
+    def test_inputs_that_are_missing(
+        self, given: list[str], missing: str, program: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run.main([program, *given]) == 1
+        captured = capfd.readouterr()
+        assert captured.err.startswith(f"error: affine: no input is given for {missing}: (f32[2,3], f32[3])")
+        assert "try: --input random, where that is meant" in captured.err
+        assert captured.out == ""
+        assert run.main([program, "--strict-inputs", "--input=zeros", "--input=zeros"]) == 0
 
     def test_takes_inputs_of_every_kind(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         np.save(tmp_path / "x.npy", np.full((2, 3), 0.5, np.float32))
@@ -201,10 +227,10 @@ class TestRun:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--input", "missing.npy"], "parameter 0: missing.npy cannot be read"),
-            (["--input", "[1, 2]"], r"parameter 0 takes f32[2,3], but [1, 2] has the shape [2]"),
-            (["--input", "banana"], "parameter 0: 'banana' is no input"),
-            (["--input", "random:x"], "the seed is a number"),
+            (["--input", "missing.npy", "--input=0"], "parameter 0: missing.npy cannot be read"),
+            (["--input", "[1, 2]", "--input=0"], r"parameter 0 takes f32[2,3], but [1, 2] has the shape [2]"),
+            (["--input", "banana", "--input=0"], "parameter 0: 'banana' is no input"),
+            (["--input", "random:x", "--input=0"], "the seed is a number"),
             (["--input", "0"] * 3, "takes 2 inputs, but 3 are given"),
         ],
     )
@@ -323,6 +349,91 @@ def test_an_interrupted_tool_says_so(capsys: pytest.CaptureFixture[str]) -> None
         with pytest.raises(SystemExit, match="2"):
             run.main([program, option])
         assert f"{option.partition('=')[0]} is for --explain and --profile" in capfd.readouterr().err
+
+
+class TestNames:
+    """Inputs by the names of parameters."""
+
+    TEXT = """func.func @main(%a: tensor<f32> loc("x"), %b: tensor<f32> loc("p['w']")) -> tensor<f32> {
+      %0 = stablehlo.subtract %a, %b : tensor<f32>
+      return %0 : tensor<f32>
+    }"""
+
+    def result(self, tmp_path: Path, *given: str) -> float:
+        (tmp_path / "subtract.mlir").write_text(self.TEXT)
+        assert run.main([str(tmp_path / "subtract.mlir"), *given, f"--output-dir={tmp_path}"]) == 0
+        return float(np.load(tmp_path / "result0.npy"))
+
+    def refused(self, tmp_path: Path, capfd: pytest.CaptureFixture[str], *given: str) -> str:
+        (tmp_path / "subtract.mlir").write_text(self.TEXT)
+        assert run.main([str(tmp_path / "subtract.mlir"), *given]) == 1
+        return capfd.readouterr().err
+
+    def test_a_file_of_arrays_by_name_in_any_order(self, tmp_path: Path) -> None:
+        file = tmp_path / "weights.npz"
+        np.savez(file, **{"p['w']": np.float32(2), "x": np.float32(7)})
+        assert self.result(tmp_path, f"--inputs={file}") == 5
+        np.savez(file, **{"x": np.float32(7), "p['w']": np.float32(2)})
+        assert self.result(tmp_path, f"--inputs={file}") == 5
+
+    def test_a_file_of_arrays_in_order(self, tmp_path: Path) -> None:
+        file = tmp_path / "weights.npz"
+        np.savez(file, np.float32(7), np.float32(2))
+        assert self.result(tmp_path, f"--inputs={file}") == 5
+        np.savez(file, arr_1=np.float32(2), arr_0=np.float32(7))
+        assert self.result(tmp_path, f"--inputs={file}") == 5
+
+    @pytest.mark.parametrize(
+        ("names", "message"),
+        [
+            (["x"], "lacks p['w']"),
+            (["x", "p['w']", "y"], "has y, which no parameter is called"),
+            (["x", "y"], "lacks p['w'] and has y, which no parameter is called"),
+            (["x", "arr_0"], "has arrays with names and without: x, arr_0"),
+            (["arr_0"], "lacks arr_1"),
+            (["arr_0", "arr_1", "arr_2"], "has arr_2, which"),
+        ],
+    )
+    def test_files_of_other_arrays(
+        self, names: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        file = tmp_path / "weights.npz"
+        np.savez(file, **dict.fromkeys(names, np.float32(1)))
+        said = self.refused(tmp_path, capfd, f"--inputs={file}")
+        assert message in said
+        assert "in the order of the parameters; or by name: x, p['w']" in said
+
+    def test_names_where_the_program_has_none(self, program: str, tmp_path: Path, capfd: Any) -> None:
+        file = tmp_path / "weights.npz"
+        np.savez(file, v=np.zeros(3, np.float32), x=np.zeros((2, 3), np.float32))
+        assert run.main([program, f"--inputs={file}"]) == 1
+        assert "lacks arg0, arg1 and has v, x" in capfd.readouterr().err
+
+    def test_values_by_name(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        np.save(tmp_path / "w=1.npy", np.float32(2))
+        assert self.result(tmp_path, "--input=p['w']=2", "--input=x=7") == 5
+        assert self.result(tmp_path, f"--input=p['w']={tmp_path}/w=1.npy", "--input=x=7") == 5
+        assert self.result(tmp_path, "--input=7", f"--input={tmp_path}/w=1.npy") == 5
+        assert "there is no parameter 'y'; there are x, p['w']" in self.refused(
+            tmp_path, capfd, "--input=x=1", "--input=y=2"
+        )
+        mixed = "inputs are given all by name, each once, or all in order"
+        assert mixed in self.refused(tmp_path, capfd, "--input=x=1", "--input=2")
+        assert mixed in self.refused(tmp_path, capfd, "--input=x=1", "--input=x=2")
+        assert "parameter 1 (p['w']): 1e+300 is out of the range of f32" in self.refused(
+            tmp_path, capfd, "--input=x=1", "--input=p['w']=1e300"
+        )
+
+    def test_shapes_come_by_name(self, tmp_path: Path) -> None:
+        path = tmp_path / "add.mlir"
+        path.write_text("""func.func @main(%a: tensor<?xf32> loc("a"), %b: tensor<2x?xf32> loc("b")) -> tensor<2x?xf32> {
+          return %b : tensor<2x?xf32>
+        }""")
+        np.savez(tmp_path / "in.npz", b=np.ones((2, 3), np.float32), a=np.ones(4, np.float32))
+        assert run.main([str(path), f"--inputs={tmp_path}/in.npz", f"--output-dir={tmp_path}"]) == 0
+        assert np.load(tmp_path / "result0.npy").shape == (2, 3)
+        assert run.main([str(path), "--input=b=[[1], [2]]", "--input=a=[1, 2]", f"--output-dir={tmp_path}"]) == 0
+        assert np.load(tmp_path / "result0.npy").shape == (2, 1)
 
 
 class TestInputs:

@@ -40,7 +40,7 @@ from stablexla.tools.running.checking import HELP as CHECKING
 from stablexla.tools.running.checking import add_check_options, check
 from stablexla.tools.running.comparing import HELP, add_compare_options, compare
 from stablexla.tools.running.explaining import TEXT, add_explain_options, explain, profile
-from stablexla.tools.running.inputs import FORMS
+from stablexla.tools.running.inputs import FORMS, random_inputs
 from stablexla.tools.running.launching import LAUNCHED, is_quiet, launch, run_launched
 from stablexla.tools.running.on_devices import EXAMPLES as DEVICE_EXAMPLES
 from stablexla.tools.running.on_devices import HELP as DEVICES
@@ -53,8 +53,11 @@ Array = npt.NDArray[Any]
 STATISTICS = ("smallest", "mean", "largest", "not a number")
 EXAMPLES = f"""
 inputs:
-  --input SPEC is given once for each parameter, in order; those left over are random.
+  --input SPEC is given once for each parameter, in order, or as --input NAME=SPEC by the parameters' names.
+  Without any, all are random numbers, and a line on standard error says so for each.
   SPEC is {FORMS}.
+  --inputs FILE.npz has an array for each parameter: by name as np.savez(file, x=..., v=...), or in order as
+  np.savez(file, a, b).
 {HELP}{CHECKING}{DEVICES}
 examples:
   stablexla-run model.mlir                                  random inputs; a line for each result
@@ -89,7 +92,8 @@ def parser() -> Parser:
     add("file", help="MLIR text, bytecode, a portable artifact or a saved executable; - is standard input")
     add_entry_option(parser)
     add("--input", action="append", default=[], metavar="SPEC", help="an input; see below")
-    add("--inputs", type=Path, metavar="FILE", help="all inputs: an .npz with one array for each parameter, in order")
+    add("--inputs", type=Path, metavar="FILE", help="all inputs: an .npz with one array for each parameter")
+    add("--strict-inputs", action="store_true", help="inputs that are not given are an error, and not random")
     add("--shapes", metavar="LIST", help="a shape for each parameter whose type leaves extents open: 2x3,5")
     add("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
     add("--print", action="store_true", help="print the results in full")
@@ -227,6 +231,10 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     if arguments.collective_timeout:
         executable.collective_timeout = arguments.collective_timeout
     inputs = device_inputs(arguments, signature, 1 if executable._shardings else executable.num_devices)
+    random = random_inputs(arguments, signature)
+    if not is_quiet():
+        for place, type_, spec in random:
+            print(f"{place}: {type_} is {spec}", file=sys.stderr)
     given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
     if arguments.check is not None and (found := check(executable, given, arguments)):
         return found  # without checks the program may never end
@@ -236,6 +244,9 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     if arguments.print:
         _print(results, signature.results)
     elif not arguments.json:
+        if random:
+            show_table(where, ("input", "shape", "values"), random)
+            print(file=where.file)
         _show(results, signature.results, where)
     if arguments.output_dir and not is_quiet():
         _save(results, arguments.output_dir)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -53,39 +55,126 @@ def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Seq
     return _literal(spec, type_, place, dynamic)
 
 
-def make_inputs(specs: Sequence[str], signature: Signature, seed: int) -> list[Array]:
-    """Return the arrays for all parameters of a program; those without a specification are random.
+def make_inputs(specs: Sequence[str], signature: Signature, seed: int, *, strict: bool = False) -> list[Array]:
+    """Return the arrays for all parameters of a program; without any specification they are random.
+
+    Args:
+        specs: one for each parameter, in order, or each as NAME=SPEC.
+        signature: of the program.
+        seed: of the random numbers of the first parameter; the next ones follow.
+        strict: whether an input without a specification is an error where none has one, too.
 
     Raises:
-        ExecutionError: more specifications than parameters; and as `make_input`.
+        ExecutionError: more or fewer specifications than parameters, some with names and some without; and as
+            `make_input`.
     """
-    if len(specs) > len(signature.parameters):
+    ordered = ordered_specs(specs, signature.name, signature.parameter_names or ("",) * len(signature.parameters))
+    if len(ordered) > len(signature.parameters):
         raise ExecutionError(
-            f"{signature.name}: takes {len(signature.parameters)} inputs, but {len(specs)} are given: {signature}"
+            f"{signature.name}: takes {len(signature.parameters)} inputs, but {len(ordered)} are given: {signature}"
         )
-    arrays = []
+    places = places_of(signature)
+    missing = places[len(ordered) :] + [place for place, spec in zip(places, ordered) if spec is None]
+    if missing and (specs or strict):
+        raise ExecutionError(
+            f"{signature.name}: no input is given for {', '.join(missing)}: {signature}",
+            hint="--input random, where that is meant",
+        )
+    given = [spec or "random" for spec in ordered] or ["random"] * len(places)
+    rows = zip(given, signature.parameters, places, signature.dynamic_parameters, strict=True)
+    return [make_input(spec, t, seed + i, place, dynamic) for i, (spec, t, place, dynamic) in enumerate(rows)]
+
+
+def random_inputs(arguments: argparse.Namespace, signature: Signature) -> list[tuple[str, str, str]]:
+    """Return the place, the type and the specification of each input that the options leave out."""
+    if arguments.input or arguments.inputs:
+        return []
+    rows = zip(places_of(signature), signature.parameters, strict=True)
+    return [(place, str(type_), f"random:{arguments.seed + i}") for i, (place, type_) in enumerate(rows)]
+
+
+def places_of(signature: Signature) -> list[str]:
+    """Return the parameters' names in errors."""
     names = signature.parameter_names or ("",) * len(signature.parameters)
-    for i, (type_, name) in enumerate(zip(signature.parameters, names, strict=True)):
-        place = f"parameter {i}" + (f" ({name})" if name else "")
-        spec = specs[i] if i < len(specs) else "random"
-        arrays.append(make_input(spec, type_, seed + i, place, signature.dynamic_parameters[i]))
-    return arrays
+    return [f"parameter {i}" + (f" ({name})" if name else "") for i, name in enumerate(names)]
 
 
-def load_inputs(path: Path, types: Sequence[TensorType]) -> list[Array]:
-    """Return the arrays of an .npz file, one for each parameter, in the order of the file.
+def ordered_specs(specs: Sequence[str], program: str, names: Sequence[str]) -> list[str | None]:
+    """Return the specifications in the order of the parameters; None for one whose name is not given.
+
+    >>> ordered_specs(["v=zeros", "x=a.npy"], "main", ["x", "v"]), ordered_specs(["a.npy"], "main", ["x", "v"])
+    (['a.npy', 'zeros'], ['a.npy'])
 
     Raises:
-        ExecutionError: the file cannot be read, or has other arrays than the program takes.
+        ExecutionError: a name that is no parameter's, or given twice; some with names and some without.
+    """
+    known = _known(names)
+    parts = [_named(spec, known) for spec in specs]
+    named = {name: spec for name, spec in parts if name}
+    if not named:
+        return [spec for _, spec in parts]
+    if len(named) < len(parts):
+        raise ExecutionError(
+            f"{program}: inputs are given all by name, each once, or all in order, not {' '.join(specs)}"
+        )
+    for name in named:
+        if name not in known:
+            raise ExecutionError(f"{program}: there is no parameter {name!r}; there are {', '.join(known)}")
+    return [named.get(name) for name in known]
+
+
+def _known(names: Sequence[str]) -> list[str]:
+    """Return the names that inputs may be given by: the parameters', or as MLIR prints those that have none."""
+    known = [name or f"arg{i}" for i, name in enumerate(names)]
+    return known if len(set(known)) == len(known) else [f"arg{i}" for i in range(len(names))]
+
+
+def _named(spec: str, known: Sequence[str]) -> tuple[str, str]:
+    """Return a specification's name, if it has one, and the rest of it."""
+    for name in known:
+        if spec.startswith(f"{name}="):
+            return name, spec.removeprefix(f"{name}=")
+    name, found, rest = spec.partition("=")
+    return (name, rest) if found and name.isidentifier() and not Path(spec).exists() else ("", spec)
+
+
+def load_inputs(path: Path, signature: Signature) -> list[Array]:
+    """Return the arrays of an .npz file, one for each parameter: by the parameters' names, or in order.
+
+    Raises:
+        ExecutionError: as `arrays_of`; or an array without a type.
+    """
+    arrays = arrays_of(path, signature.parameter_names or ("",) * len(signature.parameters))
+    rows = zip(arrays, signature.parameters, places_of(signature), strict=True)
+    return [_typed(array, type_, f"{path}: {place}") for array, type_, place in rows]
+
+
+def arrays_of(path: Path, names: Sequence[str]) -> list[Array]:
+    """Return the arrays of an .npz file in the order of the parameters with these names.
+
+    Raises:
+        ExecutionError: the file cannot be read, lacks an array, or has one that is no parameter's.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = [file[name] for name in file.files]
+            found = {name: file[name] for name in file.files}
     except (OSError, ValueError, AttributeError) as error:
         raise ExecutionError(f"{path} cannot be read as an .npz file: {error}") from None
-    if len(arrays) != len(types):
-        raise ExecutionError(f"{path} has {len(arrays)} array(s), and the program takes {len(types)}")
-    return [_typed(a, t, f"{path}: array {i}") for i, (a, t) in enumerate(zip(arrays, types, strict=True))]
+    known = _known(names)
+    in_order = [f"arr_{i}" for i in range(len(names))]
+    numbered = [name for name in found if re.fullmatch(r"arr_\d+", name) and name not in known]
+    wanted = in_order if numbered or not found else list(found) if [*names] == [""] and len(found) == 1 else known
+    way_out = "np.savez(file, a, b ...), in the order of the parameters"
+    if any(names):
+        way_out += f"; or by name: {', '.join(known)}"
+    if numbered and len(numbered) < len(found):
+        raise ExecutionError(f"{path} has arrays with names and without: {', '.join(found)}", hint=way_out)
+    missing, spare = [n for n in wanted if n not in found], [n for n in found if n not in wanted]
+    if missing or spare:
+        lacks = f"lacks {', '.join(missing)}" if missing else ""
+        has = f"has {', '.join(spare)}, which no parameter is called" if spare else ""
+        raise ExecutionError(f"{path} {' and '.join(filter(None, (lacks, has)))}", hint=way_out)
+    return [found[name] for name in wanted]
 
 
 def _typed(array: Array, type_: TensorType, place: str) -> Array:
