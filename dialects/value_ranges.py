@@ -17,6 +17,21 @@ from stablexla.dialects.errors import ExecutionError, ShapeError
 Array = npt.NDArray[Any]
 
 
+MASKED = "a masked array, whose mask a program does not know"
+FILLED = "array.filled(...), with the number for elements that are masked"
+
+
+def is_masked(value: object) -> bool:
+    """Return whether a value is one of numpy's masked arrays, or a list with one in it.
+
+    >>> is_masked(np.ma.masked_array([1, 2], [True, False])), is_masked(np.ones(2)), is_masked([1, [np.ma.masked]])
+    (True, False, True)
+    """
+    if isinstance(value, (list, tuple)):
+        return any(map(is_masked, value))
+    return isinstance(value, np.ndarray) and hasattr(value, "filled")  # without numpy.ma, which may not be imported
+
+
 def keeps_kind(given: ElementType, wanted: ElementType) -> bool:
     """Return whether a conversion keeps all but precision: no fraction, imaginary part or truth value is dropped.
 

@@ -191,6 +191,15 @@ class TestConstant:
         with pytest.raises(sx.ShapeError, match=re.escape(f"constant: {message}")):
             b.constant(value, name)
 
+    @pytest.mark.parametrize(
+        "value", [np.ma.masked_array([1.0, 2.0]), [1, np.ma.masked], [[np.ma.masked_array([1.0, 2.0], [1, 0])]]]
+    )
+    def test_masked_arrays(self, value):
+        with pytest.raises(sx.ShapeError, match=r"of a masked array[\s\S]*try: array\.filled"):
+            sx.XlaBuilder("test").constant(value)
+        with pytest.raises(sx.ShapeError):
+            sx.XlaBuilder("test").parameter(0, sx.f32[2]) * value
+
     def test_an_infinity_is_written_as_one(self):
         with pytest.raises(sx.ShapeError, match=r"try: np\.inf, where infinity is meant"):
             sx.XlaBuilder("test").constant(1e300)

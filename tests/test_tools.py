@@ -426,7 +426,8 @@ class TestNames:
 
     def test_shapes_come_by_name(self, tmp_path: Path) -> None:
         path = tmp_path / "add.mlir"
-        path.write_text("""func.func @main(%a: tensor<?xf32> loc("a"), %b: tensor<2x?xf32> loc("b")) -> tensor<2x?xf32> {
+        path.write_text("""func.func @main(%a: tensor<?xf32> loc("a"), %b: tensor<2x?xf32> loc("b"))
+            -> tensor<2x?xf32> {
           return %b : tensor<2x?xf32>
         }""")
         np.savez(tmp_path / "in.npz", b=np.ones((2, 3), np.float32), a=np.ones(4, np.float32))

@@ -10,7 +10,7 @@ import numpy as np
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.element_types import BY_DTYPE, BY_NAME, ElementType, element_type
 from stablexla.dialects.errors import ShapeError
-from stablexla.dialects.value_ranges import converted, keeps_kind
+from stablexla.dialects.value_ranges import FILLED, MASKED, converted, is_masked, keeps_kind
 
 # Python's own numbers have XLA's usual types; arrays and numpy scalars keep theirs.
 _DEFAULTS = {np.dtype("int64"): "s32", np.dtype("float64"): "f32", np.dtype("complex128"): "c64"}
@@ -58,6 +58,8 @@ _MOST_IN_A_RANGE = 2**31
 
 def _plain_array(value: object) -> np.ndarray[Any, Any]:
     """Return `value` as a row-major array."""
+    if is_masked(value):
+        raise ShapeError(f"a constant can't be made of {MASKED}", hint=FILLED)
     try:
         if isinstance(value, range) and len(value) > _MOST_IN_A_RANGE:
             raise MemoryError  # before numpy asks for it: where memory is overcommitted, the process would end

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.element_types import BY_DTYPE, BY_NAME
 from stablexla.dialects.errors import ExecutionError
-from stablexla.dialects.value_ranges import converted, keeps_kind, range_of
+from stablexla.dialects.value_ranges import FILLED, MASKED, converted, is_masked, keeps_kind, range_of
 from stablexla.targets.runtime._runtime import ArraySpec, array_of_dlpack
 from stablexla.targets.runtime.available_memory import copied
 from stablexla.targets.runtime.host_devices import current_device
@@ -93,6 +93,8 @@ def raise_wrong_count(program: str, parameters: Sequence[ArraySpec], count: int)
 
 def _as_array(value: object, spec: ArraySpec, place: str) -> Array:
     """Return the value as an array, without a copy where its protocol allows that."""
+    if is_masked(value):
+        raise ExecutionError(f"{place}: {MASKED}, came", hint=FILLED)
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     if getattr(value, "requires_grad", False):

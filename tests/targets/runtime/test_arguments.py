@@ -156,6 +156,17 @@ def test_number_that_does_not_fit(make_echo, value, name, says):
         make_echo(ArraySpec(dtype(name), ()))(value)
 
 
+def test_masked_array(make_echo):
+    masked = np.ma.masked_array(np.ones(3, np.float32), mask=[False, True, False])
+    echo = make_echo(ArraySpec("float32", (3,), "x"))
+    with pytest.raises(ExecutionError, match=r"parameter 0 \(x\): a masked array") as raised:
+        echo(masked)
+    assert "try: array.filled(...)" in str(raised.value)
+    assert echo(masked.filled(7)).tolist() == [1, 7, 1]
+    with pytest.raises(ExecutionError, match="a masked array"):
+        make_echo(ArraySpec("float32", ()))(np.ma.masked)
+
+
 def test_number_for_an_array(make_echo):
     with pytest.raises(ExecutionError, match="a single float came") as raised:
         make_echo(ArraySpec("float32", (2, 3)))(1.5)
