@@ -6,15 +6,18 @@ Stages are recomputed from the source on request, so that unread stages cost not
 from __future__ import annotations
 
 import difflib
+import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from stablexla.builder.tuple_tree import TupleTree
+from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.dialects.errors import CompileError, OutOfMemoryError
 from stablexla.executable.devices import Devices
 from stablexla.executable.memory import MemoryEstimate, estimate_of, located
@@ -82,7 +85,7 @@ class Executable(OnDevices):
         self.num_replicas = num_replicas
         self.num_partitions = num_partitions
         self._tree = tree or TupleTree.of(computation)
-        self._devices = Devices(function, signature, self._tree)
+        self._devices = Devices(function, signature, self._tree, self._digest)
         self._shardings = shardings
         self._run: Callable[[Sequence[object]], list[Array]] = function.execute
         if shardings is not None:
@@ -113,6 +116,12 @@ class Executable(OnDevices):
     def _source(self, source: hlo_ir.Module | bytes) -> None:
         self._parsing = threading.Lock()
         self._module, self.source_bytes = (None, source) if isinstance(source, bytes) else (source, None)
+
+    def _digest(self) -> bytes:
+        """Return a digest of the program without its locations, which is the same in all processes that have it."""
+        text = str(self._source.operation.get_asm())
+        text = re.sub(f"{OF_THIS_PROCESS}\\d+", OF_THIS_PROCESS, text)
+        return sha256(f"{self.num_replicas} {self.num_partitions} {text}".encode()).digest()
 
     @property
     def _stablehlo(self) -> hlo_ir.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ ONE_AFTER_ANOTHER = (
     "refused",
     "overtaken",
     "limited",
+    "differ",
     "disagrees",
     "never",
     "unreceived",
@@ -97,6 +99,16 @@ def test_a_process_that_is_killed_is_missed(tmp_path: Path, transport: str) -> N
 
 def test_a_process_that_ends_early_is_missed(folder: Path) -> None:
     others_say(read(folder, "leaves"), "all_reduce: two: ", "process 1 has ended")
+
+
+def test_processes_with_different_programs_are_named(folder: Path) -> None:
+    """Before the time limit, in the first collective; no numbers are exchanged."""
+    texts = read(folder, "differ")
+    for text in texts:
+        assert re.match(r"CollectiveError: all_reduce: scaled: (process \d: )?process \d has another program", text)
+        assert "group    devices 0, 1, 2" in text
+    assert "process 1" in texts[0]
+    assert "process 1" in texts[2]
 
 
 def test_another_order_of_collectives_is_found_out_before_the_time_limit(folder: Path) -> None:
