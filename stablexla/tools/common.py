@@ -166,6 +166,10 @@ def run_tool(main: Callable[[], int]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away, and Python would complain about it at exit
+    except MemoryError as error:
+        print_error(f"there is no memory left: {error or 'for this program'}")
+    except RecursionError:
+        print_error("the program is nested too deep for this tool")
     except OSError as error:  # a file that cannot be written
         print_error(f"{error.filename or 'output'}: {error.strerror}")
     return FAILED

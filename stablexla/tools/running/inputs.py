@@ -17,6 +17,7 @@ from stablexla.dialects.element_types import BY_DTYPE, BY_NAME, ElementType
 from stablexla.dialects.errors import ExecutionError
 from stablexla.dialects.value_ranges import converted, keeps_kind, range_of
 from stablexla.lowering.support.types import TensorType
+from stablexla.targets.runtime.available_memory import copied
 from stablexla.targets.signature.signature import Signature
 
 Array = npt.NDArray[Any]
@@ -41,18 +42,23 @@ def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Seq
     [[0, 1, 2], [3, 4, 5]]
     """
     word, _, argument = spec.partition(":")
-    dtype = type_.element.dtype
-    if word == "random":
+    if spec in ("zeros", "ones", "iota") or word == "random":
         if argument and not argument.isdecimal():
-            raise ExecutionError(f"{place}: random:{argument}: the seed is a number")
-        return random_array(type_, int(argument) if argument else seed)
-    if word in ("zeros", "ones"):
-        return np.full(type_.shape, word == "ones").astype(dtype)
-    if word == "iota":
-        return (np.arange(type_.size) % _modulus(type_.element)).astype(dtype).reshape(type_.shape)
+            raise ExecutionError(f"{place}: random:{told(argument)}: the seed is a number")
+        size = type_.size * type_.element.bytes
+        return copied(lambda: _made_up(word, type_, int(argument) if argument else seed), size, place)
     if spec.endswith(".npy"):
         return _from_file(Path(spec), type_, place)
     return _literal(spec, type_, place, dynamic)
+
+
+def _made_up(word: str, type_: TensorType, seed: int) -> Array:
+    dtype = type_.element.dtype
+    if word == "random":
+        return random_array(type_, seed)
+    if word == "iota":
+        return (np.arange(type_.size) % _modulus(type_.element)).astype(dtype).reshape(type_.shape)
+    return np.full(type_.shape, word == "ones").astype(dtype)
 
 
 def make_inputs(specs: Sequence[str], signature: Signature, seed: int, *, strict: bool = False) -> list[Array]:
@@ -155,11 +161,7 @@ def arrays_of(path: Path, names: Sequence[str]) -> list[Array]:
     Raises:
         ExecutionError: the file cannot be read, lacks an array, or has one that is no parameter's.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError) as error:
-        raise ExecutionError(f"{path} cannot be read as an .npz file: {error}") from None
+    found = read_arrays(path, ".npz")
     known = _known(names)
     in_order = [f"arr_{i}" for i in range(len(names))]
     numbered = [name for name in found if re.fullmatch(r"arr_\d+", name) and name not in known]
@@ -217,11 +219,39 @@ def _modulus(element: ElementType) -> int:
 
 
 def _from_file(path: Path, type_: TensorType, place: str) -> Array:
-    try:
-        array: Array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ExecutionError(f"{place}: {path} cannot be read: {error}") from None
+    array = read_arrays(path, ".npy", f"{place}: ")[""]
     return _typed(array, type_, place)
+
+
+def read_arrays(path: Path, form: str, place: str = "") -> dict[str, Array]:
+    """Return the arrays of a file by name, that of an .npy file by the name "".
+
+    Args:
+        path: the file.
+        form: ".npy" or ".npz", which it must be.
+        place: what errors begin with.
+
+    Raises:
+        ExecutionError: it cannot be read: there is none, it is damaged, of another form, or needs more memory than
+            there is.
+    """
+    try:
+        found = np.load(path, allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            with found as file:
+                found = {name: file[name] for name in file.files}
+    except Exception as error:  # numpy and zipfile raise many kinds for damaged files
+        said = f"{error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
+        if "pickle" in said:
+            said = f"it is no {form} file of numbers"
+        raise ExecutionError(
+            f"{place}{path} cannot be read as an {form} file: {said or type(error).__name__}"
+        ) from None
+    arrays = found if isinstance(found, dict) else {"": found}
+    if isinstance(found, dict) != (form == ".npz"):
+        other, option = (".npz", "--inputs") if form == ".npy" else (".npy", "--input")
+        raise ExecutionError(f"{place}{path} is an {other} file", hint=f"{option} {path}")
+    return arrays
 
 
 def literal(spec: str) -> Any:
@@ -269,7 +299,8 @@ def _literal(spec: str, type_: TensorType, place: str, dynamic: Sequence[int]) -
         what = "true or false" if element.is_pred else "of integers" if element.is_integer else "of real numbers"
         raise ExecutionError(f"{place} takes {type_}, and {shown} is not {what}")
     array = converted(array, element, ExecutionError, f"{place}: ")
-    return np.array(np.broadcast_to(array, array.shape or type_.shape), order="C")
+    whole = np.broadcast_to(array, array.shape or type_.shape)
+    return copied(lambda: np.array(whole, order="C"), whole.size * array.itemsize, place)
 
 
 def _array(value: Any, element: ElementType) -> Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jaxlib.mlir.ir as ir
 import numpy as np
@@ -80,10 +79,9 @@ def _shape_of_input(spec: str) -> Shape | None:
     """Return the shape of the array in a file or of a list of numbers."""
     if spec.endswith(".npy"):
         try:
-            array: Any = np.load(Path(spec), allow_pickle=False, mmap_mode="r")
-        except (OSError, ValueError):
-            return None  # errors are raised where the file is read
-        return tuple(array.shape)
+            return tuple(np.load(Path(spec), allow_pickle=False, mmap_mode="r").shape)
+        except Exception:  # errors are raised where the file is read
+            return None
     try:
         return tuple(np.shape(literal(spec)))
     except (ValueError, OverflowError):
