@@ -122,3 +122,46 @@ def test_parameters_beyond_all_memory(spec: str, capfd: pytest.CaptureFixture[st
     Path("huge.mlir").write_text(HUGE)
     said = complaint(run.main, ["huge.mlir", f"--input={spec}"], capfd)
     assert "no memory for parameter 0: 96000000000000 bytes were asked for" in said
+
+
+class TestControlCharacters:
+    """Text of a file that would clear the terminal of who reads a message about it."""
+
+    CLEAR = r"\1B[2J"
+    NEGATE = (
+        "(%x: tensor<2xf32>) -> tensor<2xf32> { %0 = stablehlo.negate %x : tensor<2xf32>\n return %0 : tensor<2xf32> }"
+    )
+
+    @pytest.mark.parametrize(
+        ("text", "options", "code"),
+        [
+            (f'module @"a{CLEAR}" {{ func.func @"f{CLEAR}"{NEGATE} }}', [], 1),
+            (f'module @"a{CLEAR}" {{ func.func @main{NEGATE} }}', ["--input=ones", "--explain"], 0),
+            (f'module @"a{CLEAR}" {{ func.func @main{NEGATE} }}', ["--input=ones", "--profile=1"], 0),
+            (f'module @"a{CLEAR}" {{ func.func @main{NEGATE} }}', ["--input=ones", "--check"], 0),
+            (f'module @"a{CLEAR}" {{ func.func @main{NEGATE} }}', ["--input=ones", "--compare=plain"], 0),
+            (f'module @"a{CLEAR}" {{ func.func @main{NEGATE} }}', ["--input=[1, 2, 3]"], 1),
+        ],
+    )
+    def test_names(self, text: str, options: list[str], code: int, capfd: pytest.CaptureFixture[str]) -> None:
+        Path("m.mlir").write_text(text)
+        assert run.main(["m.mlir", *options]) == code
+        assert "\x1b" not in "".join(capfd.readouterr())
+        assert translate.main(["m.mlir", "--info"]) == 0
+        out = capfd.readouterr().out
+        assert "\x1b" not in out
+        assert r"a\x1b[2J" in out
+
+    def test_producers_targets_and_files(self, capfd: pytest.CaptureFixture[str]) -> None:
+        data = write(sx.load(TEXT), Format.BYTECODE).replace(b"MLIR2", b"\x1b[2J2", 1)
+        Path("a\x1b[2J.mlirbc").write_bytes(data[:-9])
+        assert "\x1b" not in complaint(run.main, ["a\x1b[2J.mlirbc"], capfd)
+        assert translate.main(["a\x1b[2J.mlirbc", "--info"]) == 1
+        assert "\x1b" not in "".join(capfd.readouterr())
+        call = '"stablehlo.custom_call"(%x) {call_target_name = "\\1B[2J"} : (tensor<2xf32>) -> tensor<2xf32>'
+        Path("call.mlir").write_text(TEXT.replace("return %x", f"%0 = {call}\n return %0"))
+        assert r"no target '\x1b[2J'" in complaint(run.main, ["call.mlir"], capfd)
+
+    def test_errors_and_reports_of_the_api(self) -> None:
+        error = sx.ShapeError("a\x1b[2J\u202eb\x9b", operands={"x\x07": "y"}, hint="z\x00\tw")
+        assert str(error) == "a\\x1b[2J\\u202eb\\x9b\n  x\\x07  y\n  try: z\\x00\tw"

@@ -12,6 +12,7 @@ from pathlib import Path
 from jaxlib.mlir.ir import Module
 
 from stablexla.compiling.staged import StagedText
+from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.interop.load import load, load_bytes
@@ -148,7 +149,7 @@ def tell(error: StablexlaError) -> None:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    print(escaped(f"warning: {message}"), file=sys.stderr)
 
 
 def run_tool(main: Callable[[], int]) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.value_checks import ERRORS, WORDS, kinds_of
 from stablexla.executable.executable import Executable
@@ -45,9 +46,9 @@ def check(executable: Executable, inputs: Sequence[Any], arguments: argparse.Nam
     """Check, print, and return the exit code."""
     found = executable.check(inputs, arguments.check, time_limit=arguments.time_limit)
     if found is None:
-        print(json.dumps(None) if arguments.json else f"{executable.name}: nothing found ({arguments.check})")
+        print(json.dumps(None) if arguments.json else f"{escaped(executable.name)}: nothing found ({arguments.check})")
         return 0
     path = None if arguments.check_dir is None else found.save(arguments.check_dir)
     alone = f"{path}, with inputs.npz" if path else "--check-dir writes it"
-    print(found.as_json() if arguments.json else f"{executable.name}: {found.report(alone)}")
+    print(found.as_json() if arguments.json else f"{escaped(executable.name)}: {found.report(alone)}")
     return FAILED if found.kind in ERRORS else 0
