@@ -85,10 +85,19 @@ class ShapeError(StablexlaError):
 class ParseError(StablexlaError):
     """Text or bytes that are not a module. `file`, `line` and `column` (from 1) say where."""
 
-    def __init__(self, summary: str, *, file: str = "<input>", line: int = 0, column: int = 0, hint: str = "") -> None:
+    def __init__(
+        self,
+        summary: str,
+        *,
+        file: str = "<input>",
+        line: int = 0,
+        column: int = 0,
+        hint: str = "",
+        option: str = "",
+    ) -> None:
         self.file, self.line, self.column = file, line, column
         place = f"{file}:{line}:{column}: " if line else f"{file}: "
-        super().__init__(place + summary, hint=hint)
+        super().__init__(place + summary, hint=hint, option=option)
 
 
 class VerificationError(StablexlaError):

@@ -216,7 +216,7 @@ class TestExecutable:
         x, v = np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32)
         ((result,),) = executable.execute_replicated([[x, v]])
         np.testing.assert_array_equal(result, x + v)
-        with pytest.raises(sx.ExecutionError, match=r"runs on 1 device\(s\), but arguments for 2"):
+        with pytest.raises(sx.ExecutionError, match=r"runs on 1 device, but arguments for 2"):
             executable.execute_replicated([[x, v], [x, v]])
 
     def test_wrong_arguments(self) -> None:

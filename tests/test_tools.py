@@ -231,7 +231,7 @@ class TestRun:
             (["--input", "[1, 2]", "--input=0"], r"parameter 0 takes f32[2,3], but [1, 2] has the shape [2]"),
             (["--input", "banana", "--input=0"], "parameter 0: 'banana' is no input"),
             (["--input", "random:x", "--input=0"], "the seed is a number"),
-            (["--input", "0"] * 3, "takes 2 inputs, but 3 are given"),
+            (["--input", "0"] * 3, "there are 3 inputs for 2 parameters"),
         ],
     )
     def test_bad_inputs(

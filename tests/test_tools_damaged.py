@@ -124,6 +124,16 @@ def test_parameters_beyond_all_memory(spec: str, capfd: pytest.CaptureFixture[st
     assert "no memory for parameter 0: 96000000000000 bytes were asked for" in said
 
 
+@pytest.mark.parametrize("name", ["opt", "translate", "compile"])
+def test_a_saved_executable_is_called_one(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    sx.compile(TEXT).save("saved.sxe")
+    said = complaint(TOOLS[name], ["saved.sxe"], capfd)
+    assert "error: saved.sxe: this is a saved executable: machine code, and no program to compile\n" in said
+    assert "try: stablexla-run FILE" in said
+    with pytest.raises(sx.ParseError, match=r"saved executable(?s:.)*sx\.load_executable"):
+        sx.load(Path("saved.sxe"))
+
+
 class TestControlCharacters:
     """Text of a file that would clear the terminal of who reads a message about it."""
 

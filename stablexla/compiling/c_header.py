@@ -34,7 +34,7 @@ _TEMPLATE = """\
  *   2  an argument is not aligned to its elements
  *   3  the system gives no memory, or no threads
  * The environment variable STABLEXLA_NUM_THREADS says how many threads one call may use; as many as the process may run
- * on by default. */
+ * on by default, and where it is no number, which is said on standard error once. */
 #ifndef {guard}
 #define {guard}
 

@@ -314,7 +314,7 @@ class ShapedExecutable(Executable):
     def _without_shapes(self, what: str) -> NoReturn:
         example = ", ".join(str(tuple(n or 2 for n in p.shape)) for p in self._parameters)
         raise CompileError(
-            f"{self.name}: {what} is there for a program whose shapes are known: {self._signature_text()}",
+            f"{self.name}: {what} needs a program whose shapes are known: {self._signature_text()}",
             hint=f"executable.specialize([{example}])",
         )
 

@@ -100,8 +100,9 @@ class Devices:
     ) -> list[list[Array]]:
         """Like `Executable.execute_replicated`."""
         if len(arguments) != self.count:
+            devices = f"{self.count} device{'s' * (self.count > 1)}"
             raise ExecutionError(
-                f"{self._name}: runs on {self.count} device(s), but arguments for {len(arguments)} came",
+                f"{self._name}: runs on {devices}, but arguments for {len(arguments)} came",
                 hint="a list with one list of arguments for each device",
             )
         local = self.local

@@ -149,4 +149,4 @@ def test_who_waits_for_a_send_that_does_not_come(folder: Path) -> None:
 
 def test_devices_that_cannot_be_shared_are_refused(folder: Path) -> None:
     for text in read(folder, "shares"):
-        assert text.startswith("ExecutionError: a program for 4 device(s) cannot run in 3 processes")
+        assert text.startswith("ExecutionError: a program for 4 devices cannot run in 3 processes, each with as many")

@@ -77,7 +77,7 @@ def make_inputs(specs: Sequence[str], signature: Signature, seed: int, *, strict
     ordered = ordered_specs(specs, signature.name, signature.parameter_names or ("",) * len(signature.parameters))
     if len(ordered) > len(signature.parameters):
         raise ExecutionError(
-            f"{signature.name}: takes {len(signature.parameters)} inputs, but {len(ordered)} are given: {signature}"
+            f"{signature.name}: there are {len(ordered)} inputs for {len(signature.parameters)} parameters: {signature}"
         )
     places = places_of(signature)
     missing = places[len(ordered) :] + [place for place, spec in zip(places, ordered) if spec is None]
