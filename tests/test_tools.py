@@ -217,8 +217,45 @@ class TestRun:
     def test_times(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
         assert run.main([program, "--time", "3"]) == 0
         out = capfd.readouterr().out
-        assert "median call" in out
-        assert "compiling" in out
+        assert [line.split()[0] for line in out.splitlines()[-6:]] == [
+            *("compiling", "minimum", "median", "p90", "p99", "maximum")
+        ]
+
+    def test_times_as_json(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program, "--time", "20", "--json"]) == 0
+        found = json.loads(capfd.readouterr().out)
+        assert (found["calls"], found["warm_up"]) == (20, 2)
+        times = [found["seconds"][name] for name in ("minimum", "median", "p90", "p99", "maximum")]
+        assert times == sorted(times)
+        assert 0 < times[0] < found["seconds"]["compiling"]
+
+    def test_expected_results(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        right, over = np.full((2, 3), 2, np.float32), np.zeros((2, 3), bool) + True
+        np.save(tmp_path / "sum.npy", right * np.float32(1 + 1e-6))
+        np.save(tmp_path / "over.npy", over)
+        given = [program, "--input=ones", "--input=ones"]
+        expected = [f"--expect={tmp_path}/sum.npy", f"--expect={tmp_path}/over.npy"]
+        assert run.main([*given, *expected]) == 0
+        assert "all 2 results are as expected" in capfd.readouterr().out
+        assert run.main([*given, *expected, "--rtol=0"]) == 1
+        assert "6 of 6 elements are wrong, the first at [0, 0]: 2.0 instead of 2.000002" in capfd.readouterr().err
+        assert run.main([*given, *expected, "--rtol=0", "--atol=1e-5"]) == 0
+        right[1, 2], over[1, 0] = np.nan, False
+        np.save(tmp_path / "sum.npy", right)
+        np.save(tmp_path / "over.npy", over)
+        capfd.readouterr()
+        assert run.main([*given, *expected]) == 1
+        said = capfd.readouterr().err.splitlines()
+        assert said[0].startswith(f"error: result 0 is not that of {tmp_path}/sum.npy: 1 of 6 elements")
+        assert said[0].endswith("the first at [1, 2]: 2.0 instead of nan")
+        assert said[1].endswith("1 of 6 elements are wrong, the first at [1, 0]: True instead of False")
+        for wrong, message in (
+            (expected[:1], "--expect: 1 given for 2 results"),
+            (expected[::-1], "result 0 is float32[2, 3], and"),
+            (["--expect=missing.npy"] * 2, "result 0: missing.npy cannot be read"),
+        ):
+            assert run.main([*given, *wrong]) == 1
+            assert message in capfd.readouterr().err
 
     def test_dumps(self, program: str, tmp_path: Path) -> None:
         assert run.main([program, "--dump", str(tmp_path / "dump")]) == 0

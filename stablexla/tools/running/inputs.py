@@ -48,7 +48,7 @@ def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Seq
         size = type_.size * type_.element.bytes
         return copied(lambda: _made_up(word, type_, int(argument) if argument else seed), size, place)
     if spec.endswith(".npy"):
-        return _from_file(Path(spec), type_, place)
+        return from_file(Path(spec), type_, place)
     return _literal(spec, type_, place, dynamic)
 
 
@@ -218,7 +218,12 @@ def _modulus(element: ElementType) -> int:
     return 1 << (3 if element.bits <= 8 else 8 if element.bits == 16 else 24)
 
 
-def _from_file(path: Path, type_: TensorType, place: str) -> Array:
+def from_file(path: Path, type_: TensorType, place: str) -> Array:
+    """Return the array of an .npy file, for an array of the program of that type.
+
+    Raises:
+        ExecutionError: as `read_arrays`; or an array without a type.
+    """
     array = read_arrays(path, ".npy", f"{place}: ")[""]
     return _typed(array, type_, place)
 
