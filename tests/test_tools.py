@@ -257,6 +257,14 @@ class TestRun:
             assert run.main([*given, *wrong]) == 1
             assert message in capfd.readouterr().err
 
+    def test_a_check_says_which_inputs_have_nan(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program, "--check", "--input=ones", "--input=[nan, inf, 1]"]) == 0
+        out = capfd.readouterr().out.splitlines()
+        assert out[:2] == [
+            "parameter 1: 1 NaN and 1 infinite of 3 elements are given so",
+            "affine: nothing found (nan)",
+        ]
+
     def test_dumps(self, program: str, tmp_path: Path) -> None:
         assert run.main([program, "--dump", str(tmp_path / "dump")]) == 0
         assert len(list((tmp_path / "dump").glob("affine-*/*.mlir"))) == 6

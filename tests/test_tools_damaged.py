@@ -124,6 +124,14 @@ def test_parameters_beyond_all_memory(spec: str, capfd: pytest.CaptureFixture[st
     assert "no memory for parameter 0: 96000000000000 bytes were asked for" in said
 
 
+def test_an_exported_file_that_was_cut_says_where_it_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    data = exported()
+    assert sx.load(data)
+    for end in (len(data) * 2 // 3, len(data) - 50):
+        with pytest.raises(sx.ParseError, match=rf"a file of jax\.export that was cut, or is damaged: .* byte {end}$"):
+            sx.load(data[:end])
+
+
 @pytest.mark.parametrize("name", ["opt", "translate", "compile"])
 def test_a_saved_executable_is_called_one(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     sx.compile(TEXT).save("saved.sxe")

@@ -102,6 +102,8 @@ def decode(data: bytes, file: str) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ParseError("text in UTF-16; MLIR is written in UTF-8", file=file, hint="iconv -f UTF-16 -t UTF-8")
     refuse_saved(data, file)
+    if exported.is_cut(data):
+        raise ParseError(f"a file of jax.export that was cut, or is damaged: it ends at byte {len(data)}", file=file)
     if not looks_like_text(data):
         raise ParseError(
             "neither text nor bytes of a form that is known", file=file, hint=", ".join(f.described for f in Format)
