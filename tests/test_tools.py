@@ -16,6 +16,7 @@ import pytest
 from stablexla.dialects.element_types import ELEMENT_TYPES, element_type
 from stablexla.dialects.errors import ExecutionError
 from stablexla.lowering.support.types import TensorType
+from stablexla.tools import compile as compile_tool
 from stablexla.tools import opt, run
 from stablexla.tools.common import run_tool
 from stablexla.tools.optimizing.input import split_input
@@ -394,6 +395,37 @@ def test_an_interrupted_tool_says_so(capsys: pytest.CaptureFixture[str]) -> None
         with pytest.raises(SystemExit, match="2"):
             run.main([program, option])
         assert f"{option.partition('=')[0]} is for --explain and --profile" in capfd.readouterr().err
+
+
+class TestSavedExecutables:
+    def test_compiled_and_run(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        file, key = tmp_path / "affine.sxe", tmp_path / "key"
+        key.write_bytes(b"secret bytes, sixteen of them")
+        assert compile_tool.main([program, "-o", str(file), f"--key-file={key}"]) == 0
+        given = [str(file), "--input=ones", "--input=[1, 2, 3]", f"--key-file={key}"]
+        assert run.main([*given, "--print"]) == 0
+        assert "[2. 3. 4.]" in capfd.readouterr().out
+        assert run.main([*given, "--explain"]) == 0
+        assert compile_tool.main([program, "-o", str(file), "--no-source"]) == 0
+        assert run.main([*given[:-1], "--print"]) == 0
+        assert "[2. 3. 4.]" in capfd.readouterr().out
+        assert run.main([*given[:-1], "--explain"]) == 1
+        assert "saved without its source" in capfd.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["-o", "m.sxe", "--target-cpu=x86-64"], "--target-cpu is for libraries"),
+            (["-o", "m.sxe", "--header=m.h"], "--header is for libraries"),
+            (["-o", "m.so", "--no-source"], "--no-source is for .sxe"),
+        ],
+    )
+    def test_wrong_usage(
+        self, options: list[str], message: str, program: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            compile_tool.main([program, *options])
+        assert message in capfd.readouterr().err
 
 
 class TestNames:

@@ -102,6 +102,11 @@ class Executable(OnDevices):
     def _source(self) -> hlo_ir.Module:
         """The program in StableHLO, parsed when it is asked for where only its bytes are kept."""
         with self._parsing:
+            if self.source_bytes == b"":
+                raise CompileError(
+                    f"{self.name}: it was saved without its source, which this needs",
+                    hint="executable.save(path), with the source",
+                )
             if self._module is None:
                 from stablexla.dialects.contexts import contexts_of_their_own
                 from stablexla.interop.load import load_bytes
@@ -280,7 +285,7 @@ class Executable(OnDevices):
         """
         return dict(self._function.aliases)
 
-    def save(self, path: str | Path, *, key: bytes | None = None) -> None:
+    def save(self, path: str | Path, *, key: bytes | None = None, source: bool = True) -> None:
         """Write the program with its machine code to a file, for `sx.load_executable`.
 
         The kernels of a program for a GPU are stored as PTX.
@@ -292,6 +297,8 @@ class Executable(OnDevices):
             path: the file, which is replaced if it is there.
             key: at least 16 secret bytes, with which the file is signed: `sx.load_executable(path, key=key)` reads no
                 other one.
+            source: whether the program itself is in the file. Without it `ir`, `kernels`, `explain`, `compare`, `check`
+                and `profile` of the loaded one raise CompileError.
 
         Raises:
             OSError: it cannot be written.
@@ -299,7 +306,7 @@ class Executable(OnDevices):
         """
         from stablexla.executable.saved import save
 
-        save(self, path, key)
+        save(self, path, key, source=source)
 
     def seed(self, number: int) -> None:
         """Seed the random numbers; the same seed repeats the same numbers.

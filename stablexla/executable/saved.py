@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from stablexla.targets.runtime.container import Container, Part
 
 
-def save(executable: Executable, path: str | Path, key: bytes | None = None) -> None:
+def save(executable: Executable, path: str | Path, key: bytes | None = None, *, source: bool = True) -> None:
     """Write an executable to a file; see `Executable.save`."""
-    container.write(Path(path), *contents_for_others(executable), key=key)
+    description, sections = contents_for_others(executable)
+    container.write(Path(path), description, sections if source else {**sections, "source": b""}, key=key)
 
 
 def contents_for_others(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:

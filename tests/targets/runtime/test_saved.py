@@ -307,6 +307,29 @@ def test_a_missing_kernel_of_a_composite_is_named(file: Path) -> None:
         sx.load_executable(file)
 
 
+def test_without_its_source(model: sx.Executable, tmp_path: Path) -> None:
+    model.save(tmp_path / "whole.sxe")
+    model.save(tmp_path / "code.sxe", source=False)
+    loaded = sx.load_executable(tmp_path / "code.sxe")
+    x = numbers(65, 96)
+    same((loaded(x),), (model(x),))
+    assert loaded.memory_estimate().results == model.memory_estimate().results
+    assert len(container.read(tmp_path / "whole.sxe").sections["source"])
+    assert not len(container.read(tmp_path / "code.sxe").sections["source"])
+    for ask in (
+        lambda: loaded.ir("source"),
+        lambda: loaded.kernels,
+        loaded.explain,
+        lambda: loaded.compare([x], "plain"),
+        lambda: loaded.check([x]),
+        lambda: loaded.profile([x]),
+    ):
+        with pytest.raises(sx.CompileError, match=r"saved without its source(?s:.)*try: executable\.save"):
+            ask()
+    loaded.save(tmp_path / "again.sxe")
+    same((sx.load_executable(tmp_path / "again.sxe")(x),), (model(x),))
+
+
 # ---- files that do not fit -------------------------------------------------------------------------------------------
 
 
