@@ -36,7 +36,7 @@ def tool(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_unknown_variable() -> None:
-    done = tool("run", "-", STABLEXLA_DUMPS="here", STABLEXLA_TEST_SOMETHING="1")
+    done = tool("run", "-", "--input=random", STABLEXLA_DUMPS="here", STABLEXLA_TEST_SOMETHING="1")
     assert done.returncode == 0
     assert done.stderr == "warning: the environment variable STABLEXLA_DUMPS is not read; STABLEXLA_DUMP?\n"
 
