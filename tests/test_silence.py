@@ -84,7 +84,7 @@ def test_a_rule_that_is_not_registered(tmp_path: Path) -> None:
     rules.write_text(
         "import stablexla as sx\n\n@sx.lowering_rule('stablehlo.add')\ndef other(ctx, x, y):\n    return x\n"
     )
-    done = tool("run", "-", f"--load={rules}")
+    done = tool("run", "-", "--input=random", f"--load={rules}")
     assert done.stderr == (
         f"warning: {rules}: the rule other of stablehlo.add is not registered, and has no effect\n"
         "  try: @sx.lowers('stablehlo.add'), or --rule=stablehlo.add=rules:other\n"
