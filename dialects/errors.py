@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.lazy_dataclass import dataclass
 
 
@@ -69,11 +70,12 @@ class StablexlaError(Exception):
             lines.append(f"  at {self.source}")
         if self.hint:
             lines.append(f"  try: {self.hint}")
-        return "\n".join(lines)
+        return escaped("\n".join(lines))
 
     def on_command_line(self) -> str:
         """Return the message with the tools' way out."""
-        return str(self).replace(f"\n  try: {self.hint}", f"\n  try: {self.option}") if self.option else str(self)
+        hint, option = (escaped(f"\n  try: {way_out}") for way_out in (self.hint, self.option))
+        return str(self).replace(hint, option) if self.option else str(self)
 
 
 class ShapeError(StablexlaError):
@@ -83,10 +85,19 @@ class ShapeError(StablexlaError):
 class ParseError(StablexlaError):
     """Text or bytes that are not a module. `file`, `line` and `column` (from 1) say where."""
 
-    def __init__(self, summary: str, *, file: str = "<input>", line: int = 0, column: int = 0, hint: str = "") -> None:
+    def __init__(
+        self,
+        summary: str,
+        *,
+        file: str = "<input>",
+        line: int = 0,
+        column: int = 0,
+        hint: str = "",
+        option: str = "",
+    ) -> None:
         self.file, self.line, self.column = file, line, column
         place = f"{file}:{line}:{column}: " if line else f"{file}: "
-        super().__init__(place + summary, hint=hint)
+        super().__init__(place + summary, hint=hint, option=option)
 
 
 class VerificationError(StablexlaError):

@@ -51,13 +51,16 @@ NEWS = {
     "1.19.0": "`collective_reduce`",
     "1.20.0": "`collective_broadcast` of several arrays, and with roots",
 }
-PROGRAM = """func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<f32>) {
-  %0 = stablehlo.tanh %x : tensor<4xf32>
+WEIGHTS = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+PROGRAM = f"""func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<f32>) {{
+  %w = stablehlo.constant dense<{WEIGHTS.tolist()}> : tensor<4x4xf32>
+  %y = stablehlo.dot %x, %w : (tensor<4xf32>, tensor<4x4xf32>) -> tensor<4xf32>
+  %0 = stablehlo.tanh %y : tensor<4xf32>
   %z = stablehlo.constant dense<0.0> : tensor<f32>
   %1 = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [0]
       : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
   return %0, %1 : tensor<4xf32>, tensor<f32>
-}"""
+}}"""
 X = np.array([-1, 0, 0.5, 2], np.float32)
 
 TOP = """# Forms and versions of programs
@@ -132,7 +135,8 @@ def _exported() -> bytes:
     from jax import export
 
     def function(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.tanh(x), jnp.tanh(x).sum()
+        y = jnp.tanh(x @ WEIGHTS)
+        return y, y.sum()
 
     return bytes(
         export.export(jax.jit(function), platforms=["cpu"])(jax.ShapeDtypeStruct((4,), np.float32)).serialize()

@@ -143,7 +143,7 @@ def local_devices(count: int) -> range:
     processes = process_count()
     if count % processes:
         raise ExecutionError(
-            f"a program for {count} device(s) cannot run in {processes} processes, which have equally many",
+            f"a program for {count} devices cannot run in {processes} processes, each with as many as the others",
             hint=f"mpiexec -n with a number that divides {count}",
         )
     each = count // processes

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import operator
 import pickle
+import re
 import threading
 
 import jaxlib.mlir.ir as ir
@@ -130,7 +131,11 @@ class TestConstant:
             ([1, 2], "bf16", [1, 2]),
             (np.int8([1, -2]), "s4", [1, -2]),
             (2.5, "c128", 2.5),
-            (1e300, "f32", np.inf),
+            (np.inf, "f32", np.inf),
+            (np.inf, "f16", np.inf),
+            ([1.0, -np.inf], "f8e5m2", [1.0, -np.inf]),
+            (65519, "f16", 65504),
+            (6.9, "f4e2m1fn", 6),
             (-128, "s8", -128),
             (2**64 - 1, "u64", 2**64 - 1),
         ],
@@ -163,6 +168,44 @@ class TestConstant:
         b = sx.XlaBuilder("test")
         with pytest.raises(sx.ShapeError, match="constant: "):
             b.constant(value, name)
+
+    @pytest.mark.parametrize(
+        ("value", "name", "message"),
+        [
+            (1e300, None, "1e+300 is out of the range of f32, -3.4028235e+38 to 3.4028235e+38"),
+            (1e300, "bf16", "1e+300 is out of the range of bf16, -3.3895314e+38 to 3.3895314e+38"),
+            ([1.0, -1e300], "f32", "-1e+300 is out of the range of f32"),
+            (70000, "f16", "70000 is out of the range of f16, -65504 to 65504"),
+            (np.float64([0, 1e300]), "f32", "1e+300 is out of the range of f32"),
+            (ml_dtypes.bfloat16(2.0**100), "f16", "1.2676506002282294e+30 is out of the range of f16"),
+            (1e9, "f8e4m3fn", "1000000000.0 is out of the range of f8e4m3fn, -448 to 448"),
+            (np.inf, "f8e4m3fn", "inf is out of the range of f8e4m3fn"),
+            (-1.0, "f8e8m0fnu", "-1.0 is out of the range of f8e8m0fnu, 5.8774718e-39 to 1.7014118e+38"),
+            (7.1, "f4e2m1fn", "7.1 is out of the range of f4e2m1fn, -6 to 6"),
+            (np.nan, "f6e3m2fn", "f6e3m2fn has no NaN"),
+            (1e300j, None, "1e+300j is out of the range of c64"),
+        ],
+    )
+    def test_numbers_that_would_become_infinite_or_nan(self, value, name, message):
+        b = sx.XlaBuilder("test")
+        with pytest.raises(sx.ShapeError, match=re.escape(f"constant: {message}")):
+            b.constant(value, name)
+
+    @pytest.mark.parametrize(
+        "value", [np.ma.masked_array([1.0, 2.0]), [1, np.ma.masked], [[np.ma.masked_array([1.0, 2.0], [1, 0])]]]
+    )
+    def test_masked_arrays(self, value):
+        with pytest.raises(sx.ShapeError, match=r"of a masked array[\s\S]*try: array\.filled"):
+            sx.XlaBuilder("test").constant(value)
+        with pytest.raises(sx.ShapeError):
+            sx.XlaBuilder("test").parameter(0, sx.f32[2]) * value
+
+    def test_an_infinity_is_written_as_one(self):
+        with pytest.raises(sx.ShapeError, match=r"try: np\.inf, where infinity is meant"):
+            sx.XlaBuilder("test").constant(1e300)
+        with pytest.raises(sx.ShapeError) as raised:
+            sx.XlaBuilder("test").constant(1e9, "f8e4m3fn")  # has none
+        assert raised.value.hint == ""
 
     def test_memory_order_and_strides_do_not_matter(self):
         array = np.arange(12, dtype=np.int32).reshape(3, 4)
@@ -510,6 +553,8 @@ class TestOperators:
             (lambda x: x + 1.5, "s32[2]", "add: a s32 constant can't be made of 1.5"),
             (lambda x: x + 2**31, "s32[2]", "2147483648 is out of the range of s32"),
             (lambda x: x - 300, "u8[2]", "300 is out of the range of u8, 0 to 255"),
+            (lambda x: x * 1e300, "f32[2]", "multiply: rhs: 1e+300 is out of the range of f32"),
+            (lambda x: sx.pad(x, 1e300, [(0, 1, 0)]), "f32[2]", "1e+300 is out of the range of f32"),
             (lambda x: x * 1j, "f32[2]", "a f32 constant can't be made of 1j"),
             (lambda x: x + True, "s32[2]", "a s32 constant can't be made of True"),
             (lambda x: x & 1, "pred[2]", "a pred constant can't be made of 1"),

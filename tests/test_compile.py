@@ -216,7 +216,7 @@ class TestExecutable:
         x, v = np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32)
         ((result,),) = executable.execute_replicated([[x, v]])
         np.testing.assert_array_equal(result, x + v)
-        with pytest.raises(sx.ExecutionError, match=r"runs on 1 device\(s\), but arguments for 2"):
+        with pytest.raises(sx.ExecutionError, match=r"runs on 1 device, but arguments for 2"):
             executable.execute_replicated([[x, v], [x, v]])
 
     def test_wrong_arguments(self) -> None:
@@ -226,6 +226,58 @@ class TestExecutable:
             executable(good, np.ones(3))
         with pytest.raises(sx.ExecutionError, match="takes 2 arguments"):
             executable(good)
+
+
+class TestNames:
+    """Arguments by the names of parameters."""
+
+    X, V = np.array([10, 20], np.float32), np.array([1, 2], np.float32)
+
+    def subtract(self, **names: str) -> sx.Executable:
+        b = sx.XlaBuilder("subtract")
+        x, v = b.parameter(0, sx.f32[2], names.get("x", "")), b.parameter(1, sx.f32[2], names.get("v", ""))
+        return sx.compile(b.build(x - v))
+
+    def test_order_does_not_matter(self) -> None:
+        executable = self.subtract(x="x", v="v")
+        for result in (executable(x=self.X, v=self.V), executable(v=self.V, x=self.X), executable(self.X, v=self.V)):
+            assert result.tolist() == [9, 18]
+
+    def test_parameters_without_names(self) -> None:
+        text = "func.func @main(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {\n"
+        text += "%0 = stablehlo.subtract %a, %b : tensor<f32>\n return %0 : tensor<f32>\n}"
+        assert sx.compile(text)(arg1=2.0, arg0=7.0) == 5
+
+    def test_names_of_parameters_with_unknown_extents(self) -> None:
+        text = 'func.func @main(%a: tensor<?xf32> loc("x"), %b: tensor<?xf32> loc("v")) -> tensor<?xf32> {\n'
+        text += "%0 = stablehlo.subtract %a, %b : tensor<?xf32>\n return %0 : tensor<?xf32>\n}"
+        assert sx.compile(text)(v=self.V, x=self.X).tolist() == [9, 18]
+
+    def test_leaves_of_a_tuple(self) -> None:
+        b = sx.XlaBuilder("pair")
+        pair = b.parameter(0, sx.Shape.tuple((sx.f32[2], sx.f32[2])), "p")
+        executable = sx.compile(b.build(pair[0] - pair[1]))
+        first, second = (spec.name for spec in executable.parameters)
+        assert executable(**{second: self.V, first: self.X}).tolist() == [9, 18]
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"x": X, "w": V}, "subtract: w is no parameter; it takes x, v"),
+            ({"x": X}, "subtract: no argument is given for v; it takes x, v"),
+            (
+                {"x": X, "v": V[:1]},
+                r"subtract: parameter 1 \(v\) takes float32\[2\], but an array of float32\[1\] came",
+            ),
+        ],
+    )
+    def test_refusals(self, given: dict[str, np.ndarray], message: str) -> None:
+        with pytest.raises(sx.ExecutionError, match=message):
+            self.subtract(x="x", v="v")(**given)
+
+    def test_an_argument_given_twice(self) -> None:
+        with pytest.raises(sx.ExecutionError, match="subtract: x is given twice"):
+            self.subtract(x="x", v="v")(self.X, x=self.X, v=self.V)
 
 
 class TestOptions:

@@ -36,7 +36,7 @@ def tool(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_unknown_variable() -> None:
-    done = tool("run", "-", STABLEXLA_DUMPS="here", STABLEXLA_TEST_SOMETHING="1")
+    done = tool("run", "-", "--input=random", STABLEXLA_DUMPS="here", STABLEXLA_TEST_SOMETHING="1")
     assert done.returncode == 0
     assert done.stderr == "warning: the environment variable STABLEXLA_DUMPS is not read; STABLEXLA_DUMP?\n"
 
@@ -84,7 +84,7 @@ def test_a_rule_that_is_not_registered(tmp_path: Path) -> None:
     rules.write_text(
         "import stablexla as sx\n\n@sx.lowering_rule('stablehlo.add')\ndef other(ctx, x, y):\n    return x\n"
     )
-    done = tool("run", "-", f"--load={rules}")
+    done = tool("run", "-", "--input=random", f"--load={rules}")
     assert done.stderr == (
         f"warning: {rules}: the rule other of stablehlo.add is not registered, and has no effect\n"
         "  try: @sx.lowers('stablehlo.add'), or --rule=stablehlo.add=rules:other\n"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from stablexla.dialects.element_types import ELEMENT_TYPES, element_type
 from stablexla.dialects.errors import ExecutionError
 from stablexla.lowering.support.types import TensorType
+from stablexla.tools import compile as compile_tool
 from stablexla.tools import opt, run
 from stablexla.tools.common import run_tool
 from stablexla.tools.optimizing.input import split_input
@@ -163,11 +166,37 @@ class TestOpt:
 
 class TestRun:
     def test_shows_a_line_for_each_result(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
-        assert run.main([program]) == 0
+        assert run.main([program, "--input=random", "--input=iota"]) == 0
         captured = capfd.readouterr()
         assert "f32[2,3]" in captured.out
         assert "pred[2,3]" in captured.out
+        assert "random" not in captured.out
         assert captured.err == ""
+
+    def test_says_which_inputs_are_random(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program, "--seed=5"]) == 0
+        captured = capfd.readouterr()
+        assert captured.err == "parameter 0: f32[2,3] is random:5\nparameter 1: f32[3] is random:6\n"
+        lines = [re.split("  +", line.strip()) for line in captured.out.splitlines()]
+        assert ["parameter 1", "f32[3]", "random:6"] in lines
+
+    @pytest.mark.parametrize(
+        ("given", "missing"),
+        [
+            (["--strict-inputs"], "parameter 0, parameter 1"),
+            (["--input=zeros"], "parameter 1"),
+            (["--input=arg1=zeros"], "parameter 0"),
+        ],
+    )
+    def test_inputs_that_are_missing(
+        self, given: list[str], missing: str, program: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run.main([program, *given]) == 1
+        captured = capfd.readouterr()
+        assert captured.err.startswith(f"error: affine: no input is given for {missing}: (f32[2,3], f32[3])")
+        assert "try: --input random, where that is meant" in captured.err
+        assert captured.out == ""
+        assert run.main([program, "--strict-inputs", "--input=zeros", "--input=zeros"]) == 0
 
     def test_takes_inputs_of_every_kind(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         np.save(tmp_path / "x.npy", np.full((2, 3), 0.5, np.float32))
@@ -189,8 +218,53 @@ class TestRun:
     def test_times(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
         assert run.main([program, "--time", "3"]) == 0
         out = capfd.readouterr().out
-        assert "median call" in out
-        assert "compiling" in out
+        assert [line.split()[0] for line in out.splitlines()[-6:]] == [
+            *("compiling", "minimum", "median", "p90", "p99", "maximum")
+        ]
+
+    def test_times_as_json(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program, "--time", "20", "--json"]) == 0
+        found = json.loads(capfd.readouterr().out)
+        assert (found["calls"], found["warm_up"]) == (20, 2)
+        times = [found["seconds"][name] for name in ("minimum", "median", "p90", "p99", "maximum")]
+        assert times == sorted(times)
+        assert 0 < times[0] < found["seconds"]["compiling"]
+
+    def test_expected_results(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        right, over = np.full((2, 3), 2, np.float32), np.zeros((2, 3), bool) + True
+        np.save(tmp_path / "sum.npy", right * np.float32(1 + 1e-6))
+        np.save(tmp_path / "over.npy", over)
+        given = [program, "--input=ones", "--input=ones"]
+        expected = [f"--expect={tmp_path}/sum.npy", f"--expect={tmp_path}/over.npy"]
+        assert run.main([*given, *expected]) == 0
+        assert "all 2 results are as expected" in capfd.readouterr().out
+        assert run.main([*given, *expected, "--rtol=0"]) == 1
+        assert "6 of 6 elements are wrong, the first at [0, 0]: 2.0 instead of 2.000002" in capfd.readouterr().err
+        assert run.main([*given, *expected, "--rtol=0", "--atol=1e-5"]) == 0
+        right[1, 2], over[1, 0] = np.nan, False
+        np.save(tmp_path / "sum.npy", right)
+        np.save(tmp_path / "over.npy", over)
+        capfd.readouterr()
+        assert run.main([*given, *expected]) == 1
+        said = capfd.readouterr().err.splitlines()
+        assert said[0].startswith(f"error: result 0 is not that of {tmp_path}/sum.npy: 1 of 6 elements")
+        assert said[0].endswith("the first at [1, 2]: 2.0 instead of nan")
+        assert said[1].endswith("1 of 6 elements are wrong, the first at [1, 0]: True instead of False")
+        for wrong, message in (
+            (expected[:1], "--expect: 1 given for 2 results"),
+            (expected[::-1], "result 0 is float32[2, 3], and"),
+            (["--expect=missing.npy"] * 2, "result 0: missing.npy cannot be read"),
+        ):
+            assert run.main([*given, *wrong]) == 1
+            assert message in capfd.readouterr().err
+
+    def test_a_check_says_which_inputs_have_nan(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program, "--check", "--input=ones", "--input=[nan, inf, 1]"]) == 0
+        out = capfd.readouterr().out.splitlines()
+        assert out[:2] == [
+            "parameter 1: 1 NaN and 1 infinite of 3 elements are given so",
+            "affine: nothing found (nan)",
+        ]
 
     def test_dumps(self, program: str, tmp_path: Path) -> None:
         assert run.main([program, "--dump", str(tmp_path / "dump")]) == 0
@@ -199,11 +273,11 @@ class TestRun:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--input", "missing.npy"], "parameter 0: missing.npy cannot be read"),
-            (["--input", "[1, 2]"], r"parameter 0 takes f32[2,3], but [1, 2] has the shape [2]"),
-            (["--input", "banana"], "parameter 0: 'banana' is no input"),
-            (["--input", "random:x"], "the seed is a number"),
-            (["--input", "0"] * 3, "takes 2 inputs, but 3 are given"),
+            (["--input", "missing.npy", "--input=0"], "parameter 0: missing.npy cannot be read"),
+            (["--input", "[1, 2]", "--input=0"], r"parameter 0 takes f32[2,3], but [1, 2] has the shape [2]"),
+            (["--input", "banana", "--input=0"], "parameter 0: 'banana' is no input"),
+            (["--input", "random:x", "--input=0"], "the seed is a number"),
+            (["--input", "0"] * 3, "there are 3 inputs for 2 parameters"),
         ],
     )
     def test_bad_inputs(
@@ -323,6 +397,123 @@ def test_an_interrupted_tool_says_so(capsys: pytest.CaptureFixture[str]) -> None
         assert f"{option.partition('=')[0]} is for --explain and --profile" in capfd.readouterr().err
 
 
+class TestSavedExecutables:
+    def test_compiled_and_run(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        file, key = tmp_path / "affine.sxe", tmp_path / "key"
+        key.write_bytes(b"secret bytes, sixteen of them")
+        assert compile_tool.main([program, "-o", str(file), f"--key-file={key}"]) == 0
+        given = [str(file), "--input=ones", "--input=[1, 2, 3]", f"--key-file={key}"]
+        assert run.main([*given, "--print"]) == 0
+        assert "[2. 3. 4.]" in capfd.readouterr().out
+        assert run.main([*given, "--explain"]) == 0
+        assert compile_tool.main([program, "-o", str(file), "--no-source"]) == 0
+        assert run.main([*given[:-1], "--print"]) == 0
+        assert "[2. 3. 4.]" in capfd.readouterr().out
+        assert run.main([*given[:-1], "--explain"]) == 1
+        assert "saved without its source" in capfd.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["-o", "m.sxe", "--target-cpu=x86-64"], "--target-cpu is for libraries"),
+            (["-o", "m.sxe", "--header=m.h"], "--header is for libraries"),
+            (["-o", "m.so", "--no-source"], "--no-source is for .sxe"),
+        ],
+    )
+    def test_wrong_usage(
+        self, options: list[str], message: str, program: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            compile_tool.main([program, *options])
+        assert message in capfd.readouterr().err
+
+
+class TestNames:
+    """Inputs by the names of parameters."""
+
+    TEXT = """func.func @main(%a: tensor<f32> loc("x"), %b: tensor<f32> loc("p['w']")) -> tensor<f32> {
+      %0 = stablehlo.subtract %a, %b : tensor<f32>
+      return %0 : tensor<f32>
+    }"""
+
+    def result(self, tmp_path: Path, *given: str) -> float:
+        (tmp_path / "subtract.mlir").write_text(self.TEXT)
+        assert run.main([str(tmp_path / "subtract.mlir"), *given, f"--output-dir={tmp_path}"]) == 0
+        return float(np.load(tmp_path / "result0.npy"))
+
+    def refused(self, tmp_path: Path, capfd: pytest.CaptureFixture[str], *given: str) -> str:
+        (tmp_path / "subtract.mlir").write_text(self.TEXT)
+        assert run.main([str(tmp_path / "subtract.mlir"), *given]) == 1
+        return capfd.readouterr().err
+
+    def test_a_file_of_arrays_by_name_in_any_order(self, tmp_path: Path) -> None:
+        file = tmp_path / "weights.npz"
+        np.savez(file, **{"p['w']": np.float32(2), "x": np.float32(7)})
+        assert self.result(tmp_path, f"--inputs={file}") == 5
+        np.savez(file, **{"x": np.float32(7), "p['w']": np.float32(2)})
+        assert self.result(tmp_path, f"--inputs={file}") == 5
+
+    def test_a_file_of_arrays_in_order(self, tmp_path: Path) -> None:
+        file = tmp_path / "weights.npz"
+        np.savez(file, np.float32(7), np.float32(2))
+        assert self.result(tmp_path, f"--inputs={file}") == 5
+        np.savez(file, arr_1=np.float32(2), arr_0=np.float32(7))
+        assert self.result(tmp_path, f"--inputs={file}") == 5
+
+    @pytest.mark.parametrize(
+        ("names", "message"),
+        [
+            (["x"], "lacks p['w']"),
+            (["x", "p['w']", "y"], "has y, which no parameter is called"),
+            (["x", "y"], "lacks p['w'] and has y, which no parameter is called"),
+            (["x", "arr_0"], "has arrays with names and without: x, arr_0"),
+            (["arr_0"], "lacks arr_1"),
+            (["arr_0", "arr_1", "arr_2"], "has arr_2, which"),
+        ],
+    )
+    def test_files_of_other_arrays(
+        self, names: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        file = tmp_path / "weights.npz"
+        np.savez(file, **dict.fromkeys(names, np.float32(1)))
+        said = self.refused(tmp_path, capfd, f"--inputs={file}")
+        assert message in said
+        assert "in the order of the parameters; or by name: x, p['w']" in said
+
+    def test_names_where_the_program_has_none(self, program: str, tmp_path: Path, capfd: Any) -> None:
+        file = tmp_path / "weights.npz"
+        np.savez(file, v=np.zeros(3, np.float32), x=np.zeros((2, 3), np.float32))
+        assert run.main([program, f"--inputs={file}"]) == 1
+        assert "lacks arg0, arg1 and has v, x" in capfd.readouterr().err
+
+    def test_values_by_name(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        np.save(tmp_path / "w=1.npy", np.float32(2))
+        assert self.result(tmp_path, "--input=p['w']=2", "--input=x=7") == 5
+        assert self.result(tmp_path, f"--input=p['w']={tmp_path}/w=1.npy", "--input=x=7") == 5
+        assert self.result(tmp_path, "--input=7", f"--input={tmp_path}/w=1.npy") == 5
+        assert "there is no parameter 'y'; there are x, p['w']" in self.refused(
+            tmp_path, capfd, "--input=x=1", "--input=y=2"
+        )
+        mixed = "inputs are given all by name, each once, or all in order"
+        assert mixed in self.refused(tmp_path, capfd, "--input=x=1", "--input=2")
+        assert mixed in self.refused(tmp_path, capfd, "--input=x=1", "--input=x=2")
+        assert "parameter 1 (p['w']): 1e+300 is out of the range of f32" in self.refused(
+            tmp_path, capfd, "--input=x=1", "--input=p['w']=1e300"
+        )
+
+    def test_shapes_come_by_name(self, tmp_path: Path) -> None:
+        path = tmp_path / "add.mlir"
+        path.write_text("""func.func @main(%a: tensor<?xf32> loc("a"), %b: tensor<2x?xf32> loc("b"))
+            -> tensor<2x?xf32> {
+          return %b : tensor<2x?xf32>
+        }""")
+        np.savez(tmp_path / "in.npz", b=np.ones((2, 3), np.float32), a=np.ones(4, np.float32))
+        assert run.main([str(path), f"--inputs={tmp_path}/in.npz", f"--output-dir={tmp_path}"]) == 0
+        assert np.load(tmp_path / "result0.npy").shape == (2, 3)
+        assert run.main([str(path), "--input=b=[[1], [2]]", "--input=a=[1, 2]", f"--output-dir={tmp_path}"]) == 0
+        assert np.load(tmp_path / "result0.npy").shape == (2, 1)
+
+
 class TestInputs:
     @pytest.mark.parametrize("name", [t.name for t in ELEMENT_TYPES])
     @pytest.mark.parametrize("spec", ["random", "zeros", "ones", "iota", "1"])
@@ -336,6 +527,70 @@ class TestInputs:
             array = random_array(TensorType(element_type(name), (400,)), 0).astype(int)
             assert (array.min(), array.max()) == (low, high)
 
-    def test_floats_for_integers_are_refused(self) -> None:
-        with pytest.raises(ExecutionError, match="is not of integers"):
-            make_input("1.5", TensorType(element_type("s32"), ()), 0, "parameter 0")
+    @pytest.mark.parametrize(
+        ("spec", "name", "message"),
+        [
+            ("300", "s8", "300 is out of the range of s8, -128 to 127"),
+            ("2147483648", "s32", "2147483648 is out of the range of s32, -2147483648 to 2147483647"),
+            ("-1", "u64", "-1 is out of the range of u64, 0 to 18446744073709551615"),
+            ("1" + 30 * "0", "s64", "1000000000000000000000000000000 is out of the range of s64"),
+            ("2", "pred", "2 is out of the range of pred, 0 to 1"),
+            ("70000", "f16", "70000 is out of the range of f16, -65504 to 65504"),
+            ("1e300", "f32", "1e+300 is out of the range of f32"),
+            ("1e400", "f64", "1e400 is out of the range of f64"),
+            ("1" + 400 * "0", "f32", "is out of the range of f32"),
+            ("inf", "f8e4m3fn", "inf is out of the range of f8e4m3fn, -448 to 448"),
+            ("nan", "f4e2m1fn", "f4e2m1fn has no NaN"),
+            ("1.5", "s32", "is not of integers"),
+            ("true", "s32", "is not of integers"),
+            ("0.5", "pred", "is not true or false"),
+            ("1j", "f32", "is not of real numbers"),
+        ],
+    )
+    def test_values_that_a_type_does_not_hold(self, spec: str, name: str, message: str) -> None:
+        with pytest.raises(ExecutionError, match=re.escape(message)):
+            make_input(spec, TensorType(element_type(name), ()), 0, "parameter 0")
+
+    def test_the_range_holds_in_lists_and_ends_a_run(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "negate.mlir"
+        path.write_text(
+            "func.func @main(%x: tensor<2xi8>) -> tensor<2xi8> {\n"
+            "  %0 = stablehlo.negate %x : tensor<2xi8>\n  return %0 : tensor<2xi8>\n}\n"
+        )
+        assert run.main([str(path), "--input", "[1, 300]"]) == 1
+        assert "error: parameter 0: 300 is out of the range of s8, -128 to 127" in capfd.readouterr().err
+        assert run.main([str(path), "--input", "[1, 127]", "--print"]) == 0
+        assert "[  -1 -127]" in capfd.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("spec", "name", "shape", "expected"),
+        [
+            ("[nan, -inf, Infinity]", "f32", (3,), [np.nan, -np.inf, np.inf]),
+            ("[true, false]", "pred", (2,), [True, False]),
+            ("[18446744073709551615, 1]", "u64", (2,), [2**64 - 1, 1]),
+            ("[[1], [0]]", "pred", (2, 1), [[True], [False]]),
+            ("[]", "s32", (0,), []),
+        ],
+    )
+    def test_lists_in_python_and_json(self, spec: str, name: str, shape: tuple[int, ...], expected: list[Any]) -> None:
+        array = make_input(spec, TensorType(element_type(name), shape), 0, "parameter 0")
+        np.testing.assert_array_equal(array, np.array(expected, array.dtype))
+
+    @pytest.mark.parametrize("spec", ["[1, [2]]", "'a'", "os", "1 +", 500 * "[", "9" * 5000, "\0"])
+    def test_texts_that_are_no_input(self, spec: str) -> None:
+        with pytest.raises(ExecutionError, match="is no input") as raised:
+            make_input(spec, TensorType(element_type("f32"), ()), 0, "parameter 0")
+        assert len(raised.value.summary) < 200
+
+    @pytest.mark.parametrize(
+        ("name", "is_taken"), [("f32", False), ("s16", False), ("pred", False), ("bf16", True), ("f8e5m2", True)]
+    )
+    def test_files_without_a_type(self, tmp_path: Path, name: str, is_taken: bool) -> None:
+        type_ = TensorType(element_type(name), (2,))
+        file = tmp_path / "x.npy"
+        np.save(file, np.ones(2, type_.element.dtype).view(f"V{type_.element.bytes}"))
+        if is_taken:
+            assert make_input(str(file), type_, 0, "parameter 0").dtype == type_.element.dtype
+            return
+        with pytest.raises(ExecutionError, match=f"parameter 0 takes {name}.2., but the file has elements of"):
+            make_input(str(file), type_, 0, "parameter 0")

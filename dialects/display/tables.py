@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+from stablexla.dialects.display.control_characters import escaped
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -52,6 +54,7 @@ def show_table(
         numbers: the columns that hold numbers.
         title: a line above it.
     """
+    heads, rows = [*map(escaped, heads)], [[*map(escaped, row)] for row in rows]
     if where.is_terminal:
         where.print(_rich_table(where.width, heads, rows, numbers, title))
     else:

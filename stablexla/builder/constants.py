@@ -10,6 +10,7 @@ import numpy as np
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.element_types import BY_DTYPE, BY_NAME, ElementType, element_type
 from stablexla.dialects.errors import ShapeError
+from stablexla.dialects.value_ranges import FILLED, MASKED, converted, is_masked, keeps_kind
 
 # Python's own numbers have XLA's usual types; arrays and numpy scalars keep theirs.
 _DEFAULTS = {np.dtype("int64"): "s32", np.dtype("float64"): "f32", np.dtype("complex128"): "c64"}
@@ -18,8 +19,8 @@ _DEFAULTS = {np.dtype("int64"): "s32", np.dtype("float64"): "f32", np.dtype("com
 def as_array(value: object, wanted: object = None) -> np.ndarray[Any, Any]:
     """Return `value` as an array with the dtype of the element type `wanted`, or of the value's own type.
 
-    A value is only converted where nothing but precision can be lost: integers to integers that hold them, to floats
-    and to complex, floats to floats and complex.
+    A value is only converted where nothing but precision is lost: integers to integers that hold them, to floats and to
+    complex, floats to floats and complex. A finite number stays finite.
 
     >>> as_array([1, 2]).dtype, as_array(1.5).dtype, as_array([1, 2], "bf16").dtype
     (dtype('int32'), dtype('float32'), dtype(bfloat16))
@@ -57,6 +58,8 @@ _MOST_IN_A_RANGE = 2**31
 
 def _plain_array(value: object) -> np.ndarray[Any, Any]:
     """Return `value` as a row-major array."""
+    if is_masked(value):
+        raise ShapeError(f"a constant can't be made of {MASKED}", hint=FILLED)
     try:
         if isinstance(value, range) and len(value) > _MOST_IN_A_RANGE:
             raise MemoryError  # before numpy asks for it: where memory is overcommitted, the process would end
@@ -87,31 +90,12 @@ def _converted(array: np.ndarray[Any, Any], wanted: ElementType) -> np.ndarray[A
     if not array.size and array.dtype.kind != "O":
         return array.astype(wanted.dtype)  # an empty list says nothing of its type
     given = _type_of(array)
-    if wanted.is_integer and given.is_integer:
-        _check_range(array, given, wanted)
-    elif not _keeps_meaning(given, wanted):
+    if not keeps_kind(given, wanted):
         raise ShapeError(
             f"a {wanted} constant can't be made of {_of(array, given)}",
             hint=f"value.astype({wanted.dtype.name!r}), where that is meant" if array.ndim else "",
         )
-    with np.errstate(all="ignore"):  # numbers too big for a float become infinities
-        return array.astype(wanted.dtype)
-
-
-def _keeps_meaning(given: ElementType, wanted: ElementType) -> bool:
-    if wanted.is_float:
-        return given.is_integer or given.is_float
-    return wanted.is_complex and not given.is_pred
-
-
-def _check_range(array: np.ndarray[Any, Any], given: ElementType, wanted: ElementType) -> None:
-    low = 0 if wanted.is_unsigned else -(2 ** (wanted.bits - 1))
-    high = low + 2**wanted.bits - 1
-    wide = array if given.bits >= 8 else array.astype(np.int64)
-    smallest, largest = int(wide.min()), int(wide.max())
-    for value in (smallest, largest):
-        if not low <= value <= high:
-            raise ShapeError(f"{value} is out of the range of {wanted}, {low} to {high}")
+    return converted(array, wanted)
 
 
 def _of(array: np.ndarray[Any, Any], given: ElementType) -> str:

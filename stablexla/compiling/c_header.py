@@ -24,16 +24,17 @@ _TEMPLATE = """\
 /* {summary}
  * Made by stablexla {version}.
  *
- * Arrays are dense, in row-major order; an element of less than a byte lies in a byte. Arguments are aligned to their
- * elements. Results may lie anywhere; they are copied once more where it is at no multiple of 64 bytes. A result may
- * not overlap anything else. Any number of threads may call at once.
+ * Arrays are dense, in row-major order; an element of less than a byte lies in a byte, whose low bits count alone, and
+ * pred is true where its byte is not 0. Arguments are aligned to their elements. Results may lie anywhere; they are
+ * copied once more where it is at no multiple of 64 bytes. A result may not overlap anything else. Any number of
+ * threads may call at once.
  *
  * The functions return 0, or
  *   1  a pointer is NULL
  *   2  an argument is not aligned to its elements
  *   3  the system gives no memory, or no threads
  * The environment variable STABLEXLA_NUM_THREADS says how many threads one call may use; as many as the process may run
- * on by default. */
+ * on by default, and where it is no number, which is said on standard error once. */
 #ifndef {guard}
 #define {guard}
 

@@ -23,7 +23,7 @@ from stablexla.dialects.errors import CompileError, ExecutionError, Verification
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 from stablexla.executable.devices import TIME_LIMIT, local_devices, several
-from stablexla.executable.executable import Executable
+from stablexla.executable.executable import Executable, in_order
 from stablexla.executable.running import checked_limit
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
@@ -235,8 +235,10 @@ class ShapedExecutable(Executable):
         }
         return ExecutionError(f"{self.name}: {said}", operands=operands)
 
-    def __call__(self, *arguments: object) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> Any:
         """Run the program; compile it first for new shapes."""
+        if named:
+            arguments = in_order(self.name, [pattern.name for pattern in self._parameters], arguments, named)
         return self._for(arguments)(*arguments)
 
     def execute(
@@ -314,7 +316,7 @@ class ShapedExecutable(Executable):
     def _without_shapes(self, what: str) -> NoReturn:
         example = ", ".join(str(tuple(n or 2 for n in p.shape)) for p in self._parameters)
         raise CompileError(
-            f"{self.name}: {what} is there for a program whose shapes are known: {self._signature_text()}",
+            f"{self.name}: {what} needs a program whose shapes are known: {self._signature_text()}",
             hint=f"executable.specialize([{example}])",
         )
 

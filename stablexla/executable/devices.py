@@ -53,8 +53,15 @@ class Devices:
         time_limit: timeout in seconds of a device in a collective; None is no limit.
     """
 
-    def __init__(self, function: CompiledFunction | GpuFunction, signature: Signature, tree: TupleTree | None) -> None:
-        self._function, self._name, self._tree = function, signature.name, tree
+    def __init__(
+        self,
+        function: CompiledFunction | GpuFunction,
+        signature: Signature,
+        tree: TupleTree | None,
+        digest: Callable[[], bytes],
+    ) -> None:
+        """Make the devices of a function; collectives of several processes compare the `digest` of its program."""
+        self._function, self._name, self._tree, self._digest = function, signature.name, tree, digest
         self.replicas, self.partitions = signature.num_replicas, signature.num_partitions
         self.count = signature.num_devices
         self.time_limit: float | None = TIME_LIMIT
@@ -93,8 +100,9 @@ class Devices:
     ) -> list[list[Array]]:
         """Like `Executable.execute_replicated`."""
         if len(arguments) != self.count:
+            devices = f"{self.count} device{'s' * (self.count > 1)}"
             raise ExecutionError(
-                f"{self._name}: runs on {self.count} device(s), but arguments for {len(arguments)} came",
+                f"{self._name}: runs on {devices}, but arguments for {len(arguments)} came",
                 hint="a list with one list of arguments for each device",
             )
         local = self.local
@@ -110,6 +118,8 @@ class Devices:
 
     def _run(self, arguments: Callable[[], Arguments], local: range, donate: bool) -> list[list[Array]]:
         if not self._is_prepared and len(local) != self.count:
+            if isinstance(self._function, CompiledFunction) and self._function.collectives:
+                self._function.source = int.from_bytes(self._digest()[:8])
             self._exchange(local).prepare(self._function.collectives)
             self._is_prepared = True
         given = self._fitting(arguments, local)

@@ -6,16 +6,19 @@ Stages are recomputed from the source on request, so that unread stages cost not
 from __future__ import annotations
 
 import difflib
+import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from stablexla.builder.tuple_tree import TupleTree
-from stablexla.dialects.errors import CompileError, OutOfMemoryError
+from stablexla.dialects.custom_calls import OF_THIS_PROCESS
+from stablexla.dialects.errors import CompileError, ExecutionError, OutOfMemoryError
 from stablexla.executable.devices import Devices
 from stablexla.executable.memory import MemoryEstimate, estimate_of, located
 from stablexla.executable.on_devices import OnDevices, one_or_all
@@ -82,7 +85,7 @@ class Executable(OnDevices):
         self.num_replicas = num_replicas
         self.num_partitions = num_partitions
         self._tree = tree or TupleTree.of(computation)
-        self._devices = Devices(function, signature, self._tree)
+        self._devices = Devices(function, signature, self._tree, self._digest)
         self._shardings = shardings
         self._run: Callable[[Sequence[object]], list[Array]] = function.execute
         if shardings is not None:
@@ -99,6 +102,11 @@ class Executable(OnDevices):
     def _source(self) -> hlo_ir.Module:
         """The program in StableHLO, parsed when it is asked for where only its bytes are kept."""
         with self._parsing:
+            if self.source_bytes == b"":
+                raise CompileError(
+                    f"{self.name}: it was saved without its source, which this needs",
+                    hint="executable.save(path), with the source",
+                )
             if self._module is None:
                 from stablexla.dialects.contexts import contexts_of_their_own
                 from stablexla.interop.load import load_bytes
@@ -113,6 +121,12 @@ class Executable(OnDevices):
     def _source(self, source: hlo_ir.Module | bytes) -> None:
         self._parsing = threading.Lock()
         self._module, self.source_bytes = (None, source) if isinstance(source, bytes) else (source, None)
+
+    def _digest(self) -> bytes:
+        """Return a digest of the program without its locations, which is the same in all processes that have it."""
+        text = str(self._source.operation.get_asm())
+        text = re.sub(f"{OF_THIS_PROCESS}\\d+", OF_THIS_PROCESS, text)
+        return sha256(f"{self.num_replicas} {self.num_partitions} {text}".encode()).digest()
 
     @property
     def _stablehlo(self) -> hlo_ir.Module:
@@ -150,13 +164,15 @@ class Executable(OnDevices):
         """The dtype and shape of each result array; of a tuple the leaves, of a dynamic size the bound."""
         return tuple(self._function.results[: len(self._signature.results)])
 
-    def __call__(self, *arguments: object) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> Any:
         """Run the program.
 
         Args:
-            arguments: one for each parameter: a numpy array of its dtype and shape, a Python scalar, or anything with
-                DLPack, the buffer protocol or `__array__`. Along a dynamic dimension it may have any size up to the
-                bound; results have the size that they came to. A program for a GPU takes arrays on it as well.
+            arguments, named: one for each parameter, in order or by the parameters' names as `executable(x=..., v=...)`
+                (those of `parameters`; arg0, arg1 ... where there are none): a numpy array of its dtype and shape, a
+                scalar, or anything with DLPack, the buffer protocol or `__array__`. Along a dynamic dimension it may
+                have any size up to the bound; results have the size that they came to. A program for a GPU takes arrays
+                on it as well.
 
         Returns:
             The result; a tuple of them when there are several. Where an argument is an array on a GPU, they are such
@@ -166,7 +182,14 @@ class Executable(OnDevices):
             ExecutionError: arguments that do not fit the parameters, or a program for several devices: run these by
                 `execute_replicated`, unless this process has one device only, or the program has shardings of its
                 arguments and results: a call then takes and returns whole arrays.
+
+        >>> b = sx.XlaBuilder("affine")
+        >>> x, v = (b.parameter(i, sx.f32[2], name) for i, name in enumerate("xv"))
+        >>> sx.compile(b.build(x - v))(v=np.array([1, 2], np.float32), x=np.array([10, 10], np.float32))
+        array([9., 8.], dtype=float32)
         """
+        if named:
+            arguments = in_order(self.name, [spec.name for spec in self.parameters], arguments, named)
         try:
             if self._is_plain:
                 return self._function(*arguments)
@@ -262,7 +285,7 @@ class Executable(OnDevices):
         """
         return dict(self._function.aliases)
 
-    def save(self, path: str | Path, *, key: bytes | None = None) -> None:
+    def save(self, path: str | Path, *, key: bytes | None = None, source: bool = True) -> None:
         """Write the program with its machine code to a file, for `sx.load_executable`.
 
         The kernels of a program for a GPU are stored as PTX.
@@ -274,6 +297,8 @@ class Executable(OnDevices):
             path: the file, which is replaced if it is there.
             key: at least 16 secret bytes, with which the file is signed: `sx.load_executable(path, key=key)` reads no
                 other one.
+            source: whether the program itself is in the file. Without it `ir`, `kernels`, `explain`, `compare`, `check`
+                and `profile` of the loaded one raise CompileError.
 
         Raises:
             OSError: it cannot be written.
@@ -281,7 +306,7 @@ class Executable(OnDevices):
         """
         from stablexla.executable.saved import save
 
-        save(self, path, key)
+        save(self, path, key, source=source)
 
     def seed(self, number: int) -> None:
         """Seed the random numbers; the same seed repeats the same numbers.
@@ -491,3 +516,29 @@ class Executable(OnDevices):
             for number, spec in enumerate(specs)
         )
         return f"<b>{self.name}</b> for {self.target}{self._devices}<table>{rows}</table>"
+
+
+def in_order(
+    program: str, names: Sequence[str], arguments: Sequence[object], named: Mapping[str, object]
+) -> tuple[object, ...]:
+    """Return the arguments of a call in the order of the parameters, as Python itself orders those of a function.
+
+    Args:
+        program: its name, for errors.
+        names: the parameters' names; those that have none, or one of another, are called arg0, arg1 ...
+        arguments: those of the first parameters.
+        named: those of the others.
+
+    Raises:
+        ExecutionError: a name that is no parameter's, or of one that has an argument; a parameter without one.
+    """
+    known = [name if name and names.count(name) == 1 else f"arg{i}" for i, name in enumerate(names)]
+    rest = known[len(arguments) :]
+    listed = f"it takes {', '.join(known)}"
+    for name in named:
+        if name not in rest:
+            what = "is given twice" if name in known else "is no parameter"
+            raise ExecutionError(f"{program}: {name} {what}; {listed}")
+    if missing := [name for name in rest if name not in named]:
+        raise ExecutionError(f"{program}: no argument is given for {', '.join(missing)}; {listed}")
+    return (*arguments, *(named[name] for name in rest))

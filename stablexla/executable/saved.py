@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from stablexla.targets.runtime.container import Container, Part
 
 
-def save(executable: Executable, path: str | Path, key: bytes | None = None) -> None:
+def save(executable: Executable, path: str | Path, key: bytes | None = None, *, source: bool = True) -> None:
     """Write an executable to a file; see `Executable.save`."""
-    container.write(Path(path), *contents_for_others(executable), key=key)
+    description, sections = contents_for_others(executable)
+    container.write(Path(path), description, sections if source else {**sections, "source": b""}, key=key)
 
 
 def contents_for_others(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
@@ -114,6 +115,7 @@ def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
         "options": _plain_options(executable._compile_options),
         "num_replicas": executable.num_replicas,
         "num_partitions": executable.num_partitions,
+        "digest": executable._digest().hex() if executable.num_devices > 1 else "",
         "shardings": [[array.plain() for array in side] for side in executable._shardings or ()],
         "function": function,
     }
@@ -162,6 +164,7 @@ class _LoadedExecutable(Executable):
         function = self._restored(signature, description, sections)
         if pipeline is not None and str(pipeline) != description["pipeline"]:
             pipeline = None
+        self._saved_digest = bytes.fromhex(description["digest"])
         self.lost_functions = pipeline is None and bool(description["has_functions"])
         super().__init__(
             bytes(sections["source"]),
@@ -175,6 +178,9 @@ class _LoadedExecutable(Executable):
             tree=None if description["tree"] is None else TupleTree.parse(*description["tree"]),
             shardings=_shardings(description["shardings"]),
         )
+
+    def _digest(self) -> bytes:
+        return self._saved_digest
 
     def _restored(
         self, signature: Signature, description: Mapping[str, Any], sections: Mapping[str, memoryview]

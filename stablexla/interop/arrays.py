@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stablexla.dialects.value_ranges import FILLED, MASKED, is_masked
 from stablexla.targets.runtime._runtime import DeviceArray, dlpack_of_array
 from stablexla.targets.runtime.arguments import DLPACK_TYPES
 
@@ -24,7 +25,7 @@ def to_dlpack(array: npt.NDArray[Any] | DeviceArray) -> Any:
             are given back.
 
     Raises:
-        TypeError: DLPack has no such element type.
+        TypeError: DLPack has no such element type; or the array is masked.
 
     >>> import ml_dtypes
     >>> array = np.arange(3).astype(ml_dtypes.bfloat16)
@@ -35,6 +36,8 @@ def to_dlpack(array: npt.NDArray[Any] | DeviceArray) -> Any:
     """
     if isinstance(array, DeviceArray):
         return array
+    if is_masked(array):
+        raise TypeError(f"DLPack cannot hold {MASKED}: {FILLED}")
     code = _CODES.get(array.dtype)
     if code is None:
         raise TypeError(f"DLPack has no element type {array.dtype}")

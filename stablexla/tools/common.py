@@ -12,6 +12,7 @@ from pathlib import Path
 from jaxlib.mlir.ir import Module
 
 from stablexla.compiling.staged import StagedText
+from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.interop.load import load, load_bytes
@@ -148,7 +149,7 @@ def tell(error: StablexlaError) -> None:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    print(escaped(f"warning: {message}"), file=sys.stderr)
 
 
 def run_tool(main: Callable[[], int]) -> int:
@@ -166,6 +167,10 @@ def run_tool(main: Callable[[], int]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away, and Python would complain about it at exit
+    except MemoryError as error:
+        print_error(f"there is no memory left: {error or 'for this program'}")
+    except RecursionError:
+        print_error("the program is nested too deep for this tool")
     except OSError as error:  # a file that cannot be written
         print_error(f"{error.filename or 'output'}: {error.strerror}")
     return FAILED

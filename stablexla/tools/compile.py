@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from stablexla.compiling.ahead_of_time import SUFFIXES, compile_library
+from stablexla.compiling.compiler import compile
 from stablexla.compiling.output_files import check_output
 from stablexla.interop.load import Program
 from stablexla.targets.llvm.toolchain import archive
@@ -25,12 +26,14 @@ from stablexla.tools.compile_gpu import write_kernels
 from stablexla.tools.isolated_tool import run_apart
 from stablexla.tools.parser import Parser
 from stablexla.tools.running.open_shapes import known_shapes
+from stablexla.tools.saved_files import add_key_option, key_of
 from stablexla.tools.user_code import load_files
 
 OUTPUT = (
-    f"the file to make: {', '.join(SUFFIXES)}; {', '.join(KERNELS)} with --target gpu:sm_90; - prints the text of "
-    "--emit=assembly or llvm-ir, or a GPU's PTX"
+    f"the file to make: {', '.join(SUFFIXES)}; .sxe, a saved executable; {', '.join(KERNELS)} with --target gpu:sm_90; "
+    "- prints the text of --emit=assembly or llvm-ir, or a GPU's PTX"
 )
+SAVED = ".sxe"
 TEXTS = (".s", ".ll")
 EXAMPLES = """\
 the functions:
@@ -48,6 +51,8 @@ examples:
   stablexla-compile model.mlir -o model.o --target-triple=aarch64-linux-gnu
                                                                    for any processor of that kind
   stablexla-compile model.mlir -o model.ll                         LLVM IR, to look at
+  stablexla-compile model.mlir -o model.sxe                        a saved executable: stablexla-run model.sxe,
+                                                                   sx.load_executable; --no-source, --key-file
   stablexla-compile model.mlir -o - --emit=assembly                printed
   stablexla-compile model.mlir -o libmodel.so --target=gpu:sm_90 --header=model.h
                                                                    a library that launches the kernels on a GPU
@@ -77,7 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
 def parser() -> Parser:
     """Return the parser of all options."""
     description = (
-        "Compiles a StableHLO program into a library that C programs call without Python, or into kernels for a GPU."
+        "Compiles a StableHLO program into a library that C programs call without Python, into kernels for a GPU, or "
+        "into a saved executable."
     )
     parser = Parser("stablexla-compile", description, EXAMPLES)
     add = parser.add_argument
@@ -102,6 +108,8 @@ def parser() -> Parser:
     add("--link-arg", action="append", default=[], metavar="ARG", help="an argument for the linker, as -lopenblas")
     add("--linker", default="", metavar="PATH", help="a C++ compiler to link with (default: c++, g++, clang++ or cc)")
     add("--archive", action="store_true", help="print where the runtime for object files is, and end")
+    add("--no-source", action="store_true", help="leave the program itself out of a saved executable")
+    add_key_option(parser)
     add_compile_options(parser)
     return parser
 
@@ -109,6 +117,8 @@ def parser() -> Parser:
 def _run(given: argparse.Namespace) -> int:
     if given.file is None or given.output is None:
         parser().error("a program and -o OUTPUT are needed")
+    if given.no_source and given.output.suffix != SAVED:
+        parser().error(f"--no-source is for {SAVED}")
     _check_options_of_target(given)
     load_files(given)
     return _print(given) if str(given.output) == "-" else _make(given)
@@ -136,6 +146,11 @@ def _make(given: argparse.Namespace) -> int:
     if lowered_input(given, source) is None:
         program = known_shapes(program_of(given, source), given)
     _check_options_of_target(given)  # now of that for which the program was lowered
+    if given.output.suffix == SAVED:
+        compile(program, target=given.target, options=compile_options(given)).save(
+            given.output, key=key_of(given), source=not given.no_source
+        )
+        return 0
     if given.target != "cpu":
         return write_kernels(program, given)
     made = compile_library(
@@ -157,6 +172,11 @@ def _make(given: argparse.Namespace) -> int:
 
 
 def _check_options_of_target(given: argparse.Namespace) -> None:
+    if given.output.suffix == SAVED:
+        for name in ("emit", "header", "name", "target_cpu", "target_triple", "c_function", "linker", "link_arg"):
+            if getattr(given, name) != parser().get_default(name):
+                parser().error(f"--{name.replace('_', '-')} is for libraries; a saved executable is for this machine")
+        return
     if given.target == "cpu":
         return
     if str(given.output) != "-" and given.output.suffix not in KERNELS:

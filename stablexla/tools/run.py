@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,8 +40,10 @@ from stablexla.tools.parser import Parser
 from stablexla.tools.running.checking import HELP as CHECKING
 from stablexla.tools.running.checking import add_check_options, check
 from stablexla.tools.running.comparing import HELP, add_compare_options, compare
+from stablexla.tools.running.expecting import HELP as EXPECTING
+from stablexla.tools.running.expecting import add_expect_options, expect
 from stablexla.tools.running.explaining import TEXT, add_explain_options, explain, profile
-from stablexla.tools.running.inputs import FORMS
+from stablexla.tools.running.inputs import FORMS, random_inputs
 from stablexla.tools.running.launching import LAUNCHED, is_quiet, launch, run_launched
 from stablexla.tools.running.on_devices import EXAMPLES as DEVICE_EXAMPLES
 from stablexla.tools.running.on_devices import HELP as DEVICES
@@ -53,16 +56,20 @@ Array = npt.NDArray[Any]
 STATISTICS = ("smallest", "mean", "largest", "not a number")
 EXAMPLES = f"""
 inputs:
-  --input SPEC is given once for each parameter, in order; those left over are random.
+  --input SPEC is given once for each parameter, in order, or as --input NAME=SPEC by the parameters' names.
+  Without any, all are random numbers, and a line on standard error says so for each.
   SPEC is {FORMS}.
-{HELP}{CHECKING}{DEVICES}
+  --inputs FILE.npz has an array for each parameter: by name as np.savez(file, x=..., v=...), or in order as
+  np.savez(file, a, b).
+{HELP}{CHECKING}{EXPECTING}{DEVICES}
 examples:
   stablexla-run model.mlir                                  random inputs; a line for each result
   stablexla-run model.mlir --input x.npy --input 0.5 --print
   stablexla-run model.mlir --input random:7 --output-dir out
   stablexla-run model.mlir --entry=predict                  another function of the module than main
   stablexla-run model.mlir --shapes 8x3,8                   for tensor<?x3xf32> and tensor<?xf32>
-  stablexla-run model.mlir --time 100                       how long a call takes
+  stablexla-run model.mlir --time 100                       how long a call takes: minimum, median, 90 and 99 per cent
+  stablexla-run model.mlir --input x.npy --expect y.npy     whether the result is that of a file
   stablexla-run model.mlir --compare=interpreter            the first operation that StableHLO's interpreter does not
                                                             agree with
   stablexla-run model.mlir --compare=tensor --json          whether what comes after the stage 'tensor' breaks it
@@ -77,7 +84,7 @@ examples:
   stablexla-run model.mlir --sandbox --memory-limit 1G --time-limit 10
                                                             a program of strangers
 {DEVICE_EXAMPLES}
-exit codes: 0 it ran, and agreed if it was compared; 1 an error, results that disagree, or
+exit codes: 0 it ran, and agreed if it was compared; 1 an error, results that disagree or are not as expected, or
   what was checked for; 2 wrong usage
 """
 
@@ -89,18 +96,25 @@ def parser() -> Parser:
     add("file", help="MLIR text, bytecode, a portable artifact or a saved executable; - is standard input")
     add_entry_option(parser)
     add("--input", action="append", default=[], metavar="SPEC", help="an input; see below")
-    add("--inputs", type=Path, metavar="FILE", help="all inputs: an .npz with one array for each parameter, in order")
+    add("--inputs", type=Path, metavar="FILE", help="all inputs: an .npz with one array for each parameter")
+    add("--strict-inputs", action="store_true", help="inputs that are not given are an error, and not random")
     add("--shapes", metavar="LIST", help="a shape for each parameter whose type leaves extents open: 2x3,5")
     add("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
     add("--print", action="store_true", help="print the results in full")
     add(
         "--output-dir", type=Path, metavar="DIR", help="save the results as result0.npy, result1.npy ... in this folder"
     )
-    add("--time", type=count, metavar="N", help="call it N times more and show how long a call takes")
+    add(
+        "--time",
+        type=count,
+        metavar="N",
+        help="show how long a call takes, of N after a tenth as many; --json: in seconds",
+    )
     add("--dump", type=Path, metavar="DIR", help="write the IR after every step below this folder")
     add_explain_options(parser)
     add_compare_options(parser)
     add_check_options(parser)
+    add_expect_options(parser)
     add_compile_options(parser)
     add_sandbox_options(parser)
     add_device_options(parser)
@@ -150,15 +164,22 @@ def _save(results: Sequence[Sequence[Array]], folder: Path) -> None:
         raise ExecutionError(f"{folder} cannot be written: {error.strerror}") from None
 
 
-def _time(call: Callable[[], object], calls: int, compiling: float, where: Console) -> None:
+def _time(call: Callable[[], object], calls: int, compiling: float, where: Console, *, as_json: bool) -> None:
+    """Measure calls, after a tenth as many that do not count."""
+    warm_up = max(1, calls // 10)
+    for _ in range(warm_up):
+        call()
     seconds = []
     for _ in range(calls):
         start = perf_counter()
         call()
         seconds.append(perf_counter() - start)
-    median = float(np.median(seconds))
-    times = {"compiling": compiling, "fastest call": min(seconds), "median call": median, "slowest call": max(seconds)}
-    rows = [(name, f"{value * 1e3:.4f}") for name, value in times.items()]
+    part = dict(zip(("minimum", "median", "p90", "p99", "maximum"), np.percentile(seconds, [0, 50, 90, 99, 100])))
+    times = {"compiling": compiling, **{name: float(value) for name, value in part.items()}}
+    if as_json:
+        print(json.dumps({"calls": calls, "warm_up": warm_up, "seconds": times}, indent=2))
+        return
+    rows = [(f"{name} call" if name in part else name, f"{value * 1e3:.4f}") for name, value in times.items()]
     show_table(where, ("", "milliseconds"), rows, numbers=("milliseconds",))
 
 
@@ -227,6 +248,10 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     if arguments.collective_timeout:
         executable.collective_timeout = arguments.collective_timeout
     inputs = device_inputs(arguments, signature, 1 if executable._shardings else executable.num_devices)
+    random = random_inputs(arguments, signature)
+    if not is_quiet():
+        for place, type_, spec in random:
+            print(f"{place}: {type_} is {spec}", file=sys.stderr)
     given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
     if arguments.check is not None and (found := check(executable, given, arguments)):
         return found  # without checks the program may never end
@@ -236,13 +261,17 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     if arguments.print:
         _print(results, signature.results)
     elif not arguments.json:
+        if random:
+            show_table(where, ("input", "shape", "values"), random)
+            print(file=where.file)
         _show(results, signature.results, where)
     if arguments.output_dir and not is_quiet():
         _save(results, arguments.output_dir)
     if arguments.time:
-        _time(call, arguments.time, compiling, where)
+        _time(call, arguments.time, compiling, where, as_json=arguments.json)
     profile(executable, given, arguments)
-    return compare(executable, given, arguments, where) if arguments.compare else 0
+    code = expect(results, signature.results, arguments) if arguments.expect else 0
+    return max(code, compare(executable, given, arguments, where)) if arguments.compare else code
 
 
 def main(argv: Sequence[str] | None = None) -> int:

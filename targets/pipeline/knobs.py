@@ -66,7 +66,7 @@ class Knob(Generic[T]):
         try:
             return self.read(text)
         except ValueError as error:
-            raise StablexlaError(f"{self.variable}={text}: {error}", hint=self.summary) from None
+            raise StablexlaError(f"{self.variable}={text}: {error}\n  {self.variable}: {self.summary}") from None
 
 
 def _is_privileged() -> bool:

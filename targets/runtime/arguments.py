@@ -5,7 +5,6 @@ The native runtime's fast path takes plain contiguous arrays and the commonest n
 
 from __future__ import annotations
 
-import cmath
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -13,7 +12,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.element_types import BY_DTYPE, BY_NAME
 from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.value_ranges import FILLED, MASKED, converted, is_masked, keeps_kind, range_of
 from stablexla.targets.runtime._runtime import ArraySpec, array_of_dlpack
 from stablexla.targets.runtime.available_memory import copied
 from stablexla.targets.runtime.host_devices import current_device
@@ -51,7 +53,7 @@ DLPACK_TYPES: dict[tuple[int, int], npt.DTypeLike] = {
 def fit(value: object, spec: ArraySpec, program: str, index: int) -> Array:
     """Return `value` as an array with the parameter's dtype and shape, contiguous and aligned.
 
-    Python numbers take the parameter's dtype when it can hold them; arrays must have it already.
+    Python numbers, and for a scalar numpy's, take the parameter's dtype when it can hold them; arrays must have it.
 
     Raises:
         ExecutionError: the value is no array or number, or one that does not fit.
@@ -61,6 +63,8 @@ def fit(value: object, spec: ArraySpec, program: str, index: int) -> Array:
 
 def fit_at(value: object, spec: ArraySpec, place: str) -> Array:
     """Convert as `fit`, for a place that is no parameter; `place` is what takes the value, for errors."""
+    if isinstance(value, np.generic) and not spec.shape and value.dtype.kind in "biufc" and value.dtype in BY_DTYPE:
+        value = value.item() if value.dtype != spec.dtype else value
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return _fit_number(value, spec, place)
     array = _as_array(value, spec, place)
@@ -89,6 +93,8 @@ def raise_wrong_count(program: str, parameters: Sequence[ArraySpec], count: int)
 
 def _as_array(value: object, spec: ArraySpec, place: str) -> Array:
     """Return the value as an array, without a copy where its protocol allows that."""
+    if is_masked(value):
+        raise ExecutionError(f"{place}: {MASKED}, came", hint=FILLED)
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     if getattr(value, "requires_grad", False):
@@ -148,46 +154,20 @@ def _fit_number(value: complex, spec: ArraySpec, place: str) -> Array:
             f"{place} takes {_text(dtype, spec.shape)}, but a single {kind} came",
             hint=f"np.full({spec.shape}, {value!r}, {_dtype_name(dtype)})",
         )
-    if not _kind_fits(value, dtype):
+    element = BY_DTYPE[dtype]
+    is_integer = isinstance(value, int) and not (element.is_pred and isinstance(value, bool))
+    given = "s64" if is_integer else "pred" if isinstance(value, int) else "f64" if isinstance(value, float) else "c128"
+    if not keeps_kind(BY_NAME[given], element):
         raise ExecutionError(
             f"{place} takes {_text(dtype, ())}, which a Python {kind} is not converted to",
             hint=f"np.array({value!r}).astype({_dtype_name(dtype)})",
         )
     try:
-        with np.errstate(over="ignore"):
-            # ml_dtypes takes no integer beyond 64 bits for a float, which the float may well reach
-            array = np.array(float(value) if type(value) is int and not _is_integer(dtype) else value, dtype)
-        in_range = _in_range(value, array)
+        # ml_dtypes takes no integer beyond 64 bits for a float, which the float may well reach
+        number: Array = np.asarray(float(value.real) if is_integer and not element.is_integer else value)
     except OverflowError:
-        in_range = False
-    if not in_range:
-        raise ExecutionError(f"{place} takes {_text(dtype, ())}, whose range does not reach {value!r}")
-    return array
-
-
-def _kind_fits(value: complex, dtype: np.dtype[Any]) -> bool:
-    """Return whether a conversion loses no fraction or imaginary part; only bool converts to pred."""
-    if dtype.kind == "b":
-        return isinstance(value, bool)
-    if isinstance(value, int):
-        return True
-    if dtype.kind == "c":
-        return True
-    return isinstance(value, float) and not _is_integer(dtype)
-
-
-def _in_range(value: complex, converted: Array) -> bool:
-    if _is_integer(converted.dtype):
-        limits = ml_dtypes.iinfo(converted.dtype)  # type: ignore[no-untyped-call]
-        assert isinstance(value, int)
-        return int(limits.min) <= value <= int(limits.max)
-    if isinstance(value, int) or cmath.isfinite(value):
-        return bool(np.isfinite(converted.astype(np.complex128)))
-    return True
-
-
-def _is_integer(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "iu" or dtype.name in ("int2", "int4", "uint2", "uint4")
+        raise ExecutionError(f"{place}: {told(value)} is out of the range of {range_of(element)}") from None
+    return converted(number, element, ExecutionError, f"{place}: ")
 
 
 def _text(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:

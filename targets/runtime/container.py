@@ -93,7 +93,7 @@ def pieces(description: Mapping[str, Any], sections: Mapping[str, Part]) -> list
             size += memoryview(buffer).nbytes
         table[name] = {"offset": offset, "size": size, "sha256": digest.hexdigest()}
         body += [*buffers, bytes(-size % ALIGNMENT)]
-        offset += size + -size % ALIGNMENT
+        offset += _padded(size)
     text = json.dumps({**description, "sections": table}).encode()
     text += b" " * (-(_START + len(text)) % ALIGNMENT)
     return [MAGIC, _HEAD.pack(FORMAT, 0, len(text), hashlib.sha256(text).digest()), text, *body]
@@ -138,17 +138,31 @@ def parse(data: Buffer, file: str) -> Container:
     try:
         description = json.loads(bytes(text))
         table = description.pop("sections")
-        return Container(description, {name: _section(file, name, place, body) for name, place in table.items()})
+        sections = {name: _section(file, name, place, body) for name, place in table.items()}
+        end = max((_padded(place["offset"] + place["size"]) for place in table.values()), default=0)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         # the checksum matches, so it was written by other means
         raise _damaged(file, f"its description does not hold together: {error!r}") from None
+    if len(body) < end:
+        raise _damaged(file, "it ends too early")
+    if behind := len(body) - end:
+        if signatures.is_cut(body[end:]):
+            raise _damaged(file, "its signature ends too early")
+        if not (signatures.is_signed(body) and behind == signatures.SIZE):
+            raise _damaged(file, f"there are {behind} bytes behind its end")
+    return Container(description, sections)
+
+
+def _padded(size: int) -> int:
+    return size + -size % ALIGNMENT
 
 
 def _section(file: str, name: str, place: Mapping[str, Any], body: memoryview) -> memoryview:
     section = body[place["offset"] : place["offset"] + place["size"]]
     if len(section) != place["size"]:
         raise _damaged(file, "it ends too early")
-    if hashlib.sha256(section).hexdigest() != place["sha256"]:
+    end = place["offset"] + place["size"]
+    if hashlib.sha256(section).hexdigest() != place["sha256"] or any(body[end : _padded(end)]):
         raise _damaged(file, f"its section {name!r} has another checksum")
     return section
 

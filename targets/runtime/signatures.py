@@ -15,7 +15,9 @@ from stablexla.dialects.errors import LoadError, StablexlaError
 MARK = b"\x93signed\n"
 """Stands between a file and its signature, and is signed as well."""
 SHORTEST = 16
-_SIZE = 32
+_DIGEST = 32
+SIZE = len(MARK) + _DIGEST
+"""Bytes of a signature with its mark."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -44,8 +46,14 @@ def signature(pieces: Iterable[Buffer], key: bytes) -> bytes:
 
 def is_signed(data: Buffer) -> bool:
     """Return whether a signature stands at the end of a file; it need not be right."""
-    end = memoryview(data)[-_SIZE - len(MARK) :]
-    return len(end) == _SIZE + len(MARK) and bytes(end[: len(MARK)]) == MARK
+    end = memoryview(data)[-SIZE:]
+    return len(end) == SIZE and bytes(end[: len(MARK)]) == MARK
+
+
+def is_cut(end: Buffer) -> bool:
+    """Return whether these bytes are the beginning of a signature that lacks its end."""
+    start = bytes(memoryview(end)[: len(MARK)])
+    return 0 < memoryview(end).nbytes < SIZE and MARK.startswith(start)
 
 
 def verify(data: Buffer, key: bytes, file: str) -> memoryview:
@@ -57,12 +65,14 @@ def verify(data: Buffer, key: bytes, file: str) -> memoryview:
     """
     key, view = checked(key), memoryview(data)
     if not is_signed(view):
+        if (found := bytes(view[-SIZE + 1 :]).rfind(MARK)) >= 0 and is_cut(view[-SIZE + 1 :][found:]):
+            raise LoadError(f"{file}: the file is damaged: its signature ends too early", hint="copy it again")
         raise LoadError(
-            f"{file}: the file is not signed, and a key was given",
+            f"{file}: the file is not signed, and a key was given; or its end is missing",
             hint="executable.save(path, key=key), by whoever has the key",
         )
-    contents = view[: -_SIZE - len(MARK)]
-    if not hmac.compare_digest(signature([contents], key), bytes(view[-_SIZE - len(MARK) :])):
+    contents = view[:-SIZE]
+    if not hmac.compare_digest(signature([contents], key), bytes(view[-SIZE:])):
         raise LoadError(
             f"{file}: the signature is not that of this key: the file was altered, or signed with another one"
         )

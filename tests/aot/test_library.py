@@ -82,7 +82,12 @@ int main() { x[0] = 1; return model(x, y, z) + (y[0] == 0) + (z[0] > z[1]); }
 """)
     command = ["c++", *WARNINGS, f"-I{tmp_path}", tmp_path / "main.cpp", tmp_path / "model.o", toolchain.archive()]
     subprocess.run([*command, "-pthread", "-o", tmp_path / "main"], check=True, timeout=60)
-    subprocess.run([tmp_path / "main"], check=True, timeout=60)
+    for threads, said in (("2", ""), ("", ""), ("abc", "STABLEXLA_NUM_THREADS is no number"), ("2x", "is no number")):
+        environment = {"STABLEXLA_NUM_THREADS": threads}
+        command = [tmp_path / "main"]
+        ran = subprocess.run(command, check=True, timeout=60, env=environment, capture_output=True, text=True)
+        assert ran.stderr.count("\n") == bool(said)
+        assert said in ran.stderr
 
 
 def test_text_forms(tmp_path: Path) -> None:

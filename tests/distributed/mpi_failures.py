@@ -164,6 +164,18 @@ def leaves(rank: int, size: int) -> str:
     return "" if rank == 1 else met(lambda: executable.execute_replicated([[X]] * size))
 
 
+def differ(rank: int, size: int) -> str:
+    """One process has another constant in its program; the next run, of one program, works."""
+
+    def executable(factor: float) -> sx.Executable:
+        b = sx.XlaBuilder("scaled")
+        return compiled(b.build(sx.all_reduce(b.parameter(0, sx.f32[3]) * factor, sx.add)), size)
+
+    said = met(lambda: executable(2.0 if rank == 1 else 1.0).execute_replicated([[X]] * size))
+    np.testing.assert_array_equal(executable(2.0).execute_replicated([[X]] * size)[0][0], 2 * size * X)
+    return said
+
+
 def disagrees(rank: int, size: int) -> str:
     """Processes come to two collectives in another order, by a condition that differs."""
     b = sx.XlaBuilder("order")
@@ -216,7 +228,21 @@ def shares(rank: int, size: int) -> str:
     return met(lambda: two_collectives(size + 1).execute_replicated([[X]] * (size + 1)))
 
 
-_ALL = (raises, raises_last, refused, overtaken, limited, killed, leaves, disagrees, never, unreceived, unsent, shares)
+_ALL = (
+    raises,
+    raises_last,
+    refused,
+    overtaken,
+    differ,
+    limited,
+    killed,
+    leaves,
+    disagrees,
+    never,
+    unreceived,
+    unsent,
+    shares,
+)
 SCENARIOS = {s.__name__: s for s in _ALL}
 
 

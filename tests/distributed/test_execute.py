@@ -95,7 +95,7 @@ class TestCounts:
 
 class TestArguments:
     def test_the_number_of_devices(self) -> None:
-        with pytest.raises(sx.ExecutionError, match=r"runs on 2 device\(s\), but arguments for 1 came"):
+        with pytest.raises(sx.ExecutionError, match=r"runs on 2 devices, but arguments for 1 came"):
             compiled(total, sx.f32[2]).execute_replicated([[X]])
 
     @pytest.mark.parametrize(

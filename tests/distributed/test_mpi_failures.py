@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ ONE_AFTER_ANOTHER = (
     "refused",
     "overtaken",
     "limited",
+    "differ",
     "disagrees",
     "never",
     "unreceived",
@@ -99,6 +101,16 @@ def test_a_process_that_ends_early_is_missed(folder: Path) -> None:
     others_say(read(folder, "leaves"), "all_reduce: two: ", "process 1 has ended")
 
 
+def test_processes_with_different_programs_are_named(folder: Path) -> None:
+    """Before the time limit, in the first collective; no numbers are exchanged."""
+    texts = read(folder, "differ")
+    for text in texts:
+        assert re.match(r"CollectiveError: all_reduce: scaled: (process \d: )?process \d has another program", text)
+        assert "group    devices 0, 1, 2" in text
+    assert "process 1" in texts[0]
+    assert "process 1" in texts[2]
+
+
 def test_another_order_of_collectives_is_found_out_before_the_time_limit(folder: Path) -> None:
     texts = read(folder, "disagrees")
     assert all("devices wait for one another in different operations" in text for text in texts)
@@ -137,4 +149,4 @@ def test_who_waits_for_a_send_that_does_not_come(folder: Path) -> None:
 
 def test_devices_that_cannot_be_shared_are_refused(folder: Path) -> None:
     for text in read(folder, "shares"):
-        assert text.startswith("ExecutionError: a program for 4 device(s) cannot run in 3 processes")
+        assert text.startswith("ExecutionError: a program for 4 devices cannot run in 3 processes, each with as many")

@@ -235,7 +235,7 @@ def program(tmp_path: Path) -> str:
 class TestCommandLine:
     @pytest.mark.parametrize("against", ["interpreter", "reference", "plain"])
     def test_equal(self, against: str, program: str, capfd: pytest.CaptureFixture[str]) -> None:
-        assert run.main([program, "--compare", against]) == 0
+        assert run.main([program, "--compare", against, "--input=random", "--input=random"]) == 0
         captured = capfd.readouterr()
         assert "equal (3 operations judged" in captured.out
         assert captured.err == ""
@@ -245,7 +245,7 @@ class TestCommandLine:
     ) -> None:
         break_rule(monkeypatch, "stablehlo.sqrt", lambda ctx, x: x)
         small = tmp_path / "small"
-        assert run.main([program, "--compare=interpreter", "--compare-dir", str(small), "--input", "ones"]) == 1
+        assert run.main([program, "--compare=interpreter", "--compare-dir", str(small), *2 * ["--input=ones"]]) == 1
         out = capfd.readouterr().out
         assert "first wrong operation  %2 = stablehlo.sqrt %1" in out
         assert "model.mlir:4:8:  %2 = stablehlo.sqrt %1" in out

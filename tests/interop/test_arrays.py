@@ -125,6 +125,8 @@ def test_a_tensor_with_gradients():
 def test_what_dlpack_does_not_have():
     with pytest.raises(TypeError, match="int4"):
         sx.to_dlpack(np.zeros(2, ml_dtypes.int4))
+    with pytest.raises(TypeError, match=r"masked array.*filled"):
+        sx.to_dlpack(np.ma.masked_array([1, 2], [1, 0]))
     with pytest.raises(TypeError, match="datetime64"):
         sx.to_dlpack(np.zeros(2, "M8[s]"))
 

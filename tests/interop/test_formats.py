@@ -28,6 +28,7 @@ from stablexla.interop.encodings.writers import write
 from tests import oracles
 from tests.fuzz.damage import FAMILIES_IN_TURN
 from tests.fuzz.generate import draw
+from tests.ops.samples import sample
 from tests.versions import check_page
 
 # No operation in it is younger than StableHLO 0.9; tanh and the reduction have changed since.
@@ -87,6 +88,22 @@ class TestEveryForm:
         path = tmp_path / "program.any"  # what a file is, is not seen by its name
         path.write_bytes(data)
         same(path, expected)
+
+    @pytest.mark.parametrize("name", [t.name for t in sx.ELEMENT_TYPES])
+    @pytest.mark.parametrize("form", [Format.HLO_TEXT, Format.HLO_PROTO, Format.BYTECODE, Format.ARTIFACT])
+    def test_constants_are_all_written(self, form: Format, name: str) -> None:
+        weights = sample(name, 120).reshape(3, 40)
+        b = sx.XlaBuilder("weights")
+        text = str(b.build(b.constant(weights)))
+        if name in ("f6e2m3fn", "f6e3m2fn") and form in (Format.HLO_TEXT, Format.HLO_PROTO):
+            with pytest.raises(sx.UnsupportedError, match="cannot be HLO"):  # XLA has no such types
+                write(sx.load(text), form)
+            return
+        result = sx.compile(write(sx.load(text), form))()
+        wide = (result, weights) if weights.dtype.kind in "iu" else [a.astype(np.complex128) for a in (result, weights)]
+        np.testing.assert_array_equal(*wide)
+        signs = [np.signbit([a.real, a.imag]) & ~np.isnan(weights.astype(np.complex128)) for a in wide]
+        np.testing.assert_array_equal(*signs)
 
     def test_generic_text_with_locations(self, module: ir.Module, expected) -> None:
         text = write(module, Format.TEXT, generic=True, locations=True).decode()

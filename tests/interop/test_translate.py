@@ -55,6 +55,15 @@ class TestConversions:
         for ours, theirs in zip(sx.compile(back).execute(list(ARGUMENTS)), expected, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
+    def test_hlo_text_of_a_proto_has_all_constants(self, tmp_path: Path, capfdbinary: Capture) -> None:
+        b = sx.XlaBuilder("weights")
+        proto = tmp_path / "weights.pb"
+        proto.write_bytes(write(sx.load(str(b.build(b.constant(np.arange(20.0))))), Format.HLO_PROTO))
+        assert translate.main([str(proto), "--to=hlo-text"]) == 0
+        text = capfdbinary.readouterr().out.decode()
+        assert "17, 18, 19})" in text
+        np.testing.assert_array_equal(sx.compile(text)(), np.arange(20.0))
+
     @pytest.mark.parametrize("name", ["minimum", "week-4", "week-12", "current", "1.3", "0.19.0"])
     def test_target_versions(self, name: str, program: Path, capfdbinary: Capture) -> None:
         assert translate.main([str(program), "--to=artifact", f"--target-version={name}"]) == 0

@@ -258,3 +258,16 @@ def test_quotients_of_constants_saturate(name: str) -> None:
     quotients = sx.compile(b.build((one / zero, -one / zero))).execute([])
     largest = float(ml_dtypes.finfo(element_type(name).dtype).max)
     assert [float(q) for q in quotients] == [largest, -largest]
+
+
+@pytest.mark.parametrize("name", [t.name for t in sx.ELEMENT_TYPES if t.bits < 8])
+def test_elements_below_a_byte_are_read_by_their_low_bits(name: str) -> None:
+    """As the C header says; pred is true where its byte is not 0. Oracle: the same array without other bits."""
+    type_ = element_type(name)
+    given = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    clean = given != 0 if type_.is_pred else (given & ((1 << type_.bits) - 1)).view(type_.dtype)
+    b = sx.XlaBuilder("read")
+    x = b.parameter(0, type_[16, 16])
+    read = sx.compile(b.build(sx.tuple((sx.convert_element_type(x, sx.f32), sx.eq(x, sx.transpose(x, (1, 0)))))))
+    for got, expected in zip(read(given.view(type_.dtype)), read(clean), strict=True):
+        np.testing.assert_array_equal(got, expected)

@@ -88,7 +88,7 @@ class CheckedExecutable(Executable):
             raise CheckError(f"{self.name}: {outcome.finding}", finding=outcome.finding)
         return outcome.results
 
-    def save(self, path: str | Path, *, key: bytes | None = None) -> NoReturn:
+    def save(self, path: str | Path, *, key: bytes | None = None, source: bool = True) -> NoReturn:
         """Refuse: a saved program has no checks.
 
         Raises:

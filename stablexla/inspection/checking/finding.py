@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.value_checks import DIVISION, INDICES, INF, NAN, OVERFLOW, SHIFTS
@@ -131,7 +132,7 @@ class CheckFinding:
         """Return the report as text; `alone` as in `rows`."""
         rows = self.rows(alone)
         width = max(len(name) for name, _ in rows)
-        return "\n".join([self.summary, *(f"  {name:<{width}}  {text}".rstrip() for name, text in rows)])
+        return escaped("\n".join([self.summary, *(f"  {name:<{width}}  {text}".rstrip() for name, text in rows)]))
 
     def __repr__(self) -> str:
         return f"CheckFinding({self.kind!r}: {self.summary})"

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.display.tables import show_table
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.inspection.comparing.comparison import Comparison
@@ -41,7 +42,7 @@ def plain_text(comparison: Comparison, folder: Path | None = None) -> str:
     lines += [f"  {name:<{width}}  {text}" for name, text in rows]
     if comparison.finding is not None:
         lines += _excerpt_lines(comparison.finding.difference, comparison.against)
-    return "\n".join(line.rstrip() for line in lines)
+    return escaped("\n".join(line.rstrip() for line in lines))
 
 
 def show(comparison: Comparison, console: Console, folder: Path | None = None) -> None:
@@ -53,12 +54,12 @@ def show(comparison: Comparison, console: Console, folder: Path | None = None) -
     if not console.is_terminal:
         print(plain_text(comparison, folder), file=console.file)
         return
-    console.print(Text(_headline(comparison), style="bold green" if comparison.equal else "bold red"))
+    console.print(Text(escaped(_headline(comparison)), style="bold green" if comparison.equal else "bold red"))
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in _rows(comparison, folder):
-        table.add_row(name, Text(text))
+        table.add_row(name, Text(escaped(text)))
     console.print(table)
     if comparison.finding is not None and len(comparison.finding.difference.our_excerpt) > 1:
         _show_excerpt(comparison.finding.difference, comparison.against, console)

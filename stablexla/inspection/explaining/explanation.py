@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.numbering import SourceOperation
 from stablexla.inspection.profiling.kernel_costs import Cost
@@ -162,7 +163,7 @@ class Explanation:
         from stablexla.inspection.explaining.explanation_text import text_of
 
         rest = text_of(self, kernels=kernels or "*") if all or kernels else REST
-        return f"{summary_of(self)}\n{rest}".rstrip()
+        return escaped(f"{summary_of(self)}\n{rest}".rstrip())
 
     def html(self, profile: Profile | None = None) -> str:
         """Return one self-contained page: a click on a line marks its counterparts in all other stages.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.explaining.explanation import Explanation, KernelNote
@@ -128,7 +129,7 @@ class Profile:
         from stablexla.inspection.profiling.profile_text import text_of
 
         rest = text_of(self, kernels=kernels or "*") if all or kernels else REST
-        return f"{summary_of(self)}\n{rest}".rstrip()
+        return escaped(f"{summary_of(self)}\n{rest}".rstrip())
 
     def _repr_html_(self) -> str:
         from stablexla.inspection.profiling.profile_html import html_of

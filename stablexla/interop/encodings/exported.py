@@ -29,6 +29,14 @@ def is_exported(data: bytes) -> bool:
     return find_exported(data) is not None
 
 
+def is_cut(data: bytes) -> bool:
+    """Return whether the data begin as such a file, and lack some of it."""
+    try:
+        return _Table(data).has_program() and not is_exported(data)
+    except struct.error:
+        return False
+
+
 def find_exported(data: bytes) -> Exported | None:
     """Return the parts of the file; None for other data.
 
@@ -57,6 +65,11 @@ class _Table:
         """Return an entry's bytes; empty when there is none."""
         at = self._entry(number)
         return self._bytes(at + self._word(at)) if at else b""
+
+    def has_program(self) -> bool:
+        """Return whether the entry of the program begins as MLIR's bytecode, whether it ends in the data or not."""
+        at = self._entry(_MODULE)
+        return bool(at) and self.data.startswith(MAGIC, at + self._word(at) + 4)
 
     def strings(self, number: int) -> list[str]:
         at = self._entry(number)

@@ -12,6 +12,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import ParseError
 from stablexla.interop.encodings import bytecode, exported, protobuf
+from stablexla.targets.runtime import container
 
 ARTIFACT = "StableHLO_v"
 """How the producer of a portable artifact begins; StableHLO's version follows."""
@@ -100,6 +101,9 @@ def decode(data: bytes, file: str) -> str:
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ParseError("text in UTF-16; MLIR is written in UTF-8", file=file, hint="iconv -f UTF-16 -t UTF-8")
+    refuse_saved(data, file)
+    if exported.is_cut(data):
+        raise ParseError(f"a file of jax.export that was cut, or is damaged: it ends at byte {len(data)}", file=file)
     if not looks_like_text(data):
         raise ParseError(
             "neither text nor bytes of a form that is known", file=file, hint=", ".join(f.described for f in Format)
@@ -112,3 +116,18 @@ def decode(data: bytes, file: str) -> str:
         raise ParseError(
             f"byte 0x{data[error.start]:02X} is no UTF-8, in which MLIR is written", file=file, line=line, column=column
         ) from None
+
+
+def refuse_saved(data: bytes, file: str) -> None:
+    """Refuse a saved executable where a program is read.
+
+    Raises:
+        ParseError: it is one.
+    """
+    if data.startswith(container.MAGIC):
+        raise ParseError(
+            "this is a saved executable: machine code, and no program to compile",
+            file=file,
+            hint="sx.load_executable(path)",
+            option="stablexla-run FILE, or stablexla-translate --info FILE",
+        )

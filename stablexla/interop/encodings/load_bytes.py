@@ -27,7 +27,7 @@ from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.reader_process import NO_STABLEHLO, Kind
 from stablexla.interop.encodings.version_errors import check_header, check_operations, is_newer, of_another_version
 from stablexla.interop.hlo.proto import prepare
-from stablexla.interop.hlo.text import check_constants, header_counts, replace_old_opcodes
+from stablexla.interop.hlo.text import check_constants, header_counts, keep_negative_zeros, replace_old_opcodes
 from stablexla.interop.resources import inline_resources
 from stablexla.interop.text import excerpt
 from stablexla.targets.pipeline.messages import messages_of
@@ -160,7 +160,8 @@ def _load_hlo(data: bytes, form: Format, file: str, trusted: bool) -> ir.Module:
         if form is Format.HLO_TEXT:
             text = data.decode()
             check_constants(text, file)
-            given, data = header_counts(text), _hlo_proto(replace_old_opcodes(text).encode(), file, trusted)
+            given, text = header_counts(text), keep_negative_zeros(replace_old_opcodes(text))
+            data = _hlo_proto(text.encode(), file, trusted)
         proto, devices = prepare(protobuf.find_hlo_module(data) or data)
         module = _read("hlo", proto, file, trusted)
     except reader.Refused as refused:

@@ -97,7 +97,7 @@ def _write_hlo_proto(data: bytes, context: Any) -> bytes:
 def _write_hlo_text(data: bytes, context: Any) -> bytes:
     import jaxlib.mlir.ir as ir
 
-    text: str = _computation(data).as_hlo_text()
+    text: str = _computation(data).as_hlo_text(print_large_constants=True)
     header, end, rest = text.partition("\n")
     attributes = ir.Module.parse(data, context).operation.attributes
     for name, said in (("mhlo.num_replicas", "replica_count"), ("mhlo.num_partitions", "num_partitions")):

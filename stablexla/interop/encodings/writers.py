@@ -9,6 +9,7 @@ from stablexla.interop.encodings import reader
 from stablexla.interop.encodings.formats import Format, to_bytecode
 from stablexla.interop.encodings.reader_process import Kind
 from stablexla.interop.encodings.versions import serialise
+from stablexla.interop.hlo.text import keep_negative_zeros
 
 FORMS = (Format.TEXT, Format.BYTECODE, Format.ARTIFACT, Format.HLO_TEXT, Format.HLO_PROTO)
 """The forms that can be written."""
@@ -53,7 +54,7 @@ def write(
     if form is Format.ARTIFACT:
         return serialise(module, target, allow_other_dialects=allow_other_dialects)
     if form is Format.HLO_TEXT:
-        return _write_hlo(module, "to-text", form)
+        return keep_negative_zeros(_write_hlo(module, "to-text", form).decode()).encode()
     if form is Format.HLO_PROTO:
         return _write_hlo(module, "to-hlo", form)
     raise UnsupportedError(f"a {form.described} cannot be written", hint=", ".join(f.value for f in FORMS))

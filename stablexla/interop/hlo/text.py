@@ -1,4 +1,4 @@
-"""Preprocessing of HLO text: elided constants are refused, older opcode names replaced, device counts read."""
+"""Preprocessing of HLO text: elided constants refused, -0 kept, older opcode names replaced, devices counted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from stablexla.interop.text import excerpt
 _HEADER = re.compile(r"^(?:.*\*/)?\s*HloModule\b.*", re.MULTILINE)
 _COUNT = re.compile(r",\s*(?:num_)?(replica|partition)(?:_count|s)=(\d+)")
 _LEFT_OUT = re.compile(r"\bconstant\(\s*\{[^()\n]*?\.\.\.")
+_FLOATS = re.compile(r"\b(?:f|bf|c)\d\w*\[[\d,]*\](?:\{[^{}]*\})?\s+constant\((?:[^()\"=]+|\([^()]*\))*\)")
+_NEGATIVE_ZERO = re.compile(r"(?<![\w.])-0(?![\w.])")
 _OLD_NAMES = {"cross-replica-sum": "all-reduce", "generate-token": "after-all"}
 _OLD_OPCODE = re.compile(rf"(?<=[\]}}) ])({'|'.join(_OLD_NAMES)})(-start|-done)?(?=\()")
 
@@ -28,7 +30,7 @@ def check_constants(text: str, file: str) -> None:
             file=file,
             line=line,
             column=column,
-            hint="XLA_FLAGS=--xla_dump_large_constants, or HloPrintOptions().print_large_constants",
+            hint="XLA_FLAGS=--xla_dump_large_constants, or as_hlo_text(print_large_constants=True)",
         )
 
 
@@ -39,6 +41,15 @@ def replace_old_opcodes(text: str) -> str:
     'c = f32[2] all-reduce(x)'
     """
     return _OLD_OPCODE.sub(lambda found: _OLD_NAMES[found[1]] + (found[2] or ""), text)
+
+
+def keep_negative_zeros(text: str) -> str:
+    """Write negative zeros of constants as `-0.0`: XLA prints `-0`, and reads that as the integer 0.
+
+    >>> keep_negative_zeros("c = f32[2]{0} constant({-0, 1}), metadata={op_name=\\"-0\\"}")
+    'c = f32[2]{0} constant({-0.0, 1}), metadata={op_name="-0"}'
+    """
+    return _FLOATS.sub(lambda constant: _NEGATIVE_ZERO.sub("-0.0", constant[0]), text)
 
 
 def header_counts(text: str) -> dict[str, int]:

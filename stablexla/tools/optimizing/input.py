@@ -14,7 +14,7 @@ from stablexla.dialects.errors import ParseError, VerificationError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.encodings.bytecode import MalformedError, read_bytecode
 from stablexla.interop.encodings.bytecode_operations import operations
-from stablexla.interop.encodings.formats import Format, recognise
+from stablexla.interop.encodings.formats import Format, recognise, refuse_saved
 from stablexla.interop.load import load_bytes, parse_file, parse_text
 from stablexla.targets.pipeline.driver import side_after
 from stablexla.targets.pipeline.dump import Header
@@ -57,6 +57,7 @@ class Part:
         if not self.is_text:
             return ""
         try:
+            refuse_saved(self.data, self.file)
             return self.data.decode().removeprefix("\ufeff")
         except UnicodeDecodeError:
             raise ParseError("neither MLIR text nor MLIR bytecode", file=self.file) from None

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.value_checks import ERRORS, WORDS, kinds_of
 from stablexla.executable.executable import Executable
@@ -43,11 +46,30 @@ def _kinds(text: str) -> str:
 
 def check(executable: Executable, inputs: Sequence[Any], arguments: argparse.Namespace) -> int:
     """Check, print, and return the exit code."""
+    if not arguments.json:
+        for line in _not_finite(executable, inputs):
+            print(line)
     found = executable.check(inputs, arguments.check, time_limit=arguments.time_limit)
     if found is None:
-        print(json.dumps(None) if arguments.json else f"{executable.name}: nothing found ({arguments.check})")
+        print(json.dumps(None) if arguments.json else f"{escaped(executable.name)}: nothing found ({arguments.check})")
         return 0
     path = None if arguments.check_dir is None else found.save(arguments.check_dir)
     alone = f"{path}, with inputs.npz" if path else "--check-dir writes it"
-    print(found.as_json() if arguments.json else f"{executable.name}: {found.report(alone)}")
+    print(found.as_json() if arguments.json else f"{escaped(executable.name)}: {found.report(alone)}")
     return FAILED if found.kind in ERRORS else 0
+
+
+def _not_finite(executable: Executable, inputs: Sequence[Any]) -> list[str]:
+    """Return a line for each input that has a NaN or an infinity: what comes of them is no finding of a check."""
+    lines = []
+    rows = [inputs] if executable.num_devices == 1 or executable.input_shardings else inputs
+    for device, own in enumerate(rows):
+        for i, (array, spec) in enumerate(zip(own, executable.parameters)):
+            with np.errstate(invalid="ignore"):
+                wide = np.asarray(array) if array.dtype.kind in "biuc" else np.asarray(array).astype(np.float64)
+            counts = {"NaN": np.isnan(wide).sum(), "infinite": np.isinf(wide).sum()}
+            if what := " and ".join(f"{count} {word}" for word, count in counts.items() if count):
+                place = f"parameter {i}" + (f" ({spec.name})" if spec.name else "")
+                place = f"device {device}, {place}" if len(rows) > 1 else place
+                lines.append(escaped(f"{place}: {what} of {wide.size} elements are given so"))
+    return lines

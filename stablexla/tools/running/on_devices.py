@@ -47,8 +47,9 @@ def device_inputs(arguments: argparse.Namespace, signature: Signature, devices: 
 
     def of(device: int) -> list[Array]:
         if arguments.inputs:
-            return load_inputs(Path(numbered(str(arguments.inputs), device)), signature.parameters)
-        return make_inputs([numbered(spec, device) for spec in arguments.input], signature, arguments.seed)
+            return load_inputs(Path(numbered(str(arguments.inputs), device)), signature)
+        specs = [numbered(spec, device) for spec in arguments.input]
+        return make_inputs(specs, signature, arguments.seed, strict=arguments.strict_inputs)
 
     return [of(device) for device in range(devices)]
 

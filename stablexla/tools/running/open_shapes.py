@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import ast
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jaxlib.mlir.ir as ir
 import numpy as np
@@ -17,7 +15,8 @@ from stablexla.dialects.errors import ExecutionError
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.pipelines import Pipeline
-from stablexla.targets.signature.signature import argument_name, body_of, needs_shapes
+from stablexla.targets.signature.signature import argument_name, body_of, module_name, needs_shapes
+from stablexla.tools.running.inputs import arrays_of, literal, ordered_specs
 from stablexla.tools.running.on_devices import numbered
 
 Shape = tuple[int, ...]
@@ -36,7 +35,7 @@ def known_shapes(module: ir.Module, arguments: argparse.Namespace) -> ir.Module:
     parameters = [a for a in body_of(module).arguments if not is_token(a.type)]
     open_ = [i for i, a in enumerate(parameters) if is_unknown(a.type)]
     patterns = [ArrayPattern.of(a.type, argument_name(a)) for a in parameters]
-    given = _given(arguments, open_, patterns)
+    given = _given(arguments, open_, patterns, module_name(module))
     shapes = []
     for i, pattern in enumerate(patterns):
         shape = given[i] if i in given else tuple(n or 0 for n in pattern.shape)
@@ -48,7 +47,9 @@ def known_shapes(module: ir.Module, arguments: argparse.Namespace) -> ir.Module:
     return made
 
 
-def _given(arguments: argparse.Namespace, open_: Sequence[int], patterns: Sequence[ArrayPattern]) -> dict[int, Shape]:
+def _given(
+    arguments: argparse.Namespace, open_: Sequence[int], patterns: Sequence[ArrayPattern], name: str
+) -> dict[int, Shape]:
     """Return shapes by the numbers of parameters."""
     if arguments.shapes:
         shapes = [_shape(word) for word in arguments.shapes.split(",")]
@@ -57,9 +58,10 @@ def _given(arguments: argparse.Namespace, open_: Sequence[int], patterns: Sequen
             raise ExecutionError(f"--shapes: {len(shapes)} are given for {len(open_)} parameters: {listed}")
         return dict(zip(open_, shapes, strict=True))
     if arguments.inputs:
-        with np.load(numbered(str(arguments.inputs), 0)) as file:
-            return dict(enumerate(file[name].shape for name in file.files))
-    found = {i: _shape_of_input(numbered(spec, 0)) for i, spec in enumerate(arguments.input)}
+        arrays = arrays_of(Path(numbered(str(arguments.inputs), 0)), [pattern.name for pattern in patterns])
+        return {i: array.shape for i, array in enumerate(arrays)}
+    specs = ordered_specs([numbered(spec, 0) for spec in arguments.input], name, [pattern.name for pattern in patterns])
+    found = {i: _shape_of_input(spec) for i, spec in enumerate(specs) if spec is not None}
     for i in open_:
         if found.get(i) is None:
             raise ExecutionError(
@@ -77,13 +79,12 @@ def _shape_of_input(spec: str) -> Shape | None:
     """Return the shape of the array in a file or of a list of numbers."""
     if spec.endswith(".npy"):
         try:
-            array: Any = np.load(Path(spec), allow_pickle=False, mmap_mode="r")
-        except (OSError, ValueError):
-            return None  # errors are raised where the file is read
-        return tuple(array.shape)
+            return tuple(np.load(Path(spec), allow_pickle=False, mmap_mode="r").shape)
+        except Exception:  # errors are raised where the file is read
+            return None
     try:
-        return tuple(np.shape(ast.literal_eval(spec)))
-    except (ValueError, SyntaxError):
+        return tuple(np.shape(literal(spec)))
+    except (ValueError, OverflowError):
         return None
 
 

@@ -229,7 +229,7 @@ class TestKnobs:
         monkeypatch.setenv("STABLEXLA_NUM_THREADS", "3")
         assert knobs.num_threads == 3
         monkeypatch.setenv("STABLEXLA_NUM_THREADS", "many")
-        with pytest.raises(sx.StablexlaError, match="STABLEXLA_NUM_THREADS=many"):
+        with pytest.raises(sx.StablexlaError, match=r"NUM_THREADS=many: it is .*\n  STABLEXLA_NUM_THREADS: Threads"):
             _ = knobs.num_threads
         monkeypatch.delenv("STABLEXLA_NUM_THREADS")
         assert knobs.num_threads is None

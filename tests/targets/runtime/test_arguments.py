@@ -106,6 +106,11 @@ def test_rank_zero_size_zero_and_high_rank(make_echo, shape):
         (np.complex128(1j), "complex128"),
         (ml_dtypes.bfloat16(2.5), "bfloat16"),
         (ml_dtypes.int4(-3), "int4"),
+        (np.int64(3), "int32"),
+        (np.int64(3), "float32"),
+        (np.float64(2.5), "float32"),
+        (np.uint8(7), "int4"),
+        (np.bool_(True), "int32"),
     ],
 )
 def test_number(make_echo, value, name):
@@ -137,13 +142,29 @@ def test_number_is_rounded_to_the_parameter(make_echo):
         (1e39, "bfloat16", "range"),
         (10**400, "float64", "range"),
         (1e39 + 0j, "complex64", "range"),
-        (np.float64(1.5), "float32", "float64"),
-        (np.int32(1), "int64", "int32"),
+        (np.float32(1.5), "int32", "not converted"),
+        (np.int64(1), "bool", "not converted"),
+        (np.int64(128), "int8", "128 is out of the range of s8, -128 to 127"),
+        (np.float64(1e39), "float32", "range"),
+        (np.float64(np.nan), "float4_e2m1fn", "f4e2m1fn has no NaN"),
+        (np.inf, "float8_e4m3fn", "inf is out of the range of f8e4m3fn, -448 to 448"),
+        (10, "float4_e2m1fn", "10.0 is out of the range of f4e2m1fn, -6 to 6"),
     ],
 )
 def test_number_that_does_not_fit(make_echo, value, name, says):
     with pytest.raises(ExecutionError, match=says):
         make_echo(ArraySpec(dtype(name), ()))(value)
+
+
+def test_masked_array(make_echo):
+    masked = np.ma.masked_array(np.ones(3, np.float32), mask=[False, True, False])
+    echo = make_echo(ArraySpec("float32", (3,), "x"))
+    with pytest.raises(ExecutionError, match=r"parameter 0 \(x\): a masked array") as raised:
+        echo(masked)
+    assert "try: array.filled(...)" in str(raised.value)
+    assert echo(masked.filled(7)).tolist() == [1, 7, 1]
+    with pytest.raises(ExecutionError, match="a masked array"):
+        make_echo(ArraySpec("float32", ()))(np.ma.masked)
 
 
 def test_number_for_an_array(make_echo):

@@ -28,6 +28,7 @@ from stablexla.targets.runtime import (
     get_num_threads,
     processor,
     set_num_threads,
+    signatures,
     undefined_symbols,
 )
 from tests.threads import in_threads
@@ -306,6 +307,29 @@ def test_a_missing_kernel_of_a_composite_is_named(file: Path) -> None:
         sx.load_executable(file)
 
 
+def test_without_its_source(model: sx.Executable, tmp_path: Path) -> None:
+    model.save(tmp_path / "whole.sxe")
+    model.save(tmp_path / "code.sxe", source=False)
+    loaded = sx.load_executable(tmp_path / "code.sxe")
+    x = numbers(65, 96)
+    same((loaded(x),), (model(x),))
+    assert loaded.memory_estimate().results == model.memory_estimate().results
+    assert len(container.read(tmp_path / "whole.sxe").sections["source"])
+    assert not len(container.read(tmp_path / "code.sxe").sections["source"])
+    for ask in (
+        lambda: loaded.ir("source"),
+        lambda: loaded.kernels,
+        loaded.explain,
+        lambda: loaded.compare([x], "plain"),
+        lambda: loaded.check([x]),
+        lambda: loaded.profile([x]),
+    ):
+        with pytest.raises(sx.CompileError, match=r"saved without its source(?s:.)*try: executable\.save"):
+            ask()
+    loaded.save(tmp_path / "again.sxe")
+    same((sx.load_executable(tmp_path / "again.sxe")(x),), (model(x),))
+
+
 # ---- files that do not fit -------------------------------------------------------------------------------------------
 
 
@@ -320,11 +344,12 @@ def test_no_file_and_no_program(tmp_path: Path) -> None:
 def test_every_cut_is_noticed(model: sx.Executable, file: Path) -> None:
     model.save(file)
     data = file.read_bytes()
-    sections = container.parse(data, "").sections
-    end = len(data) - -len(list(sections.values())[-1]) % container.ALIGNMENT
-    for length in [*range(300), *range(300, end, 997), end - 1]:
+    for length in [*range(300), *range(300, len(data), 997), *range(len(data) - 70, len(data))]:
         with pytest.raises(sx.LoadError, match=r"damaged|no saved program"):
             container.parse(data[:length], "cut")
+    for behind in (b"\0", b"x" * 39, signatures.MARK, bytes(64), data):
+        with pytest.raises(sx.LoadError, match=r"the file is damaged: (there are|its signature)"):
+            container.parse(data + behind, "longer")
     file.write_bytes(data[: len(data) // 2])
     with pytest.raises(sx.LoadError, match="the file is damaged: it ends too early"):
         sx.load_executable(file)

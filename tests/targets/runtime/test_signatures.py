@@ -47,11 +47,29 @@ def test_another_key_and_no_signature(executable: sx.Executable, file: Path) -> 
     with pytest.raises(sx.LoadError, match=r"scaled\.sxe: the signature is not that of this key: the file was altered"):
         sx.load_executable(file, key=OTHER)
     executable.save(file)
-    with pytest.raises(sx.LoadError, match=r"(?s)the file is not signed, and a key was given\n  try: executable\.save"):
+    with pytest.raises(
+        sx.LoadError,
+        match=r"(?s)the file is not signed, and a key was given; or its end is missing\n  try: executable\.save",
+    ):
         sx.load_executable(file, key=KEY)
+
+
+def test_a_signed_file_that_was_cut(file: Path) -> None:
     data = file.read_bytes()
-    with pytest.raises(sx.LoadError, match="is not signed"):
-        signatures.verify(data[:-1], KEY, "cut")
+    for lost in range(1, signatures.SIZE):
+        file.write_bytes(data[:-lost])
+        with pytest.raises(sx.LoadError, match="the file is damaged: its signature ends too early"):
+            sx.load_executable(file)
+        known = lost <= signatures.SIZE - len(signatures.MARK)
+        with pytest.raises(sx.LoadError, match="its signature ends too early" if known else "or its end is missing"):
+            sx.load_executable(file, key=KEY)
+    for lost in (signatures.SIZE + 1, signatures.SIZE + 16):
+        file.write_bytes(data[:-lost])
+        with pytest.raises(sx.LoadError, match="the file is damaged: it ends too early"):
+            sx.load_executable(file)
+    file.write_bytes(data + b"\0")
+    with pytest.raises(sx.LoadError, match="there are 41 bytes behind its end"):
+        sx.load_executable(file)
 
 
 def test_every_altered_part_is_noticed_before_it_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

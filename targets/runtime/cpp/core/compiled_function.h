@@ -68,6 +68,7 @@ class CompiledFunction : public HostTable {
   bool flush_denormals;
   nb::object keep_alive;
   nb::object collective_configs;  // as they were given
+  std::uint64_t source = 0;       // digest of the program, which all processes must have; 0 where none asked
   std::vector<Collective> collectives;
   std::map<std::int64_t, std::string> places;  // where it can be stopped; none in programs that are too short for that
   GuardedEnd guarded_end;                      // kNone where its runs are not under guard

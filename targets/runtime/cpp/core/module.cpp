@@ -207,6 +207,7 @@ NB_MODULE(_runtime, m) {
       .def_ro("flush_denormals", &CompiledFunction::flush_denormals)
       .def_ro("keep_alive", &CompiledFunction::keep_alive)
       .def_ro("num_devices", &CompiledFunction::num_devices)
+      .def_rw("source", &CompiledFunction::source, "A digest of the program, which all processes must have; 0 for none.")
       .def_ro("collectives", &CompiledFunction::collective_configs, "What devices do together, as it was given.")
       .def_prop_ro("constants", &CompiledFunction::constants, "The bytes of each constant, read-only.")
       .def_ro("places", &CompiledFunction::places, "Where it can be stopped, by the numbers that its machine code has.")

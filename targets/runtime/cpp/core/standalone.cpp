@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -67,8 +68,13 @@ void prepare() {
       set_blas_functions(reinterpret_cast<std::uintptr_t>(&openblas_get_num_threads),
                          reinterpret_cast<std::uintptr_t>(&openblas_set_num_threads));
     const char* text = secure_getenv("STABLEXLA_NUM_THREADS");
-    const int count = text != nullptr ? std::atoi(text) : 0;
-    if (count >= 1 && count <= 1024) set_num_threads(count);
+    if (text == nullptr || *text == 0) return;
+    char* end = nullptr;
+    const long count = std::strtol(text, &end, 10);
+    if (*end == 0 && count >= 1 && count <= 1024)
+      set_num_threads(static_cast<int>(count));
+    else
+      std::fprintf(stderr, "STABLEXLA_NUM_THREADS is no number of threads, from 1 to 1024, and is not used\n");
   });
 }
 

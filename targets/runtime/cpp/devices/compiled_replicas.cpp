@@ -172,7 +172,8 @@ bool CompiledFunction::run_all(DeviceRun& run, std::vector<DeviceCall>& calls, D
   ReleasedGil gil;
   CalledRun control(gil, calls[0].hosted->raised());
   shared.control = &control;
-  run.begin(control, seconds, around != nullptr ? around->device() : nullptr, is_whole ? nullptr : transport(), program_, name);
+  run.begin(control, seconds, around != nullptr ? around->device() : nullptr, is_whole ? nullptr : transport(),
+            {program_, 0, run.count(), source}, name);
   threads.start(job, &shared, run.spins());
   run_device(calls[0], own, gil, control);
   run.wait_for_all(own);
@@ -216,7 +217,7 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
 // Announces a run that does not begin here, as its arguments were refused: other processes must not wait for it.
 void CompiledFunction::refuse(const std::string& why, int count) const {
   Transport* others = count < num_devices ? transport() : nullptr;
-  if (others != nullptr) others->failed({program_, others->begin(program_, name), count}, why);
+  if (others != nullptr) others->failed({program_, others->begin(program_, name), count, source}, why);
 }
 
 void CompiledFunction::raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls, RunEnd end) const {

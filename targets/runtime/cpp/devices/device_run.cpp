@@ -55,8 +55,8 @@ DeviceRun::DeviceRun(const Collectives& collectives, int total, int first, int c
   }
 }
 
-void DeviceRun::begin(RunControl& control, double seconds, const Device* outer, Transport* transport,
-                      std::uint64_t program, const std::string& name) {
+void DeviceRun::begin(RunControl& control, double seconds, const Device* outer, Transport* transport, RunKey key,
+                      const std::string& name) {
   control_ = &control;
   seconds_ = seconds;
   outer_ = outer;
@@ -69,9 +69,9 @@ void DeviceRun::begin(RunControl& control, double seconds, const Device* outer, 
     device.at.store(-1);
   }
   spins_ = devices_at_work.fetch_add(count()) + count() <= cores();
-  key_ = {program, 0, count()};
+  key_ = key;
   if (transport == nullptr) return;
-  key_.number = transport->begin(program, name);
+  key_.number = transport->begin(key.program, name);
   // visits identify meetings across processes, which may have had other runs before
   for (auto& groups : meetings_)
     for (auto& meeting : groups)

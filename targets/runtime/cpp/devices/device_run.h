@@ -67,7 +67,7 @@ class DeviceRun {
 
   // Initializes it for a run, which `control` can stop. `seconds` limits how long a device waits, less than 0 for ever; `outer` is the enclosing
   // run of the calling thread.
-  void begin(RunControl& control, double seconds, const Device* outer, Transport* transport, std::uint64_t program,
+  void begin(RunControl& control, double seconds, const Device* outer, Transport* transport, RunKey key,
              const std::string& name);
   // To be called by each device's thread at its end, with its outcome.
   void finish(Device& device, bool well);

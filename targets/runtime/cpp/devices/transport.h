@@ -30,6 +30,7 @@ struct RunKey {
   std::uint64_t program = 0;  // name and collectives of the program
   std::uint64_t number = 0;   // from `Transport::begin`
   int local = 1;              // devices of each process: device d belongs to process d / local
+  std::uint64_t source = 0;   // digest of all of the program; processes with another one do not meet
 };
 
 // Conditions that a waiting thread polls.

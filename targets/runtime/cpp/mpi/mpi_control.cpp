@@ -39,6 +39,7 @@ MpiControl::Message MpiControl::message_of(Kind kind, const Place& place) const 
   message.program = place.run.program;
   message.number = place.run.number;
   message.local = place.run.local;
+  message.source = place.run.source;
   message.collective = place.collective;
   message.visit = place.visit;
   message.group = place.group;
@@ -104,7 +105,7 @@ void MpiControl::answer(const Message& question) {
   if (told || active_.count(key) != 0) return;
   const auto runs = runs_.find(question.program);
   Place place;
-  place.run.program = question.program, place.run.number = question.number;
+  place.run.program = question.program, place.run.number = question.number, place.run.source = question.source;
   const bool over = runs != runs_.end() && runs->second > question.number;
   if (!over) return;
   place.text = "it has ended its run of the program";
@@ -138,6 +139,10 @@ void MpiControl::hear(const Message& message) {
     if (is_over && awaited) {
       wait->fatal = true;
       wait->why = process_name(message.sender) + " has ended its run of the program";
+    }
+    if (same_run && message.source != run.source) {
+      wait->fatal = true;
+      wait->why = process_name(message.sender) + " has another program of this name";
     }
     const auto before = wait->last.find(message.sender);
     const bool again = before != wait->last.end() && before->second == place;

@@ -83,7 +83,7 @@ class MpiControl {
   enum Kind : std::int32_t { kFailed, kLeft, kAsk, kAnswer, kGone, kJoin };
   struct Message {
     std::int32_t kind, sender, token, group;
-    std::uint64_t program, number, visit;
+    std::uint64_t program, number, source, visit;
     std::int64_t collective;
     std::int32_t local, stage;
     std::uint64_t here, missing;  // sets of devices, by number modulo 64

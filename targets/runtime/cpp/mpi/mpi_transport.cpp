@@ -41,7 +41,7 @@ MpiTransport::MpiTransport(MpiLibrary library, MpiWorld world)
 }
 
 int MpiTransport::tag_of(const Place& place) const {
-  std::uint64_t tag = mixed(place.run.program, place.run.number);
+  std::uint64_t tag = mixed(mixed(place.run.program, place.run.source), place.run.number);
   tag = mixed(mixed(tag, static_cast<std::uint64_t>(place.collective)), place.visit);
   tag = mixed(tag, static_cast<std::uint64_t>(place.group));
   const auto limit = static_cast<std::uint64_t>(mpi_.tag_limit);

@@ -1,0 +1,99 @@
+"""`stablexla-run --expect`: results are compared with files, element by element."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.errors import ExecutionError
+from stablexla.lowering.support.types import TensorType
+from stablexla.tools.common import FAILED
+from stablexla.tools.running.inputs import from_file
+from stablexla.tools.running.on_devices import numbered
+from stablexla.tools.terminal import print_error
+
+Array = npt.NDArray[Any]
+HELP = """
+expected results:
+  --expect FILE.npy is given once for each result, in order; {device} is replaced as in inputs. An element is right
+  where |result - expected| <= A + R * |expected|, and where both are NaN. Integers are exact. Where one is wrong, the
+  first is shown, and the exit code is 1.
+"""
+_LEAST, _STEPS = 1e-5, 8
+
+
+def add_expect_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of expected results."""
+    group = parser.add_argument_group("expected results")
+    help_ = "a result's right numbers; see below"
+    group.add_argument("--expect", action="append", default=[], metavar="FILE.npy", help=help_)
+    help_ = (
+        f"how far floats may be off, relative to the expected ones (default: {_LEAST:g}; {_STEPS} steps of small types)"
+    )
+    group.add_argument("--rtol", type=float, metavar="R", help=help_)
+    group.add_argument(
+        "--atol", type=float, default=0.0, metavar="A", help="how far they may be off besides (default: 0)"
+    )
+
+
+def expect(results: Sequence[Sequence[Array]], types: Sequence[TensorType], arguments: argparse.Namespace) -> int:
+    """Compare the results of all devices with the files; return the exit code.
+
+    Raises:
+        ExecutionError: a file that cannot be read or is of another type, or more or fewer files than results.
+    """
+    files: list[str] = arguments.expect
+    if len(files) != len(types):
+        raise ExecutionError(f"--expect: {len(files)} given for {len(types)} results")
+    wrong = []
+    for device, own in enumerate(results):
+        for i, (array, type_, name) in enumerate(zip(own, types, files, strict=True)):
+            place = f"device {device}, result {i}" if len(results) > 1 else f"result {i}"
+            file = Path(numbered(name, device))
+            wanted = from_file(file, type_, place)
+            if (wanted.dtype, wanted.shape) != (array.dtype, array.shape):
+                given = f"{wanted.dtype.name}{list(wanted.shape)}"
+                raise ExecutionError(f"{place} is {array.dtype.name}{list(array.shape)}, and {file} has {given}")
+            wrong.append(difference(array, wanted, f"{place} is not that of {file}", arguments.rtol, arguments.atol))
+    found = [text for text in wrong if text]
+    for text in found:
+        print_error(text)
+    if not found and not arguments.json:
+        print(f"all {sum(map(len, results))} results are as expected")
+    return FAILED if found else 0
+
+
+def difference(array: Array, wanted: Array, place: str, rtol: float | None = None, atol: float = 0.0) -> str:
+    """Return a line on the first wrong element; "" where all are right.
+
+    >>> difference(np.array([1, 3, 5]), np.array([1, 2, 4]), "result 0")
+    'result 0: 2 of 3 elements are wrong, the first at [1]: 3 instead of 2'
+    >>> difference(np.array([1.0, 2.0]), np.array([1.0, 2.00001]), "result 0", 1e-4)
+    ''
+    """
+    right = array == wanted
+    if array.dtype.kind not in "biu" and not _is_small_integer(array.dtype):
+        wide = np.complex128 if array.dtype.kind == "c" else np.float64
+        one, other = array.astype(wide), wanted.astype(wide)
+        part = array.real.dtype
+        steps = float(ml_dtypes.finfo(part).eps) * _STEPS  # type: ignore[no-untyped-call]
+        with np.errstate(all="ignore"):
+            allowed = atol + (max(_LEAST, steps) if rtol is None else rtol) * np.abs(other)
+            near = np.isfinite(one) & np.isfinite(other) & (np.abs(one - other) <= allowed)
+        right = right | near | (np.isnan(one) & np.isnan(other))
+    right = np.asarray(right)
+    if right.all():
+        return ""
+    index = tuple(int(i) for i in np.argwhere(~right)[0])
+    count = f"{right.size - np.count_nonzero(right)} of {right.size} elements are wrong, the first"
+    return f"{place}: {count} at {list(index)}: {array[index]!s} instead of {wanted[index]!s}"
+
+
+def _is_small_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.name in ("int2", "int4", "uint2", "uint4")
