@@ -382,20 +382,6 @@ class TestFunctions:
         thread.join()
         assert evaluate(lambda x: sx.call(made[0], x), np.float32([1, 2])).tolist() == [2, 4]
 
-    def test_capturing_is_refused(self):
-        outer = "the operands come from different builders|op of another builder"
-
-        def reduced(x, y):
-            return sx.reduce(x, y, lambda a, c: a + c + y, (0,))
-
-        def returned(x, y):
-            return sx.call(lambda a: y, x)
-
-        for make in (reduced, returned):
-            with pytest.raises(sx.ShapeError, match=outer) as raised:
-                build(make, sx.f32[2], sx.f32[()])
-            assert "pass the value in as one" in str(raised.value)
-
     def test_functions_that_return_no_op(self):
         refused("", lambda x: sx.call(lambda y: 1.0, x), sx.f32[2])
         refused("", lambda x: sx.call(lambda y: None, x), sx.f32[2])

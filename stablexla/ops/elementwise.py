@@ -207,7 +207,7 @@ def select(pred: XlaOp, on_true: Operand, on_false: Operand) -> XlaOp:
         return p.builder.emit("stablehlo.select", [p, x, y], x.shape)
     chosen = [select(p, a, b) for a, b in zip(x, y)]
     values = tuple(value for op in chosen for value in op.values)
-    return p.builder.wrap(x.shape, values, "stablehlo.select")
+    return chosen[0].builder.wrap(x.shape, values, "stablehlo.select")
 
 
 @operation("stablehlo.clamp")
