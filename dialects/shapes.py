@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from operator import index
-from typing import Any
+from typing import Any, NoReturn
 
 from stablexla.dialects.attributes.arguments import integers, items, told
 from stablexla.dialects.element_types import ElementType, element_type
@@ -115,6 +115,9 @@ class Shape:
     def dimensions(self) -> Dimensions:
         """The sizes of an array's dimensions, of dynamic ones the bounds; `()` for scalars, tuples and tokens."""
         return self._dimensions
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise ShapeError("a Shape has no items", operands={"shape": self}, hint=f"shape.dimensions[{told(index)}]")
 
     @property
     def dynamic_dimensions(self) -> Flags:

@@ -130,10 +130,9 @@ def _applied(rule: Rules, name: str, function: Callable[..., object], parameters
     """
     try:
         return function(*parameters)
-    except StablexlaError:
-        raise
     except Exception as error:
-        if raised_by_user(error):
+        if getattr(error, "operation", "") or raised_by_user(error):
             raise
+        reason = error.summary if isinstance(error, StablexlaError) else error
         shapes = ", ".join(str(parameter.shape) for parameter in parameters)
-        rule.broken("", f"{name} {told(function)} can't be called with ops of shapes {shapes}: {error}")
+        rule.broken("", f"{name} {told(function)} can't be called with ops of shapes {shapes}: {reason}")
