@@ -305,6 +305,8 @@ def _checked_dimensions(dimensions: Iterable[int | str]) -> tuple[tuple[int, ...
         sizes = tuple(map(index, map(_bound, given) if bounded else given))
     except Exception:
         hint = '"<=8", where 8 is only a bound'
+        if any(size is None for size in given):
+            hint += "; a size without a bound, None, is left open in MLIR's text alone: tensor<?x3xf32>"
         raise ShapeError(f"dimensions must be a sequence of integers, not {told(dimensions)}", hint=hint) from None
     for position, size in enumerate(sizes):
         if size < 0:

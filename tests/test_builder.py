@@ -552,7 +552,7 @@ class TestMessages:
             "  operand  f32[3,4]",
             "  max      1.0",
             f"  at {__file__}:{line} in make:  y = sx.clamp(floor, x, 1.0)",
-            "  try: sx.broadcast_in_dim(min, (3, 4), broadcast_dimensions=...)",
+            "  try: sx.broadcast_in_dim(min, (3, 4), (1,))",
         ]
 
     def test_different_builders(self):

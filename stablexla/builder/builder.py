@@ -224,7 +224,7 @@ class XlaBuilder(Annotations, Aliases, Nesting):
                 f"the element type must be a number's, not {shape.element_type}",
             )
             dimension = rule.integer("iota_dimension", iota_dimension)
-            rule("C1", 0 <= dimension < shape.rank, f"iota_dimension must be a dimension of {shape}")
+            rule.place("C1", dimension, shape.rank, f"iota_dimension must be a dimension of {shape}")
         return self.emit("stablehlo.iota", [], shape, {"iota_dimension": dimension})
 
     @operation("stablehlo.create_token", family="effects")

@@ -68,6 +68,11 @@ class Rules:
         if not holds:
             self.broken(rule, summary, hint)
 
+    def place(self, rule: str, place: int, rank: int, summary: str) -> None:
+        """Check that `place` is a dimension of an array of this rank; `summary` says so where it is not."""
+        hint = f"{place + rank}, as dimensions are counted from the first" if -rank <= place < 0 else ""
+        self(rule, 0 <= place < rank, summary, hint)
+
     def broken(self, rule: str, summary: str, hint: str = "") -> NoReturn:
         """Raise the error of a rule that is known to be broken."""
         raise self._error(rule, summary, hint)

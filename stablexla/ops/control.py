@@ -127,6 +127,7 @@ def conditional(
     >>> sx.conditional(b.parameter(2, sx.s32[()]), [sx.sin, sx.cos, sx.tan], [x, x, x])
     XlaOp(stablehlo.case, f32[2])
     """
+    _refuse_other_order(pred, true_operand)
     by_place = (pred, true_operand, true_computation)
     by_name = (branch_index, branch_computations, branch_operands)
     if false_operand is None and false_computation is None:
@@ -134,6 +135,14 @@ def conditional(
         return _case(*(value if named is None else named for value, named in zip(by_place, by_name)))
     _refuse_both(zip(("branch_index", "branch_computations", "branch_operands"), by_name, [True] * 3))
     return _if(*by_place, false_operand, false_computation)
+
+
+def _refuse_other_order(pred: object, first: object) -> None:
+    """JAX's `cond(pred, f, g, x)` has the computations first."""
+    if isinstance(first, XlaComputation) or callable(first):
+        with checking("conditional", pred=pred) as rule:
+            summary = f"true_operand must be an operand, not the computation {told(first)}"
+            rule.broken("", summary, "sx.conditional(pred, x, f, x, g): the operand of each branch comes first")
 
 
 def _refuse_both(given: Iterable[tuple[str, object, object]]) -> None:

@@ -53,7 +53,7 @@ def _reduce(
     types = check_reduction_operands(rule, xs, inits, count="C3", dimensions="C1", types="C2", scalars="I2")
     chosen = rule.integers("dimensions", dimensions)
     for place in chosen:
-        rule("C4", 0 <= place < xs[0].shape.rank, f"dimensions: {place} is no dimension of the operands")
+        rule.place("C4", place, xs[0].shape.rank, f"dimensions: {place} is no dimension of the operands")
     rule("C5", len(set(chosen)) == len(chosen), "dimensions must not repeat one")
     body = checked_combiner(rule, "C6", xs[0], computation, types)
     kept = [size for place, size in enumerate(xs[0].shape.dimensions) if place not in chosen]

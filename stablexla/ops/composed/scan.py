@@ -64,7 +64,6 @@ def scan(
         if is_associative is not None:
             rule.truth("is_associative", is_associative)
         place = rule.integer("scan_dimension", scan_dimension)
-        rule("", place >= 0, "scan_dimension must not be negative")
         size = _size(rule, xs, place, scan_dimension_size)
         slices = [Shape(x.shape.element_type, _without(x.shape, place)) for x in xs]
         shapes = [*slices, *(c.shape for c in carried)]
@@ -115,7 +114,9 @@ def _size(rule: Rules, xs: Sequence[XlaOp], place: int, given: int | None) -> in
     """The size of the dimension that all inputs share."""
     for number, x in enumerate(xs):
         rule("", x.shape.is_array and x.shape.is_static, f"inputs[{number}] must be an array of static sizes")
-        rule("", place < x.shape.rank, f"scan_dimension: {place} is no dimension of inputs[{number}], {x.shape}")
+        no_place = f"scan_dimension: {place} is no dimension of inputs[{number}], {x.shape}"
+        rule.place("", place, x.shape.rank, no_place)
+    rule("", place >= 0, "scan_dimension must not be negative")
     sizes = {x.shape.dimensions[place] for x in xs}
     if given is not None:
         sizes.add(rule.integer("scan_dimension_size", given))
