@@ -6,6 +6,7 @@ Operands, shapes and computations are checked there, as they need a builder.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import reprlib
@@ -35,7 +36,7 @@ class _Short(reprlib.Repr):
         self.maxstring = self.maxother = self.maxlong = 100
 
     def repr_function(self, function: Any, level: int) -> str:
-        code = function.__code__
+        code = inspect.unwrap(function).__code__
         return f"{function.__qualname__} of {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
     def repr_instance(self, value: object, level: int) -> str:

@@ -21,7 +21,7 @@ from stablexla.builder.constant_parts import drop_unused, is_constant
 from stablexla.builder.constants import as_array, dense_attribute
 from stablexla.builder.dynamic_shapes import dynamic_result, in_steps, needs_steps
 from stablexla.builder.op import XlaOp
-from stablexla.builder.source import Locations, user_line
+from stablexla.builder.source import Locations, ends_at_user, user_line
 from stablexla.builder.tracing import Nesting, title_of, trace
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.contexts import MOST_CONSTANT_BYTES, diagnostics, new_stablehlo_context, stablehlo_context
@@ -322,6 +322,7 @@ class XlaBuilder(Annotations, Aliases, Nesting):
         both = Shape.tuple((shape, Shape.token()))
         return self._data(self.emit("stablehlo.recv", [self.token_before()], both, self.channel(handle, 1)), shape)
 
+    @ends_at_user
     def custom_call(
         self,
         target_name: str,
@@ -342,6 +343,7 @@ class XlaBuilder(Annotations, Aliases, Nesting):
             self, "custom_call", args, shape
         )
 
+    @ends_at_user
     def composite_call(
         self,
         inputs: Operands,
@@ -483,6 +485,7 @@ class XlaBuilder(Annotations, Aliases, Nesting):
         erase(end)
         return block
 
+    @ends_at_user
     def call(self, computation: Computation, args: Operands = ()) -> XlaOp:
         """`sx.call`, also without arguments.
 
@@ -538,6 +541,7 @@ class XlaBuilder(Annotations, Aliases, Nesting):
 
     # Parts of it.
 
+    @ends_at_user
     def create_sub_builder(self, computation_name: str) -> XlaBuilder:
         """Return a new builder for a computation that this one's operations use, such as a loop body.
 
@@ -553,6 +557,7 @@ class XlaBuilder(Annotations, Aliases, Nesting):
         made._parent = self
         return made
 
+    @ends_at_user
     def build_sub_computation(self, root: XlaOp | None = None) -> XlaComputation:
         """Build a computation of `create_sub_builder`, and add it to the parent.
 
@@ -564,6 +569,7 @@ class XlaBuilder(Annotations, Aliases, Nesting):
                 rule.broken("", f"the builder {self.name!r} was not made by create_sub_builder", "b.build(root)")
         return self._parent.add_sub_computation(self.build(root))
 
+    @ends_at_user
     def add_sub_computation(self, computation: XlaComputation) -> XlaComputation:
         """Add a computation as a private function, and return it for use by operations.
 
@@ -576,6 +582,7 @@ class XlaBuilder(Annotations, Aliases, Nesting):
         self.add_function(computation)
         return computation
 
+    @ends_at_user
     def is_constant(self, operand: XlaOp) -> bool:
         """Return whether an op's value is known before the program runs.
 
@@ -596,6 +603,7 @@ class XlaBuilder(Annotations, Aliases, Nesting):
             values = self._own(rule, operand)
         return is_constant(values, self._module, self._block)
 
+    @ends_at_user
     def build_constant_sub_graph(self, root_op: XlaOp) -> XlaComputation:
         """Return the computation, without parameters, of a value that is known before the program runs.
 
@@ -616,6 +624,7 @@ class XlaBuilder(Annotations, Aliases, Nesting):
 
     # Building.
 
+    @ends_at_user
     def build(self, root: Packed | None = None) -> XlaComputation:
         """Build the computation with the result `root`, by default the last op; more operations may follow.
 

@@ -5,13 +5,14 @@ An op of tuple shape is a list of values here: StableHLO's tuples are never emit
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jaxlib.mlir.ir as ir
 
 from stablexla.builder.array_protocols import ArrayProtocols
-from stablexla.builder.source import user_line
+from stablexla.builder.source import ends_at_user, user_line
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
 
@@ -197,6 +198,11 @@ class XlaOp(ArrayProtocols):
         from stablexla.ops.contraction import dot
 
         return dot(self, other)
+
+
+for _name, _method in (*vars(XlaOp).items(), *vars(ArrayProtocols).items()):
+    if inspect.isfunction(_method) and _name not in ("__init__", "__repr__", "__getattr__", "__hash__"):
+        setattr(XlaOp, _name, ends_at_user(_method))
 
 
 def _build(name: str, *operands: object) -> XlaOp:
