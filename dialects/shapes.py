@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from operator import index
-from typing import Any
+from typing import Any, NoReturn
 
 from stablexla.dialects.attributes.arguments import integers, items, told
 from stablexla.dialects.element_types import ElementType, element_type
@@ -115,6 +115,9 @@ class Shape:
     def dimensions(self) -> Dimensions:
         """The sizes of an array's dimensions, of dynamic ones the bounds; `()` for scalars, tuples and tokens."""
         return self._dimensions
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise ShapeError("a Shape has no items", operands={"shape": self}, hint=f"shape.dimensions[{told(index)}]")
 
     @property
     def dynamic_dimensions(self) -> Flags:
@@ -302,6 +305,8 @@ def _checked_dimensions(dimensions: Iterable[int | str]) -> tuple[tuple[int, ...
         sizes = tuple(map(index, map(_bound, given) if bounded else given))
     except Exception:
         hint = '"<=8", where 8 is only a bound'
+        if any(size is None for size in given):
+            hint += "; a size without a bound, None, is left open in MLIR's text alone: tensor<?x3xf32>"
         raise ShapeError(f"dimensions must be a sequence of integers, not {told(dimensions)}", hint=hint) from None
     for position, size in enumerate(sizes):
         if size < 0:

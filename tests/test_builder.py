@@ -290,9 +290,9 @@ class TestTuples:
         refused("", lambda x: sx.tuple((x, 1)), sx.f32[2])
         b = sx.XlaBuilder("test")
         x = b.parameter(0, sx.f32[2])
-        with pytest.raises(TypeError, match="can't be unpacked"):
+        with pytest.raises(sx.ShapeError, match="can't be unpacked"):
             list(x)
-        with pytest.raises(TypeError, match="no length"):
+        with pytest.raises(sx.ShapeError, match="no length"):
             len(x)
 
 
@@ -424,20 +424,6 @@ class TestFunctions:
         thread.start()
         thread.join()
         assert evaluate(lambda x: sx.call(made[0], x), np.float32([1, 2])).tolist() == [2, 4]
-
-    def test_capturing_is_refused(self):
-        outer = "the operands come from different builders|op of another builder"
-
-        def reduced(x, y):
-            return sx.reduce(x, y, lambda a, c: a + c + y, (0,))
-
-        def returned(x, y):
-            return sx.call(lambda a: y, x)
-
-        for make in (reduced, returned):
-            with pytest.raises(sx.ShapeError, match=outer) as raised:
-                build(make, sx.f32[2], sx.f32[()])
-            assert "pass the value in as one" in str(raised.value)
 
     def test_functions_that_return_no_op(self):
         refused("", lambda x: sx.call(lambda y: 1.0, x), sx.f32[2])
@@ -611,7 +597,7 @@ class TestMessages:
             "  operand  f32[3,4]",
             "  max      1.0",
             f"  at {__file__}:{line} in make:  y = sx.clamp(floor, x, 1.0)",
-            "  try: sx.broadcast_in_dim(min, (3, 4), broadcast_dimensions=...)",
+            "  try: sx.broadcast_in_dim(min, (3, 4), (1,))",
         ]
 
     def test_different_builders(self):

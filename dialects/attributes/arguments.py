@@ -6,6 +6,8 @@ Operands, shapes and computations are checked there, as they need a builder.
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -32,6 +34,15 @@ class _Short(reprlib.Repr):
         self.maxlevel = 4
         self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 16
         self.maxstring = self.maxother = self.maxlong = 100
+
+    def repr_function(self, function: Any, level: int) -> str:
+        code = inspect.unwrap(function).__code__
+        return f"{function.__qualname__} of {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+
+    def repr_instance(self, value: object, level: int) -> str:
+        return re.sub(r" at 0x[0-9a-fA-F]+", "", super().repr_instance(value, level))
+
+    repr_method = repr_builtin_function_or_method = repr_instance
 
 
 _short = _Short()
@@ -90,7 +101,10 @@ def number(name: str, value: object) -> float:
 
 def integers(name: str, value: object) -> tuple[int, ...]:
     """Check a sequence of 64-bit integers."""
-    found = items(name, value, "a sequence of integers")
+    what = "a sequence of integers"
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        raise ShapeError(f"{name} must be {what}, not {told(value)}", hint=f"({value},)")
+    found = items(name, value, what)
     try:
         numbers = tuple(map(index, found))
     except Exception:
@@ -132,8 +146,15 @@ def word(name: str, value: object, choices: Iterable[str]) -> str:
     """Check one of a few words."""
     known = list(choices)
     if not isinstance(value, str) or value not in known:
-        raise ShapeError(f"{name} must be {alternatives(known)}, not {told(value)}")
+        near = [each for each in known if isinstance(value, str) and _bare(each) == _bare(value)]
+        hint = f'"{near[0]}"' if near else ""
+        raise ShapeError(f"{name} must be {alternatives(known)}, not {told(value)}", hint=hint)
     return value
+
+
+def _bare(spelling: str) -> str:
+    """Return a word as XLA's, StableHLO's and JAX's enumerations have it in common: "threefry" of "RNG_THREE_FRY"."""
+    return re.sub(r"^rng_|[ _-]", "", spelling.lower())
 
 
 def alternatives(words: Sequence[str]) -> str:

@@ -49,6 +49,7 @@ NAVIGATION: dict[str, list[str]] = {
     "Reference": [
         "docs/reference/README",
         "docs/ops",
+        "docs/names",
     ],
     "The compiler": [
         "docs/architecture",

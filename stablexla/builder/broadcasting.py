@@ -70,7 +70,7 @@ def broadcast(rule: Rule, lhs: Shape, rhs: Shape, broadcast_dimensions: Sequence
 
 def _check_mapping(rule: Rule, lower: Shape, higher: Shape, names: tuple[str, str], given: tuple[int, ...]) -> None:
     """Check B1 to B3: `broadcast_dimensions` maps the operand of lower rank to the other."""
-    fitting = _fitting(lower, higher)
+    fitting = fitting_dimensions(lower, higher)
     hint = f"sx.{rule.operation}(lhs, rhs, broadcast_dimensions={fitting})" if fitting else ""
     rule(
         "B1",
@@ -107,7 +107,7 @@ def _matched(
     for source, target in enumerate(mapped):
         small, large = lower.dimensions[source], higher.dimensions[target]
         if small != large and small != 1 and large != 1:
-            fitting = _fitting(lower, higher) if lower.rank < higher.rank else ()
+            fitting = fitting_dimensions(lower, higher) if lower.rank < higher.rank else ()
             rule(
                 "B4",
                 False,
@@ -119,9 +119,9 @@ def _matched(
     return tuple(result)
 
 
-def _fitting(lower: Shape, higher: Shape) -> tuple[int, ...]:
+def fitting_dimensions(lower: Shape, higher: Shape) -> tuple[int, ...]:
     """Return the last broadcast_dimensions that need no broadcast of a size, or ()."""
-    if higher.rank > 8:
+    if higher.rank > 8 or lower.rank >= higher.rank:
         return ()
     for chosen in reversed(list(combinations(range(higher.rank), lower.rank))):
         if all(higher.dimensions[target] == size for target, size in zip(chosen, lower.dimensions)):

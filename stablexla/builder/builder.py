@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import jaxlib.mlir.ir as ir
@@ -21,12 +21,13 @@ from stablexla.builder.constant_parts import drop_unused, is_constant
 from stablexla.builder.constants import as_array, dense_attribute
 from stablexla.builder.dynamic_shapes import dynamic_result, in_steps, needs_steps
 from stablexla.builder.op import XlaOp
-from stablexla.builder.source import Locations, raised_by_user, user_line
+from stablexla.builder.source import Locations, ends_at_user, user_line
+from stablexla.builder.tracing import Nesting, title_of, trace
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.contexts import MOST_CONSTANT_BYTES, diagnostics, new_stablehlo_context, stablehlo_context
 from stablexla.dialects.element_types import BY_DTYPE, ElementType
 from stablexla.dialects.erasing import erase
-from stablexla.dialects.errors import ShapeError, StablexlaError, VerificationError
+from stablexla.dialects.errors import ShapeError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.custom_call import Aliasing, CustomCall
 from stablexla.ops.devices.device_pairs import channel_number, checked_pairs
@@ -68,7 +69,7 @@ def _cache() -> _Cache:
     return cache
 
 
-class XlaBuilder(Annotations, Aliases):
+class XlaBuilder(Annotations, Aliases, Nesting):
     """Collects the operations of one computation.
 
     Args:
@@ -86,9 +87,13 @@ class XlaBuilder(Annotations, Aliases):
 
     def __init__(self, name: str) -> None:
         with checking("XlaBuilder") as rule:
-            self.name = rule.text("name", name)
+            name = rule.text("name", name)
+        self._begin(name, _cache())
+
+    def _begin(self, name: str, cache: _Cache, outer: XlaBuilder | None = None) -> None:
+        self.name = name
         """The name of the computation and of its module."""
-        self._cache = _cache()
+        self._cache = cache
         self._cache.unfinished.add(self)
         self.context = self._cache.context
         """The MLIR context of all that it emits."""
@@ -112,6 +117,7 @@ class XlaBuilder(Annotations, Aliases):
         self._last: XlaOp | None = None
         self._token: XlaOp | None = None
         self._parent: XlaBuilder | None = None
+        self._begin_nesting(outer)
         self._begin_annotations()
         self._begin_aliases()
 
@@ -218,7 +224,7 @@ class XlaBuilder(Annotations, Aliases):
                 f"the element type must be a number's, not {shape.element_type}",
             )
             dimension = rule.integer("iota_dimension", iota_dimension)
-            rule("C1", 0 <= dimension < shape.rank, f"iota_dimension must be a dimension of {shape}")
+            rule.place("C1", dimension, shape.rank, f"iota_dimension must be a dimension of {shape}")
         return self.emit("stablehlo.iota", [], shape, {"iota_dimension": dimension})
 
     @operation("stablehlo.create_token", family="effects")
@@ -238,7 +244,7 @@ class XlaBuilder(Annotations, Aliases):
         >>> sx.XlaBuilder("example").empty_tuple()
         XlaOp(tuple, ())
         """
-        return self.wrap(Shape.tuple(()), (), "tuple")
+        return self.innermost().wrap(Shape.tuple(()), (), "tuple")
 
     @operation("stablehlo.replica_id", family="collectives")
     def replica_id(self) -> XlaOp:
@@ -316,6 +322,7 @@ class XlaBuilder(Annotations, Aliases):
         both = Shape.tuple((shape, Shape.token()))
         return self._data(self.emit("stablehlo.recv", [self.token_before()], both, self.channel(handle, 1)), shape)
 
+    @ends_at_user
     def custom_call(
         self,
         target_name: str,
@@ -336,6 +343,7 @@ class XlaBuilder(Annotations, Aliases):
             self, "custom_call", args, shape
         )
 
+    @ends_at_user
     def composite_call(
         self,
         inputs: Operands,
@@ -358,17 +366,20 @@ class XlaBuilder(Annotations, Aliases):
 
     def token_before(self) -> XlaOp:
         """The token after which the next operation with effects executes, if it is given none."""
-        return self._token if self._token is not None else self.create_token()
+        token = self.innermost()._token
+        return token if token is not None else self.create_token()
 
     def follow(self, token: XlaOp) -> XlaOp:
         """Make this token the predecessor of the next operation with effects, and return it."""
-        self._token = self._last = token
+        builder = self.innermost()
+        builder._token = builder._last = token
         return token
 
     def _data(self, made: XlaOp, shape: Shape) -> XlaOp:
         """Return the data of an operation that returns data and a token; the next one follows the token."""
-        self.follow(self.wrap(Shape.token(), made.values[-1:], made.name))
-        return self.wrap(shape, made.values[:-1], made.name)
+        builder = made.builder
+        builder.follow(builder.wrap(Shape.token(), made.values[-1:], made.name))
+        return builder.wrap(shape, made.values[:-1], made.name)
 
     def channel(self, handle: int, kind: int) -> dict[str, object]:
         """Return the attributes of a channel: between devices (kind 1), to the host (2), from it (3)."""
@@ -382,14 +393,16 @@ class XlaBuilder(Annotations, Aliases):
         result: Shape,
         attributes: Mapping[str, object] | None = None,
         regions: Sequence[XlaComputation] = (),
-        region_arguments: Sequence[Sequence[ir.Value]] = (),
+        region_arguments: Sequence[Sequence[XlaOp]] = (),
     ) -> XlaOp:
         """Append one operation of StableHLO, CHLO or func at the user's line.
 
         Tuples among operands and in `result` are spread out into their leaves. `attributes` may be MLIR attributes,
         integers (i64), strings, truth values, or sequences of integers (an i64 array). `regions` are computations that
-        take and return the leaves; their blocks become the operation's. With `region_arguments` a region has no
-        arguments, and captures these values in place of its parameters.
+        take and return the leaves; their blocks become the operation's. With `region_arguments` a region reads these
+        ops around it in place of its last parameters.
+
+        While a function inside this builder is traced, the operation is that function's.
 
         Where operands have dynamic dimensions, `result` is the shape for their bounds; the operation's rule
         (`dialects/dynamic_rules.py`) finds its dynamic dimensions.
@@ -397,6 +410,11 @@ class XlaBuilder(Annotations, Aliases):
         Raises:
             UnsupportedError: the operation takes no such dimensions.
         """
+        builder = self.innermost()
+        if builder is not self:
+            return builder.emit(name, operands, result, attributes, regions, region_arguments)
+        self._refuse_ended(name)
+        operands = [self.lift(operand) for operand in operands]
         cache = self._cache
         named = {key: self.attribute(value) for key, value in (attributes or {}).items()}
         if not all(operand.shape.is_static for operand in operands):
@@ -415,10 +433,15 @@ class XlaBuilder(Annotations, Aliases):
         for number, computation in enumerate(regions):
             block = self._fill(made.regions[number], computation)
             if region_arguments:
-                _bind(block, region_arguments[number])
+                _bind(block, [value for op in region_arguments[number] for value in self.lift(op).values])
         values = tuple(made.results)
         self._annotate(values)
         return self.wrap(result, values, name)
+
+    def _refuse_ended(self, name: str) -> None:
+        if self.has_ended:
+            summary, hint = f"an op of the function {self.name!r} is used outside of it", "return it from there"
+            raise ShapeError(summary, operation=name, source=user_line(), hint=hint)
 
     def wrap(self, shape: Shape, values: tuple[ir.Value, ...], name: str) -> XlaOp:
         """Return an op of this builder for existing values."""
@@ -462,6 +485,7 @@ class XlaBuilder(Annotations, Aliases):
         erase(end)
         return block
 
+    @ends_at_user
     def call(self, computation: Computation, args: Operands = ()) -> XlaOp:
         """`sx.call`, also without arguments.
 
@@ -470,15 +494,15 @@ class XlaBuilder(Annotations, Aliases):
         >>> b.call(c.build(c.constant(5)))
         XlaOp(func.call, s32[])
         """
+        builder = self.innermost()
         with checking("call", args=args) as rule:
             ops = rule.sequence("args", args)
-            for op in ops:
-                rule("", op.builder is self, f"an argument belongs to the builder {op.builder.name!r}")
-            callee = self.computation(rule, "computation", computation, [op.shape for op in ops])
+            rule.belong(builder, args=ops)
+            callee = builder.computation(rule, "computation", computation, [op.shape for op in ops], captures=True)
             fits = callee.parameter_shapes == tuple(op.shape for op in ops)
             rule("", fits, f"computation {callee!r} must take the arguments")
-        name = ir.FlatSymbolRefAttr.get(self.add_function(callee), self.context)
-        return self.emit("func.call", ops, callee.result_shape, {"callee": name})
+        name = ir.FlatSymbolRefAttr.get(builder.add_function(callee), self.context)
+        return builder.emit("func.call", [*ops, *callee.captured], callee.result_shape, {"callee": name})
 
     def computation(
         self,
@@ -486,8 +510,12 @@ class XlaBuilder(Annotations, Aliases):
         name: str,
         given: Computation,
         shapes: Sequence[Shape],
+        *,
+        captures: bool = False,
     ) -> XlaComputation:
         """Return `given` if it is a computation; trace it for these shapes if it is a function.
+
+        With `captures` a function may read ops of the builders around it, of which the caller takes `captured`.
 
         Raises:
             ShapeError: it takes other parameters, or uses ops of another builder.
@@ -495,7 +523,12 @@ class XlaBuilder(Annotations, Aliases):
         if isinstance(given, XlaComputation):
             computation = given
         elif callable(given):
-            computation = trace(rule, name, given, shapes)
+            outer = self.innermost()
+            builder = XlaBuilder.__new__(XlaBuilder)
+            builder._begin(title_of(given, name), self._cache, outer)
+            computation = trace(rule, name, given, shapes, builder)
+            if computation.captured and not captures:
+                rule.captured(name, computation.captured)
         else:
             rule.broken("", f"{name} must be an XlaComputation or a function, not {told(given)}")
         taken = computation.parameter_shapes
@@ -508,6 +541,7 @@ class XlaBuilder(Annotations, Aliases):
 
     # Parts of it.
 
+    @ends_at_user
     def create_sub_builder(self, computation_name: str) -> XlaBuilder:
         """Return a new builder for a computation that this one's operations use, such as a loop body.
 
@@ -523,6 +557,7 @@ class XlaBuilder(Annotations, Aliases):
         made._parent = self
         return made
 
+    @ends_at_user
     def build_sub_computation(self, root: XlaOp | None = None) -> XlaComputation:
         """Build a computation of `create_sub_builder`, and add it to the parent.
 
@@ -534,6 +569,7 @@ class XlaBuilder(Annotations, Aliases):
                 rule.broken("", f"the builder {self.name!r} was not made by create_sub_builder", "b.build(root)")
         return self._parent.add_sub_computation(self.build(root))
 
+    @ends_at_user
     def add_sub_computation(self, computation: XlaComputation) -> XlaComputation:
         """Add a computation as a private function, and return it for use by operations.
 
@@ -546,6 +582,7 @@ class XlaBuilder(Annotations, Aliases):
         self.add_function(computation)
         return computation
 
+    @ends_at_user
     def is_constant(self, operand: XlaOp) -> bool:
         """Return whether an op's value is known before the program runs.
 
@@ -566,6 +603,7 @@ class XlaBuilder(Annotations, Aliases):
             values = self._own(rule, operand)
         return is_constant(values, self._module, self._block)
 
+    @ends_at_user
     def build_constant_sub_graph(self, root_op: XlaOp) -> XlaComputation:
         """Return the computation, without parameters, of a value that is known before the program runs.
 
@@ -586,6 +624,7 @@ class XlaBuilder(Annotations, Aliases):
 
     # Building.
 
+    @ends_at_user
     def build(self, root: Packed | None = None) -> XlaComputation:
         """Build the computation with the result `root`, by default the last op; more operations may follow.
 
@@ -622,6 +661,7 @@ class XlaBuilder(Annotations, Aliases):
             [parameter.op.shape for parameter in parameters],
             [parameter.name for parameter in parameters],
             root.shape,
+            list(self.captured.values()),
         )
 
     def _assemble(
@@ -651,13 +691,15 @@ class XlaBuilder(Annotations, Aliases):
         block = main.regions[0].blocks[0]
         if only_root:
             drop_unused(block)
-        _reorder(block, [argument.arg_number for each in parameters for argument in each.op.values])
+        captured = [] if only_root else [argument.arg_number for argument in self.captured]
+        _reorder(block, [*(argument.arg_number for each in parameters for argument in each.op.values), *captured])
         results = [value.type for value in root.values]
         kind = ir.FunctionType.get([argument.type for argument in block.arguments], results, self.context)
         main.attributes["function_type"] = ir.TypeAttr.get(kind, self.context)
         leaves = [(n, i, value) for n, each in enumerate(parameters) for i, value in enumerate(each.op.values)]
         given = donated or {}
-        _attach(main, "arg_attrs", [self._argument_attributes(v) | given.get((n, i), {}) for n, i, v in leaves])
+        rows = [self._argument_attributes(v) | given.get((n, i), {}) for n, i, v in leaves]
+        _attach(main, "arg_attrs", [*rows, *[{} for _ in captured]])
         _attach(main, "res_attrs", [self._result_attributes(value) for value in root.values])
         return module
 
@@ -678,10 +720,11 @@ class XlaBuilder(Annotations, Aliases):
 
 
 def _bind(block: ir.Block, values: Sequence[ir.Value]) -> None:
-    """Replace a block's arguments by `values`, and erase the arguments."""
-    for argument, value in zip(block.arguments, values):
-        argument.replace_all_uses_with(value)
-    for place in reversed(range(len(values))):
+    """Replace a block's last arguments by `values`, and erase these arguments."""
+    first = len(block.arguments) - len(values)
+    for place, value in enumerate(values, start=first):
+        block.arguments[place].replace_all_uses_with(value)
+    for place in reversed(range(first, first + len(values))):
         block.erase_argument(place)
 
 
@@ -714,41 +757,3 @@ def _reorder(block: ir.Block, order: Sequence[int]) -> None:
         old.replace_all_uses_with(block.add_argument(old.type, old.location))
     for place in reversed(range(count)):
         block.erase_argument(place)
-
-
-def trace(rule: Rules, name: str, function: Callable[..., object], shapes: Sequence[Shape]) -> XlaComputation:
-    """Return the computation that a Python function builds when called with parameters of these shapes.
-
-    It returns an op, or a sequence of ops for a tuple.
-    """
-    title = getattr(function, "__name__", name)
-    builder = XlaBuilder(title if isinstance(title, str) and title != "<lambda>" else name)
-    parameters = [builder.parameter(number, shape) for number, shape in enumerate(shapes)]
-    result = _applied(rule, name, function, parameters)
-    if isinstance(result, (tuple, list)):
-        result = rule.packed(f"the result of {name}", result) if result else builder.empty_tuple()
-    if not isinstance(result, XlaOp):
-        rule.broken("", f"{name} must return an XlaOp or a sequence of them, not {told(result)}")
-    rule(
-        "",
-        result.builder is builder,
-        f"{name} returns an op of another builder, {result.builder.name!r}",
-        "a computation sees only its own parameters: pass the value in as one",
-    )
-    return builder.build(result)
-
-
-def _applied(rule: Rules, name: str, function: Callable[..., object], parameters: Sequence[XlaOp]) -> object:
-    """Call a user's function and return its result; one that can't be called with these parameters breaks a rule.
-
-    An error of the user's own code is passed on unchanged.
-    """
-    try:
-        return function(*parameters)
-    except StablexlaError:
-        raise
-    except Exception as error:
-        if raised_by_user(error):
-            raise
-        shapes = ", ".join(str(parameter.shape) for parameter in parameters)
-        rule.broken("", f"{name} {told(function)} can't be called with ops of shapes {shapes}: {error}")

@@ -68,6 +68,11 @@ class Rules:
         if not holds:
             self.broken(rule, summary, hint)
 
+    def place(self, rule: str, place: int, rank: int, summary: str) -> None:
+        """Check that `place` is a dimension of an array of this rank; `summary` says so where it is not."""
+        hint = f"{place + rank}, as dimensions are counted from the first" if -rank <= place < 0 else ""
+        self(rule, 0 <= place < rank, summary, hint)
+
     def broken(self, rule: str, summary: str, hint: str = "") -> NoReturn:
         """Raise the error of a rule that is known to be broken."""
         raise self._error(rule, summary, hint)
@@ -120,16 +125,37 @@ class Rules:
         except ShapeError as error:
             self.broken("", f"{name}: {error.summary}", error.hint)
 
-    def one_builder(self, ops: Iterable[XlaOp]) -> None:
-        """Check that all `ops` come from one builder."""
-        builders = {id(op.builder): op.builder for op in ops}
-        if len(builders) > 1:
-            names = " and ".join(repr(builder.name) for builder in builders.values())
-            self.broken(
-                "",
-                f"the operands come from different builders, {names}",
-                "a computation sees only its own parameters: pass the value in as one",
-            )
+    def one_builder(self, ops: Iterable[XlaOp]) -> XlaBuilder:
+        """Return the builder in which an operation on `ops` is written: all are its own, or of builders around it."""
+        ops = list(ops)
+        builder = ops[0].builder.innermost()
+        if not all(builder.is_inside(op.builder) for op in ops):
+            names = " and ".join(dict.fromkeys(repr(op.builder.name) for op in ops))
+            self.foreign(f"the operands come from different builders, {names}", ops)
+        return builder
+
+    def belong(self, builder: XlaBuilder, **several: Sequence[XlaOp]) -> None:
+        """Check that ops belong to a builder, or to one around it."""
+        for name, ops in several.items():
+            for place, op in enumerate(ops):
+                if not builder.is_inside(op.builder):
+                    self.foreign(f"{name}[{place}] belongs to the builder {op.builder.name!r}", [op])
+
+    def foreign(self, summary: str, ops: Iterable[XlaOp]) -> NoReturn:
+        """Raise the error of ops that another builder has."""
+        ended = next((op.builder.name for op in ops if op.builder.has_ended), None)
+        if ended is not None:
+            self.broken("", f"{summary}: an op of the function {ended!r} is used outside of it", "return it from there")
+        self.broken("", summary, "a computation that is built sees only its own parameters: pass the value in as one")
+
+    def captured(self, name: str, ops: Sequence[XlaOp]) -> NoReturn:
+        """Raise the error of a function that reads `ops` around it, for an operation whose computation cannot."""
+        shapes = ", ".join(str(op.shape) for op in ops)
+        self.broken(
+            "",
+            f"{name} reads a value around it, {shapes}: that of {self.operation} sees its own parameters and numbers",
+            "functions of while_, conditional, scan, map and call read values around them",
+        )
 
     def sequence(self, name: str, value: object) -> list[XlaOp]:
         """Return one op or a sequence of ops, as a list."""
@@ -145,9 +171,9 @@ class Rules:
         found = arguments.items(name, value, "an XlaOp or a sequence of them")
         self("", bool(found), f"{name} must not be an empty sequence", "b.empty_tuple()")
         parts = [self.packed(f"{name}[{place}]", each) for place, each in enumerate(found)]
-        self.one_builder(parts)
-        values = tuple(value for part in parts for value in part.values)
-        return parts[0].builder.wrap(Shape.tuple(part.shape for part in parts), values, "tuple")
+        builder = self.one_builder(parts)
+        values = tuple(value for part in parts for value in builder.lift(part).values)
+        return builder.wrap(Shape.tuple(part.shape for part in parts), values, "tuple")
 
     def init_values(self, name: str, value: object, operands: Sequence[XlaOp]) -> list[XlaOp]:
         """Return a scalar for each operand: ops, or numbers that take the operands' types."""

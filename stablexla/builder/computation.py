@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.symbols import symbol_of
+
+if TYPE_CHECKING:
+    from stablexla.builder.op import XlaOp
 
 
 class XlaComputation:
@@ -40,6 +44,7 @@ class XlaComputation:
         parameter_shapes: Sequence[Shape],
         parameter_names: Sequence[str],
         result_shape: Shape,
+        captured: Sequence[XlaOp] = (),
     ) -> None:
         self.name = name
         """The builder's name."""
@@ -49,6 +54,8 @@ class XlaComputation:
         """The name of each parameter, "" where none was given."""
         self.result_shape = result_shape
         """The shape of the root."""
+        self.captured = tuple(captured)
+        """The arrays around a traced function that it reads: arguments of `@main` behind the parameters'."""
         self._module = module
 
     @property

@@ -1,7 +1,7 @@
 """Suggestions for names that are looked up in the wrong place or under another name.
 
 Operations without operands are methods of the builder, as nothing else says in which one they are; most others are
-functions of the package. XLA's C++ names are spelled in capitals.
+functions of the package. XLA's C++ names are spelled in capitals; `other_names.py` has those of other libraries.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import stablexla as sx
+from stablexla.builder.other_names import ATTRIBUTES, OTHER_NAMES
+
+_ALIKE = 0.8
+"""The likeness from which on a name is taken for a misspelt one."""
 
 
 def hint_for_package(name: str) -> str:
@@ -26,11 +30,23 @@ def hint_for_builder(name: str) -> str:
     return _hint(name, {**_functions(), **_methods()})
 
 
+def hint_for_op(name: str, rank: int) -> str:
+    """Suggest what to write in place of `x.name`, or of numpy's function, for an op x of this rank."""
+    if name in ("T", "mT"):
+        order = [*range(rank)][::-1] if name == "T" else [*range(rank - 2), rank - 1, rank - 2]
+        return f": try sx.transpose(x, {tuple(order)})" if rank > 1 else ": try x"
+    other = ATTRIBUTES.get(name)
+    return f": try {other}" if other is not None else _hint(name, _functions())
+
+
 def _hint(name: str, known: Mapping[str, str]) -> str:
     spelled = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[0-9])(?=[A-Z][a-z])", "_", name).lower()
     spelled = spelled if not keyword.iskeyword(spelled) else f"{spelled}_"
-    close = [spelled] if spelled in known else difflib.get_close_matches(spelled, known, 1)
-    return f": try {known[close[0]]}" if close else ""
+    found = OTHER_NAMES.get(name) or known.get(spelled) or OTHER_NAMES.get(spelled)
+    if found is None:
+        close = difflib.get_close_matches(spelled, [*known, *OTHER_NAMES], 1, _ALIKE)
+        found = {**OTHER_NAMES, **known}[close[0]] if close else None
+    return f": try {found}" if found is not None else ""
 
 
 def _methods() -> dict[str, str]:

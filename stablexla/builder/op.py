@@ -5,12 +5,14 @@ An op of tuple shape is a list of values here: StableHLO's tuples are never emit
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.builder.source import user_line
+from stablexla.builder.array_protocols import ArrayProtocols
+from stablexla.builder.source import ends_at_user, user_line
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from stablexla.builder.checking import Operand
 
 
-class XlaOp:
+class XlaOp(ArrayProtocols):
     """A value in a builder's computation: the operand and result of operations.
 
     The operators `+ - * / % **`, `& | ^ ~ << >>`, `== != < <= > >=`, `@` and `abs` build the operation of that meaning
@@ -39,9 +41,6 @@ class XlaOp:
     """
 
     __slots__ = ("__weakref__", "_values", "builder", "name", "shape")
-
-    # numpy leaves `array + op` to our operators.
-    __array_ufunc__ = None
 
     def __init__(self, builder: XlaBuilder, shape: Shape, values: tuple[ir.Value, ...], name: str) -> None:
         self.builder = builder
@@ -70,27 +69,24 @@ class XlaOp:
     def __repr__(self) -> str:
         return f"XlaOp({self.name}, {self.shape})"
 
-    def __bool__(self) -> bool:
-        raise ShapeError(
-            "an XlaOp has no truth value while the computation is being built",
-            operands={"op": self.shape},
-            source=user_line(),
-            hint="sx.select or sx.conditional chooses between values when it runs; compare ops with `is`",
-        )
-
     __hash__ = object.__hash__
 
     def __len__(self) -> int:
         if not self.shape.is_tuple:
-            raise TypeError(f"an XlaOp of shape {self.shape} has no length")
+            self._no_tuple("has no length", "x.shape.dimensions[0]" if self.shape.rank else "")
         return len(self.shape.tuple_shapes)
 
     def __iter__(self) -> Iterator[XlaOp]:
         from stablexla.ops.tuples import get_tuple_element
 
         if not self.shape.is_tuple:
-            raise TypeError(f"an XlaOp of shape {self.shape} is no tuple and can't be unpacked")
+            rows = self.shape.dimensions[0] if self.shape.rank and self.shape.is_static else 0
+            self._no_tuple("can't be unpacked", f"[x[k] for k in range({rows})], or sx.scan" if rows else "")
         return iter([get_tuple_element(self, index) for index in range(len(self))])
+
+    def _no_tuple(self, what: str, hint: str) -> NoReturn:
+        summary = f"an XlaOp of shape {self.shape} is no tuple and {what}"
+        raise ShapeError(summary, source=user_line(), hint=hint)
 
     def __getitem__(self, index: Any) -> XlaOp:
         if self.shape.is_tuple:
@@ -202,6 +198,11 @@ class XlaOp:
         from stablexla.ops.contraction import dot
 
         return dot(self, other)
+
+
+for _name, _method in (*vars(XlaOp).items(), *vars(ArrayProtocols).items()):
+    if inspect.isfunction(_method) and _name not in ("__init__", "__repr__", "__getattr__", "__hash__"):
+        setattr(XlaOp, _name, ends_at_user(_method))
 
 
 def _build(name: str, *operands: object) -> XlaOp:

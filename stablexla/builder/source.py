@@ -1,20 +1,30 @@
 """The user's line: the innermost stack frame outside this package, as an MLIR location and in errors.
 
-Finding it costs a few microseconds, and a look-up for a known line.
+Finding it costs a few microseconds, and a look-up for a known line. Tracebacks of building errors end there.
 """
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import linecache
 import os
+import re
 import sys
+from collections.abc import Callable
+from functools import wraps
 from itertools import islice
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
+from typing import ParamSpec, TypeVar
 
 import jaxlib.mlir.ir as ir
 
 import stablexla
-from stablexla.dialects.errors import SourceLine
+from stablexla.dialects.errors import ShapeError, SourceLine, StablexlaError
+from stablexla.targets.pipeline.knobs import knobs
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Frames of this package are ours; the other layers lie in its folder, too.
 _OURS = os.path.join(os.path.dirname(os.path.abspath(str(stablexla.__file__))), "")
@@ -51,6 +61,67 @@ def user_line() -> SourceLine | None:
     file, line = frame.f_code.co_filename, frame.f_lineno
     text = linecache.getline(file, line, frame.f_globals).strip()
     return SourceLine(file, line, frame.f_code.co_name, text)
+
+
+def ends_at_user(function: Callable[P, R]) -> Callable[P, R]:
+    """Make errors of a public function end at the user's line: tracebacks have no frames of this package.
+
+    Arguments that do not fit its parameters are a `ShapeError` as well.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                    raise
+                raise _unfit(function, error) from None
+        except StablexlaError as error:
+            # Python adds no frame for a bare `raise`, so that this one is left out, too.
+            if not knobs.full_tracebacks:
+                error.__traceback__ = _of_user(error.__traceback__)
+            raise
+
+    return call
+
+
+def _of_user(trace: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback that is the user's, such as the lines of a loop's body."""
+    kept = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            kept.append(trace)
+        trace = trace.tb_next
+    made = None
+    for each in reversed(kept):
+        made = TracebackType(made, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return made
+
+
+def _unfit(function: Callable[..., object], error: TypeError) -> ShapeError:
+    """Return the error of a call with a keyword that is none, or too few or too many arguments."""
+    parameters = [each for each in inspect.signature(function).parameters if each != "self"]
+    where, _, short = function.__qualname__.rpartition(".")
+    call = f"{'b' if where else 'sx'}.{short}({', '.join(parameters)})"
+    found = re.search("unexpected keyword argument '(.*?)'", str(error))
+    unknown = found[1] if found is not None else ""
+    part = next((part for names, part in _MEANT.items() if unknown in names), "")
+    meant = [each for each in parameters if part and part in each] or difflib.get_close_matches(unknown, parameters, 1)
+    summary = f"there is no parameter {unknown!r}" if unknown else str(error).partition("() ")[2] or str(error)
+    hint = f"{meant[0]}=, in {call}" if meant else call
+    return ShapeError(summary, operation=short, source=user_line(), hint=hint)
+
+
+#: Keywords of other libraries, and a part of the parameter's name here.
+_MEANT = {
+    ("axis", "axes", "dim", "dims"): "dim",
+    ("dtype", "type", "astype"): "type",
+    ("initial", "init", "initial_value"): "init",
+    ("fun", "func", "function", "f", "body_fun", "reducer"): "computation",
+    ("stride", "strides"): "strides",
+}
 
 
 class Locations:

@@ -16,7 +16,6 @@ import os
 import stat
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -34,6 +33,7 @@ from stablexla.compiling.composite_kernels import accept_all
 from stablexla.compiling.device_counts import with_counts
 from stablexla.compiling.program_bytes import bytecode_of, bytes_of, contents_of_file, mentions
 from stablexla.dialects import composites, custom_calls
+from stablexla.dialects.caller import warn
 from stablexla.dialects.errors import LoadError, StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import in_scope
@@ -161,7 +161,7 @@ class Folder:
         except OSError as error:
             if not self.is_private:
                 text = f"{self.path}: the compiled program is not cached: {error.strerror}"
-                warnings.warn(text, RuntimeWarning, stacklevel=5)
+                warn(text, RuntimeWarning)
 
 
 def _is_own(found: os.stat_result) -> bool:
@@ -173,7 +173,7 @@ def _is_own(found: os.stat_result) -> bool:
 def _warn_of(path: Path) -> None:
     """Warn, once in a process, of a folder that is not used."""
     text = f"{path}: programs are not cached there: it belongs to another user, or others may write it"
-    warnings.warn(f"{text}; chmod 700, or name another folder by STABLEXLA_CACHE", RuntimeWarning, stacklevel=6)
+    warn(f"{text}; chmod 700, or name another folder by STABLEXLA_CACHE", RuntimeWarning)
 
 
 def compile_cached(

@@ -5,7 +5,6 @@ interop/ reads the program, targets/ has the steps and passes; this module combi
 
 from __future__ import annotations
 
-import warnings
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from math import prod
@@ -19,6 +18,7 @@ from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.device_counts import Counts, counts_of, with_counts
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.caller import warn
 from stablexla.dialects.choices import chosen
 from stablexla.dialects.contexts import contexts_of_their_own, take_in
 from stablexla.dialects.errors import CompileError, StablexlaError
@@ -155,7 +155,7 @@ def _compile(
     target = find_target(asked)
     for name in target.ignores:
         if getattr(options, name) is not None:
-            warnings.warn(f"{name}={getattr(options, name)} changes nothing for the target {target.name}", stacklevel=4)
+            warn(f"{name}={getattr(options, name)} changes nothing for the target {target.name}")
     lowered = StagedText.of(program)
     if lowered is not None:
         target = lowered.target(asked)

@@ -13,7 +13,9 @@ from typing import TypeAlias
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.builder.builder import XlaBuilder
 from stablexla.builder.computation import XlaComputation
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.errors import ParseError
 from stablexla.interop.encodings import bytecode
 from stablexla.interop.encodings.formats import Format, decode, recognise
@@ -73,7 +75,11 @@ def _load(program: Program, trusted: bool) -> ir.Module:
     if isinstance(program, ir.Module):
         return _in_our_form(_copy(program))
     hint = "an XlaComputation, MLIR or HLO text (str), bytecode (bytes), a pathlib.Path, or a jaxlib.mlir.ir.Module"
-    if type(program).__module__.split(".")[0] == "jax":
+    if isinstance(program, XlaOp):
+        hint = "b.build(op) makes the computation of it"
+    elif isinstance(program, XlaBuilder):
+        hint = "b.build(root) makes the computation of an op"
+    elif type(program).__module__.split(".")[0] == "jax":
         hint = "jit, from_lowered or from_exported of stablexla.interop.jax"
     raise ParseError(f"a {type(program).__name__} is no program", file="<object>", hint=hint)
 

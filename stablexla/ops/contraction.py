@@ -151,8 +151,8 @@ class _Side:
         self.rule(unique, len(set(both)) == len(both), f"a dimension of {self.name} is named twice in {both}")
         for rule, chosen in ((batch, self.batch), (contracting, self.contracting)):
             for place in chosen:
-                there = 0 <= place < self.shape.rank
-                self.rule(rule, there, f"{place} is no dimension of {self.name}, which has rank {self.shape.rank}")
+                rank = self.shape.rank
+                self.rule.place(rule, place, rank, f"{place} is no dimension of {self.name}, which has rank {rank}")
 
     def sizes(self, chosen: Iterable[int]) -> tuple[int, ...]:
         return tuple(self.shape.dimensions[place] for place in chosen)

@@ -27,7 +27,7 @@ def while_(condition: Computation, body: Computation, init: Packed) -> XlaOp:
     """Applies `body` to `init` repeatedly, while `condition` holds.
 
     Args:
-        condition: from the state to a pred scalar.
+        condition: from the state to a pred scalar. It and `body` may read values around them.
         body: from the state to the next one, of the same shape.
         init: the first state: an array; a tuple for several, or a sequence, which stands for it.
 
@@ -52,12 +52,13 @@ def while_(condition: Computation, body: Computation, init: Packed) -> XlaOp:
             step.result_shape == state.shape,
             f"body must return the state, {state.shape}, not {step.result_shape}",
         )
-    return state.builder.emit("stablehlo.while", [state], state.shape, regions=[test, step])
+    read = [test.captured, step.captured]
+    return state.builder.emit("stablehlo.while", [state], state.shape, regions=[test, step], region_arguments=read)
 
 
 def _taking(rule: Rules, number: str, name: str, given: Computation, operand: XlaOp) -> XlaComputation:
     """The computation, which must take what has the shape of `operand`."""
-    computation = operand.builder.computation(rule, name, given, [operand.shape])
+    computation = operand.builder.computation(rule, name, given, [operand.shape], captures=True)
     fits = computation.parameter_shapes == (operand.shape,)
     rule(number, fits, f"{name} {computation!r} must take {operand.shape}")
     return computation
@@ -101,7 +102,7 @@ def conditional(
 
     Two forms: `conditional(pred, true_operand, true_computation, false_operand, false_computation)`, and
     `conditional(branch_index, branch_computations, branch_operands)` where an s32 outside 0 to N - 1 runs the last one.
-    Each takes its arguments by their places or by these names.
+    Each takes its arguments by their places or by these names. Branches may read values around them.
 
     Args:
         pred: a pred scalar; or `branch_index`, an s32 scalar.
@@ -126,6 +127,7 @@ def conditional(
     >>> sx.conditional(b.parameter(2, sx.s32[()]), [sx.sin, sx.cos, sx.tan], [x, x, x])
     XlaOp(stablehlo.case, f32[2])
     """
+    _refuse_other_order(pred, true_operand)
     by_place = (pred, true_operand, true_computation)
     by_name = (branch_index, branch_computations, branch_operands)
     if false_operand is None and false_computation is None:
@@ -133,6 +135,14 @@ def conditional(
         return _case(*(value if named is None else named for value, named in zip(by_place, by_name)))
     _refuse_both(zip(("branch_index", "branch_computations", "branch_operands"), by_name, [True] * 3))
     return _if(*by_place, false_operand, false_computation)
+
+
+def _refuse_other_order(pred: object, first: object) -> None:
+    """JAX's `cond(pred, f, g, x)` has the computations first."""
+    if isinstance(first, XlaComputation) or callable(first):
+        with checking("conditional", pred=pred) as rule:
+            summary = f"true_operand must be an operand, not the computation {told(first)}"
+            rule.broken("", summary, "sx.conditional(pred, x, f, x, g): the operand of each branch comes first")
 
 
 def _refuse_both(given: Iterable[tuple[str, object, object]]) -> None:
@@ -200,13 +210,15 @@ def _branches(rule: Rules, choice: XlaOp, named: Mapping[str, Any], operands: Se
 
 def _emit_branches(name: str, choice: XlaOp, branches: Sequence[XlaComputation], operands: Sequence[XlaOp]) -> XlaOp:
     """Branches of StableHLO take nothing: they read their operand from around them."""
-    arguments = [operand.values for operand in operands]
-    return choice.builder.emit(name, [choice], branches[0].result_shape, regions=branches, region_arguments=arguments)
+    read = [[operand, *branch.captured] for operand, branch in zip(operands, branches)]
+    return choice.builder.emit(name, [choice], branches[0].result_shape, regions=branches, region_arguments=read)
 
 
 @operation("func.call")
 def call(computation: Computation, args: Operands) -> XlaOp:
     """Applies a computation, which stays a function of its own; equal computations are one function.
+
+    Values around a Python function that it reads are further arguments of the call.
 
     Where there are no arguments, `b.call(computation)` says in which builder.
 
@@ -270,10 +282,10 @@ def composite_in(
     version: int,
 ) -> XlaOp:
     """`composite_call` in a builder that is known."""
+    builder = builder.innermost()
     with checking("composite_call", inputs=inputs, name=name) as rule:
         ops = rule.sequence("inputs", inputs)
-        for number, op in enumerate(ops):
-            rule("", op.builder is builder, f"inputs[{number}] belongs to the builder {op.builder.name!r}")
+        rule.belong(builder, inputs=ops)
         spelled = re.fullmatch(r"[A-Za-z]\w*(\.[\w$]+)+", rule.text("name", name, "C1")) is not None
         rule("C1", spelled, f"the name {told(name)} must have a namespace", '"my.name"')
         number = rule.integer("version", version, bits=32)

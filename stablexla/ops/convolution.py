@@ -17,6 +17,7 @@ from stablexla.dialects.shapes import Shape
 from stablexla.ops.contraction import Precision, precision_attribute, preferred_type
 from stablexla.ops.support.convolution_numbers import (
     ConvDimensionNumbers,
+    GivenNumbers,
     GivenWindow,
     Window,
     checked_numbers,
@@ -113,7 +114,7 @@ def conv_with_general_dimensions(
     rhs: XlaOp,
     window_strides: Sequence[int] | None,
     padding: Padding,
-    dimension_numbers: ConvDimensionNumbers | None,
+    dimension_numbers: GivenNumbers | None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: Precision | None = None,
@@ -144,7 +145,7 @@ def conv_general(
     rhs: XlaOp,
     window_strides: Sequence[int] | None,
     padding: Padding,
-    dimension_numbers: ConvDimensionNumbers | None,
+    dimension_numbers: GivenNumbers | None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: Precision | None = None,
@@ -176,7 +177,7 @@ def conv_general_dilated(
     padding: Padding,
     lhs_dilation: Sequence[int] | None,
     rhs_dilation: Sequence[int] | None,
-    dimension_numbers: ConvDimensionNumbers | None,
+    dimension_numbers: GivenNumbers | None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: Precision | None = None,
@@ -186,8 +187,8 @@ def conv_general_dilated(
     """The convolution of `conv_with_general_padding`, with the dimensions in any order.
 
     Args:
-        dimension_numbers: `ConvDimensionNumbers`; `lhs`, `rhs` and the result are laid out as they say. None means
-            XLA's order, that of `conv`.
+        dimension_numbers: `ConvDimensionNumbers`, or the letters of its `of`, ("NHWC", "HWIO", "NHWC"); `lhs`, `rhs`
+            and the result are laid out as they say. None means XLA's order, that of `conv`.
         window_reversal: for each spatial dimension, whether the window's weights are taken from the last to the first.
 
     Raises:
@@ -216,19 +217,24 @@ def _conv(
     lhs: XlaOp,
     rhs: XlaOp,
     given: GivenWindow,
-    numbers: ConvDimensionNumbers | None,
+    given_numbers: GivenNumbers | None,
     groups: tuple[int, int],
     precision_config: Precision | None,
     preferred_element_type: str | ElementType | None,
 ) -> XlaOp:
     """Checks and emits any of them; without `numbers` the dimensions are in XLA's default order."""
-    with checking(name, lhs=lhs, rhs=rhs, dimension_numbers=numbers) as rule:
+    with checking(name, lhs=lhs, rhs=rhs, dimension_numbers=given_numbers) as rule:
         x, w = rule.ops(lhs=rule.op("lhs", lhs), rhs=rule.op("rhs", rhs))
         rule.arrays(lhs=x, rhs=w)
         rank = x.shape.rank
-        rule("C1", rank == w.shape.rank >= 2, "lhs and rhs must have the same rank, at least 2")
+        rule("C1", rank == w.shape.rank, f"lhs and rhs must have the same rank, not {rank} and {w.shape.rank}")
+        strides = given.strides if isinstance(given.strides, list | tuple) else ()
+        is_bare = given_numbers is None and rank > 0 and len(strides) == rank
+        named = "batch, features and spatial dimensions; rhs output features, input features and spatial ones"
+        way = f"sx.reshape(lhs, {(1, 1, *x.shape.dimensions)}), sx.reshape(rhs, {(1, 1, *w.shape.dimensions)})"
+        rule("C1", rank >= 2 and not is_bare, f"lhs must have {named}", way)
         rule("C27", same_element_type(x, w), "lhs and rhs must have the same element type")
-        numbers = checked_numbers(rule, numbers, rank)
+        numbers = checked_numbers(rule, given_numbers, rank)
         counts = _checked_groups(rule, x.shape, w.shape, numbers, groups)
         window = _checked_window(rule, given, x.shape, w.shape, numbers)
         element = preferred_type(rule, x.shape.element_type, preferred_element_type)

@@ -214,11 +214,11 @@ class CustomCall:
 
     def emit(self, builder: XlaBuilder, operation: str, args: Operands, shape: ShapeWithLayout) -> XlaOp:
         """The call, checked, as an operation of a builder."""
+        builder = builder.innermost()
         with checking(operation, target_name=self.target_name, args=args, shape=shape) as rule:
             rule("", rule.text("target_name", self.target_name) != "", "target_name must not be empty")
             ops = rule.sequence("args", args)
-            for number, op in enumerate(ops):
-                rule("", op.builder is builder, f"args[{number}] belongs to the builder {op.builder.name!r}")
+            rule.belong(builder, args=ops)
             layouts, result = self._layouts(rule, builder, ops, shape)
             rule.word("", "api_version", self.api_version, API_VERSIONS)
             attributes = {

@@ -44,7 +44,7 @@ def set_dimension_size(operand: XlaOp, size: XlaOp | int, dimension: int) -> Xla
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
         place = rule.integer("dimension", dimension)
-        rule("C1", 0 <= place < x.shape.rank, f"dimension: {place} is no dimension of an array of rank {x.shape.rank}")
+        rule.place("C1", place, x.shape.rank, f"dimension: {place} is no dimension of an array of rank {x.shape.rank}")
         bound = x.shape.dimensions[place]
         if is_number(size):
             number = rule.integer("size", size)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.builder.broadcasting import broadcast
-from stablexla.builder.checking import Operand, Rules, checking, is_number, same_element_type
+from stablexla.builder.broadcasting import broadcast, fitting_dimensions
+from stablexla.builder.checking import Operand, Rules, checking, same_element_type
 from stablexla.builder.op import XlaOp
-from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.element_types import ElementType, Kind
 from stablexla.ops.support.accuracy import Accuracy, checked_accuracy
 from stablexla.ops.support.registry import (
     ANY,
@@ -87,7 +87,13 @@ def _broadcast_operands(
 
 
 def _convert_hint(lhs: XlaOp, rhs: XlaOp) -> str:
-    return f'sx.convert_element_type(rhs, "{lhs.shape.element_type}")'
+    """The conversion of the operand whose type holds less to the other's."""
+    types = {"lhs": lhs.shape.element_type, "rhs": rhs.shape.element_type}
+    narrow, wide = sorted(types, key=lambda name: (_KINDS.index(types[name].kind), types[name].bits, name == "rhs"))
+    return f'sx.convert_element_type({narrow}, "{types[wide]}")'
+
+
+_KINDS = (Kind.PRED, Kind.UNSIGNED, Kind.SIGNED, Kind.FLOAT, Kind.COMPLEX)
 
 
 def broadcast_to(op: XlaOp, dimensions: Sequence[int], places: Sequence[int]) -> XlaOp:
@@ -168,11 +174,16 @@ def _alike(x: XlaOp, y: XlaOp) -> bool:
     return same_element_type(x, y) and x.shape.dimensions == y.shape.dimensions
 
 
+def _spread(op: XlaOp, dimensions: Sequence[int]) -> XlaOp:
+    """A scalar as an array; arrays as they are."""
+    return broadcast_to(op, dimensions, ()) if op.shape.is_scalar else op
+
+
 @operation("stablehlo.select")
 def select(pred: XlaOp, on_true: Operand, on_false: Operand) -> XlaOp:
     """Elements of `on_true` where `pred` is true, of `on_false` elsewhere; a scalar `pred` chooses for all.
 
-    Between tuples of one shape, `pred` must be a scalar. A Python number stands for an array of it.
+    Between tuples of one shape, `pred` must be a scalar. A scalar, such as a Python number, stands for an array of it.
 
     Raises:
         ShapeError: (C1) `pred` is neither a scalar nor of the others' dimensions; (C2) these differ in shape.
@@ -188,10 +199,9 @@ def select(pred: XlaOp, on_true: Operand, on_false: Operand) -> XlaOp:
         x, y = rule.ops(on_true=on_true, on_false=on_false)
         rule.one_builder([p, x, y])
         rule("I1", p.shape.is_array and p.shape.element_type.is_pred, "pred must be of pred type")
-        if is_number(on_true):
-            x = broadcast_to(x, y.shape.dimensions, ())
-        if is_number(on_false):
-            y = broadcast_to(y, x.shape.dimensions, ())
+        if x.shape.is_array and y.shape.is_array:
+            sizes = x.shape.dimensions or y.shape.dimensions or p.shape.dimensions
+            x, y = _spread(x, sizes), _spread(y, sizes)
         alike = _alike(x, y) if x.shape.is_array and y.shape.is_array else x.shape == y.shape
         rule("C2", alike, "on_true and on_false must have the same shape")
         if x.shape.is_tuple:
@@ -207,12 +217,12 @@ def select(pred: XlaOp, on_true: Operand, on_false: Operand) -> XlaOp:
         return p.builder.emit("stablehlo.select", [p, x, y], x.shape)
     chosen = [select(p, a, b) for a, b in zip(x, y)]
     values = tuple(value for op in chosen for value in op.values)
-    return p.builder.wrap(x.shape, values, "stablehlo.select")
+    return chosen[0].builder.wrap(x.shape, values, "stablehlo.select")
 
 
 @operation("stablehlo.clamp")
 def clamp(min: Operand, operand: XlaOp, max: Operand) -> XlaOp:
-    """Each element of `operand`, held between `min` and `max`; a scalar bound holds for all of them.
+    """Each element of `operand`, held between `min` and `max`; a scalar among the three stands for an array of it.
 
     Raises:
         ShapeError: (C1, C2) a bound is neither a scalar nor of `operand`'s dimensions; (C3) element types differ.
@@ -227,12 +237,15 @@ def clamp(min: Operand, operand: XlaOp, max: Operand) -> XlaOp:
         x = rule.op("operand", operand)
         x, low, high = rule.ops(operand=x, min=min, max=max)
         rule.arrays(min=low, operand=x, max=high)
+        if x.shape.is_scalar:
+            x = _spread(x, low.shape.dimensions or high.shape.dimensions)
         for number, name, bound in (("C1", "min", low), ("C2", "max", high)):
+            places = fitting_dimensions(bound.shape, x.shape)
             rule(
                 number,
                 bound.shape.is_scalar or bound.shape.dimensions == x.shape.dimensions,
                 f"{name} must be a scalar or have operand's dimensions",
-                f"sx.broadcast_in_dim({name}, {x.shape.dimensions}, broadcast_dimensions=...)",
+                f"sx.broadcast_in_dim({name}, {x.shape.dimensions}, {places})" if places else "",
             )
         rule("C3", same_element_type(low, x, high), "min, operand and max must have one element type")
     return x.builder.emit("stablehlo.clamp", [low, x, high], x.shape)

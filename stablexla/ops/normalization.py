@@ -141,7 +141,7 @@ def _floats(rule: Rules, **given: object) -> list[XlaOp]:
 def _attributes(rule: Rules, x: XlaOp, epsilon: object, feature_index: object) -> tuple[dict[str, object], Shape]:
     """C1; the attributes, and the shape of what has a number for each feature."""
     place = rule.integer("feature_index", feature_index)
-    rule("C1", 0 <= place < x.shape.rank, f"feature_index: {place} is no dimension of operand")
+    rule.place("C1", place, x.shape.rank, f"feature_index: {place} is no dimension of operand")
     with ir.Location.unknown(x.builder.context):
         attribute = ir.FloatAttr.get(ir.F32Type.get(), rule.number("epsilon", epsilon))
     feature = Shape(x.shape.element_type, (x.shape.dimensions[place],))

@@ -53,7 +53,7 @@ def _reduce(
     types = check_reduction_operands(rule, xs, inits, count="C3", dimensions="C1", types="C2", scalars="I2")
     chosen = rule.integers("dimensions", dimensions)
     for place in chosen:
-        rule("C4", 0 <= place < xs[0].shape.rank, f"dimensions: {place} is no dimension of the operands")
+        rule.place("C4", place, xs[0].shape.rank, f"dimensions: {place} is no dimension of the operands")
     rule("C5", len(set(chosen)) == len(chosen), "dimensions must not repeat one")
     body = checked_combiner(rule, "C6", xs[0], computation, types)
     kept = [size for place, size in enumerate(xs[0].shape.dimensions) if place not in chosen]
@@ -95,7 +95,8 @@ def map(
         computation: takes N scalars of their element types, and the static operands; returns a scalar of any type.
         dimensions: all dimensions in their order, which is the default.
         static_operands: what the computation takes whole for each element. Scalars are spread over all elements;
-            with an array or a tuple among them, one element is computed after another.
+            with an array or a tuple among them, one element is computed after another. Values around the computation
+            that it reads are further ones.
 
     Raises:
         ShapeError: (C1) dimensions of the operands differ; (C2) no operand; (C3) other `dimensions`; (C4) a computation
@@ -123,13 +124,14 @@ def map(
         chosen = everything if dimensions is None else rule.integers("dimensions", dimensions)
         rule("C3", chosen == everything, f"dimensions must be {everything}, all of them in order")
         taken = [*(Shape(x.shape.element_type) for x in xs), *(static.shape for static in statics)]
-        body = xs[0].builder.computation(rule, "computation", computation, taken)
+        body = xs[0].builder.computation(rule, "computation", computation, taken, captures=True)
         fits = body.parameter_shapes == tuple(taken) and body.result_shape.is_scalar
         rule("C4", fits, f"computation {body!r} must take scalars of the operands' types and return one")
     shape = Shape(body.result_shape.element_type, xs[0].shape.dimensions)
-    if not all(static.shape.is_scalar for static in statics):
+    whole = [*statics, *body.captured]
+    if not all(each.shape.is_scalar for each in whole):
         return _one_after_another(body, xs, statics, shape)
-    xs = [*xs, *(broadcast_in_dim(static, shape.dimensions, ()) for static in statics)]
+    xs = [*xs, *(broadcast_in_dim(each, shape.dimensions, ()) for each in whole)]
     return xs[0].builder.emit("stablehlo.map", xs, shape, {"dimensions": chosen}, [body])
 
 

@@ -74,7 +74,7 @@ def broadcast_in_dim(operand: XlaOp, out_dim_size: Sizes, broadcast_dimensions: 
             "broadcast_dimensions must have one entry for each dimension of operand",
         )
         for place in places:
-            rule("C3", 0 <= place < shape.rank, f"{place} in broadcast_dimensions is no dimension of the result")
+            rule.place("C3", place, shape.rank, f"{place} in broadcast_dimensions is no dimension of the result")
         rule("C4", len(set(places)) == len(places), "broadcast_dimensions must not repeat a dimension")
         order = tuple(sorted(range(len(places)), key=lambda i: places[i]))
         rule(
@@ -537,8 +537,10 @@ def _index_error(x: XlaOp, summary: str, hint: str = "") -> ShapeError:
 def _check_dimensions(rule: Rules, number: str, name: str, chosen: Sequence[int], rank: int) -> None:
     """Each of `chosen` is a dimension of an array of this rank."""
     for place in chosen:
-        rule(number, 0 <= place < rank, f"{name}: {place} is no dimension of an array of rank {rank}")
+        rule.place(number, place, rank, f"{name}: {place} is no dimension of an array of rank {rank}")
 
 
 def _check_permutation(rule: Rules, number: str, name: str, order: Sequence[int], rank: int) -> None:
-    rule(number, sorted(order) == list(range(rank)), f"{name} must be a permutation of 0 to {rank - 1}")
+    counted = [place + rank if -rank <= place < 0 else place for place in order]
+    hint = f"{(*counted,)}" if sorted(counted) == list(range(rank)) else ""
+    rule(number, sorted(order) == list(range(rank)), f"{name} must be a permutation of 0 to {rank - 1}", hint)

@@ -28,10 +28,10 @@ def tuple(elements: Sequence[XlaOp]) -> XlaOp:
     with checking("tuple", elements=elements) as rule:
         ops = rule.sequence("elements", elements)
         rule("", bool(ops), "a tuple needs an element that says whose it is", "b.empty_tuple()")
-        rule.one_builder(ops)
+        builder = rule.one_builder(ops)
     shape = Shape.tuple(op.shape for op in ops)
-    values = (value for op in ops for value in op.values)
-    return ops[0].builder.wrap(shape, (*values,), "tuple")
+    values = (value for op in ops for value in builder.lift(op).values)
+    return builder.wrap(shape, (*values,), "tuple")
 
 
 @operation()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
@@ -16,6 +15,7 @@ from stablexla import distributed
 from stablexla.compiling.cache import surroundings
 from stablexla.compiling.compiler import compile as compile_program
 from stablexla.compiling.program_bytes import bytecode_of
+from stablexla.dialects.caller import warn
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, UnsupportedError
 from stablexla.executable.executable import Executable
@@ -170,7 +170,7 @@ def _compile_options(overrides: Mapping[str, Override]) -> CompileOptions | None
             near = get_close_matches(name, known, 1)
             raise OptionError(f"No such compile option: '{name}'", hint=near[0] if near else "")
     if others:
-        warnings.warn(f"stablexla has no compiler options {', '.join(others)}", stacklevel=2)
+        warn(f"stablexla has no compiler options {', '.join(others)}")
     ours = {name: value for name, value in overrides.items() if name in known}
     try:
         return CompileOptions(**ours) if ours else None  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ import json
 import re
 import shlex
 import tempfile
-import warnings
 from dataclasses import field
 from pathlib import Path
 from time import perf_counter
@@ -20,6 +19,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
+from stablexla.dialects.caller import warn
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.errors import CompileError, StablexlaError
@@ -260,7 +260,7 @@ class KnobWatcher(Watcher):
             others = sorted(path.name for path in folder.iterdir())
             what, hint = f"{folder.name} has {', '.join(others) or 'nothing'}", f"; stages are {', '.join(names)}"
         place = knobs.override
-        warnings.warn(f"STABLEXLA_OVERRIDE={place} changes nothing of {self.name}: {what}{hint}", stacklevel=4)
+        warn(f"STABLEXLA_OVERRIDE={place} changes nothing of {self.name}: {what}{hint}")
 
     def finish(self) -> None:
         """Print the times, if the knobs demand them."""

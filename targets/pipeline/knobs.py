@@ -9,13 +9,13 @@ import ctypes
 import difflib
 import functools
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from stablexla.dialects.caller import warn
 from stablexla.dialects.errors import StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
 
@@ -168,6 +168,12 @@ class Knobs:
         _times,
         "1 prints a table of the seconds that each step took; with passes, each pass has a row too.",
     )
+    full_tracebacks: Knob[bool] = Knob(
+        "STABLEXLA_FULL_TRACEBACKS",
+        False,
+        _flag,
+        "1 keeps the frames of this package in tracebacks of errors of the builder, which end at your line without.",
+    )
     num_threads: Knob[int | None] = Knob(
         "STABLEXLA_NUM_THREADS", None, _threads, "Threads that run programs; as many as the process may use by default."
     )
@@ -256,4 +262,4 @@ def warn_of_unknown_variables() -> None:
         if name.startswith("STABLEXLA_") and not name.startswith(OF_TESTS) and name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f"; {near[0]}?" if near else f": those that there are begin with {', '.join(known)}"
-            warnings.warn(f"the environment variable {name} is not read{meant}", stacklevel=3)
+            warn(f"the environment variable {name} is not read{meant}")

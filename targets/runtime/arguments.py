@@ -5,6 +5,7 @@ The native runtime's fast path takes plain contiguous arrays and the commonest n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -184,7 +185,11 @@ def _dtype_hint(array: Array, spec: ArraySpec) -> str:
 
 
 def _shape_hint(array: Array, spec: ArraySpec) -> str:
-    return f".reshape({spec.shape})" if array.size == int(np.prod(spec.shape, dtype=np.int64)) else ""
+    """Say how the same numbers are meant, where that is clear: flat ones, dimensions of size 1, a transposed matrix."""
+    given, wanted = ([size for size in shape if size != 1] for shape in (array.shape, spec.shape))
+    if array.size == math.prod(spec.shape) and (given == wanted or min(len(given), len(wanted)) < 2):
+        return f".reshape({spec.shape})"
+    return ".T" if array.shape == spec.shape[::-1] else ""
 
 
 def raise_ffi_failure(name: str, message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy.typing as npt
 
 from stablexla.compiling.specialization import with_known_shapes
+from stablexla.dialects.caller import warn
 from stablexla.dialects.errors import CheckError, CheckWarning, ExecutionError, UnsupportedError
 from stablexla.dialects.value_checks import kinds_of
 from stablexla.executable.executable import Executable
@@ -83,7 +83,7 @@ class CheckedExecutable(Executable):
     def _run_checked(self, arguments: Sequence[Sequence[object]], time_limit: float | None = None) -> list[list[Array]]:
         outcome = self._checker.run(arguments, time_limit)
         if outcome.warning is not None:
-            warnings.warn(f"{self.name}: {outcome.warning}", CheckWarning, stacklevel=4)
+            warn(f"{self.name}: {outcome.warning}", CheckWarning)
         if outcome.finding is not None:
             raise CheckError(f"{self.name}: {outcome.finding}", finding=outcome.finding)
         return outcome.results

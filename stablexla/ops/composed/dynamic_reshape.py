@@ -298,5 +298,5 @@ def _constant(rule: Rules, x: XlaOp, place: int, given: Any) -> XlaOp:
 
 def _dimension(rule: Rules, number: str, name: str, given: int, rank: int) -> int:
     place = rule.integer(name, given)
-    rule(number, 0 <= place < rank, f"{name}: {place} is no dimension of an array of rank {rank}")
+    rule.place(number, place, rank, f"{name}: {place} is no dimension of an array of rank {rank}")
     return place

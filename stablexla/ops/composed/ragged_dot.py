@@ -115,12 +115,12 @@ def _check_numbers(rule: Rules, x: XlaOp, y: XlaOp, given: RaggedDotDimensionNum
     dimensions = tuple(given.lhs_ragged_dimensions)
     rule("", len(dimensions) == 1, f"lhs_ragged_dimensions must name one dimension, not {len(dimensions)}")
     ragged = dimensions[0]
-    rule("", 0 <= ragged < x.shape.rank, f"lhs_ragged_dimensions: {ragged} is no dimension of lhs")
+    rule.place("", ragged, x.shape.rank, f"lhs_ragged_dimensions: {ragged} is no dimension of lhs")
     groups = tuple(given.rhs_group_dimensions)
     others = (*rule.integers("rhs_batch_dimensions", numbers.rhs_batch_dimensions),)
     others += rule.integers("rhs_contracting_dimensions", numbers.rhs_contracting_dimensions)
     for place in groups:
-        rule("", 0 <= place < y.shape.rank, f"rhs_group_dimensions: {place} is no dimension of rhs")
+        rule.place("", place, y.shape.rank, f"rhs_group_dimensions: {place} is no dimension of rhs")
         rule("", place not in others, f"rhs_group_dimensions: {place} is a batch or contracting dimension already")
     free = ragged not in batch + contracting
     kind = "neither batch nor contracting" if free else "a batch or contracting one"

@@ -34,7 +34,7 @@ def scan(
         inputs: N arrays of one size along the dimension; none, where the size is given.
         inits: M arrays, the first values that are carried.
         computation: takes a slice of each input, without the dimension, and the M values; returns the slices of K
-            outputs and the next M values, as a tuple if they are several.
+            outputs and the next M values, as a tuple if they are several. It may read values around it.
         scan_dimension: the dimension, of the inputs and of the outputs.
         scan_dimension_size: its size.
         is_reverse: from the last slice to the first.
@@ -59,17 +59,15 @@ def scan(
     with checking("scan", **given, scan_dimension_size=scan_dimension_size) as rule:
         xs, carried = rule.sequence("inputs", inputs), rule.sequence("inits", inits)
         rule("", bool(xs or carried), "there must be inputs or inits")
-        rule.one_builder([*xs, *carried])
+        builder = rule.one_builder([*xs, *carried])
         rule.truth("is_reverse", is_reverse)
         if is_associative is not None:
             rule.truth("is_associative", is_associative)
         place = rule.integer("scan_dimension", scan_dimension)
-        rule("", place >= 0, "scan_dimension must not be negative")
         size = _size(rule, xs, place, scan_dimension_size)
         slices = [Shape(x.shape.element_type, _without(x.shape, place)) for x in xs]
         shapes = [*slices, *(c.shape for c in carried)]
-        builder = (xs + carried)[0].builder
-        body = builder.computation(rule, "computation", computation, shapes)
+        body = builder.computation(rule, "computation", computation, shapes, captures=True)
         outputs = _outputs(rule, body, shapes, carried, place)
     whole = [_empty(carried or xs, shape, place, size) for shape in outputs]
     loop = _Loop(body, len(xs), len(outputs), place, size, is_reverse)
@@ -116,7 +114,9 @@ def _size(rule: Rules, xs: Sequence[XlaOp], place: int, given: int | None) -> in
     """The size of the dimension that all inputs share."""
     for number, x in enumerate(xs):
         rule("", x.shape.is_array and x.shape.is_static, f"inputs[{number}] must be an array of static sizes")
-        rule("", place < x.shape.rank, f"scan_dimension: {place} is no dimension of inputs[{number}], {x.shape}")
+        no_place = f"scan_dimension: {place} is no dimension of inputs[{number}], {x.shape}"
+        rule.place("", place, x.shape.rank, no_place)
+    rule("", place >= 0, "scan_dimension must not be negative")
     sizes = {x.shape.dimensions[place] for x in xs}
     if given is not None:
         sizes.add(rule.integer("scan_dimension_size", given))

@@ -73,7 +73,7 @@ def all_gather(
         xs = arrays_of(rule, "operand", operand)
         place = rule.integer("all_gather_dim", all_gather_dim)
         for x in xs:
-            rule("C1", 0 <= place < x.shape.rank, f"all_gather_dim: {place} is no dimension of {x.shape}")
+            rule.place("C1", place, x.shape.rank, f"all_gather_dim: {place} is no dimension of {x.shape}")
             check_layout(rule, layout, x.shape)
         groups = checked_groups(rule, "C2", "C4", replica_groups)
         check_global(rule, "C5", channel_id, use_global_device_ids)
@@ -211,8 +211,8 @@ def all_to_all(
         count = rule.integer("split_count", split_count)
         rule.operands.update(split_dimension=split, concat_dimension=joined, split_count=count)
         rule("C4", count > 0, "split_count must be positive")
-        rule("C1", 0 <= split < x.shape.rank, f"split_dimension: {split} is no dimension of {x.shape}")
-        rule("C3", 0 <= joined < x.shape.rank, f"concat_dimension: {joined} is no dimension of {x.shape}")
+        rule.place("C1", split, x.shape.rank, f"split_dimension: {split} is no dimension of {x.shape}")
+        rule.place("C3", joined, x.shape.rank, f"concat_dimension: {joined} is no dimension of {x.shape}")
         size = x.shape.dimensions[split]
         rule("C2", size % count == 0, f"dimension {split} of size {size} can't be split into {count} equal blocks")
         check_layout(rule, layout, x.shape)
@@ -307,7 +307,7 @@ def reduce_scatter(
         rule.operands.update(shard_count=count)
         rule("C1", count > 0, "shard_count must be positive")
         for x in xs:
-            rule("C2", 0 <= place < x.shape.rank, f"scatter_dimension: {place} is no dimension of {x.shape}")
+            rule.place("C2", place, x.shape.rank, f"scatter_dimension: {place} is no dimension of {x.shape}")
             size = x.shape.dimensions[place]
             check_layout(rule, layout, x.shape)
             rule("C1", size % count == 0, f"dimension {place} of size {size} can't be split into {count} equal blocks")
@@ -411,8 +411,12 @@ def checked_groups(
     rule(unique, len(set(devices)) == len(devices), "replica_groups must not name a device twice")
     limit = len(devices) if all_devices else None
     fits = all(device >= 0 and (limit is None or device < limit) for device in devices)
-    wanted = "not be negative" if limit is None else f"be those from 0 to {len(devices) - 1}"
-    rule(in_range, fits, f"the numbers in replica_groups must {wanted}")
+    count = len(devices)
+    wanted = f"replica_groups list {count} devices, and so their numbers must be 0 to {count - 1}, each once"
+    wanted = "the numbers in replica_groups must not be negative" if limit is None else wanted
+    rule(
+        in_range, fits, wanted, "" if limit is None else "a group for each of the other devices, too: [[0, 1], [2, 3]]"
+    )
     return groups
 
 

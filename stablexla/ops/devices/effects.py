@@ -68,7 +68,8 @@ def infeed_in(builder: XlaBuilder | None, name: str, token: XlaOp | None, shape:
         rule("C2", _is_flat(wanted), "shape must be that of an array or of a tuple of arrays")
         attributes = {"infeed_config": rule.text("config", config)}
         before = builder.token_before() if builder is not None and token is None else _token(rule, "C3", token)
-        rule("", builder in (None, before.builder), f"token belongs to the builder {before.builder.name!r}")
+        if builder is not None and not builder.innermost().is_inside(before.builder):
+            rule.foreign(f"token belongs to the builder {before.builder.name!r}", [before])
     return before.builder.emit("stablehlo.infeed", [before], Shape.tuple((wanted, Shape.token())), attributes)
 
 

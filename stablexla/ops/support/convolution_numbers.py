@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.builder.checking import Rules, checking
 from stablexla.dialects.attributes.arguments import MOST_ITEMS, told
+from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 
 __all__ = ["ConvDimensionNumbers"]
+
+
+#: The roles of dimensions, or their letters as `ConvDimensionNumbers.of` takes them.
+GivenNumbers: TypeAlias = "ConvDimensionNumbers | Sequence[str]"
 
 
 class GivenWindow(NamedTuple):
@@ -140,8 +145,14 @@ def checked_numbers(rule: Rules, numbers: object, rank: int) -> ConvDimensionNum
     """C12, C13, C17 to C20: each dimension is named once."""
     if numbers is None:
         return ConvDimensionNumbers.default(rank - 2)
+    if isinstance(numbers, list | tuple) and len(numbers) == 3 and all(isinstance(each, str) for each in numbers):
+        try:
+            numbers = ConvDimensionNumbers.of(*numbers)
+        except ShapeError as error:
+            rule.broken("", f"dimension_numbers: {error.summary}")
     if not isinstance(numbers, ConvDimensionNumbers):
-        rule.broken("", f"dimension_numbers must be ConvDimensionNumbers, not {told(numbers)}")
+        hint = '("NHWC", "HWIO", "NHWC")'
+        rule.broken("", f"dimension_numbers must be ConvDimensionNumbers, not {told(numbers)}", hint)
     for what, first, spatial, count_rule, rule_of_all in (
         ("input", ("batch", "feature"), numbers.input_spatial_dimensions, "C12", "C13"),
         ("kernel", ("input_feature", "output_feature"), numbers.kernel_spatial_dimensions, "C17", "C18"),

@@ -112,7 +112,7 @@ class IndexVectors:
 
 def check_range(rule: Rules, number: str, name: str, chosen: Sequence[int], rank: int, of: str) -> None:
     for place in chosen:
-        rule(number, 0 <= place < rank, f"{name}: {place} is no dimension of {of}, of rank {rank}")
+        rule.place(number, place, rank, f"{name}: {place} is no dimension of {of}, of rank {rank}")
 
 
 def ascends(chosen: Sequence[int]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from stablexla.builder.source import ends_at_user
 from stablexla.dialects.builds.stablehlo_version import has_stablehlo, require_stablehlo
 from stablexla.dialects.element_types import ELEMENT_TYPES, ElementType, Kind
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -97,7 +98,7 @@ def operation(
         if name in REGISTRY:
             raise ValueError(f"the operation {name} is registered twice")
         REGISTRY[name] = Operation(name, where, emits, kinds, only, since)
-        return function if not since or has_stablehlo(since) else _refusal(function, since)
+        return ends_at_user(function if not since or has_stablehlo(since) else _refusal(function, since))
 
     return enter
 

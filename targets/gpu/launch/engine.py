@@ -5,10 +5,9 @@ Machine code of `main` is generated here; that of the kernels at the first run, 
 
 from __future__ import annotations
 
-import warnings
-
 import mlir.ir as ir
 
+from stablexla.dialects.caller import warn
 from stablexla.targets.gpu.emit import ON_HOST
 from stablexla.targets.gpu.launch.gpu_code import GpuCode
 from stablexla.targets.gpu.launch.launches import LaunchTable
@@ -50,4 +49,4 @@ def _warn_of_host(module: ir.Module, name: str) -> None:
         return
     names = dict.fromkeys(ir.StringAttr(each).value for each in ir.ArrayAttr(attributes[ON_HOST]))
     del attributes[ON_HOST]
-    warnings.warn(f"{name}: run on the host, not on the GPU: {', '.join(names)}", stacklevel=2)
+    warn(f"{name}: run on the host, not on the GPU: {', '.join(names)}")

@@ -6,7 +6,6 @@ that are not used: see the decision record on sharded programs.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import jaxlib.mlir.ir as hlo_ir
 import jaxlib.mlir.passmanager as hlo_passes
 from jaxlib.mlir.dialects import sdy
 
+from stablexla.dialects.caller import warn
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError, ReplicationWarning
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -146,8 +146,7 @@ def _drop_annotations(module: hlo_ir.Module) -> None:
 def _warn(replicated: dict[str, list[str]], devices: int) -> None:
     for name, places in replicated.items():
         times = f" ({len(places)} times)" if len(places) > 1 else ""
-        warnings.warn(
+        warn(
             f"{name}{times}: each of {devices} devices computes all of it, on arrays put together for it{places[0]}",
             ReplicationWarning,
-            stacklevel=2,
         )
