@@ -5,6 +5,8 @@
 PYTHON ?= $(shell third_party/find_python.sh newest)
 JOBS ?= 2
 PYTEST_ARGS ?=
+# The number by which `make test` draws among the cases of a test; another draws others.
+DRAW ?= 0
 SANITIZE_ARGS ?=
 
 VENV ?= .venv
@@ -14,11 +16,12 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := stablexla dialects lowering targets
 NATIVE := $(wildcard targets/runtime/cpp/*/*.cpp targets/runtime/cpp/*/*.h)
 
-.PHONY: help run test test-oldest slice lint types docs sanitize release clean FORCE
+.PHONY: help run test test-all test-oldest slice lint types docs sanitize release clean FORCE
 
 help:
 	@echo "make run     install stablexla into $(VENV) and train the digits example"
-	@echo "make test    install it with all it takes to test, then lint, type-check and run the whole suite, and operations eagerly"
+	@echo "make test    install it with all it takes to test, then lint, type-check and run the suite, and operations eagerly"
+	@echo "make test-all  every case of every test: crosses of element types and shapes, of which make test draws a part"
 	@echo "make test-oldest  the first case of each test of operations, formats and programs, with the oldest jaxlib"
 	@echo "make lint    ruff and the import contracts alone"
 	@echo "make types   mypy alone"
@@ -26,15 +29,19 @@ help:
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make release go through the checklist for a release and build it into dist/; REHEARSE=1 on a tree that is not ready"
 	@echo "make clean   remove the virtual environments and build/"
-	@echo "Variables: PYTHON=$(PYTHON) JOBS=$(JOBS) PYTEST_ARGS=..."
+	@echo "Variables: PYTHON=$(PYTHON) JOBS=$(JOBS) PYTEST_ARGS=... DRAW=$(DRAW)"
 
 run: $(VENV)/installed.run
 	$(BIN)/python examples/digits.py
 
 # Then the operations once more, with every rewrite and emitter from the smallest sizes on (docs/pipelines.md, "Gates").
 test: lint types
-	$(BIN)/pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) --drawn $(DRAW) $(PYTEST_ARGS)
 	STABLEXLA_CHOICES=eager $(BIN)/pytest -n $(JOBS) --slice tests/ops
+
+# Every case of every test, which `make test` draws from: before releases.
+test-all: lint types
+	$(BIN)/pytest -n $(JOBS) $(PYTEST_ARGS)
 
 # The oldest line of jaxlib, with the oldest Python that there is.
 test-oldest:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import tombstones
+from tests.suite.drawing import drawn
 
 # Tests compile; those of the cache turn it on, and STABLEXLA_KERNEL_CACHE=DIR does so for all others.
 os.environ.setdefault("STABLEXLA_KERNEL_CACHE", "off")
@@ -19,21 +20,30 @@ TEXTS = "tests/test_filecheck.py"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slice", action="store_true", help="a part: operations, formats, programs")
+    parser.addoption("--drawn", type=int, metavar="SEED", help="of crosses a part: each value once")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--slice` is for the line of jaxlib that the whole suite does not run with."""
-    if not config.getoption("--slice"):
+    """`--slice` is for the line of jaxlib that the whole suite does not run with, `--drawn` for every change."""
+    if config.getoption("--slice"):
+        chosen = _slice(items)
+    elif config.getoption("--drawn") is not None:
+        chosen = drawn(items, config.getoption("--drawn"))
+    else:
         return
+    kept = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = chosen
+
+
+def _slice(items: list[pytest.Item]) -> list[pytest.Item]:
     kept: dict[str, pytest.Item] = {}
     for item in items:
         if item.nodeid.startswith(TEXTS):
             kept[item.nodeid] = item
         elif item.nodeid.startswith(SLICE):
             kept.setdefault(item.nodeid.partition("[")[0], item)
-    chosen = set(kept.values())
-    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = kept.values()
+    return list(kept.values())
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -441,9 +441,13 @@ class TestFunctions:
                 gc.collect()
             return x
 
-        computation = build(make, sx.f32[()])
-        del make
-        gc.collect()
+        gc.freeze()  # what other tests left is not looked through each time
+        try:
+            computation = build(make, sx.f32[()])
+            del make
+            gc.collect()
+        finally:
+            gc.unfreeze()
         assert computation.module.operation.verify()
         assert str(computation).count("stablehlo.while") == 20
 

@@ -24,7 +24,7 @@ from tests.campaign.matrix import cell
 from tests.campaign.mutate import mutated, retyped
 from tests.campaign.pool import Unfit
 from tests.campaign.watched import Watched
-from tests.fuzz.check import Plan
+from tests.fuzz.check import Plan, _refusal
 from tests.fuzz.program import Program
 from tests.fuzz.workers import Failure
 from tests.kernels import comparing, execute
@@ -38,6 +38,16 @@ func.func public @main(%p0: tensor<4x5xi32>, %p1: tensor<5xi32>) -> (tensor<4x5x
 %v2 = stablehlo.add %p0, %v1 : tensor<4x5xi32>
 %v3 = stablehlo.subtract %v2, %v1 : tensor<4x5xi32>
 return %v2, %v3 : tensor<4x5xi32>, tensor<4x5xi32>
+}"""
+PARTLY_OUTSIDE = """
+func.func public @main(%p0: tensor<2x2xi32>, %p1: tensor<2xi64>, %p2: tensor<2x2xi32>) -> (tensor<2x2xi32>) {
+%v1 = "stablehlo.scatter"(%p0, %p1, %p2) ({
+^bb0(%old: tensor<i32>, %new: tensor<i32>):
+stablehlo.return %new : tensor<i32>
+}) \
+{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0, 1], scatter_dims_to_operand_dims = [1, 0]>} : \
+(tensor<2x2xi32>, tensor<2xi64>, tensor<2x2xi32>) -> tensor<2x2xi32>
+return %v1 : tensor<2x2xi32>
 }"""
 ARGUMENTS = [np.arange(20, dtype=np.int32).reshape(4, 5), np.arange(5, dtype=np.int32)]
 
@@ -194,6 +204,17 @@ def test_findings_have_their_category(way: str, watched: Watched) -> None:
 def test_what_is_refused_is_no_finding(watched: Watched) -> None:
     examiner = Examiner(Spoiled(watched, "refused"))
     assert examiner.check(Program.parse(TEXT), ARGUMENTS, Plan(False, ("emitters",), ())) is None
+    assert sum(examiner.refused.values()) == 1
+
+
+def test_a_whole_program_is_explained_by_an_operation_that_was_refused_elsewhere(watched: Watched) -> None:
+    """A window partly outside, which XLA:CPU drops; other scatters of the same types it has refused before."""
+    program = Program.parse(PARTLY_OUTSIDE)
+    arguments = [np.zeros((2, 2), np.int32), np.array([0, 1]), np.ones((2, 2), np.int32)]
+    examiner = Examiner(watched)
+    examiner.refused[_refusal("xla", program.statements[0], program)] = 1
+    assert examiner.check(program, arguments, Plan(True, ("emitters",), ("xla",))) is None
+    assert sum(examiner.excused.values()) > 0
     assert sum(examiner.refused.values()) == 1
 
 

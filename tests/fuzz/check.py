@@ -108,7 +108,9 @@ class Checker:
             if wrong.any():
                 kind, excused = f"{ways[0]} / {ways[1]}: a whole program", sum(self.excused.values())
                 plan = Plan(whole=True, ways=ways[:1], oracles=ways[1:])
+                refused, self.refused = self.refused, Counter()  # it took the whole: each operation is tried again
                 parts = list(self._operations(program, arguments, ways[0], results, plan))
+                self.refused = refused + self.refused
                 if parts or sum(self.excused.values()) > excused:  # an operation by itself, which may be a known fault
                     yield from parts[:1]
                     return
