@@ -163,14 +163,17 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[Array, 
 
 
 def geometric_means(
-    program: Callable[..., Any], arguments: Callable[[int, int], tuple[Array, ...]], size: int
+    program: Callable[..., Any],
+    arguments: Callable[[int, int], tuple[Array, ...]],
+    size: int,
+    seeds: int = SEEDS,
 ) -> tuple[float, float]:
     """Of the largest relative error of each seed's results, here and of XLA."""
     lowered = jax.jit(program).lower(*arguments(size, 0))
     here, there, found = sx.compile(lowered.as_text()), lowered.compile(), []
     with jax.enable_x64(True):
         exact = jax.jit(program)
-        for seed in range(SEEDS):
+        for seed in range(seeds):
             given = arguments(size, seed)
             wide = np.asarray(exact(*(a.astype(np.result_type(a, np.float64)) for a in given)))
             found.append([np.abs((np.asarray(a) - wide) / wide).max() for a in (here(*given), there(*given))])

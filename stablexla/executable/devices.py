@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakMethod
 
 import numpy.typing as npt
 
@@ -61,7 +62,8 @@ class Devices:
         digest: Callable[[], bytes],
     ) -> None:
         """Make the devices of a function; collectives of several processes compare the `digest` of its program."""
-        self._function, self._name, self._tree, self._digest = function, signature.name, tree, digest
+        self._function, self._name, self._tree = function, signature.name, tree
+        self._digest = WeakMethod(digest)  # of the executable, which would else live until the garbage is collected
         self.replicas, self.partitions = signature.num_replicas, signature.num_partitions
         self.count = signature.num_devices
         self.time_limit: float | None = TIME_LIMIT
@@ -119,7 +121,9 @@ class Devices:
     def _run(self, arguments: Callable[[], Arguments], local: range, donate: bool) -> list[list[Array]]:
         if not self._is_prepared and len(local) != self.count:
             if isinstance(self._function, CompiledFunction) and self._function.collectives:
-                self._function.source = int.from_bytes(self._digest()[:8])
+                digest = self._digest()
+                assert digest is not None  # the executable runs
+                self._function.source = int.from_bytes(digest()[:8])
             self._exchange(local).prepare(self._function.collectives)
             self._is_prepared = True
         given = self._fitting(arguments, local)

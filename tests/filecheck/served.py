@@ -50,7 +50,6 @@ def serve(path: str) -> None:
 
 def _import_what_tools_import() -> None:
     """A child runs commands and tells which modules they took; MLIR's contexts and threads are not inherited."""
-    import contextlib
     import importlib
     import tempfile
 
@@ -62,16 +61,15 @@ def _import_what_tools_import() -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".mlir") as file:
             file.write(WARM)
             file.flush()
-            for main, words in ((opt.main, ["--stage=llvm"]), (run.main, ["--compare=interpreter"])):
+            for main, words in ((opt.main, ["--stage=llvm"]), (run.main, ["--input=iota", "--compare=interpreter"])):
                 main([file.name, *words])
             translate.main([file.name, "--to=hlo-text"])
-        os.write(writing, "\n".join(name for name in sys.modules if name != "__main__").encode())
+        os.write(writing, "\n".join(name for name in sys.modules if name.startswith("stablexla.")).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as names:
         for name in names.read().split():
-            with contextlib.suppress(ImportError):  # some are names within other modules
-                importlib.import_module(name)
+            importlib.import_module(name)
     os.wait()
 
 

@@ -191,7 +191,7 @@ class TestStagesOfTheUser:
         text.write_text(text.read_text().replace("math.tanh", "math.cos"))
         capfd.readouterr()
         with knobs.scoped(override=stages):
-            assert main(["run", str(program), f"--compare={against}"]) == 1
+            assert main(["run", str(program), "--input=random:0", f"--compare={against}"]) == 1
         told = capfd.readouterr()
         assert told.err == ""
         assert "DIFFERS" in told.out

@@ -175,14 +175,22 @@ class TestFunctions:
         doubles(f"{call('main', 'f0')}{chain}func.func private @f1200{BODY}")
 
     def test_calls_that_double_at_every_level(self) -> None:
-        twice = (
-            "func.func private @f{0}(%x: tensor<2xf32>) -> tensor<2xf32> {{\n"
-            "  %0 = func.call @f{1}(%x) : (tensor<2xf32>) -> tensor<2xf32>\n"
-            "  %1 = func.call @f{1}(%0) : (tensor<2xf32>) -> tensor<2xf32>\n  return %1 : tensor<2xf32>\n}}\n"
-        )
-        levels = "".join(twice.format(i, i + 1) for i in range(60))
+        """Two calls of one function are a loop; of two functions that double, both are made."""
+        levels = "".join(self._calls(f"f{i}", f"f{i + 1}", f"f{i + 1}") for i in range(60))
+        executable = sx.compile(f"{call('main', 'f0')}{levels}func.func private @f60{BODY}")
+        assert executable.ir("stablehlo").count("while") < 100
+        pairs = ((f"{name}{i}", f"f{i + 1}", f"g{i + 1}") for i in range(60) for name in "fg")
+        levels = "".join(self._calls(*names) for names in pairs)
         with pytest.raises(UnsupportedError, match="more than 4,000,000 operations"):
-            sx.compile(f"{call('main', 'f0')}{levels}func.func private @f60{BODY}")
+            sx.compile(f"{call('main', 'f0')}{levels}func.func private @f60{BODY}func.func private @g60{BODY}")
+
+    @staticmethod
+    def _calls(name: str, first: str, second: str) -> str:
+        return (
+            f"func.func private @{name}(%x: tensor<2xf32>) -> tensor<2xf32> {{\n"
+            f"  %0 = func.call @{first}(%x) : (tensor<2xf32>) -> tensor<2xf32>\n"
+            f"  %1 = func.call @{second}(%0) : (tensor<2xf32>) -> tensor<2xf32>\n  return %1 : tensor<2xf32>\n}}\n"
+        )
 
 
 class TestNesting:

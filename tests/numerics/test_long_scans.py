@@ -115,8 +115,8 @@ def test_scatters_to_few_places_are_no_worse_than_xlas(kind: str, places: int, c
 
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_programs_are_as_near_as_xlas(name: str) -> None:
-    """The geometric mean over some arguments: for one of them either may be several times as near."""
-    here, there = geometric_means(*PROGRAMS[name])
+    """The geometric mean over many arguments: for one of them either may be several times as near."""
+    here, there = geometric_means(*PROGRAMS[name], seeds=100)
     assert here <= 1.5 * there
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.suite.recorder import KINDS, Recorded
 
-DESCRIPTION = """Reads what `pytest -p tests.suite.recorder --record FOLDER` wrote.
+DESCRIPTION = """Reads what `pytest -p tests.suite.recorder --record=FOLDER` wrote.
 
 `report` prints seconds of the processor by file, or with --tests by test: all of it, and those of compiling, running
 and the oracles in the test's own process; the rest is the test's own and that of its child processes. `lost` compares
@@ -20,9 +20,9 @@ the lines of the sources that two runs reached, of the whole suite and of the dr
 reach the missing ones."""
 
 EPILOG = """examples:
-  make test-all PYTEST_ARGS='-p tests.suite.recorder --record build/whole'
+  make test-all PYTEST_ARGS='-p tests.suite.recorder --record=build/whole'
   python -m tests.suite report build/whole
-  make test PYTEST_ARGS='-p tests.suite.recorder --record build/drawn'
+  make test PYTEST_ARGS='-p tests.suite.recorder --record=build/drawn'
   python -m tests.suite lost build/whole build/drawn"""
 
 

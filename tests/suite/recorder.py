@@ -1,4 +1,4 @@
-"""`pytest -p tests.suite.recorder --record DIR`: processor time and the lines of the sources that each test reached."""
+"""`pytest -p tests.suite.recorder --record=DIR`: processor time and the lines of the sources that each test reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ import pytest
 
 from tests.tree import ROOT
 
-TOOL = sys.monitoring.COVERAGE_ID
+TOOL = 1
+"""sys.monitoring.COVERAGE_ID; Python 3.11, with which nothing is recorded, does not have it."""
 PACKAGES = tuple(f"{ROOT / name}{os.sep}" for name in ("stablexla", "dialects", "lowering", "targets"))
 KINDS = ("compile", "run", "oracles")
 
@@ -38,7 +39,11 @@ class Recorded:
 
 class Recorder:
     def __init__(self, folder: Path) -> None:
-        self.folder, self.recorded = folder, Recorded()
+        self.folder, self.recorded, self.packages = (
+            folder,
+            Recorded(),
+            PACKAGES,
+        )  # lines are told until all is torn down
         self.spent = dict.fromkeys(KINDS, 0.0)
         self.inside: str | None = None
         self.hit: set[int] = set()
@@ -48,7 +53,7 @@ class Recorder:
         self._time_calls()
 
     def _line(self, code: CodeType, line: int) -> Any:
-        if code.co_filename.startswith(PACKAGES):
+        if code.co_filename.startswith(self.packages):
             lines = self.recorded.lines
             self.hit.add(lines.setdefault(f"{code.co_filename[len(str(ROOT)) + 1 :]}:{line}", len(lines)))
         return sys.monitoring.DISABLE

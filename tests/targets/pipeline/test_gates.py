@@ -257,11 +257,12 @@ ROWS: dict[str, Row] = {
 
 SPLIT = "tests/targets/llvm/test_split_module.py::test"
 ELSEWHERE = {
+    "calls.most-inlined": "tests/test_growth.py::test_few_calls_are_inlined",
     "split-module.least-operations": f"{SPLIT}_equal_results",
     "split-module.most-of-block": f"{SPLIT}_a_long_main_is_alone_in_short_blocks",
     "split-module.most-of-small": f"{SPLIT}_a_long_main_with_a_loop_stays_with_its_kernels",
 }
-"""What decides about machine code, which has no text: the tests that take both sides."""
+"""What decides about machine code, which has no text, or takes large programs: the tests that take both sides."""
 
 
 def test_every_gate_has_a_row() -> None:
