@@ -14,3 +14,8 @@ def symbol_of(operation: Any) -> str:
 def functions_of(module: Any) -> dict[str, Any]:
     """Return a module's `func.func` operations by name, in their order."""
     return {symbol_of(op): op.operation for op in module.body.operations if op.operation.name == "func.func"}
+
+
+def callee_of(op: Any) -> str:
+    """Return the name of the function that a call, or a composite for its decomposition, names."""
+    return str(op.attributes["callee" if op.name == "func.call" else "decomposition"].value)

@@ -50,8 +50,8 @@ else:
         globals().update({public: getattr(api, public) for public in ("__all__", *api.__all__) if hasattr(api, public)})
         if name in globals():  # a public name, or a module that came along
             return globals()[name]
-        hint = import_module("stablexla.builder.names").hint_for_package(name)
-        raise AttributeError(f"module 'stablexla' has no attribute {name!r}{hint}")
+        names = import_module("stablexla.builder.names")
+        raise names.no_attribute("module 'stablexla'", name, names.hint_for_package(name))
 
     def __dir__() -> list[str]:
         """The public names alone; modules that are imported by their names are found all the same."""

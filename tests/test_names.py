@@ -36,8 +36,9 @@ EIGHT = 8
 
 
 def meaning(name: str) -> Any:
-    """What the name computes elsewhere, of the values above."""
-    return MEANINGS[name]()
+    """Return the result of the name elsewhere, of the values above."""
+    with np.errstate(invalid="ignore"):
+        return MEANINGS[name]()
 
 
 def _numpy(name: str, *args: Any, **options: Any) -> Callable[[], Any]:
@@ -167,7 +168,7 @@ def test_no_name_hides_an_operation() -> None:
 )
 def test_the_table_comes_first_and_likeness_after(name: str, meant: str | None) -> None:
     hint = hint_for_package(name)
-    assert hint == (f": try {meant}" if meant else "" if meant == "" else f": try {OTHER_NAMES['softmax']}")
+    assert hint == (OTHER_NAMES["softmax"] if meant is None else meant)
 
 
 def test_element_types() -> None:
@@ -192,11 +193,11 @@ class TestAttributes:
             getattr(x, name)
 
     def test_transposes_have_the_rank_of_the_op(self) -> None:
-        assert hint_for_op("T", 3) == ": try sx.transpose(x, (2, 1, 0))"
-        assert hint_for_op("mT", 3) == ": try sx.transpose(x, (0, 2, 1))"
-        assert hint_for_op("T", 1) == ": try x"
+        assert hint_for_op("T", 3) == "sx.transpose(x, (2, 1, 0))"
+        assert hint_for_op("mT", 3) == "sx.transpose(x, (0, 2, 1))"
+        assert hint_for_op("T", 1) == "x"
         for name, value in (("T", X.T), ("mT", X.T)):
-            assert_same(value_of(hint_for_op(name, 2).removeprefix(": try "))[0], value)
+            assert_same(value_of(hint_for_op(name, 2))[0], value)
 
     def test_names_with_underscores(self) -> None:
         x = sx.XlaBuilder("b").parameter(0, sx.f32[2, 3])

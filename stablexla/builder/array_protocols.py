@@ -40,7 +40,7 @@ _REFLECTED = {
 
 
 class ArrayProtocols:
-    """What Python and numpy ask of arrays; a part of XlaOp."""
+    """Mixin of XlaOp: the protocols of arrays in Python and numpy, each refused or left to the operators."""
 
     __slots__ = ()
 
@@ -78,35 +78,28 @@ class ArrayProtocols:
     def _of_numpy(self, name: str) -> NoReturn:
         from stablexla.builder.names import hint_for_op
 
-        _refuse(self, f"np.{name} takes no XlaOp", hint_for_op(name, _shape(self).rank).removeprefix(": try "))
+        _refuse(self, f"np.{name} takes no XlaOp", hint_for_op(name, _shape(self).rank))
 
     def __floordiv__(self, other: object) -> NoReturn:
-        self._floordiv("lhs", "rhs")
-
-    def __rfloordiv__(self, other: object) -> NoReturn:
-        self._floordiv("lhs", "rhs")
-
-    def _floordiv(self, x: str, y: str) -> NoReturn:
         shape = _shape(self)
         kind = shape.element_type if shape.is_array else None
         hint = ""
         if kind is not None and kind.is_float:
-            hint = f"sx.floor({x} / {y})"
+            hint = "sx.floor(lhs / rhs)"
         elif kind is not None and kind.is_signed:
-            hint = f"({x} - sx.rem(sx.rem({x}, {y}) + {y}, {y})) / {y}; {x} / {y} rounds towards zero"
+            hint = "(lhs - sx.rem(sx.rem(lhs, rhs) + rhs, rhs)) / rhs; lhs / rhs rounds towards zero"
         elif kind is not None:
-            hint = f"{x} / {y}, which rounds unsigned integers down"
+            hint = "lhs / rhs, which rounds unsigned integers down"
         raise ShapeError("an XlaOp has no //", operands={"op": shape}, source=user_line(), hint=hint)
+
+    __rfloordiv__ = __floordiv__
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            hint = ""
-            if not name.startswith("_"):
-                from stablexla.builder.names import hint_for_op
+            from stablexla.builder.names import hint_for_op, no_attribute
 
-                hint = hint_for_op(name, self.shape.rank)
-            raise AttributeError(f"XlaOp has no attribute {name!r}{hint}", name=name, obj=self)
+            raise no_attribute("XlaOp", name, hint_for_op(name, self.shape.rank))
 
 
 def _shape(op: Any) -> Any:

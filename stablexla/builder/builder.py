@@ -127,10 +127,9 @@ class XlaBuilder(Annotations, Aliases, Nesting):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            from stablexla.builder.names import hint_for_builder
+            from stablexla.builder.names import hint_for_builder, no_attribute
 
-            hint = "" if name.startswith("_") else hint_for_builder(name)
-            raise AttributeError(f"XlaBuilder has no attribute {name!r}{hint}", name=name, obj=self)
+            raise no_attribute("XlaBuilder", name, hint_for_builder(name))
 
     # Operations without operands.
 

@@ -15,28 +15,58 @@ from typing import Any
 
 import stablexla as sx
 from stablexla.builder.other_names import ATTRIBUTES, OTHER_NAMES
+from stablexla.builder.source import user_line
+from stablexla.dialects.errors import ShapeError
 
 _ALIKE = 0.8
 """The likeness from which on a name is taken for a misspelt one."""
 
+#: Keywords of other libraries, and a part of the parameter's name here.
+_MEANT = {
+    ("axis", "axes", "dim", "dims"): "dim",
+    ("dtype", "type", "astype"): "type",
+    ("initial", "init", "initial_value"): "init",
+    ("fun", "func", "function", "f", "body_fun", "reducer"): "computation",
+    ("stride", "strides"): "strides",
+}
+
 
 def hint_for_package(name: str) -> str:
-    """Suggest what to write in place of `sx.name`: ": try b.iota(...), a method of the builder", or ""."""
+    """Suggest what to write in place of `sx.name`, such as "b.iota(shape, dimension) of the builder b", or ""."""
     return _hint(name, {**_methods(), **_functions()})
 
 
 def hint_for_builder(name: str) -> str:
     """Suggest what to write in place of `b.name`."""
-    return _hint(name, {**_functions(), **_methods()})
+    return "" if name.startswith("_") else _hint(name, {**_functions(), **_methods()})
 
 
 def hint_for_op(name: str, rank: int) -> str:
     """Suggest what to write in place of `x.name`, or of numpy's function, for an op x of this rank."""
     if name in ("T", "mT"):
         order = [*range(rank)][::-1] if name == "T" else [*range(rank - 2), rank - 1, rank - 2]
-        return f": try sx.transpose(x, {tuple(order)})" if rank > 1 else ": try x"
-    other = ATTRIBUTES.get(name)
-    return f": try {other}" if other is not None else _hint(name, _functions())
+        return f"sx.transpose(x, {tuple(order)})" if rank > 1 else "x"
+    return "" if name.startswith("_") else ATTRIBUTES.get(name) or _hint(name, _functions())
+
+
+def no_attribute(what: str, name: str, hint: str) -> AttributeError:
+    """Return the error of a name that is not there, with the way out; Python adds no suggestion of its own to it."""
+    way_out = f": try {hint}" if hint else ""
+    return AttributeError(f"{what} has no attribute {name!r}{way_out}")
+
+
+def unfit(function: Callable[..., object], error: TypeError) -> ShapeError:
+    """Return the error of a call with a keyword that is none, or too few or too many arguments."""
+    parameters = [each for each in inspect.signature(function).parameters if each != "self"]
+    where, _, short = function.__qualname__.rpartition(".")
+    call = f"{'b' if where else 'sx'}.{short}({', '.join(parameters)})"
+    found = re.search("unexpected keyword argument '(.*?)'", str(error))
+    unknown = found[1] if found is not None else ""
+    part = next((part for names, part in _MEANT.items() if unknown in names), "")
+    meant = [each for each in parameters if part and part in each] or difflib.get_close_matches(unknown, parameters, 1)
+    summary = f"there is no parameter {unknown!r}" if unknown else str(error).partition("() ")[2] or str(error)
+    hint = f"{meant[0]}=, in {call}" if meant else call
+    return ShapeError(summary, operation=short, source=user_line(), hint=hint)
 
 
 def _hint(name: str, known: Mapping[str, str]) -> str:
@@ -46,7 +76,7 @@ def _hint(name: str, known: Mapping[str, str]) -> str:
     if found is None:
         close = difflib.get_close_matches(spelled, [*known, *OTHER_NAMES], 1, _ALIKE)
         found = {**OTHER_NAMES, **known}[close[0]] if close else None
-    return f": try {found}" if found is not None else ""
+    return found or ""
 
 
 def _methods() -> dict[str, str]:

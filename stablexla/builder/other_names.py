@@ -1,4 +1,4 @@
-"""What operations are called elsewhere: by numpy, JAX, PyTorch and StableHLO, and how each is written here.
+"""Names of operations in numpy, JAX, PyTorch and StableHLO, and how each is written here.
 
 A text is an expression on `x` and `y` (f32[2,3]), `v` (f32[3]), `w` (f32[3,4]), `m` (pred[2,3]), `i` and `j`
 (s32[2,3]), `p` (pred[]), `k` (s32[]) and the builder `b`; the tests run each and compare it with what numpy makes of

@@ -5,11 +5,8 @@ Finding it costs a few microseconds, and a look-up for a known line. Tracebacks 
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import linecache
 import os
-import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -20,7 +17,7 @@ from typing import ParamSpec, TypeVar
 import jaxlib.mlir.ir as ir
 
 import stablexla
-from stablexla.dialects.errors import ShapeError, SourceLine, StablexlaError
+from stablexla.dialects.errors import SourceLine, StablexlaError
 from stablexla.targets.pipeline.knobs import knobs
 
 P = ParamSpec("P")
@@ -77,7 +74,9 @@ def ends_at_user(function: Callable[P, R]) -> Callable[P, R]:
             except TypeError as error:
                 if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                     raise
-                raise _unfit(function, error) from None
+                from stablexla.builder.names import unfit
+
+                raise unfit(function, error) from None
         except StablexlaError as error:
             # Python adds no frame for a bare `raise`, so that this one is left out, too.
             if not knobs.full_tracebacks:
@@ -98,30 +97,6 @@ def _of_user(trace: TracebackType | None) -> TracebackType | None:
     for each in reversed(kept):
         made = TracebackType(made, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return made
-
-
-def _unfit(function: Callable[..., object], error: TypeError) -> ShapeError:
-    """Return the error of a call with a keyword that is none, or too few or too many arguments."""
-    parameters = [each for each in inspect.signature(function).parameters if each != "self"]
-    where, _, short = function.__qualname__.rpartition(".")
-    call = f"{'b' if where else 'sx'}.{short}({', '.join(parameters)})"
-    found = re.search("unexpected keyword argument '(.*?)'", str(error))
-    unknown = found[1] if found is not None else ""
-    part = next((part for names, part in _MEANT.items() if unknown in names), "")
-    meant = [each for each in parameters if part and part in each] or difflib.get_close_matches(unknown, parameters, 1)
-    summary = f"there is no parameter {unknown!r}" if unknown else str(error).partition("() ")[2] or str(error)
-    hint = f"{meant[0]}=, in {call}" if meant else call
-    return ShapeError(summary, operation=short, source=user_line(), hint=hint)
-
-
-#: Keywords of other libraries, and a part of the parameter's name here.
-_MEANT = {
-    ("axis", "axes", "dim", "dims"): "dim",
-    ("dtype", "type", "astype"): "type",
-    ("initial", "init", "initial_value"): "init",
-    ("fun", "func", "function", "f", "body_fun", "reducer"): "computation",
-    ("stride", "strides"): "strides",
-}
 
 
 class Locations:

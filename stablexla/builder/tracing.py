@@ -36,7 +36,7 @@ def _active() -> list[XlaBuilder]:
 
 
 class Nesting:
-    """What a builder knows of the builders around it; a part of XlaBuilder."""
+    """Mixin of XlaBuilder: the builders around it, and the values of theirs that it captures."""
 
     _block: ir.Block
     _end: ir.InsertionPoint

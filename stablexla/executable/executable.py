@@ -28,7 +28,7 @@ from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuF
 from stablexla.targets.runtime.bounded import BoundedFunction
 from stablexla.targets.runtime.host import Host
 from stablexla.targets.signature.array_sharding import Shardings
-from stablexla.targets.signature.interface import Signature
+from stablexla.targets.signature.interface import Signature, argument_names
 
 # Both MLIRs are imported where they are used: a program that was loaded from a file starts without them.
 if TYPE_CHECKING:
@@ -525,14 +525,14 @@ def in_order(
 
     Args:
         program: its name, for errors.
-        names: the parameters' names; those that have none, or one of another, are called arg0, arg1 ...
+        names: the parameters' names, called as `argument_names` says.
         arguments: those of the first parameters.
         named: those of the others.
 
     Raises:
         ExecutionError: a name that is no parameter's, or of one that has an argument; a parameter without one.
     """
-    known = [name if name and names.count(name) == 1 else f"arg{i}" for i, name in enumerate(names)]
+    known = argument_names(names)
     rest = known[len(arguments) :]
     listed = f"it takes {', '.join(known)}"
     for name in named:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stablexla.dialects.element_types import BY_NAME
@@ -11,6 +11,18 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.targets.runtime import ArraySpec
+
+
+def argument_names(names: Sequence[str]) -> list[str]:
+    """Return the names that arguments are given by: the parameters', and arg0, arg1 ... as MLIR prints those without.
+
+    They are all arg0, arg1 ... where two parameters have the same name.
+
+    >>> argument_names(["x", ""]), argument_names(["x", "x"])
+    (['x', 'arg1'], ['arg0', 'arg1'])
+    """
+    known = [name or f"arg{i}" for i, name in enumerate(names)]
+    return known if len(set(known)) == len(known) else [f"arg{i}" for i in range(len(names))]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from stablexla.dialects import hlo
 from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.symbols import callee_of
 
 FREE = ("stablehlo.constant", "stablehlo.iota")
 """Operations that stand before the loop, wherever they stood."""
@@ -45,11 +46,6 @@ def merge_equal_calls(calls: Sequence[Any]) -> None:
                 for old, new in zip(call.results, first.results, strict=True):
                     old.replace_all_uses_with(new)
                 erase(call)
-
-
-def callee_of(call: Any) -> str:
-    """Return the name of the function that a call names."""
-    return str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
 
 
 def _grouped(calls: Sequence[Any], key: Any) -> list[list[Any]]:

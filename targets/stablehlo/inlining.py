@@ -16,7 +16,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.inlining import inline_block
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.symbols import functions_of
+from stablexla.dialects.symbols import callee_of, functions_of
 from stablexla.targets.pipeline.contents import for_any
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.stablehlo.call_loops import loop_over_calls, merge_equal_calls
@@ -104,7 +104,7 @@ def inline_calls(module: hlo_ir.Module) -> None:
         _run_at_start(op)
     functions = functions_of(module)
     callees_first = bound_calls(module)
-    called = {"main"} | {_callee(op) for op in operations_of(module, "stablehlo.composite")}
+    called = {"main"} | {callee_of(op) for op in operations_of(module, "stablehlo.composite")}
     for op in operations_of(module, "stablehlo.custom_call"):
         if "called_computations" in op.attributes:
             called |= {hlo_ir.FlatSymbolRefAttr(name).value for name in op.attributes["called_computations"]}
@@ -114,7 +114,7 @@ def inline_calls(module: hlo_ir.Module) -> None:
         calls = [] if name in unused else operations_of(functions[name], "func.call")
         while calls:
             call = calls.pop()
-            calls += inline_call(call, functions[_callee(call)])
+            calls += inline_call(call, functions[callee_of(call)])
     for name in unused:
         erase(functions[name])
 
@@ -129,12 +129,12 @@ def bound_calls(module: hlo_ir.Module) -> list[str]:
     """
     functions = functions_of(module)
     found = {name: operations_of(op, "func.call") for name, op in functions.items()}
-    for name in {_callee(call) for calls in found.values() for call in calls}:
+    for name in {callee_of(call) for calls in found.values() for call in calls}:
         if name not in functions or len(functions[name].regions[0].blocks) != 1:
             raise UnsupportedError(f"@{name} has no body, or one of several blocks", operation="func.call")
     bodies: dict[str, _Inlined] = {}
     for start in functions:
-        path, waiting = {start: None}, [map(_callee, found[start])]
+        path, waiting = {start: None}, [map(callee_of, found[start])]
         while path and start not in bodies:
             callee = next((c for c in waiting[-1] if c not in bodies), None)
             if callee is None:
@@ -147,7 +147,7 @@ def bound_calls(module: hlo_ir.Module) -> list[str]:
                 raise UnsupportedError(f"functions call each other in a circle: {circle}", operation="func.call")
             else:
                 path[callee] = None
-                waiting.append(map(_callee, found[callee]))
+                waiting.append(map(callee_of, found[callee]))
     return list(bodies)
 
 
@@ -178,7 +178,7 @@ def _bounded(name: str, function: Any, bodies: Mapping[str, _Inlined]) -> _Inlin
     """
     body = _inlined(function, bodies)
     if body.size << body.levels > MOST_INLINED():
-        merge_equal_calls([call for call in body.calls if bodies[_callee(call)].is_pure])
+        merge_equal_calls([call for call in body.calls if bodies[callee_of(call)].is_pure])
         body = _inlined(function, bodies)
     if body.size << body.levels > MOST_INLINED():
         sizes = {name: each.size for name, each in bodies.items()}
@@ -204,8 +204,8 @@ def _inlined(function: Any, bodies: Mapping[str, _Inlined]) -> _Inlined:
         return hlo_ir.WalkResult.ADVANCE
 
     function.walk(note)
-    inner = [bodies[_callee(call)] for call in calls]
-    repeated = len({(call.block, _callee(call)) for call in calls}) < len(calls)
+    inner = [bodies[callee_of(call)] for call in calls]
+    repeated = len({(call.block, callee_of(call)) for call in calls}) < len(calls)
     return _Inlined(
         calls,
         size + sum(each.size for each in inner),
@@ -283,11 +283,6 @@ def operations_of(root: Any, name: str) -> list[Any]:
 
     root.operation.walk(note)
     return found
-
-
-def _callee(op: Any) -> str:
-    key = "callee" if op.name == "func.call" else "decomposition"
-    return str(hlo_ir.FlatSymbolRefAttr(op.attributes[key]).value)
 
 
 def _is_private(function: Any) -> bool:

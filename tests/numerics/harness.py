@@ -27,7 +27,7 @@ Emit = Callable[..., ir.Value]
 
 
 def operation(name: str) -> Emit:
-    """What emits the operation `name` on values, with the type of the first."""
+    """Return an emitter of the operation `name`, with the type of its first operand."""
 
     def emit(*operands: ir.Value) -> ir.Value:
         return ir.Operation.create(name, results=[operands[0].type], operands=list(operands)).result
@@ -104,7 +104,7 @@ class Kernel:
 
 
 def assembly(emit: Emit, dtypes: Sequence[Any], shape: Sequence[int], cpu: str) -> str:
-    """What LLVM makes of a kernel for `cpu`, as text."""
+    """Return the assembly of a kernel for `cpu`."""
     module = str(lower(kernel(emit, dtypes, shape)))
     translated = _run("mlir", "mlir-translate", ["--mlir-to-llvmir"], module)
     return _run("llvm", "llc", ["-O2", f"-mcpu={cpu}"], translated)

@@ -1,4 +1,4 @@
-"""What the C standard (annex F) asks of special arguments, beyond what the samples of test_accuracy hold."""
+"""Special arguments of annex F of the C standard that the samples of test_accuracy lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LLVM makes of the expansions on AVX2 and AVX-512: vector instructions and no call of a C function."""
+"""Assembly of the expansions on AVX2 and AVX-512: vector instructions and no call of a C function."""
 
 from __future__ import annotations
 

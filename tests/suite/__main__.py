@@ -1,4 +1,4 @@
-"""What the suite's processor time is spent on: `python -m tests.suite report FOLDER`, after a run that recorded it."""
+"""Processor time of the suite by file and test, and lines that a run lost: `python -m tests.suite report FOLDER`."""
 
 from __future__ import annotations
 

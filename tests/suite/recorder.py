@@ -26,7 +26,7 @@ KINDS = ("compile", "run", "oracles")
 
 @dataclass
 class Recorded:
-    """What one worker saw.
+    """Time and lines of the tests of one worker.
 
     Attributes:
         lines: a number for each line of the sources, as "file:line".

@@ -409,14 +409,13 @@ def checked_groups(
     devices = [device for group in groups for device in group]
     rule("", all(groups), "a group of replica_groups must not be empty")
     rule(unique, len(set(devices)) == len(devices), "replica_groups must not name a device twice")
-    limit = len(devices) if all_devices else None
-    fits = all(device >= 0 and (limit is None or device < limit) for device in devices)
     count = len(devices)
-    wanted = f"replica_groups list {count} devices, and so their numbers must be 0 to {count - 1}, each once"
-    wanted = "the numbers in replica_groups must not be negative" if limit is None else wanted
-    rule(
-        in_range, fits, wanted, "" if limit is None else "a group for each of the other devices, too: [[0, 1], [2, 3]]"
-    )
+    if not all_devices:
+        rule(in_range, min(devices, default=0) >= 0, "the numbers in replica_groups must not be negative")
+    else:
+        wanted = f"replica_groups list {count} devices, and so their numbers must be 0 to {count - 1}, each once"
+        way_out = "a group for each of the other devices, too: [[0, 1], [2, 3]]"
+        rule(in_range, all(0 <= device < count for device in devices), wanted, way_out)
     return groups
 
 

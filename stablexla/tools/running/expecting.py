@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.errors import ExecutionError
 from stablexla.lowering.support.types import TensorType
 from stablexla.tools.common import FAILED
@@ -78,7 +79,8 @@ def difference(array: Array, wanted: Array, place: str, rtol: float | None = Non
     ''
     """
     right = array == wanted
-    if array.dtype.kind not in "biu" and not _is_small_integer(array.dtype):
+    element = BY_DTYPE[array.dtype]
+    if not (element.is_integer or element.is_pred):
         wide = np.complex128 if array.dtype.kind == "c" else np.float64
         one, other = array.astype(wide), wanted.astype(wide)
         part = array.real.dtype
@@ -93,7 +95,3 @@ def difference(array: Array, wanted: Array, place: str, rtol: float | None = Non
     index = tuple(int(i) for i in np.argwhere(~right)[0])
     count = f"{right.size - np.count_nonzero(right)} of {right.size} elements are wrong, the first"
     return f"{place}: {count} at {list(index)}: {array[index]!s} instead of {wanted[index]!s}"
-
-
-def _is_small_integer(dtype: np.dtype[Any]) -> bool:
-    return dtype.name in ("int2", "int4", "uint2", "uint4")

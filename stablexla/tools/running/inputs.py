@@ -18,7 +18,7 @@ from stablexla.dialects.errors import ExecutionError
 from stablexla.dialects.value_ranges import converted, keeps_kind, range_of
 from stablexla.lowering.support.types import TensorType
 from stablexla.targets.runtime.available_memory import copied
-from stablexla.targets.signature.signature import Signature
+from stablexla.targets.signature.interface import Signature, argument_names
 
 Array = npt.NDArray[Any]
 FORMS = "FILE.npy, random, random:SEED, zeros, ones, iota, or a value such as 1.5, inf or [[1,2],[3,4]]"
@@ -114,7 +114,7 @@ def ordered_specs(specs: Sequence[str], program: str, names: Sequence[str]) -> l
     Raises:
         ExecutionError: a name that is no parameter's, or given twice; some with names and some without.
     """
-    known = _known(names)
+    known = argument_names(names)
     parts = [_named(spec, known) for spec in specs]
     named = {name: spec for name, spec in parts if name}
     if not named:
@@ -127,12 +127,6 @@ def ordered_specs(specs: Sequence[str], program: str, names: Sequence[str]) -> l
         if name not in known:
             raise ExecutionError(f"{program}: there is no parameter {name!r}; there are {', '.join(known)}")
     return [named.get(name) for name in known]
-
-
-def _known(names: Sequence[str]) -> list[str]:
-    """Return the names that inputs may be given by: the parameters', or as MLIR prints those that have none."""
-    known = [name or f"arg{i}" for i, name in enumerate(names)]
-    return known if len(set(known)) == len(known) else [f"arg{i}" for i in range(len(names))]
 
 
 def _named(spec: str, known: Sequence[str]) -> tuple[str, str]:
@@ -162,7 +156,7 @@ def arrays_of(path: Path, names: Sequence[str]) -> list[Array]:
         ExecutionError: the file cannot be read, lacks an array, or has one that is no parameter's.
     """
     found = read_arrays(path, ".npz")
-    known = _known(names)
+    known = argument_names(names)
     in_order = [f"arr_{i}" for i in range(len(names))]
     numbered = [name for name in found if re.fullmatch(r"arr_\d+", name) and name not in known]
     wanted = in_order if numbered or not found else list(found) if [*names] == [""] and len(found) == 1 else known

@@ -262,7 +262,7 @@ ELSEWHERE = {
     "split-module.most-of-block": f"{SPLIT}_a_long_main_is_alone_in_short_blocks",
     "split-module.most-of-small": f"{SPLIT}_a_long_main_with_a_loop_stays_with_its_kernels",
 }
-"""What decides about machine code, which has no text, or takes large programs: the tests that take both sides."""
+"""Tests of both sides of the gates on machine code, which has no text, and of those that take large programs."""
 
 
 def test_every_gate_has_a_row() -> None:
@@ -276,7 +276,7 @@ def test_every_gate_has_a_row() -> None:
 
 @functools.cache
 def references(program: str) -> dict[str, list[np.ndarray]]:
-    """What the oracles have for a program."""
+    """Return the results of a program by each of its oracles."""
     given = PROGRAMS[program]
     text = str(given.build())
     found = {name: ORACLES[name](text, given.arguments) for name in given.against}
