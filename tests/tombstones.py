@@ -29,54 +29,58 @@ class ErasedError(Exception):
     """Something was read of an operation that a pass has erased."""
 
 
+_STONES: dict[int, str] = {}
+"""The addresses of what is buried, those inside of it too, with the pass that erased it; of all threads."""
+
+
 class _Graveyard(threading.local):
-    """Operations that this thread's running pass has erased, those inside of them too."""
+    """Operations that this thread's running pass has erased."""
 
     def __init__(self) -> None:
         self.running = ""
-        self.stones: dict[int, str] = {}
         self.buried: list[Any] = []
-        self.placeholders: list[Any] = []
-        self.is_burying = False
+        self.addresses: list[int] = []
+        self.placeholders: dict[Any, Any] = {}
 
     def bury(self, op: Any) -> None:
         """Take an operation out of its block; what it uses loses these uses. Outside of passes it just ends."""
         if not self.running:
             op.erase()
             return
-        self.is_burying = True
-        try:
-            inside = list(nested(op))
-            self.stones.update(dict.fromkeys(map(_address, inside), self.running))
+        inside = nested(op)
+        addresses = [_address(inner) for inner in inside]
+        if op.attached:
+            op.detach_from_parent()
+        if op.name not in erasing.ISOLATED:
+            made = {v for inner in inside for v in (*inner.results, *_arguments(inner))}
             for inner in inside:
                 for number, operand in enumerate(inner.operands):
-                    if _address(_maker(operand)) not in self.stones:
+                    if operand not in made:
                         inner.operands[number] = self._instead_of(operand)
-            if op.attached:
-                op.detach_from_parent()
-            self.buried.append(op)
-        finally:
-            self.is_burying = False
+        _STONES.update(dict.fromkeys(addresses, self.running))
+        self.addresses += addresses
+        self.buried.append(op)
 
     def _instead_of(self, value: Any) -> Any:
         """Return another value of the same type, of no operation in the program."""
-        mlir = hlo_ir if isinstance(value, hlo_ir.Value) else ir
-        with mlir.Location.unknown(value.context):
-            made = mlir.Operation.create("builtin.unrealized_conversion_cast", results=[value.type], ip=False)
-        self.placeholders.append(made)
+        type_ = value.type
+        made = self.placeholders.get(type_)
+        if made is None:
+            mlir = hlo_ir if isinstance(value, hlo_ir.Value) else ir
+            with mlir.Location.unknown(value.context):
+                made = mlir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], ip=False)
+            self.placeholders[type_] = made
         return made.results[0]
 
     def clear(self) -> None:
         """End what is buried, users first."""
-        self.stones.clear()
-        for op in (*self.buried, *self.placeholders):
+        for address in self.addresses:
+            _STONES.pop(address, None)
+        for op in (*self.buried, *self.placeholders.values()):
             op.erase()
+        self.addresses.clear()
         self.buried.clear()
         self.placeholders.clear()
-
-    def check(self, op: Any) -> None:
-        if not self.is_burying and (found := self.stones.get(_address(op))) is not None:
-            raise ErasedError(f"read of an operation that was erased by {found}")
 
 
 _GRAVEYARD = _Graveyard()
@@ -93,32 +97,43 @@ def _address(op: Any) -> int:
     return int(_pointer(op._CAPIPtr, _CAPSULES[type(op)]))
 
 
-def _maker(value: Any) -> Any:
-    """Return the operation that a value is a result of, or whose region it is an argument of."""
-    owner = value.owner
-    return getattr(owner, "owner", owner).operation
+def nested(op: Any) -> list[Any]:
+    """Return an operation and all inside of it, in either MLIR."""
+    found = []
+
+    def note(each: Any) -> Any:
+        found.append(each.operation)
+        return advance
+
+    advance = (hlo_ir if isinstance(op, hlo_ir.Operation) else ir).WalkResult.ADVANCE
+    op.walk(note)
+    return found
 
 
-def nested(op: Any) -> Iterator[Any]:
-    """Yield an operation and all inside of it, in either MLIR."""
-    yield op
+def _arguments(op: Any) -> Iterator[Any]:
     for region in op.regions:
         for block in region.blocks:
-            for view in block.operations:
-                yield from nested(view.operation)
+            yield from block.arguments
 
 
-def _checked(plain: property, owner: Callable[[Any], Any] | None) -> property:
-    """A property that refuses to read what is erased; `owner` returns a value's operation or block."""
+def _holder(mlir: Any) -> Callable[[Any], Any]:
+    """Return a function that returns a value's operation, or that of its block, and reads no checked properties."""
+    owner, block, result = vars(mlir.Value)["owner"].fget, vars(mlir.Block)["owner"].fget, mlir.OpResult
+
+    def holder(value: Any) -> Any:
+        return owner(value) if isinstance(value, result) else block(owner(value))
+
+    return holder
+
+
+def _checked(plain: property, holder: Callable[[Any], Any]) -> property:
+    """A property that refuses to read what is erased; `holder` returns the operation that it belongs to."""
     read = plain.fget
     assert read is not None
 
     def get(self: Any) -> Any:
-        if _GRAVEYARD.stones:
-            holder = self if owner is None else owner(self)
-            op = getattr(holder, "owner", holder)
-            if op is not None:
-                _GRAVEYARD.check(op)
+        if _STONES and (op := holder(self)) is not None and (found := _STONES.get(_address(op))) is not None:
+            raise ErasedError(f"read of an operation that was erased by {found}")
         return read(self)
 
     return property(get, plain.fset)
@@ -143,11 +158,11 @@ def install() -> None:
         base = mlir.Operation.__mro__[1]
         for name in OF_OPERATIONS:
             if name in vars(base):
-                setattr(base, name, _checked(vars(base)[name], None))
-        owner = vars(mlir.Value)["owner"].fget
+                setattr(base, name, _checked(vars(base)[name], lambda op: op))
+        holder = _holder(mlir)  # before the properties that it reads are checked
         for kind, name in product((mlir.Value, mlir.OpResult, mlir.BlockArgument), OF_VALUES):
             if name in vars(kind):
-                setattr(kind, name, _checked(vars(kind)[name], owner))
+                setattr(kind, name, _checked(vars(kind)[name], holder))
     bind = ModulePass.bind
 
     @functools.wraps(bind)
