@@ -1,6 +1,9 @@
 # For a machine with Python 3.11 or later, pip, make and g++; everything else, CMake included, comes from the package
 # index. Everything is put into .venv, where stablexla is installed in place: a change of a Python file needs no new install.
 
+# The suite starts Python hundreds of times, and without bytecode each start compiles all sources.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The newest supported Python that the machine has, pyenv's among them.
 PYTHON ?= $(shell third_party/find_python.sh newest)
 JOBS ?= 2
@@ -83,9 +86,12 @@ build/modules.txt: FORCE
 	@find $(PACKAGES) -name '*.py' | LC_ALL=C sort > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
+# What the build takes is installed, too: pip's own environment for it is elsewhere each time, and the runtime would be
+# compiled for each install.
 $(VENV)/installed.run: EXTRAS := examples
 $(VENV)/installed.test: EXTRAS := examples,dev,mpi,gpu
 $(VENV)/installed.docs: EXTRAS := jax,docs
 $(VENV)/installed.run $(VENV)/installed.test $(VENV)/installed.docs: $(VENV)/constraints.txt pyproject.toml CMakeLists.txt $(NATIVE) build/modules.txt
-	PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(PIP_INSTALL) --editable '.[$(EXTRAS)]'
+	$(PIP_INSTALL) --constraint $(VENV)/constraints.txt cmake ninja $$($(BIN)/python third_party/constraints.py --build)
+	$(PIP_INSTALL) --constraint $(VENV)/constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
 	@touch $@

@@ -1,6 +1,7 @@
 """Prints the builds that pip is to install for the Python that runs this: `python third_party/constraints.py`.
 
-`--oldest` takes the oldest line of jaxlib instead of the newest that there are wheels of.
+`--oldest` takes the oldest line of jaxlib instead of the newest that there are wheels of. `--build` prints what
+pyproject.toml requires for a build instead.
 """
 
 from __future__ import annotations
@@ -25,6 +26,16 @@ def pins(python: tuple[int, ...], *, oldest: bool = False) -> dict[str, str]:
     return {"jaxlib": jaxlib, **{name: row["version"] for name, row in rows.items() if name != "jaxlib"}}
 
 
+def build_requirements() -> list[str]:
+    """What a build takes beside CMake and ninja, which a system may have."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    requirements: list[str] = project["build-system"]["requires"]
+    return requirements
+
+
 if __name__ == "__main__":
-    for name, version in pins(sys.version_info[:2], oldest="--oldest" in sys.argv).items():
-        print(f"{name}=={version}")
+    if "--build" in sys.argv:
+        print(*build_requirements(), sep="\n")
+    else:
+        for name, version in pins(sys.version_info[:2], oldest="--oldest" in sys.argv).items():
+            print(f"{name}=={version}")
