@@ -32,7 +32,7 @@ SDIST = "from scikit_build_core.build import build_sdist; import sys; build_sdis
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, the wheel, and that unpacked. No network: the build's requirements are in the dev extra.
 
-    The wheel is built where the environment was, so that the runtime is compiled once; releases build it from the sdist.
+    The wheel is built where the environment was, so that the runtime is compiled once; a release builds from the sdist.
     """
     return made_once(tmp_path_factory, "wheel", _build)
 
