@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
@@ -80,10 +81,12 @@ def find_target(name: str) -> Target:
         CompileError: there is none.
     """
     kind = str(name).partition(":")[0]
-    if kind not in target_names():
+    module_name = f"{PACKAGE}.{kind}.target"
+    is_known = module_name in sys.modules  # without a look into folders, or at the collector, for each compilation
+    if not is_known and kind not in target_names():
         raise no_target(name)
-    with without_collections():
-        module = import_module(f"{PACKAGE}.{kind}.target")
+    with nullcontext() if is_known else without_collections():
+        module = import_module(module_name)
     found: Target = module.target(str(name))
     return found
 
