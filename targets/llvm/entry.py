@@ -19,7 +19,8 @@ from stablexla.targets.pipeline.passes import module_pass
 
 PREFIX = "stablexla."
 ROLE, VALUE, BYTES, ALIAS = PREFIX + "role", PREFIX + "value", PREFIX + "bytes", PREFIX + "alias"
-PACKED_MAIN = "_mlir_main"
+PACKED = "_mlir_"
+PACKED_MAIN = PACKED + "main"
 """The packed entry point: takes the addresses of all arguments of main; see `CompiledFunction`."""
 ROLES = ("parameter", "constant", "result", "arena")
 
@@ -45,7 +46,7 @@ class EntryContract:
 @module_pass("stablexla-note-sizes", "writes on each buffer of main how many bytes it has, before the types are lost")
 def annotate_sizes(module: ir.Module) -> None:
     """Annotate each buffer of main with its size in bytes; a module without `main` is left alone."""
-    main = _find_main(module)
+    main = _find(module, "main")
     if main is None or "arg_attrs" not in main.attributes:
         return
     with module.context:
@@ -79,7 +80,7 @@ def take_entry(module: ir.Module) -> EntryContract:
     Raises:
         CompileError: there is no `main`, or it is not of the contract's form.
     """
-    main = _find_main(module) if side_of(module) == "upstream" else None
+    main = _find(module, "main") if side_of(module) == "upstream" else None
     if main is None or main.name != "llvm.func":
         raise CompileError("the pipeline left no function main in LLVM's dialect")
     entry = entry_of(main)
@@ -115,27 +116,30 @@ def argument_roles(main: Any) -> list[Any]:
     return [ir.StringAttr(row[ROLE]).value if ROLE in row else "" for row in rows]
 
 
-def add_packed_entry(module: ir.Module) -> None:
-    """Add the packed entry point: a trampoline that loads main's pointer arguments from an array of addresses."""
-    main = _find_main(module)
-    pointer, count = "!llvm.ptr", len(main.regions[0].blocks[0].arguments)
-    lines = [f"llvm.func @main({', '.join([pointer] * count)})", f"llvm.func @{PACKED_MAIN}(%all: {pointer}) {{"]
-    for i in range(count):
+def add_packed_entry(module: ir.Module, name: str = "main") -> str:
+    """Add a function's packed entry point, which loads its arguments from an array of their addresses; return its name.
+
+    Args:
+        module: in LLVM's dialect.
+        name: a function that it defines, without a result.
+    """
+    function, entry, pointer = _find(module, name), PACKED + name, "!llvm.ptr"
+    types = [str(argument.type) for argument in function.regions[0].blocks[0].arguments]
+    lines = [f"llvm.func @{name}({', '.join(types)})", f"llvm.func @{entry}(%all: {pointer}) {{"]
+    for i, type_ in enumerate(types):
         lines.append(f"%a{i} = llvm.getelementptr %all[{i}] : ({pointer}) -> {pointer}, {pointer}")
         lines.append(f"%b{i} = llvm.load %a{i} : {pointer} -> {pointer}")
-        lines.append(f"%c{i} = llvm.load %b{i} : {pointer} -> {pointer}")
-    values, types = ", ".join(f"%c{i}" for i in range(count)), ", ".join([pointer] * count)
-    lines.append(f"llvm.call @main({values}) : ({types}) -> ()\nllvm.return }}")
+        lines.append(f"%c{i} = llvm.load %b{i} : {pointer} -> {type_}")
+    values = ", ".join(f"%c{i}" for i in range(len(types)))
+    lines.append(f"llvm.call @{name}({values}) : ({', '.join(types)}) -> ()\nllvm.return }}")
     with module.context, ir.Location.unknown(), ir.InsertionPoint(module.body):
         parsed = ir.Module.parse("\n".join(lines))
         parsed.body.operations[1].operation.clone()
+    return entry
 
 
-def _find_main(module: ir.Module) -> Any:
-    for op in module.body.operations:
-        if symbol_of(op) == "main":
-            return op.operation
-    return None
+def _find(module: ir.Module, name: str) -> Any:
+    return next((op.operation for op in module.body.operations if symbol_of(op) == name), None)
 
 
 def _argument_attributes(main: Any) -> list[Any]:

@@ -13,11 +13,11 @@ from typing import Any
 import mlir.ir as ir
 import numpy as np
 from mlir.dialects import func, memref, scf, vector
-from mlir.execution_engine import ExecutionEngine
 
 from stablexla.dialects.contexts import upstream_context
 from stablexla.lowering import math as math_expansion
 from stablexla.targets.llvm.to_llvm import code_to_llvm
+from tests.jit import jit
 
 #: elements that a kernel is compiled for; longer arrays are cut in pieces
 BLOCK = 4096
@@ -84,10 +84,7 @@ class Kernel:
 
     def __init__(self, emit: Emit, dtypes: Sequence[Any], shape: Sequence[int] | None = (8,)) -> None:
         self.dtypes = [np.dtype(d) for d in dtypes]
-        self._engine = ExecutionEngine(lower(kernel(emit, dtypes, shape)), opt_level=2, enable_object_dump=False)
-        address = self._engine.raw_lookup("f")
-        assert address, "a symbol could not be resolved"
-        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+        [self._call] = jit(lower(kernel(emit, dtypes, shape)), ["f"])
 
     def __call__(self, *arguments: Any) -> Array:
         size = np.size(arguments[0])

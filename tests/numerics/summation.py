@@ -349,18 +349,15 @@ def scan(name: str, shape: Callable[[int], Dims], axis: int, *, backwards: bool 
 
 
 def _cumulative(x: Array, axis: int) -> Array:
-    """Cumulative sums in long double, of chunks and then of the chunks' totals.
-
-    One running sum of 2^24 numbers would be off by more than f64 is.
-    """
-    lines = np.moveaxis(x, axis, -1).astype(np.longdouble)
+    """Cumulative sums, of chunks and then of their totals: one running sum of 2^24 terms would be off by more."""
+    lines = np.moveaxis(x, axis, -1)
     n = lines.shape[-1]
     length = 1 << (n.bit_length() // 2)
-    filled = np.concatenate([lines, np.zeros((*lines.shape[:-1], -n % length), np.longdouble)], -1)
+    filled = np.concatenate([lines, np.zeros((*lines.shape[:-1], -n % length), x.dtype)], -1)
     within = filled.reshape(*lines.shape[:-1], -1, length).cumsum(-1)
     before = np.concatenate([np.zeros_like(within[..., :1, -1]), within[..., :-1, -1].cumsum(-1)], -1)
     whole = (within + before[..., None]).reshape(filled.shape)[..., :n]
-    return np.asarray(np.moveaxis(whole, -1, axis).astype(x.dtype))
+    return np.asarray(np.moveaxis(whole, -1, axis))
 
 
 SCANS = (

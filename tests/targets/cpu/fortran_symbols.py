@@ -1,4 +1,4 @@
-"""The functions of LAPACK and BLAS that emitted kernels call, for the engine that tests run them in."""
+"""The functions of LAPACK and BLAS that emitted kernels call, for tests that run these alone."""
 
 from __future__ import annotations
 

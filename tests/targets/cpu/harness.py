@@ -15,7 +15,6 @@ from math import prod
 import ml_dtypes
 import mlir.ir as ir
 import numpy as np
-from mlir.execution_engine import ExecutionEngine
 
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.symbols import symbol_of
@@ -24,6 +23,7 @@ from stablexla.targets.codegen.kernel import KIND, Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.emitters import EMITTERS, Emitter
 from stablexla.targets.llvm.to_llvm import code_to_llvm
+from tests.jit import Packed, jit
 
 DTYPES = {
     "f64": np.dtype(np.float64),
@@ -76,7 +76,7 @@ def lower(module: ir.Module) -> None:
         for op in list(module.body.operations):
             if KIND in op.operation.attributes or COMBINER in op.operation.attributes:
                 op.operation.erase()
-            elif op.operation.regions[0].blocks:  # the engine only finds public functions
+            elif op.operation.regions[0].blocks:  # so that those which nothing calls are kept
                 op.operation.attributes["sym_visibility"] = ir.StringAttr.get("public")
     code_to_llvm(module)
 
@@ -85,7 +85,7 @@ def compile_kernel(
     text: str,
     target: CpuTarget | None = None,
     *emitters: Emitter,
-    opt_level: int = 2,
+    opt_level: int = 1,
     symbols: Mapping[str, int] | None = None,
 ) -> CompiledKernel:
     """The kernel in `text` as machine code of this machine; `symbols` are addresses of functions that it calls."""
@@ -94,10 +94,8 @@ def compile_kernel(
     results = [_Buffer.of(v.type) for v in kernel.results]
     phases = emitted.phases or ((kernel.impl_name, emitted.items, emitted.grain),)
     lower(module)
-    engine = ExecutionEngine(module, opt_level=opt_level)
-    for name, address in (symbols or {}).items():
-        engine.raw_register_runtime(name, ctypes.c_void_p(address))
-    return CompiledKernel(engine, emitted, inputs, results, phases)
+    functions = jit(module, [name for name, _, _ in phases], opt_level=opt_level, symbols=symbols)
+    return CompiledKernel(functions, emitted, inputs, results, phases)
 
 
 @dataclass(frozen=True)
@@ -123,19 +121,15 @@ class CompiledKernel:
 
     def __init__(
         self,
-        engine: ExecutionEngine,
+        functions: Sequence[Packed],
         emitted: Emitted,
         inputs: Sequence[_Buffer],
         results: Sequence[_Buffer],
         phases: Sequence[tuple[str, int, int]],
     ) -> None:
-        self.engine, self.emitted = engine, emitted
+        self.emitted = emitted
         self.inputs, self.results, self.phases = inputs, results, phases
-        self._functions = []
-        for name, _, _ in phases:
-            address = engine.raw_lookup(name)
-            assert address, f"{name}: unresolved symbols"
-            self._functions.append(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address))
+        self._functions = functions
 
     def __call__(self, *arguments: object, chunks: int = 1, in_place: dict[int, int] | None = None) -> list[np.ndarray]:
         given = [self._input(a, b) for a, b in zip(arguments, self.inputs, strict=True)]

@@ -13,7 +13,6 @@ from typing import Any
 import mlir.ir as ir
 import numpy as np
 import pytest
-from mlir.execution_engine import ExecutionEngine
 
 import stablexla as sx
 from stablexla.compiling.device_counts import with_counts
@@ -22,6 +21,7 @@ from stablexla.targets.cpu.pipeline import cpu_pipeline
 from stablexla.targets.host.bindings import take_collectives
 from stablexla.targets.host.collective import COLLECTIVES
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
+from tests.jit import jit
 from tests.ops.samples import sample
 
 Make = Callable[[sx.XlaBuilder, sx.XlaOp], Any]
@@ -52,8 +52,7 @@ class Combine:
         for key in list(module.operation.attributes):
             if key.startswith(("stablexla.", "mhlo.")):
                 del module.operation.attributes[key]
-        self._engine = ExecutionEngine(module, opt_level=2)
-        self._packed = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._engine.raw_lookup(name))
+        [self._packed] = jit(module, [name])
 
     def __call__(self, a: np.ndarray, b: np.ndarray, out: np.ndarray, lo: int, hi: int) -> None:
         numbers = [ctypes.c_int64(v) for v in (a.ctypes.data, b.ctypes.data, out.ctypes.data, lo, hi)]

@@ -72,7 +72,7 @@ def drawn(kind: str, shape: tuple[int, ...], side: int) -> np.ndarray:
 
 
 def check(kind: str, equation: str, m: int, n: int, k: int, target: CpuTarget) -> str:
-    kernel = compile_kernel(kernel_text(kind, equation, m, n, k), target, emit_contraction, opt_level=1)
+    kernel = compile_kernel(kernel_text(kind, equation, m, n, k), target, emit_contraction)
     sizes = {"m": m, "n": n, "k": k}
     sides = equation.split("->")[0].split(",")
     x, y = (drawn(kind, tuple(sizes[a] for a in side), i) for i, side in enumerate(sides))
