@@ -149,6 +149,7 @@ class FactorReader(Generic[T]):
         self._evaluator, self._leaves = evaluator, leaves
         self._multiples = (1, 2) if strided else (1,)
         self._made: dict[tuple[ir.Value, tuple[Coordinate, ...]], T] = {}
+        self._generics: dict[ir.Value, _Generic] = {}
 
     def read(self, value: ir.Value, at: Sequence[Coordinate]) -> T:
         """Return the elements of `value`.
@@ -186,20 +187,18 @@ class FactorReader(Generic[T]):
         return self._evaluator.load(value, at, along[0][0].lanes if along else 0)
 
     def _read_generic(self, op: ir.Operation, value: ir.Value, at: Sequence[Coordinate]) -> T:
-        loops = loops_of(op)
-        number = list(op.results).index(value)
-        places: dict[int, Coordinate] = {}
-        for expression, x in zip(loops.maps[loops.num_inputs + number].results, at, strict=True):
-            if isinstance(expression, ir.AffineDimExpr):
-                places[expression.position] = x
+        form = self._generics.get(value)
+        if form is None:
+            form = self._generics[value] = _Generic.of(op, value)
+        places = {loop: x for loop, x in zip(form.loops, at, strict=True) if loop is not None}
         operands = [
-            self.read(operand, [_place(e, places) for e in map_.results])
-            for operand, map_ in zip(list(op.operands)[: loops.num_inputs], loops.maps, strict=False)
+            self.read(operand, [x if loop is None else places[loop] for loop, x in dimensions])
+            for operand, dimensions in form.operands
         ]
-        if any(places[d].lanes for d in _indexed(op)):
+        if any(places[d].lanes for d in form.indexed):
             raise Unreadable
         lanes = max((x.lanes for x in at), default=0)
-        return self._evaluator.apply(op, operands, places, lanes)[number]
+        return self._evaluator.apply(op, operands, places, lanes)[form.number]
 
     def _read_collapsed(self, op: ir.Operation, at: Sequence[Coordinate]) -> T:
         groups, shape = _reassociation(op), list(op.operands[0].type.shape)
@@ -234,15 +233,39 @@ class FactorReader(Generic[T]):
         return self.read(op.operands[0], inside)
 
 
-def _indexed(op: ir.Operation) -> list[int]:
-    """Return the loops whose positions a body computes with."""
-    return [ir.IntegerAttr(o.attributes["dim"]).value for o in body_of(op) if o.name == "linalg.index"]
+@dataclass(frozen=True)
+class _Generic:
+    """A result of a linalg.generic, as often as it is read.
+
+    Attributes:
+        number: of the result.
+        loops: the loop of each of its dimensions, None for one of extent 1.
+        operands: the inputs, each with a loop, or None and a position, for each dimension.
+        indexed: the loops whose positions the body computes with.
+    """
+
+    number: int
+    loops: Sequence[int | None]
+    operands: Sequence[tuple[ir.Value, Sequence[tuple[int | None, Coordinate]]]]
+    indexed: Sequence[int]
+
+    @staticmethod
+    def of(op: ir.Operation, value: ir.Value) -> _Generic:
+        loops, number = loops_of(op), list(op.results).index(value)
+        inputs = list(op.operands)[: loops.num_inputs]
+        dimensions = [[_dimension(e) for e in map_.results] for map_ in loops.maps[: loops.num_inputs]]
+        indexed = [ir.IntegerAttr(o.attributes["dim"]).value for o in body_of(op) if o.name == "linalg.index"]
+        own = [_dimension(e)[0] for e in loops.maps[loops.num_inputs + number].results]
+        return _Generic(number, own, list(zip(inputs, dimensions, strict=True)), indexed)
 
 
-def _place(expression: ir.AffineExpr, places: dict[int, Coordinate]) -> Coordinate:
+def _dimension(expression: ir.AffineExpr) -> tuple[int | None, Coordinate]:
     if isinstance(expression, ir.AffineDimExpr):
-        return places[expression.position]
-    return Coordinate(0, 1, ir.AffineConstantExpr(expression).value)
+        return expression.position, _START
+    return None, Coordinate(0, 1, ir.AffineConstantExpr(expression).value)
+
+
+_START = Coordinate(0)
 
 
 def _reassociation(op: ir.Operation) -> list[list[int]]:
