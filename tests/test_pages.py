@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ import pytest
 from stablexla.targets.gpu.ptx.cubin import find_ptxas
 
 ROOT = Path(__file__).parents[1]
+SERVED = ROOT / "tests/filecheck/served.py"
 TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = [ROOT / "docs" / "pipelines.md", *sorted(set(TUTORIALS.glob("*.md")) - {TUTORIALS / "README.md"})]
 BLOCK = re.compile(r"^```(?P<kind>python|mlir|c|console|text)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -60,14 +62,27 @@ def lacking(page: Path) -> list[str]:
     return modules + [name for name in PROGRAMS.get(page.name, []) if shutil.which(name) is None]
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What a command of the tools begins with: they run in forks of one process that has imported them."""
+    path = tmp_path_factory.mktemp("served") / "socket"
+    server = subprocess.Popen([sys.executable, SERVED, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        assert server.stdout.readline() == b"ready\n"
+        yield f"{sys.executable} -I -S {SERVED} {path}"
+        server.stdin.close()
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: str) -> Path:
     """A folder to work in, with this Python and its command line before all others."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    scripts = {f"stablexla-{tool}": f"-m stablexla.tools.{tool} " for tool in TOOLS} | {"python": ""}
-    for name, arguments in scripts.items():
-        (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments}"$@"\n')
+    scripts = {f"stablexla-{tool}": f"{served} {tool}" for tool in TOOLS} | {"python": sys.executable}
+    for name, command in scripts.items():
+        (tools / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])))
