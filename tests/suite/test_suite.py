@@ -48,6 +48,13 @@ def test_tables_and_marked_crosses_are_whole() -> None:
     assert len(drawn(cross("t", marked=True))) == 21
 
 
+def test_of_random_programs_a_third_is_drawn() -> None:
+    cases = [Case("random", seed=seed) for seed in range(30)]
+    assert len(drawn(cases)) == 10
+    assert drawn(cases) != drawn(cases, 1)
+    assert len(drawn(cases[: FEW + 1])) == FEW
+
+
 def test_lost_lines_are_named_with_the_tests_that_reach_them() -> None:
     lines = {"a:1": frozenset({"p", "q"}), "a:2": frozenset({"q"}), "a:3": frozenset({"r"}), "a:4": frozenset({"p"})}
     assert lost(lines, {"a:4"}) == {"q": 2, "r": 1}
