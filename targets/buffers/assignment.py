@@ -449,7 +449,8 @@ class BufferAssignment:
         types = {move.target.find(): move.type for move in moves}
         stepwise = len(circle) > LONGEST_WRITTEN_OUT()
         if stepwise:  # arrays pass through spare buffers too
-            types = {buffer: types.get(buffer, next(iter(types.values()))) for buffer in circle}
+            any_type = next(types[buffer] for buffer in circle if buffer in types)
+            types = {buffer: types.get(buffer, any_type) for buffer in circle}
         back = [
             [
                 Copy(source, target, types[target])

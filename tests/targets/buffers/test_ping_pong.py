@@ -10,6 +10,7 @@ import pytest
 import stablexla as sx
 from stablexla.targets.buffers.assignment import Buffer
 from stablexla.targets.buffers.ping_pong import copies_after_rotation, find_buffer_cycles
+from stablexla.targets.pipeline.knobs import knobs
 
 TURNS = (0, 1, 2, 3, 4, 5, 6, 13)
 
@@ -202,3 +203,28 @@ def test_a_condition_that_reads_the_array():
         while expected.sum() < 100:
             expected = expected[::-1] + np.arange(9, dtype=np.int32)
         np.testing.assert_array_equal(executable(np.full(9, start, np.int32)), expected)
+
+
+@pytest.mark.parametrize("arrays", [4, 5])
+def test_a_longer_recurrence_beside_a_larger_array(arrays: int):
+    """Copies of a circle have the size of its own arrays, on both sides of the gate; under guards none goes outside."""
+    b = sx.XlaBuilder("test")
+    given = [b.parameter(0, sx.f64[60]), *(b.parameter(i + 1, sx.s32[60]) for i in range(arrays))]
+    count = b.parameter(arrays + 1, sx.s32[()])
+
+    def turn(state: sx.XlaOp) -> sx.XlaOp:
+        large, first, *others = (state[i + 2] for i in range(arrays + 1))
+        made = [sx.rev(large, (0,)) + 1.0, *others, sx.rev(first, (0,)) * 3]
+        return sx.tuple([state[0] + 1, state[1], *made])
+
+    looped = sx.while_(lambda state: state[0] < state[1], turn, sx.tuple([b.constant(np.int32(0)), count, *given]))
+    with knobs.scoped(guard="ends"):
+        executable = sx.compile(b.build(sx.tuple([*(looped[i + 2] for i in range(arrays + 1))])))
+        for turns in TURNS:
+            expected = [np.arange(60.0), *(np.arange(60, dtype=np.int32) + i for i in range(arrays))]
+            found = executable(*expected, np.int32(turns))
+            for _ in range(turns):
+                large, first, *others = expected
+                expected = [large[::-1] + 1, *others, first[::-1] * 3]
+            for got, wanted in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(got, wanted, err_msg=f"after {turns} turns")
