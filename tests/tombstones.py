@@ -1,8 +1,9 @@
 """Tombstones of erased operations, against use after erasure: reading one, or a value of it, raises and names the pass.
 
-MLIR frees an erased operation, and a value that a rewrite holds of it is a dangling pointer: reading one may end the
-process, or give what took its place in memory. Under tests an erased operation is taken out of the program and kept
-until its pass has ended, marked; nothing may be read of it any more. conftest.py turns this on for all tests.
+MLIR frees an erased operation, and a value that a rewrite holds of it is a dangling pointer: reading one, or looking
+the operation up in a set, may end the process, or give what took its place in memory. Under tests an erased operation
+is taken out of the program and kept until its pass has ended, marked; nothing may be read of it any more. conftest.py
+turns this on for all tests.
 """
 
 from __future__ import annotations
@@ -159,6 +160,7 @@ def install() -> None:
         for name in OF_OPERATIONS:
             if name in vars(base):
                 setattr(base, name, _checked(vars(base)[name], lambda op: op))
+        base.__hash__ = _checked(property(base.__hash__), lambda op: op).fget
         holder = _holder(mlir)  # before the properties that it reads are checked
         for kind, name in product((mlir.Value, mlir.OpResult, mlir.BlockArgument), OF_VALUES):
             if name in vars(kind):

@@ -87,7 +87,9 @@ class _Rewrite:
             made = hlo.operation("stablehlo.composite", operands, [value.type for value in results], named)
         for number, value in self.replaced:
             value.replace_all_uses_with(made.results[numbers.index(number)])
-        self._erase(makers)
+        for op in reversed(list(dict.fromkeys([*copied, *makers]))):  # each once, users first
+            if not any(True for result in op.results for _ in result.uses):
+                erase(op)
 
     def _function(self, stem: str, arguments: Sequence[Any], results: Sequence[Any]) -> Any:
         """Create a private function of these types."""
@@ -141,18 +143,6 @@ class _Rewrite:
                 copies.update(zip(op.results, copy.results, strict=True))
             hlo_func.ReturnOp([copies[value] for value in results])
         return str(function.name.value)
-
-    def _erase(self, makers: Iterable[Any]) -> None:
-        """Erase the tree's dead operations."""
-        waiting = list(dict.fromkeys(makers))
-        while waiting:
-            op = waiting.pop()
-            if op not in self.operations or any(True for result in op.results for _ in result.uses):
-                continue
-            self.operations.discard(op)
-            before = [v.owner.operation for v in op.operands if not isinstance(v.owner, hlo_ir.Block)]
-            erase(op)
-            waiting += before
 
 
 def _scalar(value: Any) -> Any:

@@ -64,7 +64,7 @@ def test_reading_what_is_erased(mlir: Any) -> None:
     with tombstones.running("my-pass"):
         erase(op)
         assert name not in str(module)
-        for read in (lambda: op.operands, lambda: op.name, lambda: value.type, lambda: value.owner):
+        for read in (lambda: op.operands, lambda: op.name, lambda: value.type, lambda: value.owner, lambda: op in {op}):
             with pytest.raises(tombstones.ErasedError, match="erased by my-pass"):
                 read()
 
