@@ -21,8 +21,8 @@ LEAST_SAVED = Gate("repeats.least-saved", 24, eager=1)
 LEAST_CHAIN = Gate("repeats.least-chain", 384, eager=8)
 """Element-wise operations from which on a stretch ends in the middle of a chain of them.
 
-No kernel has more (`MOST_OPERATIONS` and `PLAIN_IN_ONE` of grouping), so that a chain is several kernels in any case, as
-many when its stretches are multiples of what a kernel has.
+No kernel has more (`MOST_OPERATIONS` and `PLAIN_IN_ONE` of grouping), so that a chain is several kernels in any case:
+as many, when its stretches are multiples of what a kernel has.
 """
 LONGEST = 4096
 MOST_WORK = 1_000_000
