@@ -291,7 +291,7 @@ class Executable(OnDevices):
         The kernels of a program for a GPU are stored as PTX.
 
         The file is written atomically. It can be read by this version of stablexla, on machines whose processor has
-        all features of this one.
+        all features of this one, or of the one that `CompileOptions(target_cpu="x86-64-v3")` named.
 
         Args:
             path: the file, which is replaced if it is there.
