@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import hashlib
 import json
 import os
+import pickle
 import random
 import re
 import subprocess
@@ -405,6 +407,26 @@ def test_another_format(model: sx.Executable, file: Path, monkeypatch: pytest.Mo
         model.save(file)
     with pytest.raises(sx.LoadError, match="saved in format 77, and this stablexla reads format"):
         sx.load_executable(file)
+
+
+def test_pickle_and_copy_name_what_to_do(model: sx.Executable) -> None:
+    b = sx.XlaBuilder("double")
+    op = b.parameter(0, sx.f32[2]) * 2
+    computation = b.build(op)
+    run = sx.compile(computation).start([np.ones(2, np.float32)])
+    for of_here, way_out in (
+        (model, "executable.save(path), and sx.load_executable(path) in the other process"),
+        (run, "run.result(), whose arrays can be"),
+        (computation, "computation.bytecode(), which sx.compile takes"),
+        (op, "b.build(op).bytecode() for another process"),
+        (b, "b.build(root).bytecode() for another process"),
+    ):
+        for refused in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(sx.UnsupportedError, match="can be neither pickled nor copied") as raised:
+                refused({"held": of_here} if refused is copy.deepcopy else of_here)
+            assert repr(of_here) in raised.value.summary
+            assert way_out in raised.value.hint
+    np.testing.assert_array_equal(run.result()[0], [2, 2])
 
 
 def test_another_processor(model: sx.Executable, file: Path) -> None:
