@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -144,6 +145,16 @@ def test_code_that_prints_nothing_runs(page: str, tmp_path: Path):
 def test_the_readmes_first_program_is_short():
     code, _ = next(programs(ROOT / "README.md"))
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
+
+
+def test_the_readme_lists_all_extras_and_pages():
+    text = (ROOT / "README.md").read_text()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = text.partition("| extra | for |")[2].partition("\n\n")[0]
+    listed = [name for row in table.splitlines() if row for name in re.findall("`([a-z]+)`", row.split("|")[1])]
+    assert sorted(listed) == sorted(extras)
+    pages = text.partition("| page | about |")[2]
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name})" not in pages] == []
 
 
 def test_quoted_code_stands_in_its_file():
