@@ -413,6 +413,21 @@ class TestSavedExecutables:
         assert run.main([*given[:-1], "--explain"]) == 1
         assert "saved without its source" in capfd.readouterr().err
 
+    @pytest.mark.parametrize("stage", ["tensor", "llvm"])
+    def test_from_the_text_of_a_stage(
+        self, stage: str, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """There is no source that the file could hold."""
+        text, file = tmp_path / "stage.mlir", tmp_path / "affine.sxe"
+        assert opt.main([program, f"--stage={stage}", "-o", str(text)]) == 0
+        assert compile_tool.main([str(text), "-o", str(file)]) == 1
+        said = capfd.readouterr().err
+        assert "it was compiled from the text of a stage" in said
+        assert "try: --no-source" in said
+        assert compile_tool.main([str(text), "-o", str(file), "--no-source"]) == 0
+        assert run.main([str(file), "--input=ones", "--input=[1, 2, 3]", "--print"]) == 0
+        assert "[2. 3. 4.]" in capfd.readouterr().out
+
     def test_for_older_processors(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         file = tmp_path / "affine.sxe"
         assert compile_tool.main([program, "-o", str(file), "--target-cpu=x86-64"]) == 0

@@ -304,6 +304,7 @@ class Executable(Uncopied, OnDevices):
 
         Raises:
             OSError: it cannot be written.
+            CompileError: there is no source, as it was compiled from the text of a later stage.
             StablexlaError: that is no key.
         """
         from stablexla.executable.saved import save

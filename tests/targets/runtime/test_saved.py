@@ -456,6 +456,7 @@ def test_older_processors(level: str, file: Path, tmp_path: Path, monkeypatch: p
     for _ in range(2):  # the second one is of a file that a loaded one wrote
         loaded = sx.load_executable(file)
         np.testing.assert_allclose(loaded(x), np.tanh(x @ x.T) * 3, rtol=1e-5)
+        assert loaded._compile_options.target_cpu == level
         loaded.save(file)
     assert set(container.read(file).description["function"]["features"]) == features
     widths = {"xmm": 128, "ymm": 256, "zmm": 512}
