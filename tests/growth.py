@@ -20,15 +20,21 @@ from stablexla.targets.pipeline.knobs import knobs
 from tests import nests
 
 VECTOR, MATRIX = "tensor<8xf32>", "tensor<4x4xf32>"
-KINDS = ("chain", "products", "mixed")
+KINDS = ("chain", "additions", "built", "products", "mixed")
 COUNTS = (1000, 3000, 10_000, 30_000, 100_000)
 TRIPS, DEPTHS = (1, 2, 7, 8, 9, 100), (1, 2, 3, 4, 5)
 PAGE, BEGIN, END = Path("docs/compile_time.md"), "<!-- nested regions -->", "<!-- end of nested regions -->"
 
 
-def program(kind: str, count: int) -> str:
-    """Return a program of so many operations, each of which reads the one before it."""
-    type_ = VECTOR if kind == "chain" else MATRIX
+def program(kind: str, count: int) -> str | sx.Program:
+    """Return a program of so many operations, each of which reads the one before it; "built" is the builder's."""
+    if kind == "built":
+        b = sx.XlaBuilder("additions")
+        x = last = b.parameter(0, sx.f32[8])
+        for _ in range(count):
+            last = last + x
+        return b.build(last)
+    type_ = VECTOR if kind in ("chain", "additions") else MATRIX
     lines = [f"%{i} = {_operation(kind, i, type_)}" for i in range(1, count)]
     begin = f"func.func @main(%x: {type_}) -> {type_} {{\n%0 = stablehlo.negate %x : {type_}\n"
     return begin + "\n".join(lines) + f"\nreturn %{count - 1} : {type_}\n}}\n"
@@ -40,15 +46,14 @@ def _operation(kind: str, i: int, type_: str) -> str:
     if kind == "mixed" and i % 5 == 1:
         return f"stablehlo.tanh %{i - 1} : {type_}"
     other = f"%{max(0, i - 7)}" if kind == "mixed" else "%x"
-    return f"stablehlo.{'add' if i % 2 else 'multiply'} %{i - 1}, {other} : {type_}"
+    return f"stablehlo.{'add' if i % 2 or kind == 'additions' else 'multiply'} %{i - 1}, {other} : {type_}"
 
 
 def measure(kind: str, count: int) -> None:
     """Compile a program, and print the seconds and MiB."""
-    text = program(kind, count)
     start = process_time()
     with knobs.scoped(kernel_cache="off"):
-        sx.compile(text)
+        sx.compile(program(kind, count))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(f"{kind:<10} {count:>9,}  {process_time() - start:7.1f} s  {memory:6,} MiB", flush=True)
 

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -144,6 +145,58 @@ def test_code_that_prints_nothing_runs(page: str, tmp_path: Path):
 def test_the_readmes_first_program_is_short():
     code, _ = next(programs(ROOT / "README.md"))
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
+
+
+def test_the_readme_lists_all_extras_and_pages():
+    text = (ROOT / "README.md").read_text()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = text.partition("| extra | for |")[2].partition("\n\n")[0]
+    listed = [name for row in table.splitlines() if row for name in re.findall("`([a-z]+)`", row.split("|")[1])]
+    assert sorted(listed) == sorted(extras)
+    pages = text.partition("| page | about |")[2]
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name})" not in pages] == []
+
+
+PROMISES = ("docs/reliability.md", "docs/security.md", "docs/numerics.md", "SECURITY.md")
+NAMED_TEST = re.compile(r"`(?:tests/)?([\w/]+\.py)::(\w+)`")
+NOT_PROMISED = ("ends the process", "does what the process may", "where they were asked for", "talk by `socketpair`")
+FIGURES = ("a program is | made of", "found | how")
+"""Heads of tables that say what was done, not what is promised."""
+
+
+def _tables(text: str) -> Iterator[tuple[str, list[list[str]]]]:
+    """The tables of a page: the section before each, up to it, and its rows, the head first."""
+    lines, section = text.splitlines(), ""
+    for is_row, group in itertools.groupby(lines, lambda line: line.startswith("|")):
+        rows = list(group)
+        if is_row:
+            yield section, [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows if "---" not in row]
+        for line in () if is_row else rows:
+            section = "" if line.startswith("#") else f"{section}\n{line}"
+
+
+def test_each_promise_has_a_test():
+    """Tables of promises have a column of tests; those of figures stand below the command that makes or holds them."""
+    tests = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    faults, counted = [], 0
+    for page in PROMISES:
+        text = (ROOT / page).read_text()
+        for file, name in NAMED_TEST.findall(text):
+            found = [source for path, source in tests.items() if path.endswith(f"/{file}")]
+            if len(found) != 1 or not re.search(rf"(def|class) {name}\b", found[0]):
+                faults.append(f"{page}: there is no test {file}::{name}")
+        for section, (head, *rows) in _tables(text):
+            if head[-1].rstrip(" |") not in ("test", "tests"):
+                if " | ".join(head) not in FIGURES and not re.search("python -m|tests/", section):
+                    faults.append(f"{page}: {head} has no column of tests")
+                continue
+            for row in rows:
+                counted += 1
+                said = " ".join(row)
+                if not NAMED_TEST.search(row[-1]) and not any(words in said for words in NOT_PROMISED):
+                    faults.append(f"{page}: no test holds {row[0]}")
+    assert faults == []
+    assert counted > 50
 
 
 def test_quoted_code_stands_in_its_file():

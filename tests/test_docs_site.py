@@ -63,6 +63,17 @@ def test_the_list_of_the_reference_has_all_its_pages():
     assert [page.name for page in REFERENCE.glob("*.md") if f"({page.name})" not in text] == ["README.md"]
 
 
+def test_pages_of_the_reference_have_their_names_as_they_stand():
+    """A forge shows them without the site; `python docs/make_reference.py` writes them anew."""
+    made = load_file(ROOT / "docs/make_reference.py")
+    stale = [page.name for page in made.PAGES if made.text_of(page) != page.read_text()]
+    assert stale == [], "run python docs/make_reference.py"
+    text = (REFERENCE / "order.md").read_text()
+    assert "| `sx.sort` | " in text
+    assert reference.with_tables(text.replace("| `sx.sort` | ", "| `sx.sorted` | ")) == text
+    assert "sx.sort`" not in reference.expanded(text), "the site has summaries of its own"
+
+
 def test_what_is_no_public_name_is_no_place():
     with pytest.raises(AttributeError):
         reference.names_of("stablexla.ops.reduction.no_such_function")

@@ -1,13 +1,24 @@
-"""The code of nested regions is proportional to the program, and its results are right. Oracle: numpy in f64."""
+"""Code and compilation are proportional to the program, and results are right. Oracle: numpy in f64.
+
+Catches what looks at all operations for each one, and nested regions that are copied for each trip.
+"""
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
+import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.lowering.support.context import ModuleLowering
+from stablexla.targets.grouping import group
+from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.stablehlo.repeats.search import LEAST_CHAIN
 from tests import nests
-from tests.growth import code_of
+from tests.growth import code_of, program
 
 MOST, MOST_BYTES = 200, 2048
 """Code for one operation of the source: operations after the step `llvm`, and bytes. 8 copies of a sine are 1,760."""
@@ -41,6 +52,54 @@ def test_calls_that_double() -> None:
 def test_few_calls_are_inlined() -> None:
     assert "while" not in sx.compile(nests.program("calls", 5, 2)).ir("stablehlo")
     assert "while" in sx.compile(nests.program("calls", 12, 2)).ir("stablehlo")
+
+
+@pytest.mark.parametrize("kind", ["additions", "built"])
+def test_a_chain(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of its stretches and the rest are lowered; calls of Python functions are in proportion to its length."""
+    lowered = 0
+    lower = ModuleLowering._lower_operation
+
+    def counted(self: ModuleLowering, op: hlo_ir.Operation) -> None:
+        nonlocal lowered
+        lowered += 1
+        lower(self, op)
+
+    monkeypatch.setattr(ModuleLowering, "_lower_operation", counted)
+    few, many = (_calls(kind, count) for count in (2500, 20_000))
+    assert lowered < 2 * (3 * LEAST_CHAIN.usual)
+    assert many < 8 * few
+
+
+def test_a_chain_is_cut_where_kernels_end() -> None:
+    """In as many kernels as without functions for its parts, and one for what is before them; the same bits."""
+    assert LEAST_CHAIN.usual == group.MOST_OPERATIONS * group.PLAIN_IN_ONE
+    x = np.linspace(-1, 1, 8).astype(np.float32)
+    shared, whole = (
+        sx.compile(program("additions", 2500), options=sx.CompileOptions(find_repeats=found)) for found in (True, False)
+    )
+    assert shared.explain().parts
+    assert not whole.explain().parts
+    calls = [executable.ir("buffers").count("call @loop_") for executable in (shared, whole)]
+    assert 50 < calls[1] <= calls[0] <= calls[1] + 1
+    assert shared(x).tobytes() == whole(x).tobytes()
+
+
+def _calls(kind: str, count: int) -> int:
+    """Return how many calls of Python functions a compilation takes, the builder's too."""
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    with knobs.scoped(kernel_cache="off"):
+        sys.setprofile(note)
+        try:
+            sx.compile(program(kind, count))
+        finally:
+            sys.setprofile(None)
+    return calls
 
 
 def _check(kind: str, depth: int, trips: int) -> None:

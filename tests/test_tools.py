@@ -16,6 +16,7 @@ import pytest
 from stablexla.dialects.element_types import ELEMENT_TYPES, element_type
 from stablexla.dialects.errors import ExecutionError
 from stablexla.lowering.support.types import TensorType
+from stablexla.targets.runtime import container
 from stablexla.tools import compile as compile_tool
 from stablexla.tools import opt, run
 from stablexla.tools.common import run_tool
@@ -412,10 +413,34 @@ class TestSavedExecutables:
         assert run.main([*given[:-1], "--explain"]) == 1
         assert "saved without its source" in capfd.readouterr().err
 
+    @pytest.mark.parametrize("stage", ["tensor", "llvm"])
+    def test_from_the_text_of_a_stage(
+        self, stage: str, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """There is no source that the file could hold."""
+        text, file = tmp_path / "stage.mlir", tmp_path / "affine.sxe"
+        assert opt.main([program, f"--stage={stage}", "-o", str(text)]) == 0
+        assert compile_tool.main([str(text), "-o", str(file)]) == 1
+        said = capfd.readouterr().err
+        assert "it was compiled from the text of a stage" in said
+        assert "try: --no-source" in said
+        assert compile_tool.main([str(text), "-o", str(file), "--no-source"]) == 0
+        assert run.main([str(file), "--input=ones", "--input=[1, 2, 3]", "--print"]) == 0
+        assert "[2. 3. 4.]" in capfd.readouterr().out
+
+    def test_for_older_processors(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "affine.sxe"
+        assert compile_tool.main([program, "-o", str(file), "--target-cpu=x86-64"]) == 0
+        assert set(container.read(file).description["function"]["features"]) == {"sse", "sse2"}
+        assert run.main([str(file), "--input=ones", "--input=[1, 2, 3]", "--print"]) == 0
+        assert "[2. 3. 4.]" in capfd.readouterr().out
+        assert compile_tool.main([program, "-o", str(file), "--target-cpu=pentium"]) == 1
+        assert "target_cpu must be one of x86-64, x86-64-v2" in capfd.readouterr().err
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (["-o", "m.sxe", "--target-cpu=x86-64"], "--target-cpu is for libraries"),
+            (["-o", "m.sxe", "--target-triple=x"], "--target-triple is for libraries, not for saved executables"),
             (["-o", "m.sxe", "--header=m.h"], "--header is for libraries"),
             (["-o", "m.so", "--no-source"], "--no-source is for .sxe"),
         ],

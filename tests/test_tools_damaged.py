@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.element_types import element_type
 from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.writers import write
 from stablexla.tools import compile as compile_tool
@@ -183,3 +186,48 @@ class TestControlCharacters:
     def test_errors_and_reports_of_the_api(self) -> None:
         error = sx.ShapeError("a\x1b[2J\u202eb\x9b", operands={"x\x07": "y"}, hint="z\x00\tw")
         assert str(error) == "a\\x1b[2J\\u202eb\\x9b\n  x\\x07  y\n  try: z\\x00\tw"
+
+
+LIMITED = """
+import resource, sys
+from stablexla.tools import run
+show = run._show
+def limited(*given):
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (int(sys.argv[1]) << 20), resource.RLIM_INFINITY))
+    show(*given)
+run._show = limited
+sys.exit(run.main(["large.mlir"]))
+"""
+"""Runs a program, and limits the address space (`ulimit -v`) before the summary of its result."""
+
+
+@pytest.mark.parametrize("mebibytes", [0, 64])
+def test_the_summary_of_a_result_without_memory(mebibytes: int) -> None:
+    """It takes no copy of 48 MiB of bytes as f64, which are 384; where there is no memory at all, a line says so."""
+    count = 48 << 20
+    body = f"%0 = stablehlo.iota dim = 0 : tensor<{count}xi8> return %0 : tensor<{count}xi8>"
+    Path("large.mlir").write_text(f"func.func @main() -> tensor<{count}xi8> {{ {body} }}")
+    command = [sys.executable, "-c", LIMITED, str(mebibytes)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert "Traceback" not in done.stderr
+    if mebibytes:
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[1].split() == ["0", f"s8[{count}]", "-128", "-0.5", "127", "0"]
+    else:
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: there is no memory left: Unable to allocate ")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_summaries_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "BLOCK", 3)
+    nan = np.nan
+    for values, cells in (
+        ([1.0, nan, 3.0, nan, nan, nan, -4.0], ["-4", "0", "3", "4"]),
+        ([nan, nan, nan, nan], ["", "", "", "4"]),
+        ([], ["", "", "", "0"]),
+        ([np.inf, 1.0, 2.0, 3.0], ["1", "inf", "inf", "0"]),
+    ):
+        assert run._statistics(np.array(values, np.float32), element_type("f32")) == cells
+    assert run._statistics(np.array([[3 + 4j, 0], [1j, 2]], np.complex64), element_type("c64")) == ["0", "2", "5", "0"]

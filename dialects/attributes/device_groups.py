@@ -53,6 +53,14 @@ class Mode(Enum):
     CROSS_REPLICA_AND_PARTITION = "cross_replica_and_partition"
     FLATTENED_IDS = "flattened_ids"
 
+    def grid_for(self, count: int, grid: Grid) -> Grid | None:
+        """Return the grid like the given one for which so many numbers are all; None where there is none."""
+        if self is Mode.CROSS_PARTITION:
+            return Grid(grid.replicas, count)
+        if self is Mode.FLATTENED_IDS:
+            return Grid(count // grid.partitions, grid.partitions) if count % grid.partitions == 0 else None
+        return Grid(count, grid.partitions)
+
     def limit(self, grid: Grid) -> int:
         """Return the exclusive upper bound of the numbers."""
         if self is Mode.FLATTENED_IDS:
@@ -81,11 +89,11 @@ def mode_of(channel: int, use_global_device_ids: bool | None) -> Mode:
 
 
 class BrokenRule(Exception):
-    """A table that breaks a rule of the specification; `rule` is the rule's number."""
+    """A table that breaks a rule; `rule` is its number in the specification, `fits` the devices that it is for."""
 
-    def __init__(self, rule: str, message: str) -> None:
+    def __init__(self, rule: str, message: str, fits: Grid | None = None) -> None:
         super().__init__(message)
-        self.rule, self.message = rule, message
+        self.rule, self.message, self.fits = rule, message, fits
 
 
 @dataclass(frozen=True)
@@ -157,12 +165,13 @@ def resolve_pairs(table: Iterable[Sequence[int]], mode: Mode, grid: Grid, rules:
 def _check(rows: Sequence[Sequence[int]], mode: Mode, grid: Grid, rules: GroupRules) -> None:
     numbers = [n for row in rows for n in row]
     _check_once(numbers, rules.unique, "in replica_groups")
-    _check_range(numbers, mode, grid, rules.in_range, "replica_groups")
+    fits = mode.grid_for(len(numbers), grid) if sorted(numbers) == [*range(len(numbers))] else None
+    _check_range(numbers, mode, grid, rules.in_range, "replica_groups", fits)
     missing = sorted(set(range(mode.limit(grid))) - set(numbers))
     if rules.complete and missing:
         which = f"{', '.join(map(str, missing))} {'are' if len(missing) > 1 else 'is'} not there"
         every = f"all {mode.limit(grid)} {mode.counts}" if mode.limit(grid) > 1 else f"the one {mode.counts[:-1]}"
-        raise BrokenRule(rules.complete, f"replica_groups must name {every} ({mode.value}), and {which}")
+        raise BrokenRule(rules.complete, f"replica_groups must name {every} ({mode.value}), and {which}", fits)
     sizes = sorted({len(row) for row in rows})
     if rules.even and len(sizes) > 1:
         raise BrokenRule(
@@ -176,12 +185,14 @@ def _check_once(numbers: Sequence[int], rule: str, where: str) -> None:
         raise BrokenRule(rule, f"{twice[0]} stands twice {where}")
 
 
-def _check_range(numbers: Sequence[int], mode: Mode, grid: Grid, rule: str, where: str) -> None:
+def _check_range(
+    numbers: Sequence[int], mode: Mode, grid: Grid, rule: str, where: str, fits: Grid | None = None
+) -> None:
     limit = mode.limit(grid)
     others = [n for n in numbers if not 0 <= n < limit]
     if others:
         there = f"there {'are' if limit > 1 else 'is'} {limit} ({mode.value})"
-        raise BrokenRule(rule, f"{where} names {mode.counts[:-1]} {others[0]}, where {there}")
+        raise BrokenRule(rule, f"{where} names {mode.counts[:-1]} {others[0]}, where {there}", fits)
 
 
 def _devices(rows: Iterable[Sequence[int]], mode: Mode, grid: Grid) -> list[tuple[int, ...]]:

@@ -11,7 +11,11 @@ _NUMBER = "text-align:right;vertical-align:top;white-space:nowrap;font-variant-n
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[str] = ()) -> str:
-    """Return a table; the columns named in `numbers` are aligned to the right and never broken.
+    """Return a table in a box of its own, which scrolls where the page is narrower.
+
+    Args:
+        heads, rows: the cells.
+        numbers: columns that are aligned to the right and never broken.
 
     >>> "<b>" in html_table(["kind"], [["<b>"]])
     False
@@ -22,7 +26,8 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Col
         "".join(f'<td style="{style}">{escape(cell)}</td>' for cell, style in zip(row, styles, strict=True))
         for row in rows
     ]
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    table = f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    return f'<div style="max-width:100%;overflow-x:auto">{table}</div>'
 
 
 def html_title(name: str, text: str) -> str:

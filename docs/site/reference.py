@@ -7,7 +7,8 @@ A page names modules, or single things, in a block of its own:
     ```
 
 A module of the package shows what `stablexla` exports of it, under `stablexla`; one that exports nothing there shows
-its own public names. The site makes a summary and a description of each.
+its own public names. The site makes a summary and a description of each. For those who read the page as it stands, a
+table below the block has each name with the first sentence of its docstring; `python docs/make_reference.py` writes it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from typing import Any
 
 import stablexla as sx
 
-BLOCK = re.compile(r"^```\{reference\}\n(?P<places>.*?)^```$", re.MULTILINE | re.DOTALL)
+BEGIN, END = "<!-- names: docs/make_reference.py -->", "<!-- end of names -->"
+BLOCK = re.compile(
+    rf"^```\{{reference\}}\n(?P<places>.*?)^```$(?P<table>\n\n{BEGIN}\n.*?^{END}$)?", re.MULTILINE | re.DOTALL
+)
 
 
 def names_of(place: str) -> list[str]:
@@ -59,6 +63,30 @@ def full_name(thing: Any) -> str:
 def expanded(text: str) -> str:
     """A page's text with directives of Sphinx in place of its blocks."""
     return BLOCK.sub(lambda block: _directives(block["places"].split()), text)
+
+
+def with_tables(text: str) -> str:
+    """A page's text with tables of the names below its blocks."""
+    return BLOCK.sub(lambda block: _with_table(block[0].removesuffix(block["table"] or ""), block["places"]), text)
+
+
+def _with_table(block: str, places: str) -> str:
+    names = [name for place in places.split() for name in names_of(place)]
+    short = [name.replace("stablexla.", "sx.") if name.count(".") == 1 else name for name in names]
+    rows = [f"| `{own}` | {_sentence(_thing(name))} |" for own, name in zip(short, names, strict=True)]
+    return "\n".join([block, "", BEGIN, "| name | |", "|---|---|", *rows, END])
+
+
+def _sentence(thing: object) -> str:
+    """The first sentence of a docstring; of a value, what it is."""
+    if not callable(thing):
+        return (
+            _value(thing).replace("``", "`").rstrip(".")
+            if isinstance(thing, sx.ElementType)
+            else f"a {type(thing).__name__}"
+        )
+    paragraph = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.:])\s", paragraph)[0].rstrip(".:").replace("|", "\\|")
 
 
 def _own(module: object) -> Sequence[str]:
@@ -103,5 +131,6 @@ def _shown_elsewhere(cls: type) -> str:
 
 def _value(thing: object) -> str:
     if isinstance(thing, sx.ElementType):
-        return f"{thing.bits} bits; ``{thing.mlir}`` in StableHLO, ``{thing.dtype}`` in arrays of numpy."
+        bits = "1 bit" if thing.bits == 1 else f"{thing.bits} bits"
+        return f"{bits}; ``{thing.mlir}`` in StableHLO, ``{thing.dtype}`` in arrays of numpy."
     return f"``{thing!r}``"

@@ -29,6 +29,7 @@ from stablexla.dialects.element_types import BY_DTYPE, ElementType
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import ShapeError, VerificationError
 from stablexla.dialects.shapes import Shape
+from stablexla.dialects.uncopied import Uncopied
 from stablexla.ops.custom_call import Aliasing, CustomCall
 from stablexla.ops.devices.device_pairs import channel_number, checked_pairs
 from stablexla.ops.support.registry import NUMBER, operation
@@ -69,7 +70,7 @@ def _cache() -> _Cache:
     return cache
 
 
-class XlaBuilder(Annotations, Aliases, Nesting):
+class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
     """Collects the operations of one computation.
 
     Args:
@@ -84,6 +85,8 @@ class XlaBuilder(Annotations, Aliases, Nesting):
     >>> b.build(sx.add(x, v, broadcast_dimensions=(1,)))
     XlaComputation('affine', (f32[2,3], f32[3]) -> f32[2,3])
     """
+
+    _in_place = "b.build(root).bytecode() for another process"
 
     def __init__(self, name: str) -> None:
         with checking("XlaBuilder") as rule:

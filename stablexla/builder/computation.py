@@ -13,12 +13,13 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.symbols import symbol_of
+from stablexla.dialects.uncopied import Uncopied
 
 if TYPE_CHECKING:
     from stablexla.builder.op import XlaOp
 
 
-class XlaComputation:
+class XlaComputation(Uncopied):
     """A computation with numbered parameters and one result, which may be a tuple.
 
     Its text is StableHLO, with a tuple among the parameters or results as its leaves, from left to right.
@@ -36,6 +37,8 @@ class XlaComputation:
       }
     }
     """
+
+    _in_place = "computation.bytecode(), which sx.compile takes; its module can be copied: copy_of_module()"
 
     def __init__(
         self,

@@ -15,13 +15,14 @@ from stablexla.builder.array_protocols import ArrayProtocols
 from stablexla.builder.source import ends_at_user, user_line
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
+from stablexla.dialects.uncopied import Uncopied
 
 if TYPE_CHECKING:
     from stablexla.builder.builder import XlaBuilder
     from stablexla.builder.checking import Operand
 
 
-class XlaOp(ArrayProtocols):
+class XlaOp(ArrayProtocols, Uncopied):
     """A value in a builder's computation: the operand and result of operations.
 
     The operators `+ - * / % **`, `& | ^ ~ << >>`, `== != < <= > >=`, `@` and `abs` build the operation of that meaning
@@ -41,6 +42,7 @@ class XlaOp(ArrayProtocols):
     """
 
     __slots__ = ("__weakref__", "_values", "builder", "name", "shape")
+    _in_place = "the op itself, whose value never changes; b.build(op).bytecode() for another process"
 
     def __init__(self, builder: XlaBuilder, shape: Shape, values: tuple[ir.Value, ...], name: str) -> None:
         self.builder = builder

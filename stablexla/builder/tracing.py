@@ -43,6 +43,8 @@ class Nesting:
 
     def _begin_nesting(self, outer: XlaBuilder | None) -> None:
         self._outer = outer
+        self.device_counts: dict[str, int] = {} if outer is None else outer.device_counts
+        """How many replicas, partitions and devices the groups of its collectives list, as far as that is known."""
         self._here: dict[ir.Value, ir.Value] = {}
         self.captured: dict[ir.BlockArgument, XlaOp] = {}
         """The ops of the builder around it that it reads, by the arguments of the block for them."""

@@ -28,13 +28,12 @@ from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import KnobWatcher
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.registry import find_target, pipeline_of
+from stablexla.targets.runtime.processor import LEVELS
 from stablexla.targets.signature.interface import Signature
 from stablexla.targets.signature.signature import needs_shapes, signature_of
 
 Form = Literal["library", "object", "assembly", "llvm-ir"]
 SUFFIXES: dict[str, Form] = {".so": "library", ".o": "object", ".s": "assembly", ".ll": "llvm-ir"}
-VECTOR_BITS = {"generic": 128, "x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
-"""Of vectors in kernels, for processors that are named rather than met."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,8 @@ def compile_library(
         form: its form; by default from the file's suffix.
         header_file: where to write the C header.
         name: the prefix of the functions; by default the output's name.
-        cpu: the processor, as LLVM calls it; by default that of this machine, "native", or a generic one of `triple`.
+        cpu: the processor, as LLVM calls it; by default that of the options, of this machine, "native", or a generic
+            one of `triple`.
         triple: LLVM's target triple, for another kind of machine.
         c_functions: targets of custom calls that are C functions of other libraries.
         linker: a C++ compiler to link with.
@@ -91,7 +91,7 @@ def compile_library(
         if file is not None:
             check_output(file)
     form = form or _form_of(output)
-    cpu = cpu or ("generic" if triple else "native")
+    cpu = cpu or options.target_cpu or ("generic" if triple else "native")
     options = _for_cpu(options, cpu)
     function_name = prefix_of(name, output)
     if form == "library" and not linker and triple and triple.partition("-")[0] != platform.machine():
@@ -196,16 +196,18 @@ def prefix_of(name: str, output: Path) -> str:
 
 
 def _for_cpu(options: CompileOptions, cpu: str) -> CompileOptions:
-    """Return the options with the vector width of the target's processor."""
+    """Return the options with the target's processor, or the vector width of one that is no level of x86-64."""
+    if cpu in LEVELS:
+        return replace(options, target_cpu=cpu)
     if cpu == "native" or options.vector_bits is not None:
         return options
-    if cpu not in VECTOR_BITS:
+    if cpu != "generic":
         raise CompileError(
             f"how wide the vectors of {cpu!r} are is not known here",
             hint="vector_bits=128, 256 or 512",
             option="--vector-bits=128, 256 or 512",
         )
-    return replace(options, vector_bits=VECTOR_BITS[cpu])
+    return replace(options, vector_bits=128)
 
 
 @contextmanager

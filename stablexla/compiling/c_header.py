@@ -13,12 +13,21 @@ from stablexla.targets.signature.interface import Signature
 from stablexla.version import VERSION
 
 _WORDS = (
-    "alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum "
-    "explicit export extern false float for friend goto if inline int long main namespace new not operator or private "
-    "protected public register restrict return short signed sizeof static struct switch template this throw true try "
-    "typedef typename union unsigned using virtual void volatile while xor"
+    "alignas alignof and and_eq asm assert auto bitand bitor bool break case catch char char8_t char16_t char32_t "
+    "class co_await co_return co_yield compl complex concept const const_cast consteval constexpr constinit "
+    "continue decltype default delete do double dynamic_cast else enum errno explicit export extern false float for "
+    "friend goto i386 if imaginary inline int int8_t int16_t int32_t int64_t linux long main mutable namespace new "
+    "noexcept noreturn not not_eq nullptr operator or or_eq private protected public register reinterpret_cast "
+    "requires restrict return short signed size_t sizeof static static_assert static_cast struct switch template "
+    "this thread_local throw true try typedef typeid typename typeof typeof_unqual uint8_t uint16_t uint32_t "
+    "uint64_t union unix unsigned using virtual void volatile wchar_t while xor xor_eq EOF I NULL"
 )
-_KEYWORDS = frozenset(_WORDS.split())
+_TAKEN = frozenset(_WORDS.split())
+"""Keywords of C and C++, and macros and types that a header of the standard library, or a compiler, may define."""
+_MACRO = re.compile(
+    r"[A-Z0-9_]+_(BYTES|VERSION|H|NUM_PARAMETERS|NUM_RESULTS)|U?INT[A-Z0-9_]+|SIZE_MAX|PTRDIFF_M(IN|AX)"
+)
+"""Macros of the header itself and of stdint.h."""
 
 _TEMPLATE = """\
 /* {summary}
@@ -70,7 +79,7 @@ void {name}_seed(uint64_t number);
 
 def is_identifier(name: str) -> bool:
     """Return whether a text is an identifier in C."""
-    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None and name not in _KEYWORDS
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None and not (name in _TAKEN or _MACRO.fullmatch(name))
 
 
 def is_function_name(name: str) -> bool:
@@ -105,8 +114,7 @@ def identifier(text: str, default: str) -> str:
 def header(name: str, signature: Signature, *, is_random: bool) -> str:
     """Return the text of the header for a program whose functions begin with `name`."""
     parameters, results = signature.parameter_specs(), signature.result_specs()
-    names = array_names(parameters, len(signature.parameters), signature.dynamic_parameters, "x")
-    made = array_names(results, len(signature.results), signature.dynamic_results, "y")
+    names, made = array_names(signature)
     typed = [f"const {_declaration(spec, n)}" for spec, n in zip(parameters, names, strict=True)]
     typed += [_declaration(spec, n) for spec, n in zip(results, made, strict=True)]
     constants = [
@@ -114,7 +122,7 @@ def header(name: str, signature: Signature, *, is_random: bool) -> str:
         for spec, n in zip([*parameters, *results], [*names, *made], strict=True)
     ]
     return _TEMPLATE.format(
-        summary=f"{name}: {signature}".replace("*/", "* /"),
+        summary=f"{name}: {signature}".replace("*/", "* /").replace("/*", "/ *"),
         version=VERSION,
         guard=f"{name.upper()}_H",
         upper=name.upper(),
@@ -127,20 +135,35 @@ def header(name: str, signature: Signature, *, is_random: bool) -> str:
     )
 
 
-def array_names(specs: Sequence[ArraySpec], arrays: int, dynamic: Sequence[Sequence[int]], letter: str) -> list[str]:
-    """Return an identifier for each array, and for each dynamic size, which follow the arrays.
+def array_names(signature: Signature, taken: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """Return identifiers for the parameters and for the results, each with those of its dynamic sizes behind.
+
+    No two are alike, in capitals neither: macros have them in capitals.
 
     Args:
-        specs: the arrays and the sizes.
-        arrays: how many of them are arrays.
-        dynamic: the dynamic dimensions of each array.
-        letter: what the names of arrays without one begin with.
+        taken: what no array may be called, in capitals.
     """
-    names: list[str] = []
-    for i, spec in enumerate(specs[:arrays]):
-        name = identifier(spec.name, f"{letter}{i}")
-        names.append(f"{name}_{i}" if name in names else name)
-    return names + [f"{names[i]}_size{d}" for i, dimensions in enumerate(dynamic) for d in dimensions]
+    seen = set(taken)
+    sides = (
+        (signature.parameter_specs(), len(signature.parameters), signature.dynamic_parameters, "x"),
+        (signature.result_specs(), len(signature.results), signature.dynamic_results, "y"),
+    )
+    made: list[list[str]] = []
+    for specs, count, dynamic, letter in sides:
+        names = [_apart(identifier(spec.name, f"{letter}{i}"), i, seen) for i, spec in enumerate(specs[:count])]
+        sizes = [(f"{names[i]}_size{d}", i) for i, dimensions in enumerate(dynamic) for d in dimensions]
+        made.append(names + [_apart(size, i, seen) for size, i in sizes])
+    return made[0], made[1]
+
+
+def _apart(name: str, number: int, seen: set[str]) -> str:
+    """Return a name that is not among the seen ones, and add it to them in capitals."""
+    if name.upper() in seen:
+        name = f"{name}_{number}"
+    while name.upper() in seen:
+        name += "_"
+    seen.add(name.upper())
+    return name
 
 
 def _declaration(spec: ArraySpec, name: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from stablexla.compiling.gpu_manifest import ARRAY_ALIGNMENT, constant_offsets, parameter_names, result_names
+from stablexla.compiling.gpu_manifest import ARRAY_ALIGNMENT, constant_offsets, names_of
 from stablexla.targets.gpu.launch.steps import CopyStep, GpuProgram, LaunchStep, Place, Scalar, Step
 from stablexla.targets.signature.interface import Signature
 from stablexla.version import VERSION
@@ -203,7 +203,7 @@ def library_header(name: str, program: GpuProgram, signature: Signature, target:
 
 def _filled(template: str, name: str, program: GpuProgram, signature: Signature, target: str) -> str:
     parameters, results = signature.parameter_specs(), signature.result_specs()
-    names = parameter_names(signature), result_names(signature)
+    names = names_of(signature)
     offsets, constant_bytes = constant_offsets(program)
     numbers = {kernel: number for number, kernel in enumerate(program.launches)}
     tables = _Tables(numbers, len(parameters), len(results), len(program.constants))
@@ -212,7 +212,7 @@ def _filled(template: str, name: str, program: GpuProgram, signature: Signature,
     sizes = zip([*parameters, *results], [*names[0], *names[1]], strict=True)
     arguments = [len(step.arguments) for step in program.steps if isinstance(step, LaunchStep)]
     return template.format(
-        summary=f"{name}: {signature}".replace("*/", "* /"),
+        summary=f"{name}: {signature}".replace("*/", "* /").replace("/*", "/ *"),
         version=VERSION,
         target=target,
         alignment=ARRAY_ALIGNMENT,

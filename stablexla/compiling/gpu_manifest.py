@@ -34,7 +34,7 @@ def manifest(
         image: the file with the kernels.
         constants: the file with the constants, if there are any.
     """
-    parameters, results = parameter_names(signature), result_names(signature)
+    parameters, results = names_of(signature)
     offsets, constant_bytes = constant_offsets(program)
     return {
         "format": FORMAT,
@@ -75,15 +75,9 @@ def manifest(
     }
 
 
-def parameter_names(signature: Signature) -> list[str]:
-    """Return the C names of the parameters, and of the sizes of their dynamic dimensions."""
-    specs = signature.parameter_specs()
-    return array_names(specs, len(signature.parameters), signature.dynamic_parameters, "x")
-
-
-def result_names(signature: Signature) -> list[str]:
-    """Return the C names of the results, and of the sizes of their dynamic dimensions."""
-    return array_names(signature.result_specs(), len(signature.results), signature.dynamic_results, "y")
+def names_of(signature: Signature) -> tuple[list[str], list[str]]:
+    """Return the C names of the parameters and of the results, and of the sizes of their dynamic dimensions."""
+    return array_names(signature, taken=("ARENA", "CONSTANT"))
 
 
 def constant_offsets(program: GpuProgram) -> tuple[list[int], int]:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from stablexla.builder.tuple_tree import TupleTree
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.dialects.errors import CompileError, ExecutionError, OutOfMemoryError
+from stablexla.dialects.uncopied import Uncopied
 from stablexla.executable.devices import Devices
 from stablexla.executable.memory import MemoryEstimate, estimate_of, located
 from stablexla.executable.on_devices import OnDevices, one_or_all
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-class Executable(OnDevices):
+class Executable(Uncopied, OnDevices):
     """A compiled program. It may be called from many threads at once; the GIL is released while it runs."""
 
     _module: hlo_ir.Module | None
@@ -56,6 +57,7 @@ class Executable(OnDevices):
     origin: str = ""
     """The file that it was loaded from, and whether that was signed; "" for what this process compiled."""
     _source_is_trusted = True
+    _in_place = "executable.save(path), and sx.load_executable(path) in the other process"
 
     def __init__(
         self,
@@ -291,7 +293,7 @@ class Executable(OnDevices):
         The kernels of a program for a GPU are stored as PTX.
 
         The file is written atomically. It can be read by this version of stablexla, on machines whose processor has
-        all features of this one.
+        all features of this one, or of the one that `CompileOptions(target_cpu="x86-64-v3")` named.
 
         Args:
             path: the file, which is replaced if it is there.
@@ -302,6 +304,7 @@ class Executable(OnDevices):
 
         Raises:
             OSError: it cannot be written.
+            CompileError: there is no source, as it was compiled from the text of a later stage.
             StablexlaError: that is no key.
         """
         from stablexla.executable.saved import save

@@ -14,13 +14,14 @@ from typing import Any
 import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.uncopied import Uncopied
 from stablexla.targets.runtime._runtime import RunLimits
 from stablexla.targets.runtime.stopped import raise_stopped
 
 Array = npt.NDArray[Any]
 
 
-class Running:
+class Running(Uncopied):
     """A run that `Executable.start` began. The program may be started again meanwhile. It ends with the process.
 
     >>> b = sx.XlaBuilder("for_ever")
@@ -34,6 +35,8 @@ class Running:
     ...     print(error.summary.splitlines()[0])
     for_ever: the run was cancelled
     """
+
+    _in_place = "run.result(), whose arrays can be"
 
     def __init__(self, name: str, run: Callable[[], list[Array]], time_limit: float | None) -> None:
         self.name = name

@@ -32,17 +32,16 @@ if TYPE_CHECKING:
 
 def save(executable: Executable, path: str | Path, key: bytes | None = None, *, source: bool = True) -> None:
     """Write an executable to a file; see `Executable.save`."""
-    description, sections = contents_for_others(executable)
-    container.write(Path(path), description, sections if source else {**sections, "source": b""}, key=key)
+    container.write(Path(path), *contents_for_others(executable, source=source), key=key)
 
 
-def contents_for_others(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
+def contents_for_others(executable: Executable, *, source: bool = True) -> tuple[dict[str, Any], dict[str, Part]]:
     """Return `contents` for another process.
 
     Raises:
         UnsupportedError: the program calls functions of this process.
     """
-    description, sections = contents(executable)
+    description, sections = contents(executable, source=source)
     calls = description["function"]["host_calls"] or ()
     here = [call for call in calls if call.get("target", "").startswith(OF_THIS_PROCESS)]
     if here:
@@ -99,8 +98,12 @@ def load_executable(path: str | Path, *, key: bytes | None = None, sandbox: Sand
     return executable
 
 
-def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
-    """Return the file contents of an executable: plain values, and sections of bytes."""
+def contents(executable: Executable, *, source: bool = True) -> tuple[dict[str, Any], dict[str, Part]]:
+    """Return the file contents of an executable: plain values, and sections of bytes.
+
+    Raises:
+        CompileError: there is no source, as it was compiled from the text of a later stage.
+    """
     saved = getattr(executable._function, "saved_form", None)  # of one that runs in another process
     function, sections = describe(executable._function) if saved is None else saved
     tree = executable._tree
@@ -119,7 +122,7 @@ def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
         "shardings": [[array.plain() for array in side] for side in executable._shardings or ()],
         "function": function,
     }
-    return description, {**sections, "source": _bytecode(executable)}
+    return description, {**sections, "source": _bytecode(executable) if source else b""}
 
 
 def executable_of(
@@ -250,7 +253,10 @@ def _bytecode(executable: Executable) -> bytes:
         return executable.source_bytes
     from stablexla.compiling.program_bytes import bytecode_of
 
-    return bytecode_of(executable._stablehlo)
+    try:
+        return bytecode_of(executable._stablehlo)
+    except CompileError as error:
+        raise CompileError(error.summary, hint="save(path, source=False)", option="--no-source") from None
 
 
 def _has_functions(executable: Executable) -> bool:
@@ -262,7 +268,7 @@ def _has_functions(executable: Executable) -> bool:
 def _plain_options(options: CompileOptions | None) -> dict[str, Any]:
     """Return the options that are plain values; the pipeline and its rules are separate."""
     found = {f.name: getattr(options, f.name) for f in fields(CompileOptions)} if options is not None else {}
-    return {name: value for name, value in found.items() if isinstance(value, (bool, int))}
+    return {name: value for name, value in found.items() if isinstance(value, (bool, int)) or name == "target_cpu"}
 
 
 def _shardings(sides: Sequence[Any]) -> Shardings | None:

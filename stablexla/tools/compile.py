@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from stablexla.compiling.ahead_of_time import SUFFIXES, compile_library
@@ -53,6 +54,7 @@ examples:
   stablexla-compile model.mlir -o model.ll                         LLVM IR, to look at
   stablexla-compile model.mlir -o model.sxe                        a saved executable: stablexla-run model.sxe,
                                                                    sx.load_executable; --no-source, --key-file
+  stablexla-compile model.mlir -o model.sxe --target-cpu=x86-64-v3 the same for older processors too
   stablexla-compile model.mlir -o - --emit=assembly                printed
   stablexla-compile model.mlir -o libmodel.so --target=gpu:sm_90 --header=model.h
                                                                    a library that launches the kernels on a GPU
@@ -147,9 +149,9 @@ def _make(given: argparse.Namespace) -> int:
         program = known_shapes(program_of(given, source), given)
     _check_options_of_target(given)  # now of that for which the program was lowered
     if given.output.suffix == SAVED:
-        compile(program, target=given.target, options=compile_options(given)).save(
-            given.output, key=key_of(given), source=not given.no_source
-        )
+        options = replace(compile_options(given), target_cpu=given.target_cpu or None)
+        executable = compile(program, target=given.target, options=options)
+        executable.save(given.output, key=key_of(given), source=not given.no_source)
         return 0
     if given.target != "cpu":
         return write_kernels(program, given)
@@ -173,9 +175,9 @@ def _make(given: argparse.Namespace) -> int:
 
 def _check_options_of_target(given: argparse.Namespace) -> None:
     if given.output.suffix == SAVED:
-        for name in ("emit", "header", "name", "target_cpu", "target_triple", "c_function", "linker", "link_arg"):
+        for name in ("emit", "header", "name", "target_triple", "c_function", "linker", "link_arg"):
             if getattr(given, name) != parser().get_default(name):
-                parser().error(f"--{name.replace('_', '-')} is for libraries; a saved executable is for this machine")
+                parser().error(f"--{name.replace('_', '-')} is for libraries, not for saved executables")
         return
     if given.target == "cpu":
         return

@@ -114,6 +114,10 @@ FEATURES = frozenset(
 )
 
 
+LEVEL_VECTOR_BITS = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
+"""Width of vectors in kernels for processors of the `processor.LEVELS`."""
+
+
 @functools.cache
 def host_target() -> CpuTarget:
     """The machine that this process runs on."""

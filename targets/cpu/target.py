@@ -17,4 +17,4 @@ def target(text: str) -> Target:
     """
     if text != "cpu":
         raise no_target(text)
-    return Target("cpu", cpu_pipeline, load, ahead=lambda options: early_code(CpuOptions.of(options).opt_level))
+    return Target("cpu", cpu_pipeline, load, ahead=lambda options: early_code(CpuOptions.of(options)))

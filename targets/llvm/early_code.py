@@ -20,6 +20,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.llvm.code_threads import CodeThreads
 from stablexla.targets.llvm.llvm_c import run_passes
+from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.split_module import MOST_OF_SMALL, ModulePart, Symbol, declare
 from stablexla.targets.llvm.to_llvm import ANNOTATIONS, CONVERSIONS, EXPANSIONS
 from stablexla.targets.pipeline.driver import run_pipeline
@@ -36,9 +37,9 @@ _session: ContextVar[EarlyCode | None] = ContextVar("early code", default=None)
 
 
 @contextmanager
-def early_code(opt_level: int) -> Iterator[EarlyCode | None]:
+def early_code(cpu: CpuOptions) -> Iterator[EarlyCode | None]:
     """Open a session, unless there is one processor alone."""
-    session = EarlyCode(opt_level) if host_target().num_threads > 1 else None
+    session = EarlyCode(cpu) if host_target().num_threads > 1 else None
     token = _session.set(session)
     try:
         yield session
@@ -68,10 +69,10 @@ class EarlyCode:
         symbols: their names.
     """
 
-    def __init__(self, opt_level: int) -> None:
+    def __init__(self, cpu: CpuOptions) -> None:
         self.module: ir.Operation | None = None
         self.symbols: set[str] = set()
-        self._opt_level = opt_level
+        self._cpu = cpu
         self._waiting: list[list[Symbol]] = []
         self._threads: CodeThreads | None = None
         self._managers: SimpleQueue[Any] = SimpleQueue()
@@ -104,7 +105,7 @@ class EarlyCode:
         """Return the object files of what was taken, and after them those of other parts, in LLVM's dialect."""
         assert self._threads is not None
         for part in others:
-            self._threads.add(partial(part.object_file, self._opt_level))
+            self._threads.add(partial(part.object_file, self._cpu))
         return self._threads.results()
 
     def close(self) -> None:
@@ -147,7 +148,7 @@ class EarlyCode:
             run_passes(manager, part)
         finally:
             self._managers.put(manager)
-        return ModulePart(run_pipeline(part, _AFTER), is_of_small=False).object_file(self._opt_level)
+        return ModulePart(run_pipeline(part, _AFTER), is_of_small=False).object_file(self._cpu)
 
 
 def _weight(kernels: Sequence[Sequence[Symbol]]) -> int:

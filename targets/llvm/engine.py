@@ -26,7 +26,7 @@ from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.messages import messages_of
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.standard_error import captured_stderr
-from stablexla.targets.runtime import CompiledFunction, mpi_symbols, set_num_threads
+from stablexla.targets.runtime import CompiledFunction, mpi_symbols, processor, set_num_threads
 from stablexla.targets.runtime.host import Host
 from stablexla.targets.runtime.saved_code import LoadedCode
 from stablexla.targets.signature.signature import Signature
@@ -43,7 +43,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         CompileError: something in the module has no translation, or it names a symbol that is nowhere defined.
     """
     cpu = CpuOptions.of(options)
-    found = machine_code(module, signature, cpu.opt_level)
+    found = machine_code(module, signature, cpu)
     return CompiledFunction(
         signature.name,
         found.code.entry,
@@ -73,12 +73,18 @@ class MachineCode:
     places: dict[int, str]
 
 
-def machine_code(module: ir.Module, signature: Signature, opt_level: int) -> MachineCode:
+def machine_code(module: ir.Module, signature: Signature, cpu: CpuOptions) -> MachineCode:
     """Compile and load the machine code of a module, which loses the attributes of the calling contract.
 
     Raises:
         CompileError: as `load`.
     """
+    missing = processor.LEVELS.get(cpu.cpu, frozenset()) - processor.features()
+    if missing:
+        raise CompileError(
+            f"code for {cpu.cpu} needs {', '.join(sorted(missing))}, which this processor does not have",
+            hint="a C library (stablexla-compile -o libmodel.so), which is not loaded where it is compiled",
+        )
     if knobs.num_threads is not None:
         set_num_threads(knobs.num_threads)
     entry = take_entry(module)
@@ -92,15 +98,15 @@ def machine_code(module: ir.Module, signature: Signature, opt_level: int) -> Mac
     mpi_symbols.check_world(collectives, signature.num_devices)
     c_functions(declared)  # an unregistered function is an error before anything is compiled
     places = take_places(module)
-    return MachineCode(entry, _machine_code(module, opt_level), host, collectives, places)
+    return MachineCode(entry, _machine_code(module, cpu), host, collectives, places)
 
 
-def _machine_code(module: ir.Module, opt_level: int) -> LoadedCode:
+def _machine_code(module: ir.Module, cpu: CpuOptions) -> LoadedCode:
     said = []
     with captured_stderr() as printed, diagnostics(module.context) as seen:
         try:
             add_packed_entry(module)
-            code = LoadedCode(_object_files(module, opt_level))
+            code = LoadedCode(_object_files(module, cpu), processor.LEVELS.get(cpu.cpu, processor.features()))
         except (ir.MLIRError, LlvmError, LoadError, RuntimeError) as error:
             said = [*messages_of(error, seen), str(error)]
     if said:
@@ -110,18 +116,18 @@ def _machine_code(module: ir.Module, opt_level: int) -> LoadedCode:
     return code
 
 
-def _object_files(module: ir.Module, opt_level: int) -> list[bytes]:
+def _object_files(module: ir.Module, cpu: CpuOptions) -> list[bytes]:
     """Compile the parts of the module to object files, that of `main` last."""
     threads, early = host_target().num_threads, taken_from(module)
     parts = split_module(module, threads, is_rest=early is not None)
     if early is not None:
         return early.results(parts)
     if len(parts) == 1:
-        return [parts[0].object_file(opt_level)]
+        return [parts[0].object_file(cpu)]
     workers = CodeThreads(module.context, min(threads, len(parts)))
     try:
         for part in parts:
-            workers.add(partial(part.object_file, opt_level))
+            workers.add(partial(part.object_file, cpu))
         return workers.results()
     finally:
         workers.close()

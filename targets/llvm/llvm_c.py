@@ -152,7 +152,7 @@ def run_passes(manager: passmanager.PassManager, module: ir.Module) -> None:
         raise LlvmError("the passes to LLVM's dialect failed")
 
 
-def object_file(module: ir.Module, opt_level: int, *, unroll: bool = False) -> bytes:
+def object_file(module: ir.Module, opt_level: int, *, unroll: bool = False, cpu: str = "") -> bytes:
     """Compile a module to an object file for this machine.
 
     Several threads may do this at once with modules of one context, as long as that allows threads.
@@ -160,6 +160,7 @@ def object_file(module: ir.Module, opt_level: int, *, unroll: bool = False) -> b
     Args:
         opt_level: 0 to 3.
         unroll: whether LLVM unrolls loops at level 1 too; it does at those above.
+        cpu: the processor, as LLVM calls it, with its own features alone; "" is this machine's.
 
     Raises:
         LlvmError: an operation has no translation (MLIR's diagnostics name it), or LLVM refuses what it is given.
@@ -167,7 +168,7 @@ def object_file(module: ir.Module, opt_level: int, *, unroll: bool = False) -> b
     passes = UNROLL if unroll and opt_level == 1 else PASSES[opt_level]
     with _Session() as session:
         session.translate(module)
-        session.take_machine(opt_level)
+        session.take_machine(opt_level, cpu)
         if passes:
             session.run_passes(passes)
         return session.emit()
@@ -206,12 +207,13 @@ class _Session:
         if not self._module:
             raise LlvmError("the module has no translation to LLVM")
 
-    def take_machine(self, opt_level: int) -> None:
+    def take_machine(self, opt_level: int, cpu: str) -> None:
         llvm, here, target, message = self._llvm, host(), c_void_p(), c_void_p()
+        name, features = (cpu.encode(), b"") if cpu else (here.cpu, here.features)
         if llvm.LLVMGetTargetFromTriple(here.triple, byref(target), byref(message)):
             raise LlvmError(_taken(message.value, llvm.LLVMDisposeMessage).decode())
         self._machine = llvm.LLVMCreateTargetMachine(
-            target, here.triple, here.cpu, here.features, opt_level, _STATIC, _CODE_MODEL_OF_JITS
+            target, here.triple, name, features, opt_level, _STATIC, _CODE_MODEL_OF_JITS
         )
         layout = llvm.LLVMCreateTargetDataLayout(self._machine)
         llvm.LLVMSetModuleDataLayout(self._module, layout)

@@ -17,6 +17,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.llvm.entry import PACKED_MAIN
 from stablexla.targets.llvm.llvm_c import object_file
+from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.parallel_calls import is_of_launches
 
 # A module costs something by itself, about as much as a tenth of LLVM's work on so many operations (2 to 3 ms, where a
@@ -48,9 +49,10 @@ class ModulePart:
     is_straight: bool = False
     is_of_small: bool = True
 
-    def object_file(self, opt_level: int) -> bytes:
+    def object_file(self, cpu: CpuOptions) -> bytes:
         """Compile it; straight-line code that runs once gains nothing by optimization."""
-        return object_file(self.module, 0 if self.is_straight else opt_level, unroll=self.is_of_small)
+        level = 0 if self.is_straight else cpu.opt_level
+        return object_file(self.module, level, unroll=self.is_of_small, cpu=cpu.cpu)
 
 
 @dataclass

@@ -16,6 +16,7 @@ from stablexla.dialects.rules import LoweringRule
 from stablexla.dialects.value_checks import kinds_of
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.pipeline.sandbox import Sandbox
+from stablexla.targets.runtime.processor import LEVELS
 
 OPT_LEVELS = (0, 1, 2, 3)
 VECTOR_BITS = (128, 256, 512)
@@ -33,6 +34,9 @@ class CompileOptions:
             is as many as the process has. How many threads there are says the knob STABLEXLA_NUM_THREADS.
         flush_denormals: lets the processor treat denormal numbers as zero, as XLA does on the CPU.
         vector_bits: width of the vectors in kernels, 128, 256 or 512; None is the processor's own.
+        target_cpu: an older processor that the code runs on too, "x86-64", "x86-64-v2", "x86-64-v3" or "x86-64-v4" for
+            all that have the features of that level; None is this one, whose own features the code uses. It is for
+            files that other machines load.
         rules: lowering rules of the user's for this program, made by `sx.lowering_rule`; they go before those that
             are registered.
         deterministic: asks that results do not depend on the number of threads, bit for bit. They never do: sums are
@@ -70,6 +74,7 @@ class CompileOptions:
     num_threads: int | None = None
     flush_denormals: bool = False
     vector_bits: int | None = None
+    target_cpu: str | None = None
     rules: Sequence[LoweringRule] = ()
     deterministic: bool = False
     find_repeats: bool = True
@@ -86,6 +91,8 @@ class CompileOptions:
             raise CompileError(f"pipeline must be a Pipeline, not {self.pipeline!r}", hint="Pipeline.parse(text)")
         self._one_of("opt_level", OPT_LEVELS)
         self._one_of("vector_bits", VECTOR_BITS)
+        if self.target_cpu is not None and self.target_cpu not in LEVELS:
+            raise CompileError(f"target_cpu must be one of {', '.join(LEVELS)}, not {self.target_cpu!r}")
         threads = self.num_threads
         if threads is not None and not (_is_int(threads) and 1 <= threads <= 1024):
             raise CompileError(f"num_threads must be a number from 1 to 1024, not {threads!r}")

@@ -14,6 +14,20 @@ _INSTRUCTIONS = re.compile(
     r"|fp|asimd\w*|sve\w*|bf16|i8mm|fphp|atomics|fcma|jscvt|crc32|lrcpc|ilrcpc|flagm2?|frint"
 )
 
+_V1 = "sse sse2"
+_V2 = f"{_V1} cx16 lahf_lm pni popcnt sse4_1 sse4_2 ssse3"
+_V3 = f"{_V2} abm avx avx2 bmi1 bmi2 f16c fma movbe"
+LEVELS = {
+    name: frozenset(flags.split())
+    for name, flags in {
+        "x86-64": _V1,
+        "x86-64-v2": _V2,
+        "x86-64-v3": _V3,
+        "x86-64-v4": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl",
+    }.items()
+}
+"""Features of the levels of x86-64 that its psABI defines, by LLVM's names; each level has those of the one before."""
+
 
 def machine() -> str:
     """Return the architecture, such as x86_64."""
@@ -49,3 +63,8 @@ def flags() -> frozenset[str]:
 def features() -> frozenset[str]:
     """Return the features of this machine that code generated on it may use."""
     return frozenset(flag for flag in flags() if _INSTRUCTIONS.fullmatch(flag))
+
+
+def level() -> str:
+    """Return the highest of `LEVELS` that this machine has; "" where it is none of them."""
+    return next((name for name in reversed(LEVELS) if features() >= LEVELS[name]), "")

@@ -37,12 +37,16 @@ _ENTRY = "_mlir_main"
 class LoadedCode:
     """Loaded object files, each of which may call functions of those before it, linked to their external symbols.
 
+    Attributes:
+        features: of the processor, that the code may use.
+
     Raises:
         LoadError: something that it calls is not there.
         RuntimeError: no such files.
     """
 
-    def __init__(self, files: Sequence[bytes]) -> None:
+    def __init__(self, files: Sequence[bytes], features: Iterable[str]) -> None:
+        self.features = frozenset(features)
         self._files = list(files)
         self._code: list[ObjectCode] = []
         self._called: dict[str, CustomCallTarget] = {}
@@ -88,7 +92,7 @@ def _described(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any]
     constants = function.constants
     description = {
         "machine": processor.machine(),
-        "features": sorted(processor.features()),
+        "features": sorted(function.keep_alive.features),
         "arena_bytes": function.arena_bytes,
         "aliases": sorted(function.aliases.items()),
         "flush_denormals": function.flush_denormals,
@@ -122,7 +126,7 @@ def restore(
     calls = description["host_calls"]
     _check_functions(calls or ())
     mpi_symbols.check_world(description["collectives"], description["num_devices"])
-    code = LoadedCode(_cut(sections["code"], description["code"]))
+    code = LoadedCode(_cut(sections["code"], description["code"]), description["features"])
     host = None if calls is None else _host(name, calls, description["num_devices"])
     if "gpu" in description:
         restored: GpuFunction = (
@@ -172,9 +176,10 @@ def check_machine(description: Mapping[str, Any]) -> None:
         raise LoadError(f"the program was compiled for {description['machine']}, and this is {processor.machine()}")
     missing = sorted(set(description["features"]) - processor.features())
     if missing:
+        level = processor.level()
         raise LoadError(
             f"the program was compiled for a processor with {', '.join(missing)}, which this one does not have",
-            hint="compile it on this machine",
+            hint=f"target_cpu={level!r} where it is compiled (stablexla-compile --target-cpu={level})" if level else "",
         )
 
 

@@ -18,6 +18,7 @@ from stablexla.lowering.support.types import TensorType, is_token, tensor_type
 from stablexla.targets.signature.interface import Signature as Signature  # it is named from here
 
 _NAME = re.compile(r'loc\("([^"/]+)"\)')
+_ESCAPED = re.compile(rb"\\(?:([0-9A-F]{2})|\\)")
 
 
 def signature_of(module: hlo_ir.Module) -> Signature:
@@ -85,7 +86,11 @@ def element_type_of(type_: Any) -> ElementType:
 def argument_name(argument: Any) -> str:
     """Return a parameter's name, which producers keep as its location."""
     match = _NAME.fullmatch(str(argument.location))
-    return match[1] if match else ""
+    if match is None:
+        return ""
+    # MLIR prints bytes beyond ASCII in hexadecimal digits.
+    name = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"\\", match[1].encode())
+    return name.decode(errors="replace")
 
 
 def module_name(module: hlo_ir.Module) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 import shutil
 import subprocess
 import sys
@@ -259,6 +260,37 @@ def test_another_kind_of_machine(tmp_path: Path) -> None:
 def test_names_become_names_of_c() -> None:
     for text, name in {"x": "x", "a.b c": "a_b_c", "int": "int_", "3d": "_3d", "": "y", "äö": "y", "x'": "x"}.items():
         assert identifier(text, "y") == name
+
+
+HOSTILE = [
+    *("x", "x", "X", "x_1", "x_2", "y0", "int", "int_", "mutable", "requires", "linux", "errno", "NULL", "INT8_MAX"),
+    *("int8_t", "uint64_t", "assert", "I", "bool", "nullptr", "Größe", "größe", "温度", "*/", "/*", "x.y", "x-y", "1"),
+    *("ODD_X_BYTES", "BYTES", "odd", "odd_main", "VERSION", "ODD_VERSION", "_", "__", "_X", "__x", "a'b", "a\\b"),
+]
+"""Names of parameters: the same ones, in capitals too, names of results and of others, words and macros of C."""
+
+
+def test_no_names_of_c_are_alike(tmp_path: Path) -> None:
+    b = sx.XlaBuilder("odd*/ /*")
+    computation = b.build(sx.tuple([b.parameter(i, sx.f32[i + 1], name=name) for i, name in enumerate(HOSTILE)]))
+    head = tmp_path / "odd.h"
+    compile_library(computation, tmp_path / "odd.ll", header_file=head, name="odd")
+    names = re.findall(r"float\* (\w+) /\*", head.read_text())
+    assert len({name.upper() for name in names}) == len(names) == 2 * len(HOSTILE)
+    plain = ["x", "x_1", "X_2", "x_1_3", "x_2_4", "y0", "int_", "int__7", "mutable_", "requires_", "linux_", "errno_"]
+    assert names[: len(plain)] == plain
+    assert names[len(HOSTILE)] == "y0_0"
+    macros = re.findall(r"#define (\w+_BYTES) (\d+)", head.read_text())
+    assert [int(size) for _, size in macros] == 2 * [4 * (i + 1) for i in range(len(HOSTILE))]
+    lines = ["stdint.h", "errno.h", "assert.h", "stddef.h", "limits.h", "stdio.h"]
+    for compiler, suffix, first in (("cc", "c", "complex.h"), ("c++", "cpp", "complex")):
+        included = "".join(f"#include <{line}>\n" for line in [first, *lines])
+        (tmp_path / f"main.{suffix}").write_text(
+            f'{included}#include "odd.h"\nint main(void) {{ return ODD_NUM_RESULTS; }}'
+        )
+        for standard in ([], ["-std=c99" if suffix == "c" else "-std=c++20"]):
+            command = [compiler, "-Wall", "-Wextra", "-Werror", *standard, "-fsyntax-only", tmp_path / f"main.{suffix}"]
+            subprocess.run(command, check=True, timeout=60)
 
 
 def test_functions_take_no_name_of_c() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.display.html_table import html_table
 from stablexla.inspection.explaining.explanation import Explanation
 from stablexla.inspection.explaining.explanation_page import _with_openings, without_locations
 from stablexla.inspection.explaining.explanation_summary import summary_of
@@ -354,6 +355,14 @@ def test_what_the_page_can_do(explanation):
     assert '<meta name="viewport"' in text
     assert "@media (max-width" in text
     assert all(name in text for name in ('id="wrap"', 'id="count"', "aria-sort"))
+
+
+def test_tables_scroll_in_boxes_of_their_own(explanation):
+    """A page of 420 pixels is narrower than the table of kernels."""
+    for text in (explanation.html(), explanation._repr_html_()):
+        assert text.count("<table") == text.count('<div class="wide" tabindex="0"><table') > 2
+        assert re.search(r"\.wide *{ *max-width: *100%; *overflow-x: *auto", text)
+    assert html_table(["kind"], [["loop"]]).startswith('<div style="max-width:100%;overflow-x:auto"><table>')
 
 
 def test_an_operation_with_regions_is_marked_as_a_whole():

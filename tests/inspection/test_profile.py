@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.inspection.profiling import machine_limits
+from stablexla.inspection.profiling import profile as profiling
 from stablexla.inspection.profiling.bounds import bound_of
+from stablexla.inspection.profiling.machine_limits import MachineLimits
 from stablexla.inspection.profiling.profile import Profile, Slice
 from stablexla.inspection.profiling.profile_summary import summary_of
+from stablexla.targets.pipeline.knobs import knobs
 from tests.threads import in_threads
 
 LOOP = """
@@ -104,8 +109,7 @@ def test_phases_that_pack_constants_are_no_calls():
 def test_kernels_have_shares_and_a_bound(loop):
     (row,) = loop.kernels
     assert loop.limits is not None
-    assert row.bandwidth > 0
-    assert row.peak > 0
+    assert all(share is None or 0 < share <= 1 for share in (row.bandwidth, row.peak))
     assert 0 < row.busy <= 1
     assert row.bound in ("latency", "threads", "memory", "compute")
     assert row.hint
@@ -125,6 +129,29 @@ def test_kernels_have_shares_and_a_bound(loop):
 )
 def test_the_rule_of_bounds(call, busy, bandwidth, peak, bound):
     assert bound_of(call, busy, bandwidth, peak) == bound
+
+
+@pytest.mark.parametrize("again", [1e6, 1e15])
+def test_no_share_is_above_one(again, monkeypatch):
+    """A peak that a kernel exceeds is measured once more; what is exceeded all the same is not named."""
+    measured = []
+
+    def measure(threads):
+        measured.append(threads)
+        return MachineLimits("machine", threads, 1e3, again)
+
+    monkeypatch.setattr(profiling, "machine_limits", lambda threads: MachineLimits("machine", 2, 1e3, 1e6))
+    monkeypatch.setattr(machine_limits, "measure_limits", measure)
+    with knobs.scoped(kernel_cache="off"):
+        profile = sx.compile(SUMS).profile([np.ones(1 << 20, np.float32)] * 2)
+    assert measured == [2]
+    assert profile.limits.peak == again
+    (row,) = (row for row in profile.kernels if row.kernel is not None)
+    assert row.bandwidth is None
+    assert (row.peak is None) == (again == 1e6)
+    shares = [int(share) for share in re.findall(r"(\d+)% of", str(profile))]
+    assert len(shares) == (1 if again == 1e6 else 2)
+    assert max(shares) <= 100
 
 
 def test_the_summary_has_twenty_lines_at_most():

@@ -406,3 +406,46 @@ class TestReduceScatter:
 
     def test_reduce_scatter_c7(self):
         refused("C7", lambda x: sx.reduce_scatter(x, lambda a, c: a > c, 0, 2), X)
+
+
+def test_numbers_of_devices_that_differ() -> None:
+    """What a program's groups list is one number, in functions of it too; of partitions it may be another one."""
+    b = sx.XlaBuilder("counts")
+    x = b.parameter(0, sx.f32[4])
+    x = sx.all_reduce(x, sx.add, replica_groups=[[0, 1]])
+    sx.all_to_all(x, 0, 0, 4, replica_groups=[[0, 1, 2, 3]], channel_id=1)
+    sx.collective_broadcast(x, [[0, 2]])
+    for differs in (
+        lambda x: sx.all_gather(x, 0, 3, replica_groups=[[0, 1, 2]]),
+        lambda x: sx.while_(
+            lambda v: sx.reduce(v, 0.0, sx.add, (0,)) < 9.0,
+            lambda v: sx.all_reduce(v, sx.add, replica_groups=[[0, 1, 2]]),
+            x,
+        ),
+    ):
+        with pytest.raises(sx.ShapeError, match="list 3 replicas, and those of an operation before it 2") as raised:
+            differs(x)
+        assert raised.value.hint == "the numbers 0 to 1, each once"
+    other = sx.XlaBuilder("another")
+    sx.all_reduce(other.parameter(0, sx.f32[4]), sx.add, replica_groups=[[0, 1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("options", "counts", "way_out"),
+    [
+        ({}, {"num_replicas": 4}, "num_replicas=2"),
+        ({}, {"num_replicas": 3, "num_partitions": 2}, "num_replicas=2, num_partitions=2"),
+        ({"channel_id": 1, "use_global_device_ids": True}, {"num_replicas": 4}, "num_replicas=2"),
+        ({"channel_id": 1, "use_global_device_ids": True}, {"num_partitions": 3}, ""),
+    ],
+)
+def test_the_number_of_devices_that_the_groups_are_for(
+    options: dict[str, object], counts: dict[str, int], way_out: str
+) -> None:
+    b = sx.XlaBuilder("pair")
+    x = b.parameter(0, sx.f32[4])
+    program = b.build(sx.all_gather(x, 0, 2, replica_groups=[[0, 1]], **options))
+    with pytest.raises(sx.VerificationError, match="replica_groups must name all") as raised:
+        sx.compile(program, **counts)
+    assert raised.value.hint == (f"sx.compile(program, {way_out})" if way_out else "")
+    assert raised.value.option == way_out.replace("num_", "--").replace("=", " ").replace(",", "")

@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import platform
+import resource
 import signal
 import socket
 import threading
@@ -20,6 +21,7 @@ import stablexla as sx
 from stablexla.interop.encodings import reader
 from stablexla.interop.encodings.formats import to_bytecode
 from stablexla.processes import landlock, protections, seccomp, wire, worker
+from stablexla.processes.shared_arrays import SharedArrays
 from stablexla.targets.runtime import container
 from stablexla.tools import run
 from tests.processes import hostile
@@ -454,6 +456,26 @@ def test_processes_that_read_and_compile_are_filtered() -> None:
     for pid in (reader._kept.pid, worker._idle[-1].pid):
         told = status(pid)
         assert (told["NoNewPrivs"], told["Seccomp"]) == ("1", "2")  # a filter
+
+
+def test_what_the_process_of_a_sandbox_may_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No core dumps, few and small files, no secrets; the arrays that it shares have no name, and keep their size."""
+    monkeypatch.setenv("SECRET_TOKEN", "secret")
+    there = apart(sx.compile(affine()), tmp_path)
+    there(numbers(4, 8))
+    pid = there._function._kept[0].pid  # type: ignore[attr-defined]
+    limits = {which: resource.prlimit(pid, which)[1] for which in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE)}
+    assert limits == {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 1 << 20}
+    assert resource.prlimit(pid, resource.RLIMIT_NOFILE)[1] == 64
+    assert b"SECRET_TOKEN" not in Path(f"/proc/{pid}/environ").read_bytes()
+    spec = there._signature.parameter_specs()
+    shared = SharedArrays(spec, [], 1)
+    try:
+        assert os.readlink(f"/proc/self/fd/{shared.number}").startswith("/memfd:")
+        with pytest.raises(PermissionError):
+            os.ftruncate(shared.number, 1)
+    finally:
+        shared.close()
 
 
 def test_every_thread_of_a_sandbox_is_filtered(tmp_path: Path) -> None:

@@ -89,8 +89,14 @@ def refused(ctx: LoweringContext, broken: BrokenRule) -> VerificationError:
     devices = f"{counted(grid.replicas, 'replica')} of {counted(grid.partitions, 'partition')}"
     rule = f" ({broken.rule})" if broken.rule else ""
     shapes = {f"operand {i}": tensor_type(v.type) for i, v in enumerate(arrays_of(ctx.op.operands))}
+    counts = () if broken.fits is None else (("replicas", broken.fits.replicas), ("partitions", broken.fits.partitions))
+    given = [(what, count) for what, count in counts if count > 1]
     error = VerificationError(
-        f"{broken.message}{rule}; it is compiled for {devices}{ctx.place}", operation=ctx.op_name, operands=shapes
+        f"{broken.message}{rule}; it is compiled for {devices}{ctx.place}",
+        operation=ctx.op_name,
+        operands=shapes,
+        hint=f"sx.compile(program, {', '.join(f'num_{what}={count}' for what, count in given)})" if given else "",
+        option=" ".join(f"--{what} {count}" for what, count in given),
     )
     error.rule = broken.rule
     return error

@@ -26,6 +26,7 @@ _NUMBERS = frozenset((*_TIMES, "calls", "items", "threads", "reads", "writes", "
 _STYLE = (
     "<style>.stablexla.stablexla td,.stablexla.stablexla th"
     "{text-align:left;vertical-align:top;overflow-wrap:break-word}"
+    ".stablexla.stablexla .wide{max-width:100%;overflow-x:auto}"
     ".stablexla.stablexla .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}</style>"
 )
 
@@ -102,7 +103,7 @@ def _table(names: Sequence[str], rows: Sequence[Row], numbers: Collection[str]) 
         + "</tr>"
         for ids, cells in rows
     )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _times(profile: Profile | None) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,8 @@ The rule, in this order; the first that holds names the bound:
 - "compute": the rest. The peak is that of multiply-adds: elementary functions, which count as one operation, and
   integers leave a kernel far below it.
 
-Bytes count once for each array and call: data that stays in the caches may exceed the bandwidth of memory.
+Bytes count once for each array and call: data that stays in the caches may exceed the bandwidth of memory, and no share
+of it is named then. Nor is one of the peak that is exceeded also when it is measured once more.
 """
 
 from __future__ import annotations
@@ -52,22 +53,40 @@ def with_bounds(
         yield _judged(time, time.kernel, worked, limits, devices)
 
 
+def exceeds_peak(times: Sequence[KernelTime], limits: MachineLimits, devices: int) -> bool:
+    """Whether a kernel does more operations in a second than the machine is said to do."""
+    return any(
+        time.kernel is not None
+        and time.seconds > 0
+        and (time.kernel.cost.flops or 0) * _rate(time, limits, devices) > limits.peak
+        for time in times
+    )
+
+
+def _rate(time: KernelTime, limits: MachineLimits, devices: int) -> float:
+    """Return calls in a second. Devices run at the same time, each with its part of the threads and of the limits."""
+    part = min(1.0, limits.threads / devices) if devices > limits.threads else 1.0
+    return time.calls / time.seconds * devices * part
+
+
 def _judged(
     time: KernelTime, kernel: KernelNote, worked: float, limits: MachineLimits | None, devices: int
 ) -> KernelTime:
     if limits is None:
         bound = "latency" if time.seconds < LATENCY * time.calls else ""
         return dataclasses.replace(time, bound=bound, hint=_hint(kernel, bound))
-    # Devices run at the same time, each with its part of the threads and of the limits.
     threads = max(1.0, limits.threads / devices)
-    part = min(1.0, limits.threads / devices) if devices > limits.threads else 1.0
-    cost = kernel.cost
-    rate = time.calls / time.seconds * devices * part
+    cost, rate = kernel.cost, _rate(time, limits, devices)
     bandwidth = (cost.read + cost.written) * rate / limits.bandwidth
     peak = None if cost.flops is None else cost.flops * rate / limits.peak
     busy = min(1.0, worked / time.seconds / threads)
     bound = bound_of(time.seconds / time.calls, busy, bandwidth, peak)
-    return dataclasses.replace(time, bandwidth=bandwidth, peak=peak, busy=busy, bound=bound, hint=_hint(kernel, bound))
+    hint = _hint(kernel, bound)
+    return dataclasses.replace(time, bandwidth=_named(bandwidth), peak=_named(peak), busy=busy, bound=bound, hint=hint)
+
+
+def _named(share: float | None) -> float | None:
+    return None if share is None or share > 1 else share
 
 
 def bound_of(call: float, busy: float, bandwidth: float, peak: float | None) -> str:

@@ -19,7 +19,7 @@ from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.explaining.explanation import Explanation, KernelNote
-from stablexla.inspection.profiling.machine_limits import MachineLimits, machine_limits
+from stablexla.inspection.profiling.machine_limits import MachineLimits, machine_limits, measured_again
 from stablexla.targets.llvm.timing import TIMED, TimedCall, take_timed
 from stablexla.targets.pipeline.driver import Watcher, copy_of, run_pipeline
 from stablexla.targets.pipeline.options import CompileOptions
@@ -64,7 +64,8 @@ class KernelTime:
         calls: how often main called it, as in an explanation: a call runs all phases, and counts once. A call in a loop
             counts each time that it runs.
         seconds: from the calls to the returns, as the calling thread saw it.
-        bandwidth, peak: shares of this machine's limits; None where they are not known.
+        bandwidth, peak: shares of this machine's limits; None where they are not known, or more is done: data of the
+            caches is faster than memory, and narrow elements may be than the peak, which is that of f32.
         busy: share of the threads that worked during the calls; None where it is not known.
         bound: "latency", "threads", "memory" or "compute", by the rule of `bounds.py`; "" where it is not known.
         hint: what to try, or "".
@@ -150,7 +151,7 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
         UnsupportedError: a program whose pipeline does not end in LLVM's dialect.
         ExecutionError: arguments that do not fit.
     """
-    from stablexla.inspection.profiling.bounds import with_bounds
+    from stablexla.inspection.profiling.bounds import exceeds_peak, with_bounds
 
     if runs < 1:
         raise ExecutionError(f"{executable.name}: runs is a number from 1 on, not {runs}")
@@ -176,7 +177,10 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
     options = executable._compile_options
     limits = machine_limits(options.num_threads if options is not None else None)
     devices = len(executable.local_devices)
-    times = tuple(with_bounds(times_of(slices, explanation), slices, limits, devices))
+    measured = times_of(slices, explanation)
+    if exceeds_peak(measured, limits, devices):
+        limits = measured_again(limits)
+    times = tuple(with_bounds(measured, slices, limits, devices))
     seconds = (readings[-1] - zero) / 1e9
     return Profile(executable.name, runs, seconds, times, tuple(slices), explanation, devices, limits, spans)
 

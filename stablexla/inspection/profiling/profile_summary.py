@@ -44,12 +44,11 @@ def _of_kernel(profile: Profile, row: KernelTime) -> list[str]:
 
 def _bound(row: KernelTime) -> str:
     """Return the bound with the shares that tell of it."""
-    if row.bandwidth is None:
+    if row.busy is None:
         return f"bound: {row.bound or 'not known'}"
-    return (
-        f"bound: {row.bound} ({percent(row.bandwidth)} of bandwidth, {percent(row.peak)} of peak, "
-        f"{percent(row.busy)} of threads)"
-    )
+    shares = {"bandwidth": row.bandwidth, "peak": row.peak, "threads": row.busy}
+    named = [f"{percent(share)} of {what}" for what, share in shares.items() if share is not None]
+    return f"bound: {row.bound} ({', '.join(named)})"
 
 
 def _rest(profile: Profile) -> list[str]:

@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import stablehlo
 from stablexla.builder.checking import Operands, Rules, checking
 from stablexla.builder.computation import Computation, XlaComputation
 from stablexla.builder.op import XlaOp
+from stablexla.dialects.attributes.device_groups import Mode, mode_of
 from stablexla.dialects.shapes import Shape
 from stablexla.ops import elementwise
 from stablexla.ops.devices.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, table_attribute
@@ -75,8 +76,9 @@ def all_gather(
         for x in xs:
             rule.place("C1", place, x.shape.rank, f"all_gather_dim: {place} is no dimension of {x.shape}")
             check_layout(rule, layout, x.shape)
-        groups = checked_groups(rule, "C2", "C4", replica_groups)
         check_global(rule, "C5", channel_id, use_global_device_ids)
+        mode = mode_of(channel_id or 0, use_global_device_ids)
+        groups = checked_groups(rule, "C2", "C4", replica_groups, xs[0].builder, mode)
         count = rule.integer("shard_count", shard_count)
         rule("C6", count > 0, "shard_count must be positive")
         _check_count(rule, "C6", groups, count, channel_id, use_global_device_ids)
@@ -140,8 +142,9 @@ def _all_reduce(
     use_global_device_ids: bool = False,
     shape_with_layout: Shape | None = None,
 ) -> XlaOp:
-    groups = checked_groups(rule, "C1", "C3", replica_groups)
     check_global(rule, "C4", channel_id, use_global_device_ids)
+    mode = mode_of(channel_id or 0, use_global_device_ids)
+    groups = checked_groups(rule, "C1", "C3", replica_groups, xs[0].builder, mode)
     body = reducer(rule, "C5", xs, computation)
     shapes = [x.shape.with_element_type(body.result_shape.element_type) for x in xs]
     made = shapes[0] if is_one(operand) else Shape.tuple(shapes)
@@ -217,7 +220,7 @@ def all_to_all(
         rule("C2", size % count == 0, f"dimension {split} of size {size} can't be split into {count} equal blocks")
         check_layout(rule, layout, x.shape)
         check_channel(rule, channel_id)
-        groups = checked_groups(rule, "C5", "C7", replica_groups)
+        groups = checked_groups(rule, "C5", "C7", replica_groups, x.builder, mode_of(channel_id or 0, None))
         fits = all(len(group) == count for group in groups)
         rule("C8", fits, f"each of replica_groups must have split_count, {count}, members")
     # StableHLO's verifier divides by the size of a group, also where there is none.
@@ -311,8 +314,9 @@ def reduce_scatter(
             size = x.shape.dimensions[place]
             check_layout(rule, layout, x.shape)
             rule("C1", size % count == 0, f"dimension {place} of size {size} can't be split into {count} equal blocks")
-        groups = checked_groups(rule, "C3", "C5", replica_groups)
         check_global(rule, "C6", channel_id, use_global_device_ids)
+        mode = mode_of(channel_id or 0, use_global_device_ids)
+        groups = checked_groups(rule, "C3", "C5", replica_groups, xs[0].builder, mode)
         _check_count(rule, "C1", groups, count, channel_id, use_global_device_ids)
         bodies = [reducer(rule, "C7", [x], computation) for x in xs]
     attributes = {
@@ -402,9 +406,19 @@ def reducer(rule: Rules, number: str, xs: Sequence[XlaOp], given: Computation) -
 
 
 def checked_groups(
-    rule: Rules, unique: str, in_range: str, given: Groups, *, all_devices: bool = True
+    rule: Rules,
+    unique: str,
+    in_range: str,
+    given: Groups,
+    builder: XlaBuilder,
+    mode: Mode,
+    *,
+    all_devices: bool = True,
 ) -> list[tuple[int, ...]]:
-    """The groups; together they have each of N devices once, or, without `all_devices`, some."""
+    """The groups; together they have each of N devices once, or, without `all_devices`, some.
+
+    N is the same in all operations of a program that count the same things.
+    """
     groups = rule.rows("replica_groups", given)
     devices = [device for group in groups for device in group]
     rule("", all(groups), "a group of replica_groups must not be empty")
@@ -412,10 +426,14 @@ def checked_groups(
     count = len(devices)
     if not all_devices:
         rule(in_range, min(devices, default=0) >= 0, "the numbers in replica_groups must not be negative")
-    else:
-        wanted = f"replica_groups list {count} devices, and so their numbers must be 0 to {count - 1}, each once"
-        way_out = "a group for each of the other devices, too: [[0, 1], [2, 3]]"
-        rule(in_range, all(0 <= device < count for device in devices), wanted, way_out)
+        return groups
+    wanted = f"replica_groups list {count} devices, and so their numbers must be 0 to {count - 1}, each once"
+    way_out = "a group for each of the other devices, too: [[0, 1], [2, 3]]"
+    rule(in_range, all(0 <= device < count for device in devices), wanted, way_out)
+    if devices:
+        before = builder.device_counts.setdefault(mode.counts, count)
+        differs = f"replica_groups list {count} {mode.counts}, and those of an operation before it {before}"
+        rule("", before == count, differs, f"the numbers 0 to {before - 1}, each once")
     return groups
 
 

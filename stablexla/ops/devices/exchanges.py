@@ -13,6 +13,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.builder.checking import Operands, Rules, checking
 from stablexla.builder.op import XlaOp
+from stablexla.dialects.attributes.device_groups import mode_of
 from stablexla.ops.devices.collectives import (
     Groups,
     arrays_of,
@@ -73,7 +74,8 @@ def all_to_all_tuple(
         rule("", all(x.shape == shape for x in xs), "operands must have one shape: each is sent to another device")
         check_layout(rule, layout, shape)
         check_channel(rule, channel_id)
-        groups = checked_groups(rule, "C5", "C7", replica_groups) or [tuple(range(count))]
+        mode = mode_of(channel_id or 0, None)
+        groups = checked_groups(rule, "C5", "C7", replica_groups, xs[0].builder, mode) or [tuple(range(count))]
         fits = all(len(group) == count for group in groups)
         rule("C8", fits, f"each of replica_groups must have as many members as there are operands, {count}")
     behind = concatenate([reshape(x, (1, *shape.dimensions)) for x in xs], 0)
@@ -166,7 +168,7 @@ def ragged_all_to_all(
         }
         vectors = _vectors(rule, x, out, numbers)
         check_channel(rule, channel_id)
-        groups = checked_groups(rule, "C5", "C7", replica_groups)
+        groups = checked_groups(rule, "C5", "C7", replica_groups, x.builder, mode_of(channel_id or 0, None))
         sizes = {len(group) for group in groups}
         rule("", len(sizes) < 2, "all groups in replica_groups must have one size")
         count = vectors[0].shape.dimensions[0]

@@ -11,6 +11,7 @@ import numpy as np
 from stablexla.builder.checking import Operands, Rules, checking, is_number
 from stablexla.builder.computation import Computation, XlaComputation
 from stablexla.builder.op import XlaOp
+from stablexla.dialects.attributes.device_groups import mode_of
 from stablexla.dialects.builds.stablehlo_version import has_stablehlo, require_stablehlo
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.devices.collectives import (
@@ -67,7 +68,8 @@ def collective_broadcast(
     with checking("collective_broadcast", operand=operand, replica_groups=replica_groups) as rule:
         xs = arrays_of(rule, "operand", operand)
         check_channel(rule, channel_id)
-        groups = checked_groups(rule, "C1", "C2", replica_groups, all_devices=False)
+        mode = mode_of(channel_id or 0, None)
+        groups = checked_groups(rule, "C1", "C2", replica_groups, xs[0].builder, mode, all_devices=False)
         roots = _roots(rule, ("C4", "C6"), xs, groups, root)
     attributes = group_attributes(xs[0], groups, channel_id)
     if root is None and not has_stablehlo(VARIADIC):
@@ -114,7 +116,8 @@ def collective_reduce(
     with checking("collective_reduce", operand=operand, replica_groups=replica_groups) as rule:
         xs = arrays_of(rule, "operand", operand)
         check_global(rule, "", channel_id, use_global_device_ids)
-        groups = checked_groups(rule, "C1", "C2", replica_groups)
+        mode = mode_of(channel_id or 0, use_global_device_ids)
+        groups = checked_groups(rule, "C1", "C2", replica_groups, xs[0].builder, mode)
         body = reducer(rule, "C4", xs, computation)
         roots = _roots(rule, ("C3", "C3"), xs, groups, root)
     shapes = [x.shape.with_element_type(body.result_shape.element_type) for x in xs]

@@ -27,7 +27,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions, chip:
     cpu = CpuOptions.of(options)
     _warn_of_host(module, signature.name)
     table = LaunchTable.take(module)
-    found = machine_code(module, signature, cpu.opt_level)
+    found = machine_code(module, signature, cpu)
     made = GpuCode(found.code, table.ptx, chip, tuple(table.shared_bytes.items()))
     return made.function(
         signature.name,

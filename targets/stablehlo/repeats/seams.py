@@ -14,7 +14,7 @@ import numpy as np
 from stablexla.targets.stablehlo.repeats.dataflow import ELEMENTWISE, LIGHT, PRODUCTS, Dataflow
 
 if TYPE_CHECKING:
-    from stablexla.targets.stablehlo.repeats.search import Repeat
+    from stablexla.targets.stablehlo.repeats.search import Period, Repeat
 
 
 IN_EPILOGUES = ELEMENTWISE | {f"stablehlo.{name}" for name in ("broadcast_in_dim", "convert", "reshape", "transpose")}
@@ -54,6 +54,17 @@ class Seams:
                     change[number + 1] += 1
                     change[max(inside) + 1] -= 1
         return np.cumsum(change)
+
+    def is_chain(self, period: Period) -> bool:
+        """Whether the operations of a period are element-wise and read what those of the stretch before made.
+
+        Every cut of it parts what fuses.
+        """
+        low, length = period.start, period.length
+        reads = any(
+            low <= m < low + length for n in self._flow.nodes[low + length : low + 2 * length] for m, _ in n.slots
+        )
+        return reads and all(node.op.name in ELEMENTWISE for node in self._flow.nodes[low : period.end])
 
     def parts_what_fuses(self, repeat: Repeat) -> bool:
         """Whether a result of one of the stretches has a reader that could be computed with it."""

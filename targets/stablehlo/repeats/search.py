@@ -18,6 +18,12 @@ from stablexla.targets.stablehlo.repeats.seams import Seams
 LEAST_LENGTH = Gate("repeats.least-length", 6, eager=2)
 LEAST_SAVED = Gate("repeats.least-saved", 24, eager=1)
 """Operations of a stretch, and operations that need not be compiled, from which on stretches are worth a function."""
+LEAST_CHAIN = Gate("repeats.least-chain", 384, eager=8)
+"""Element-wise operations from which on a stretch ends in the middle of a chain of them.
+
+No kernel has more (`MOST_OPERATIONS` and `PLAIN_IN_ONE` of grouping), so that a chain is several kernels in any case:
+as many, when its stretches are multiples of what a kernel has.
+"""
 LONGEST = 4096
 MOST_WORK = 1_000_000
 """Operations looked at after which a block's search ends: long chains have thousands of periods, all of no use."""
@@ -59,7 +65,8 @@ def find_repeats(flow: Dataflow) -> list[Repeat]:
             if work >= MOST_WORK:
                 break
             work += MOST_STARTS * (period.end - period.start)
-            repeat = _cut(flow, seams, period.moved(low))
+            period = period.moved(low)
+            repeat = _cut(flow, seams, period.lengthened(keys) if seams.is_chain(period) else period)
             if repeat is not None:
                 found.append(repeat)
                 waiting += [(low, repeat.start), (repeat.end, high)]
@@ -68,22 +75,34 @@ def find_repeats(flow: Dataflow) -> list[Repeat]:
 
 
 @dataclass(frozen=True)
-class _Period:
-    """Nodes from `start` to `end`; the key of each comes again `length` nodes later, as far as that is before `end`."""
+class Period:
+    """Nodes from `start` to `end`; the key of each comes again `length` nodes later, as far as that is before `end`.
+
+    Attributes:
+        fuses: whether stretches end where a kernel could go on.
+    """
 
     start: int
     end: int
     length: int
+    fuses: bool = False
 
     @property
     def saved(self) -> int:
         return ((self.end - self.start) // self.length - 1) * self.length
 
-    def moved(self, by: int) -> _Period:
-        return _Period(self.start + by, self.end + by, self.length)
+    def moved(self, by: int) -> Period:
+        return Period(self.start + by, self.end + by, self.length)
+
+    def lengthened(self, keys: np.ndarray) -> Period:
+        """Return the same for a chain of element-wise operations, in stretches that are several kernels each."""
+        run = keys[self.start : self.end]
+        shorter = (n for n in range(1, self.length + 1) if self.length % n == 0)
+        least = next(n for n in shorter if np.array_equal(run[n:], run[:-n]))
+        return Period(self.start, self.end, least * -(-LEAST_CHAIN() // least), fuses=True)
 
 
-def _periods(keys: np.ndarray) -> Iterator[_Period]:
+def _periods(keys: np.ndarray) -> Iterator[Period]:
     """Yield the longest run of each period, those that save most operations first."""
     found = []
     for length in range(LEAST_LENGTH(), min(len(keys) // 2, LONGEST) + 1):
@@ -93,11 +112,11 @@ def _periods(keys: np.ndarray) -> Iterator[_Period]:
         longest = int(np.argmax(runs))
         if runs[longest] >= length:
             start = int(edges[longest]) + 1
-            found.append(_Period(start, start + int(runs[longest]) + length, length))
+            found.append(Period(start, start + int(runs[longest]) + length, length))
     yield from sorted((p for p in found if p.saved >= LEAST_SAVED()), key=lambda period: (-period.saved, period.length))
 
 
-def _cut(flow: Dataflow, seams: Seams, period: _Period) -> Repeat | None:
+def _cut(flow: Dataflow, seams: Seams, period: Period) -> Repeat | None:
     """Choose where the stretches of a period begin; None where no place will do."""
     best: Repeat | None = None
     most = (period.end - period.start) // period.length
@@ -110,13 +129,13 @@ def _cut(flow: Dataflow, seams: Seams, period: _Period) -> Repeat | None:
     return best
 
 
-def _starts(seams: Seams, period: _Period) -> Sequence[int]:
+def _starts(seams: Seams, period: Period) -> Sequence[int]:
     """Return the places of one period over which the fewest values are alive."""
     alive = seams.alive[period.start : period.start + period.length]
     return [period.start + int(offset) for offset in np.argsort(alive, kind="stable")[:MOST_STARTS]]
 
 
-def _repeat_at(flow: Dataflow, seams: Seams, period: _Period, start: int) -> Repeat | None:
+def _repeat_at(flow: Dataflow, seams: Seams, period: Period, start: int) -> Repeat | None:
     """Return the longest run of equal stretches that begins there, or a period or more later."""
     count = (period.end - start) // period.length
     same = [_alike(flow, start + k * period.length, period.length) for k in range(count - 1)]
@@ -126,7 +145,7 @@ def _repeat_at(flow: Dataflow, seams: Seams, period: _Period, start: int) -> Rep
         return None
     results = _results(flow, start, period.length, count)
     repeat = Repeat(start, period.length, count, results)
-    return None if seams.parts_what_fuses(repeat) else repeat
+    return None if not period.fuses and seams.parts_what_fuses(repeat) else repeat
 
 
 def _longest_run(same: Sequence[bool]) -> tuple[int, int]:

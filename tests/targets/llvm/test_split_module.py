@@ -13,6 +13,7 @@ import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.targets.llvm import split_module as partitioning
 from stablexla.targets.llvm.llvm_c import LlvmError, object_file
+from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.split_module import split_module
 from stablexla.targets.runtime import ObjectCode, undefined_symbols
 
@@ -159,7 +160,7 @@ def test_a_long_main_is_alone_in_short_blocks(threads: int) -> None:
     sizes = [len(list(block.operations)) for block in function.regions[0].blocks]
     assert sum(sizes) == count + 2 + len(sizes) - 1
     assert max(sizes) == partitioning.MOST_OF_BLOCK() + 1
-    assert undefined_symbols(parts[-1].object_file(1)) == ["one", "two"]
+    assert undefined_symbols(parts[-1].object_file(CpuOptions())) == ["one", "two"]
 
 
 def test_a_long_main_with_a_loop_stays_with_its_kernels() -> None:

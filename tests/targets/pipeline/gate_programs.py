@@ -155,6 +155,12 @@ def layers(count: int) -> Callable[..., Any]:
     return make
 
 
+def chained(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
+    for _ in range(80):
+        x = x + y
+    return x
+
+
 def rolled(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
     n = x.shape.dimensions[0]
     return sx.concat_in_dim([sx.slice_in_dim(x, 1, n), sx.slice_in_dim(x, 0, 1)], 0) - x
@@ -358,6 +364,7 @@ PROGRAMS: dict[str, Program] = {
     "loop-of-scalars": Program(repeated(300, lambda i, v: v * 0.5 + 1.0), (np.float32(3),)),
     "read-old": Program(read_old, (whole(40),)),
     "eigenvalues": Program(eigenvalues, (POSITIVE[0],), 1e-5, np.linalg.eigvalsh, (), is_jax=True),
+    "chained": Program(chained, (whole(30), whole(30, seed=1))),
     "layers": Program(layers(6), (whole(8, 8), whole(8, 8)), 1e-5),
 }
 for kind, make in (("FFT", np.fft.fft), ("RFFT", np.fft.rfft)):

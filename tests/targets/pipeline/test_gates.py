@@ -161,6 +161,7 @@ ROWS: dict[str, Row] = {
     "reduction.panel-bytes": Row("column-sums", 132),
     "reduction.part": Row("column-sums", 6001),
     "repeat.least-bytes": Row("read-twice", 2401),
+    "repeats.least-chain": Row("chained", 41),
     "repeats.least-length": Row("layers", 25),
     "repeats.least-saved": Row("layers", 41),
     "rolls.least-elements": Row("rolled", 201),

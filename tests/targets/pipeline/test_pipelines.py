@@ -162,6 +162,7 @@ class TestFailures:
         assert f"cpu: step 3 'kernels' failed in {broken_pass}" in str(error)
         assert "IndexError: no such thing" in error.diagnostics[-1]
         assert error.reproducer in str(error)
+        assert Path(error.reproducer).parent.stat().st_mode & 0o077 == 0, "nobody else may read it"
         text = Path(error.reproducer).read_text()
         header = Header.read(text)
         assert header is not None

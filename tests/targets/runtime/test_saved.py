@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import hashlib
 import json
 import os
+import pickle
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -19,6 +22,8 @@ import pytest
 
 import stablexla as sx
 from stablexla.executable.saved import executable_of
+from stablexla.targets.codegen.machine import LEVEL_VECTOR_BITS
+from stablexla.targets.llvm import toolchain
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import (
     CompiledFunction,
@@ -404,6 +409,26 @@ def test_another_format(model: sx.Executable, file: Path, monkeypatch: pytest.Mo
         sx.load_executable(file)
 
 
+def test_pickle_and_copy_name_what_to_do(model: sx.Executable) -> None:
+    b = sx.XlaBuilder("double")
+    op = b.parameter(0, sx.f32[2]) * 2
+    computation = b.build(op)
+    run = sx.compile(computation).start([np.ones(2, np.float32)])
+    for of_here, way_out in (
+        (model, "executable.save(path), and sx.load_executable(path) in the other process"),
+        (run, "run.result(), whose arrays can be"),
+        (computation, "computation.bytecode(), which sx.compile takes"),
+        (op, "b.build(op).bytecode() for another process"),
+        (b, "b.build(root).bytecode() for another process"),
+    ):
+        for refused in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(sx.UnsupportedError, match="can be neither pickled nor copied") as raised:
+                refused({"held": of_here} if refused is copy.deepcopy else of_here)
+            assert repr(of_here) in raised.value.summary
+            assert way_out in raised.value.hint
+    np.testing.assert_array_equal(run.result()[0], [2, 2])
+
+
 def test_another_processor(model: sx.Executable, file: Path) -> None:
     model.save(file)
     function = container.read(file).description["function"]
@@ -413,6 +438,53 @@ def test_another_processor(model: sx.Executable, file: Path) -> None:
     with pytest.raises(sx.LoadError, match="compiled for pdp11, and this is"):
         sx.load_executable(forged(file, function={**function, "machine": "pdp11"}))
     assert set(function["features"]) == processor.features()
+
+
+@pytest.mark.parametrize("level", [*processor.LEVELS])
+def test_older_processors(level: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their registers alone are in the code; a machine of the level loads it, one of the level before does not."""
+    options, features = sx.CompileOptions(target_cpu=level), processor.LEVELS[level]
+    b = sx.XlaBuilder("older")
+    given = b.parameter(0, sx.f32[12, 5])
+    computation = b.build(sx.tanh(sx.dot(given, sx.transpose(given, (1, 0)))) * 3.0)
+    if features - processor.features():
+        with pytest.raises(sx.CompileError, match=f"code for {level} needs .*, which this processor does not have"):
+            sx.compile(computation, options=options)
+        return
+    sx.compile(computation, options=options).save(file)
+    x = np.arange(60, dtype=np.float32).reshape(12, 5) / 60
+    for _ in range(2):  # the second one is of a file that a loaded one wrote
+        loaded = sx.load_executable(file)
+        np.testing.assert_allclose(loaded(x), np.tanh(x @ x.T) * 3, rtol=1e-5)
+        assert loaded._compile_options.target_cpu == level
+        loaded.save(file)
+    assert set(container.read(file).description["function"]["features"]) == features
+    widths = {"xmm": 128, "ymm": 256, "zmm": 512}
+    assert max(widths[name] for name in registers(loaded, tmp_path)) == LEVEL_VECTOR_BITS[level]
+    monkeypatch.setattr(processor, "features", lambda: features)
+    sx.load_executable(file)
+    for before in [*processor.LEVELS][: [*processor.LEVELS].index(level)]:
+        monkeypatch.setattr(processor, "features", lambda before=before: processor.LEVELS[before])
+        way_out = rf"target_cpu='{before}' where it is compiled \(stablexla-compile --target-cpu={before}\)"
+        with pytest.raises(sx.LoadError, match=rf"a processor with .*, which this one does not have\n  try: {way_out}"):
+            sx.load_executable(file)
+
+
+def registers(executable: sx.Executable, folder: Path) -> set[str]:
+    """The kinds of vector registers in an executable's code."""
+    found: set[str] = set()
+    for file in executable._function.keep_alive.object_files():
+        (folder / "part.o").write_bytes(file)
+        command = [toolchain.llvm_tool("llvm-objdump"), "-d", folder / "part.o"]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found.update(re.findall("%([xyz]mm)[0-9]", text))
+    return found
+
+
+def test_features_of_the_levels_are_among_those_that_are_looked_at() -> None:
+    for level, features in processor.LEVELS.items():
+        assert all(processor._INSTRUCTIONS.fullmatch(feature) for feature in features), level
+    assert LEVEL_VECTOR_BITS.keys() == processor.LEVELS.keys()
 
 
 @pytest.mark.parametrize("change", [{"parameters": ["nonsense"]}, {"function": {}}, {"name": 3}, {"tree": [1]}])
