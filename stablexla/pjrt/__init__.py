@@ -20,9 +20,10 @@ def initialize() -> None:
     if PLATFORM not in platforms:
         return
     from stablexla.pjrt.binding import bind_in_jax
-    from stablexla.pjrt.table import table
+    from stablexla.pjrt.table import num_devices, table
 
     def client() -> Any:
+        num_devices()  # its error says more than the table's
         made = xla_bridge.make_pjrt_c_api_client(PLATFORM)
         if platforms == [PLATFORM]:
             # What asks for the CPU, as Python callbacks and DLPack do, asks for this platform.

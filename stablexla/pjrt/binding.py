@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
+
+from stablexla.targets.runtime._runtime import pjrt_stop
 
 _POINTER_OF = ctypes.pythonapi.PyCapsule_GetPointer
 _NAME_OF = ctypes.pythonapi.PyCapsule_GetName
@@ -38,6 +40,7 @@ def bind_in_jax() -> None:
     _bind_tensors()
     _bind_partitioning()
     _bind_inspection()
+    _bind_waits()
 
 
 def _is_ours(client: Any) -> bool:
@@ -56,7 +59,7 @@ def _bind_callbacks() -> None:
     """Let programs name functions of this process, as those of `interop.jax` do."""
     from jax._src import compiler
 
-    compile_and_load = compiler.backend_compile_and_load
+    compile_and_load = _raising(compiler.backend_compile_and_load)
 
     @wraps(compile_and_load)
     def with_callbacks(
@@ -137,6 +140,46 @@ def _bind_inspection() -> None:
         return key
 
     xla_client.encode_inspect_sharding_callback = encode_and_note
+
+
+def _bind_waits() -> None:
+    """Stop the runs that are waited for when a signal ends the wait: jaxlib handles signals there, and tells nobody."""
+    from jaxlib import _jax, xla_client
+
+    array = xla_client.ArrayImpl
+    for owner, name in [
+        (array, "block_until_ready"),
+        (array, "_single_device_array_to_np_array_did_copy"),
+        (array, "_to_np_array_did_copy"),  # from jaxlib 0.11 on
+        (xla_client, "batched_block_until_ready"),
+        (_jax, "buffer_to_dlpack_managed_tensor"),
+    ]:
+        if hasattr(owner, name):
+            setattr(owner, name, _raising(getattr(owner, name), on_signal=pjrt_stop))
+
+
+def _raising(call: Any, on_signal: Callable[[], object] = lambda: None) -> Any:
+    """Raise what a signal's handler raised inside of the table in place of the table's error, and call `on_signal`."""
+
+    @wraps(call, ("__name__", "__doc__"))  # methods of jaxlib's have no more
+    def raising(*arguments: Any, **more: Any) -> Any:
+        try:
+            return call(*arguments, **more)
+        except (RuntimeError, TypeError, ValueError):  # of a run that failed, of a deleted array
+            try:
+                _begin()
+            except BaseException as raised:
+                raise raised from None
+            raise
+        except BaseException:
+            on_signal()
+            raise
+
+    return raising
+
+
+def _begin() -> None:
+    """Do nothing: Python raises what is pending where a function begins."""
 
 
 def _devices_of(context: Any) -> Sequence[Any]:

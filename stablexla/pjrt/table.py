@@ -7,16 +7,21 @@ import functools
 import json
 import os
 import secrets
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Event
 from typing import Any
 
+from stablexla.dialects.caller import user_frame, working_for
 from stablexla.dialects.errors import LoadError, ParseError, StablexlaError, UnsupportedError, VerificationError
+from stablexla.dialects.stopping import stopped_by
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime._runtime import pjrt_drain, pjrt_table
 from stablexla.version import VERSION
 
 INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
 """Codes of errors."""
+_MOST = 1024
+"""Devices of a process."""
 
 
 @functools.cache
@@ -29,20 +34,34 @@ def table() -> Any:
     minimum = [int(n) for n in stablehlo.get_minimum_version().split(".")]
     asynchronous = bool(getattr(jax.config, "jax_cpu_enable_async_dispatch", True))
     version = f"stablexla {VERSION}"
-    made = pjrt_table(_answer, num_devices(), version, current, minimum, asynchronous, *_processes())
+    made = pjrt_table(_answer, _devices_or_none(), version, current, minimum, asynchronous, *_processes())
     atexit.register(pjrt_drain)  # before the interpreter ends, and the runtime with it
     return made
 
 
 def num_devices() -> int:
-    """Return how many devices of the platform there are: STABLEXLA_NUM_DEVICES, or `jax_num_cpu_devices`, or 1.
+    """Return how many devices of the platform each process has.
 
-    For a number that is none it is 0, which the table refuses when JAX asks for its devices.
+    The first that is given counts: STABLEXLA_NUM_DEVICES; JAX's `jax_num_cpu_devices`, as for XLA's CPU, where less than
+    0 is not given; `--xla_force_host_platform_device_count` in XLA_FLAGS; 1.
+
+    Raises:
+        StablexlaError: it is no number from 1 to 1024.
     """
     import jax
 
+    if knobs.num_devices is not None:
+        return knobs.num_devices
+    count = int(getattr(jax.config, "jax_num_cpu_devices", -1))
+    if count == 0 or count > _MOST:
+        raise StablexlaError(f"jax_num_cpu_devices={count}: it is a number of devices, from 1 to {_MOST}")
+    return count if count > 0 else knobs.forced_devices or 1
+
+
+def _devices_or_none() -> int:
+    """Return 0 where `num_devices` raises, as it does once more when JAX asks for the platform."""
     try:
-        return knobs.num_devices or max(1, getattr(jax.config, "jax_num_cpu_devices", 1))
+        return num_devices()
     except StablexlaError:
         return 0
 
@@ -94,11 +113,27 @@ os.register_at_fork(after_in_child=_thread.cache_clear)  # a child has no thread
 
 
 def _answer(what: str, *arguments: Any) -> Any:
-    """Call a function of `compiling` for the table; return what it returns, or an error's code and message."""
+    """Call a function of `compiling` for the table; return what it returns, or an error's code and message.
+
+    Raises:
+        KeyboardInterrupt: or what a signal's handler raises; the compilation ends, too.
+    """
     from stablexla.pjrt import compiling
 
+    stop, frame = Event(), user_frame()
+
+    def work() -> Any:
+        with stopped_by(stop), working_for(frame):
+            return getattr(compiling, what)(*arguments)
+
     try:
-        return _thread().submit(getattr(compiling, what), *arguments).result()
+        answer = _thread().submit(work)
+        try:
+            wait([answer])
+        except BaseException:
+            stop.set()
+            raise
+        return answer.result()
     except UnsupportedError as error:
         return UNIMPLEMENTED, str(error)
     except (ParseError, VerificationError, LoadError, compiling.OptionError) as error:
