@@ -444,3 +444,20 @@ def test_warnings_are_at_the_user_s_line() -> None:
     )
     places = [line.split(": UserWarning")[0] for line in done.stderr.splitlines() if "UserWarning" in line]
     assert places == ["<string>:3", "<string>:5"], done.stderr
+
+
+def test_where_programs_run() -> None:
+    """`stablexla.pjrt` says so, without starting JAX; `jax.devices()` does."""
+    text = "import stablexla.pjrt as plugin\nprint(plugin)\nprint(jax.devices()[:1])\nprint(plugin)"
+    way = "JAX_PLATFORMS=stablexla has them run here"
+    expected = {
+        "stablexla": ("will run here", "[stablexla:0]", "run here, on 2 devices"),
+        "stablexla,cpu": ("will run here", "[stablexla:0]", "run here, on 2 devices"),
+        "cpu,stablexla": (f"will not run here; {way}", "[CpuDevice(id=0)]", f"run on cpu; {way}"),
+        "cpu": (f"will not run here; {way}", "[CpuDevice(id=0)]", f"run on cpu; {way}"),
+    }
+    for platforms, (before, device, after) in expected.items():
+        said = [f"<stablexla.pjrt: JAX's programs {before}>", device, f"<stablexla.pjrt: JAX's programs {after}>"]
+        done = code(text, platforms, STABLEXLA_NUM_DEVICES="2")
+        assert done.stdout.splitlines() == said, done.stderr
+    assert run("-c", "import stablexla.pjrt; print(stablexla.pjrt)").stdout == "<stablexla.pjrt: JAX is not imported>\n"
