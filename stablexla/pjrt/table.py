@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import secrets
+import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
 from typing import Any
@@ -123,6 +124,8 @@ def _answer(what: str, *arguments: Any) -> Any:
     stop, frame = Event(), user_frame()
 
     def work() -> Any:
+        if sys.getprofile() is None:
+            sys.setprofile(None)  # the tracer of jax.profiler, which is no object of Python's: a call each of the compiler's
         with stopped_by(stop), working_for(frame):
             return getattr(compiling, what)(*arguments)
 

@@ -446,6 +446,23 @@ def test_warnings_are_at_the_user_s_line() -> None:
     assert places == ["<string>:3", "<string>:5"], done.stderr
 
 
+def test_a_trace_has_no_calls_of_the_compiler_s(tmp_path: Path) -> None:
+    """jax.profiler traces every call of Python's; those of the program stay, on a second trace, too."""
+    done = code(
+        "import glob, gzip, json\n"
+        "def mine(x):\n"
+        "    return jnp.tanh(x @ x).sum()\n"
+        "for size in (3, 4):\n"
+        f"    folder = f'{tmp_path}/{{size}}'\n"
+        "    with jax.profiler.trace(folder):\n"
+        "        jax.jit(mine)(jnp.eye(size)).block_until_ready()\n"
+        "    text = gzip.open(glob.glob(folder + '/**/*.trace.json.gz', recursive=True)[0]).read()\n"
+        "    names = [event.get('name', '') for event in json.loads(text)['traceEvents']]\n"
+        "    print(any(' mine' in name for name in names), sum('driver.py' in name for name in names))"
+    )
+    assert done.stdout == "True 0\n" * 2, done.stderr
+
+
 def test_where_programs_run() -> None:
     """`stablexla.pjrt` says so, without starting JAX; `jax.devices()` does."""
     text = "import stablexla.pjrt as plugin\nprint(plugin)\nprint(jax.devices()[:1])\nprint(plugin)"
