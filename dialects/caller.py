@@ -17,11 +17,11 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the user's line."""
     frame = _waiting.get() or user_frame()
     if frame is None:
-        return warnings.warn(text, category, stacklevel=2)
+        warnings.warn(text, category, stacklevel=2)
+        return
     names = frame.f_globals
     registry = names.setdefault("__warningregistry__", {})
-    place = frame.f_code.co_filename, frame.f_lineno, names.get("__name__"), registry
-    warnings.warn_explicit(text, category, *place)
+    warnings.warn_explicit(text, category, frame.f_code.co_filename, frame.f_lineno, names.get("__name__"), registry)
 
 
 def user_frame() -> FrameType | None:

@@ -81,6 +81,11 @@ class StablexlaError(Exception):
 class ShapeError(StablexlaError):
     """A user's operands break a rule of the operation; raised where the operation is built."""
 
+    def add_source(self, source: SourceLine | None) -> None:
+        """Name the user's line, which was not known where the error was made."""
+        self.source = source
+        self.args = (self._message(),)
+
 
 class ParseError(StablexlaError):
     """Text or bytes that are not a module. `file`, `line` and `column` (from 1) say where."""

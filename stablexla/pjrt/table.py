@@ -43,8 +43,8 @@ def table() -> Any:
 def num_devices() -> int:
     """Return how many devices of the platform each process has.
 
-    The first that is given counts: STABLEXLA_NUM_DEVICES; JAX's `jax_num_cpu_devices`, as for XLA's CPU, where less than
-    0 is not given; `--xla_force_host_platform_device_count` in XLA_FLAGS; 1.
+    The first that is given counts: STABLEXLA_NUM_DEVICES; JAX's `jax_num_cpu_devices`, of which less than 0 is none,
+    as for XLA's CPU; `--xla_force_host_platform_device_count` in XLA_FLAGS; 1.
 
     Raises:
         StablexlaError: it is no number from 1 to 1024.
@@ -125,7 +125,7 @@ def _answer(what: str, *arguments: Any) -> Any:
 
     def work() -> Any:
         if sys.getprofile() is None:
-            sys.setprofile(None)  # the tracer of jax.profiler, which is no object of Python's: a call each of the compiler's
+            sys.setprofile(None)  # the tracer of jax.profiler, in C, to which each call of the compiler's is an event
         with stopped_by(stop), working_for(frame):
             return getattr(compiling, what)(*arguments)
 
