@@ -28,12 +28,12 @@ _MOST = 1024
 @functools.cache
 def table() -> Any:
     """Return the table, as a capsule; there is one in a process."""
-    import jax
+    from jax._src.xla_bridge import _CPU_ENABLE_ASYNC_DISPATCH
     from jaxlib.mlir.dialects import stablehlo
 
     current = [int(n) for n in stablehlo.get_current_version().split(".")]
     minimum = [int(n) for n in stablehlo.get_minimum_version().split(".")]
-    asynchronous = bool(getattr(jax.config, "jax_cpu_enable_async_dispatch", True))
+    asynchronous = bool(_CPU_ENABLE_ASYNC_DISPATCH.value)
     version = f"stablexla {VERSION}"
     made = pjrt_table(_answer, _devices_or_none(), version, current, minimum, asynchronous, *_processes())
     atexit.register(pjrt_drain)  # before the interpreter ends, and the runtime with it

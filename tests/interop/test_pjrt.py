@@ -84,6 +84,17 @@ def test_a_process_ends_with_runs_in_the_queue() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
+@pytest.mark.parametrize("is_asynchronous", [True, False])
+def test_calls_that_wait(is_asynchronous: bool) -> None:
+    """The loop takes seconds: a call that does not wait returns before it has ended."""
+    done = code(
+        f"jax.config.update('jax_cpu_enable_async_dispatch', {is_asynchronous})\n"
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 2000, lambda _, y: jnp.tanh(y @ x), x))\n"
+        "print(f(jnp.eye(300)).is_ready())"
+    )
+    assert done.stdout == f"{not is_asynchronous}\n", done.stderr
+
+
 def test_an_example_runs_on_the_platform() -> None:
     """`jax.jit` and `interop.jax.jit` beside each other, both here: the same network, bit for bit."""
     done = run("examples/jax_function.py", "--steps", "40", JAX_PLATFORMS="stablexla")
