@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from stablexla.dialects.caller import user_frame
+from stablexla.pjrt.table import waiting
 from stablexla.targets.runtime._runtime import pjrt_stop
 
 _POINTER_OF = ctypes.pythonapi.PyCapsule_GetPointer
@@ -56,7 +58,7 @@ def _bind_targets() -> None:
 
 
 def _bind_callbacks() -> None:
-    """Let programs name functions of this process, as those of `interop.jax` do."""
+    """Let programs name functions of this process, as those of `interop.jax` do; note who waits for the compiler."""
     from jax._src import compiler
 
     compile_and_load = _raising(compiler.backend_compile_and_load)
@@ -65,12 +67,19 @@ def _bind_callbacks() -> None:
     def with_callbacks(
         backend: Any, module: Any, executable_devices: Any, options: Any, host_callbacks: Sequence[Any]
     ) -> Any:
-        if not host_callbacks or not _is_ours(backend):
+        if not _is_ours(backend):
             return compile_and_load(backend, module, executable_devices, options, host_callbacks)
-        from stablexla.interop.jax.callbacks import bind_callbacks
+        if host_callbacks:
+            from stablexla.interop.jax.callbacks import bind_callbacks
 
-        module, _ = bind_callbacks(module, host_callbacks)  # the compiled program releases them
-        return compile_and_load(backend, module, executable_devices, options, [])
+            module, _ = bind_callbacks(module, host_callbacks)  # the compiled program releases them
+        if (frame := user_frame()) is None:
+            return compile_and_load(backend, module, executable_devices, options, [])
+        waiting.append(frame)
+        try:
+            return compile_and_load(backend, module, executable_devices, options, [])
+        finally:
+            waiting.remove(frame)
 
     compiler.backend_compile_and_load = with_callbacks
 

@@ -10,6 +10,7 @@ import secrets
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
+from types import FrameType
 from typing import Any
 
 from stablexla.dialects.caller import user_frame, working_for
@@ -100,6 +101,10 @@ def _processes() -> tuple[int, int]:
 _KEY, _PATIENCE = "stablexla/processes", 300.0
 
 
+waiting: list[FrameType] = []
+"""The user's frames that wait for a compilation: jaxlib 0.10 asks for it on a thread of its own, which has none."""
+
+
 @functools.cache
 def _thread() -> ThreadPoolExecutor:
     """Return the thread that compiles.
@@ -121,7 +126,7 @@ def _answer(what: str, *arguments: Any) -> Any:
     """
     from stablexla.pjrt import compiling
 
-    stop, frame = Event(), user_frame()
+    stop, frame = Event(), user_frame() or next(iter(waiting[-1:]), None)
 
     def work() -> Any:
         if sys.getprofile() is None:
