@@ -101,6 +101,21 @@ def test_a_pass_that_there_is_not_is_no_option(program: str, capfd: pytest.Captu
     assert "-csee" in capfd.readouterr().err
 
 
+def test_mlirs_inliner_says_that_it_left_calls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "calls.mlir"
+    path.write_text("""func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = call @other(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    func.func private @other(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }
+    """)
+    assert opt.main([str(path), "--pass-pipeline=builtin.module(cse,inline)"]) == 0
+    assert "stablexla-inline-calls inlines them" in capfd.readouterr().err
+    assert opt.main([str(path), "-stablexla-inline-calls", "--inline"]) == 0
+    assert opt.main([str(path), "-stablexla-inline-calls", "-stablexla-lower-to-tensor", "--inline"]) == 0
+    assert capfd.readouterr().err == ""
+
+
 def test_unregistered_operations_are_taken_on_request(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "foreign.mlir"
     path.write_text('module { "foo.bar"() : () -> () }\n')

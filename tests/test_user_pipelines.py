@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jaxlib.mlir import ir as hlo_ir
 from mlir import ir
 from mlir.dialects import arith, math
 
@@ -94,6 +95,33 @@ class TestFunctions:
 
         compiled(sx.pipeline().inserting(sx.Step("both", [make("a"), make("b")]), after="tensor"))
         assert SEEN == ["a", "b"]
+
+    @pytest.mark.parametrize(
+        ("function", "place", "package"),
+        [
+            (lambda module: module.operation.walk(lambda op: ir.WalkResult.ADVANCE), "before", "jaxlib.mlir"),
+            (lambda module: ir.InsertionPoint(module.body), "before", "jaxlib.mlir"),
+            (lambda module: ir.StringAttr.get("x"), "before", "jaxlib.mlir"),
+            (lambda module: module.operation.walk(lambda op: hlo_ir.WalkResult.ADVANCE), "after", "mlir"),
+            (lambda module: hlo_ir.InsertionPoint(module.body), "after", "mlir"),
+        ],
+    )
+    def test_classes_of_the_other_mlir(self, function: Any, place: str, package: str) -> None:
+        """A pass with the wrong import is told of the right one."""
+        at = {place: "stablehlo" if place == "before" else "tensor"}
+        pipeline = sx.pipeline().inserting(sx.Step("mine", function), **at)
+        with pytest.raises(sx.CompileError) as caught:
+            compiled(pipeline)
+        assert caught.value.hint.startswith(f"from {package} import ir")
+
+    @pytest.mark.parametrize(
+        "function",
+        [lambda module: ir.StringAttr.get("x", 3), lambda module: hlo_ir.nothing or 1 / 0, lambda module: float(module)],
+    )
+    def test_other_mistakes_have_no_hint_of_imports(self, function: Any) -> None:
+        with pytest.raises(sx.CompileError) as caught:
+            compiled(sx.pipeline().inserting(sx.Step("mine", function), after="tensor"))
+        assert caught.value.hint == ""
 
     def test_a_new_module_goes_on(self) -> None:
         def other(module: Any) -> Any:
@@ -386,6 +414,13 @@ class TestRules:
         assert re.search(r"stablehlo\.tanh: .*<lambda> \(.*test_user_pipelines\.py:\d+\)", str(caught.value))
         assert "canonicalize" not in str(caught.value)
         assert Path(caught.value.reproducer).exists()
+
+    def test_classes_of_the_other_mlir(self) -> None:
+        """What a rule gives is of upstream's MLIR; it is told of the right import."""
+        rules = [sx.lowering_rule("stablehlo.tanh", lambda ctx, x: hlo_ir.RankedTensorType(x.type))]
+        with pytest.raises(sx.CompileError, match="incompatible function arguments") as caught:
+            sx.compile(PROGRAM, options=sx.CompileOptions(rules=rules))
+        assert caught.value.hint.startswith("from mlir import ir")
 
     def test_may_refuse(self) -> None:
         def refuses(ctx: Any, x: Any) -> Any:

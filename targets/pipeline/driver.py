@@ -18,7 +18,8 @@ import jaxlib.mlir.passmanager as hlo_passmanager
 import mlir.ir as ir
 import mlir.passmanager as passmanager
 
-from stablexla.dialects.contexts import diagnostics, pass_manager, stablehlo_context, upstream_context
+from stablexla.dialects.caller import warn
+from stablexla.dialects.contexts import diagnostics, import_hint, pass_manager, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
 from stablexla.dialects.rules import active, active_rules, verified
 from stablexla.dialects.stopping import look
@@ -63,9 +64,9 @@ class Watcher:
 class PassFailure(Exception):
     """Failure of a run of MLIR passes."""
 
-    def __init__(self, messages: list[str]) -> None:
+    def __init__(self, messages: list[str], hint: str = "") -> None:
         super().__init__("; ".join(messages))
-        self.messages = messages
+        self.messages, self.hint = messages, hint
 
 
 def side_of(module: Any) -> Side:
@@ -227,7 +228,8 @@ def _run_python(module: Any, element: Element) -> Any:
         except Exception as error:  # a fault of ours, or of a pass that a user registered
             place = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error}  ({place.filename.rsplit('/', 1)[-1]}:{place.lineno})"
-            raise PassFailure([*messages_of(error, seen), what]) from error
+            package = "jaxlib.mlir" if side_of(module) == "stablehlo" else "mlir"
+            raise PassFailure([*messages_of(error, seen), what], import_hint(error, package)) from error
     if not isinstance(made, (ir.Module, hlo_ir.Module)):
         raise PassFailure([f"{element.text} gave a {type(made).__name__}, where a pass gives a module or None"])
     return made
@@ -266,6 +268,9 @@ def _run_mlir(module: Any, elements: tuple[Element, ...], verify_each: bool | No
                 module.operation.verify()
         except (ir.MLIRError, hlo_ir.MLIRError) as error:
             raise PassFailure(messages_of(error, seen)) from None
+    if any(e.name == "inline" for e in elements) and side_of(module) == "stablehlo":
+        if Contents.of(module).has("func.call"):
+            warn("inline left calls in StableHLO, as jaxlib's MLIR does; stablexla-inline-calls inlines them")
 
 
 def parse_passes(elements: tuple[Element, ...], side: Side, verify_each: bool = True) -> Any:
@@ -407,6 +412,7 @@ def _explain(
         stage=step.name,
         diagnostics=tuple(messages),
         reproducer="" if before is None else watcher.failed(number, step, before),
+        hint=failure.hint,
     )
     error.__cause__ = failure.__cause__
     return error
