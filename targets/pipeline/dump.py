@@ -24,6 +24,8 @@ from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream
 from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.symbols import functions_of, symbol_of
+from stablexla.lowering.support.types import tensor_type
 from stablexla.targets.pipeline.driver import Watcher, side_after, side_of
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.messages import messages_of
@@ -91,6 +93,26 @@ def signature_or_none(module: Any) -> Signature | None:
         return signature_of(module)
     except StablexlaError:
         return None
+
+
+def signature_as_written(module: Any) -> Signature | None:
+    """Return the signature of a module that no header tells of, by the types of its `main`, as StableHLO reads these.
+
+    In upstream's dialects an integer has no sign: i8 is taken for s8, and i1 for pred. None where there is no `main`, or
+    one on something other than arrays of known extents.
+    """
+    if side_of(module) == "stablehlo":
+        return signature_or_none(module)
+    main = functions_of(module).get("main")
+    if main is None:
+        return None
+    type_ = hlo_ir.FunctionType(hlo_ir.Type.parse(str(main.attributes["function_type"].value), stablehlo_context()))
+    try:
+        inputs, results = (tuple(map(tensor_type, types)) for types in (type_.inputs, type_.results))
+    except StablexlaError:
+        return None
+    static = ((),) * len(inputs), ((),) * len(results)
+    return Signature(symbol_of(module) or "main", inputs, results, ("",) * len(inputs), *static)
 
 
 def command(file: str, step: Step) -> str:
