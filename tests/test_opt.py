@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -184,11 +186,15 @@ def test_a_loaded_file_that_fails_is_an_error_with_its_line(
 def test_a_reproducer_does_not_load_a_file_by_itself(
     loaded: object, tmp_path: Path, program: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "repro.mlir"
+    path = tmp_path / "a folder" / "repro.mlir"
+    path.parent.mkdir()
     passes = "--pass-pipeline=builtin.module(stablexla-python{function=my_passes:fails})"
     arguments = [f"--load={PASSES_FILE}", passes, f"--mlir-pass-pipeline-crash-reproducer={path}"]
     assert opt.main([program, *arguments]) == 1
-    assert f"reproduce: stablexla-opt --run-reproducer {path}" in capfd.readouterr().err
+    command = re.search("reproduce: stablexla-opt (.*)", capfd.readouterr().err)[1]
+    sys.modules.pop("my_passes")
+    assert opt.main(shlex.split(command)) == 1  # as it stands
+    assert "ValueError: on purpose" in capfd.readouterr().err
     sys.modules.pop("my_passes")
     assert opt.main(["--run-reproducer", str(path)]) == 2
     assert f"the reproducer needs --load={PASSES_FILE}" in capfd.readouterr().err

@@ -187,8 +187,9 @@ def _reproduced(header: Header | None, loaded: Sequence[str]) -> tuple[str, str 
     given = {name: value for name, _, value in words}
     if "--pass-pipeline" not in given:
         raise UsageError("the first line of a reproducer holds its command, and this file's does not")
-    if "--load" in given and not loaded:
-        raise UsageError(f"the reproducer needs --load={given['--load']}, which runs that file: give it yourself")
+    files = [shlex.quote(f"--load={value}") for name, _, value in words if name == "--load"]
+    if files and not loaded:
+        raise UsageError(f"the reproducer needs {' '.join(files)}, which runs what it names: give it yourself")
     return given["--pass-pipeline"], given.get("--leaves"), [value for name, _, value in words if name == "--rule"]
 
 

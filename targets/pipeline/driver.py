@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
+from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from stablexla.dialects.stopping import look
 from stablexla.targets.pipeline.contents import Contents
 from stablexla.targets.pipeline.messages import close_pass, messages_of, refused_passes
 from stablexla.targets.pipeline.pass_checks import check_elements
-from stablexla.targets.pipeline.passes import RESERVED, ModulePass, Side
+from stablexla.targets.pipeline.passes import FUNCTION, PASSES, RESERVED, ModulePass, Side, file_of
 from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
 from stablexla.targets.pipeline.standard_error import captured_stderr
 
@@ -376,6 +377,27 @@ def check_leaves(step: Step, module: Any) -> None:
         raise CompileError(f"left over: {what}", diagnostics=tuple(places[name] for name in list(left)[:3]))
 
 
+def users_files(step: Step, pipeline: Pipeline) -> list[str]:
+    """Return the files of the user's passes and rules in a step."""
+    functions = []
+    for element in step.parts:
+        if element.name == FUNCTION:
+            functions.append(element.bound()[0].function)
+        if element.name in PASSES and PASSES[element.name].is_users:
+            functions.append(PASSES[element.name].function)
+        if element.name == LOWER:
+            functions += [rule.function for rule in pipeline.rules]
+    files = dict.fromkeys(file_of(function) for function in functions)
+    return [str(Path(file).absolute()) for file in files if Path(file).is_file()]
+
+
+def _reproduced(pipeline: Pipeline, number: int, watcher: Watcher, before: Any) -> dict[str, Any]:
+    """Have a reproducer written, if the step's input is known; return what the error says of it."""
+    step = pipeline.steps[number]
+    path = "" if before is None else watcher.failed(number, step, before)
+    return {"reproducer": path, "loads": users_files(step, pipeline) if path else ()}
+
+
 def _placed(
     error: CompileError, pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[], Any] | None
 ) -> CompileError:
@@ -388,7 +410,7 @@ def _placed(
         f"{pipeline.name}: step {number + 1} '{step.name}': {error.summary}",
         stage=step.name,
         diagnostics=error.diagnostics,
-        reproducer="" if before is None else watcher.failed(number, step, before),
+        **_reproduced(pipeline, number, watcher, before),
         hint=error.hint,
         option=error.option,
     )
@@ -411,7 +433,7 @@ def _explain(
         f"{pipeline.name}: step {number + 1} '{step.name}' failed" + (f" in {culprit}" if culprit else ""),
         stage=step.name,
         diagnostics=tuple(messages),
-        reproducer="" if before is None else watcher.failed(number, step, before),
+        **_reproduced(pipeline, number, watcher, before),
         hint=failure.hint,
     )
     error.__cause__ = failure.__cause__
