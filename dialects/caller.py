@@ -6,7 +6,7 @@ import sys
 import warnings
 from types import FrameType
 
-_INNER = ("stablexla", "jax", "jaxlib")
+_INNER = ("stablexla", "jax", "jaxlib", "contextlib")
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:

@@ -116,7 +116,11 @@ class TestFunctions:
 
     @pytest.mark.parametrize(
         "function",
-        [lambda module: ir.StringAttr.get("x", 3), lambda module: hlo_ir.nothing or 1 / 0, lambda module: float(module)],
+        [
+            lambda module: ir.StringAttr.get("x", 3),
+            lambda module: hlo_ir.nothing or 1 / 0,
+            lambda module: float(module),
+        ],
     )
     def test_other_mistakes_have_no_hint_of_imports(self, function: Any) -> None:
         with pytest.raises(sx.CompileError) as caught:
@@ -430,13 +434,52 @@ class TestRules:
             sx.compile(PROGRAM, options=sx.CompileOptions(rules=[sx.lowering_rule("stablehlo.tanh", refuses)]))
 
     @pytest.mark.parametrize(
-        ("name", "near"), [("stablehlo.tahn", "stablehlo.tanh"), ("stablehlo.composite", "my.gelu"), ("", ""), (3, "")]
+        ("name", "near"),
+        [
+            ("stablehlo.tahn", "stablehlo.tanh"),
+            ("tanh", "'stablehlo.tanh'"),
+            ("erf", "'chlo.erf'"),
+            ("tahn", "'stablehlo.tanh'"),
+            ("Stablehlo.tanh", "'stablehlo.tanh'"),
+            ("CHLO.Erf", "'chlo.erf'"),
+            ("stablehlo.composite", "my.gelu"),
+            ("", ""),
+            (3, ""),
+        ],
     )
     def test_names_of_nothing(self, name: Any, near: str) -> None:
         for register in (sx.lowers, lambda n: sx.lowering_rule(n, doubled)):
             with pytest.raises(sx.CompileError) as caught:
                 register(name)
             assert near in caught.value.hint
+
+    @pytest.mark.parametrize("wrong", [3, "f", int, None])
+    def test_what_is_no_function(self, wrong: Any) -> None:
+        with pytest.raises(sx.CompileError, match=r"the lowering rule of stablehlo\.tanh: .* is no function"):
+            sx.lowers("stablehlo.tanh")(wrong)
+        with pytest.raises(sx.CompileError, match="is no function"):
+            sx.lowering_rule("stablehlo.tanh")(wrong)
+
+    @pytest.mark.parametrize("name", ["stablehlo.sine", "my.gelu", "stablehlo.custom_call:mine", "chlo.erf"])
+    def test_a_rule_that_matches_nothing_is_told_of(self, name: str, recwarn: pytest.WarningsRecorder) -> None:
+        rule, other = sx.lowering_rule(name, doubled), sx.lowering_rule("stablehlo.tanh", doubled)
+        with pytest.warns(UserWarning, match=re.escape(f"the lowering rule {rule} has no effect")) as told:
+            executable = sx.compile(PROGRAM, options=sx.CompileOptions(rules=[rule, other]))
+        assert [Path(each.filename).name for each in told] == ["test_user_pipelines.py"]
+        with pytest.warns(UserWarning, match="has no effect"):
+            compiled(sx.pipeline().with_rules(rule))
+        recwarn.clear()
+        assert executable.ir("tensor")  # lowered again, by the same rules
+        with sx.lowering_rules(rule):  # for several programs
+            sx.compile(PROGRAM)
+        assert [str(each.message) for each in recwarn] == []
+
+    @pytest.mark.parametrize("name", ["stablehlo.tanh", "chlo.erf", "my.op", "stablehlo.custom_call:my_op"])
+    def test_a_rule_that_matches_is_not(self, name: str, recwarn: pytest.WarningsRecorder) -> None:
+        texts = {"my.op": COMPOSITE, "stablehlo.custom_call:my_op": CALL}
+        texts["chlo.erf"] = module_of("%r = chlo.erf %x : tensor<4xf32> -> tensor<4xf32>")
+        sx.compile(texts.get(name, PROGRAM), options=sx.CompileOptions(rules=[sx.lowering_rule(name, doubled)]))
+        assert [str(each.message) for each in recwarn] == []
 
     def test_what_is_no_rule(self) -> None:
         with pytest.raises(sx.CompileError, match="is no lowering rule"):

@@ -10,7 +10,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.contexts import import_hint, unregistered_allowed
 from stablexla.dialects.errors import CompileError, StablexlaError
-from stablexla.dialects.rules import LoweringRule, active, active_rules, are_verified, place_of_function
+from stablexla.dialects.rules import LoweringRule, active, active_rules, applied, are_verified, place_of_function
 from stablexla.lowering.support.types import ssa_type
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def apply_rule(rule: LoweringRule, ctx: LoweringContext, operands: Sequence[ir.V
             operations that break a rule of their dialect.
         StablexlaError: as the rule raised it.
     """
+    applied(rule)
     block = ir.InsertionPoint.current.block
     before = len(block.operations) if are_verified() else 0
     try:

@@ -22,10 +22,11 @@ from stablexla.dialects.contexts import (
     upstream_context,
 )
 from stablexla.dialects.errors import CompileError, StablexlaError
+from stablexla.dialects.rules import each_used
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline, side_of
 from stablexla.targets.pipeline.dump import Header, signature_as_written, signature_or_none
-from stablexla.targets.pipeline.pipelines import Pipeline, Step
+from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
 from stablexla.targets.pipeline.printing import PassTimes
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.signature.interface import Signature
@@ -78,7 +79,9 @@ class Job:
         watcher = OptWatcher(self._given, Path(part.file).stem, pipeline, source, self._times)
         # A run that is repeated to find the pass that failed would say everything twice.
         again = None if listens else lambda: copy_of(source)
-        left = run_pipeline(module, pipeline, watcher=watcher, again=again)
+        lowers = any(element.name == LOWER for step in pipeline for element in step.parts)
+        with each_used(pipeline.rules if lowers else ()):
+            left = run_pipeline(module, pipeline, watcher=watcher, again=again)
         with self._timed("Output"):
             stage = self._stage_after(start, pipeline, side_of(left) == side)
             return self._written(left, stage, self._command(part.file, pipeline), signature)
