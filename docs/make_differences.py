@@ -338,23 +338,20 @@ FROM_THE_INTERPRETER = [
 
 def page() -> str:
     """The text of docs/differences.md."""
-    return (
-        "\n\n".join(
-            [
-                "# Where results differ",
-                "Made by `python docs/make_differences.py`; don't edit.",
-                "Every operation is compared with XLA:CPU and StableHLO's reference interpreter, in tests of its own and "
-                "in random programs (`python -m tests.fuzz`).\nThis is all that is known to differ, beside the last digits "
-                "of floating-point sums, whose order is left open.\nThe operation semantics decide, then StableHLO's "
-                "specification, then what XLA:CPU does.",
-                "## From XLA:CPU",
-                _table(FROM_XLA, "XLA:CPU"),
-                "## From the reference interpreter",
-                _table(FROM_THE_INTERPRETER, "the interpreter"),
-            ]
-        )
-        + "\n"
-    )
+    return "\n\n".join(
+        [
+            "# Where results differ",
+            "Made by `python docs/make_differences.py`; don't edit.",
+            "Every operation is compared with XLA:CPU and StableHLO's reference interpreter, in tests of its own and "
+            "in random programs (`python -m tests.fuzz`).\nThis is all that is known to differ, beside the last digits "
+            "of floating-point sums, whose order is left open.\nThe operation semantics decide, then StableHLO's "
+            "specification, then what XLA:CPU does.",
+            "## From XLA:CPU",
+            _table(FROM_XLA, "XLA:CPU"),
+            "## From the reference interpreter",
+            _table(FROM_THE_INTERPRETER, "the interpreter"),
+        ]
+    ) + "\n"
 
 
 def _table(rows: list[Difference], other: str) -> str:

@@ -269,9 +269,9 @@ def _run_mlir(module: Any, elements: tuple[Element, ...], verify_each: bool | No
                 module.operation.verify()
         except (ir.MLIRError, hlo_ir.MLIRError) as error:
             raise PassFailure(messages_of(error, seen)) from None
-    if any(e.name == "inline" for e in elements) and side_of(module) == "stablehlo":
-        if Contents.of(module).has("func.call"):
-            warn("inline left calls in StableHLO, as jaxlib's MLIR does; stablexla-inline-calls inlines them")
+    inlines = any(e.name == "inline" for e in elements) and side_of(module) == "stablehlo"
+    if inlines and Contents.of(module).has("func.call"):
+        warn("inline left calls in StableHLO, as jaxlib's MLIR does; stablexla-inline-calls inlines them")
 
 
 def parse_passes(elements: tuple[Element, ...], side: Side, verify_each: bool = True) -> Any:

@@ -98,8 +98,8 @@ def signature_or_none(module: Any) -> Signature | None:
 def signature_as_written(module: Any) -> Signature | None:
     """Return the signature of a module that no header tells of, by the types of its `main`, as StableHLO reads these.
 
-    In upstream's dialects an integer has no sign: i8 is taken for s8, and i1 for pred. None where there is no `main`, or
-    one on something other than arrays of known extents.
+    In upstream's dialects an integer has no sign: i8 is taken for s8, and i1 for pred. None where there is no `main`,
+    or one on something other than arrays of known extents.
     """
     if side_of(module) == "stablehlo":
         return signature_or_none(module)
