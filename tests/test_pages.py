@@ -10,6 +10,7 @@ import importlib.util
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,8 +24,9 @@ ROOT = Path(__file__).parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = [ROOT / "docs" / "pipelines.md", *sorted(set(TUTORIALS.glob("*.md")) - {TUTORIALS / "README.md"})]
 BLOCK = re.compile(r"^```(?P<kind>python|mlir|c|console|text)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"(?:#|//) (?P<name>\w+\.(?:py|mlir|c))\n")
+FILE = re.compile(r"(?:#|//) (?P<name>[\w.]+\.(?:py|mlir|c))\n")
 TOOLS = ("compile", "opt", "run", "translate")
+LIT = "-c 'from lit.main import main; main()' "
 MODULES = {"jax_user.md": ["jax"], "pytorch_module.md": ["torch", "torchax"]}
 """Extras that a page needs."""
 PROGRAMS = {"c_library.md": ["cc", "c++"]}
@@ -65,12 +67,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with this Python and its command line before all others."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    scripts = {f"stablexla-{tool}": f"-m stablexla.tools.{tool} " for tool in TOOLS} | {"python": ""}
-    for name, arguments in scripts.items():
-        (tools / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments}"$@"\n')
+    scripts = {f"stablexla-{tool}": f"-m stablexla.tools.{tool} " for tool in TOOLS} | {"python": "", "lit": LIT}
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
+    for name, arguments in scripts.items():  # lit's commands have an environment of their own
+        command = f'PYTHONPATH={shlex.quote(path)} exec {sys.executable} {arguments}"$@"'
+        (tools / name).write_text(f"#!/bin/sh\n{command}\n")
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])))
+    monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
