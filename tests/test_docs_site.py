@@ -5,7 +5,9 @@ What needs Sphinx is checked by the site's own build, `make docs`, in which ever
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
+import inspect
 import posixpath
 import re
 from collections import Counter
@@ -16,7 +18,9 @@ import pytest
 import stablexla as sx
 import stablexla.gpu
 import stablexla.interop.jax
+from stablexla.lowering.support.context import LoweringContext
 from stablexla.ops.support.registry import REGISTRY
+from stablexla.targets.codegen.kernel import CpuTarget, Emitted, Kernel, KernelArguments
 from tests.loading import load_file
 from tests.test_docs import PAGES, name_of
 
@@ -61,6 +65,17 @@ def test_every_public_name_is_in_the_reference_once():
 def test_the_list_of_the_reference_has_all_its_pages():
     text = (REFERENCE / "README.md").read_text()
     assert [page.name for page in REFERENCE.glob("*.md") if f"({page.name})" not in text] == ["README.md"]
+
+
+@pytest.mark.parametrize(
+    "cls", [Kernel, KernelArguments, Emitted, CpuTarget, LoweringContext], ids=lambda c: c.__name__
+)
+def test_what_rules_and_emitters_are_handed_has_its_attributes_described(cls: type):
+    made = re.findall(r"self\.([a-z]\w*)(?:: [^=]+)?(?:, self\.\w+)* = ", inspect.getsource(cls.__init__))
+    fields = [field.name for field in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else made
+    described = re.sub(r"(?s).*Attributes:", "", inspect.getdoc(cls))
+    assert fields
+    assert [name for name in fields if not re.search(rf"^    (\w+, )*{name}[,:]", described, re.MULTILINE)] == []
 
 
 def test_what_is_no_public_name_is_no_place():
