@@ -67,12 +67,15 @@ def test_the_list_of_the_reference_has_all_its_pages():
     assert [page.name for page in REFERENCE.glob("*.md") if f"({page.name})" not in text] == ["README.md"]
 
 
-@pytest.mark.parametrize(
-    "cls", [Kernel, KernelArguments, Emitted, CpuTarget, LoweringContext], ids=lambda c: c.__name__
-)
+HANDED = [Kernel, KernelArguments, Emitted, CpuTarget, LoweringContext]
+
+
+@pytest.mark.parametrize("cls", HANDED, ids=lambda cls: cls.__name__)
 def test_what_rules_and_emitters_are_handed_has_its_attributes_described(cls: type):
-    made = re.findall(r"self\.([a-z]\w*)(?:: [^=]+)?(?:, self\.\w+)* = ", inspect.getsource(cls.__init__))
-    fields = [field.name for field in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else made
+    if dataclasses.is_dataclass(cls):
+        fields = [field.name for field in dataclasses.fields(cls)]
+    else:
+        fields = re.findall(r"self\.([a-z]\w*)(?:: [^=]+)?(?:, self\.\w+)* = ", inspect.getsource(cls.__init__))
     described = re.sub(r"(?s).*Attributes:", "", inspect.getdoc(cls))
     assert fields
     assert [name for name in fields if not re.search(rf"^    (\w+, )*{name}[,:]", described, re.MULTILINE)] == []

@@ -177,7 +177,7 @@ class Job:
             buffer = BytesIO()
             module.operation.write_bytecode(buffer)
             return buffer.getvalue()
-        special = find_target(self._given.target).texts.get(stage)
+        special = find_target(self._given.target).texts.get(stage or "")
         text = special(module) if special is not None else form_of(self._given).text(module)
         if stage is not None:
             text = f"{Header(stage, command, None if special else signature)}\n{text}"

@@ -229,8 +229,8 @@ def _run_python(module: Any, element: Element) -> Any:
         except Exception as error:  # a fault of ours, or of a pass that a user registered
             place = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error}  ({place.filename.rsplit('/', 1)[-1]}:{place.lineno})"
-            package = "jaxlib.mlir" if side_of(module) == "stablehlo" else "mlir"
-            raise PassFailure([*messages_of(error, seen), what], import_hint(error, package)) from error
+            hint = import_hint(error, "jaxlib.mlir" if side_of(module) == "stablehlo" else "mlir")
+            raise PassFailure([*messages_of(error, seen), what], hint) from error
     if not isinstance(made, (ir.Module, hlo_ir.Module)):
         raise PassFailure([f"{element.text} gave a {type(made).__name__}, where a pass gives a module or None"])
     return made
