@@ -19,9 +19,10 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := stablexla dialects lowering targets
 NATIVE := $(wildcard targets/runtime/cpp/*/*.cpp targets/runtime/cpp/*/*.h)
 
-.PHONY: help run test test-all test-oldest slice lint types docs sanitize release clean FORCE
+.PHONY: help setup run test test-all test-oldest slice lint types docs sanitize release clean FORCE
 
 help:
+	@echo "make setup   install stablexla into $(VENV) with all it takes to develop and test it, and run nothing"
 	@echo "make run     install stablexla into $(VENV) and train the digits example"
 	@echo "make test    install it with all it takes to test, then lint, type-check and run the suite, and operations eagerly"
 	@echo "make test-all  every case of every test: crosses of element types and shapes, of which make test draws a part"
@@ -33,6 +34,8 @@ help:
 	@echo "make release go through the checklist for a release and build it into dist/; REHEARSE=1 on a tree that is not ready"
 	@echo "make clean   remove the virtual environments and build/"
 	@echo "Variables: PYTHON=$(PYTHON) JOBS=$(JOBS) PYTEST_ARGS=... DRAW=$(DRAW)"
+
+setup: $(VENV)/installed.test
 
 run: $(VENV)/installed.run
 	$(BIN)/python examples/digits.py

@@ -7,10 +7,14 @@ worker threads: a forked child would lack them and deadlock, and they made no co
 
 from __future__ import annotations
 
+import inspect
+import re
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from types import CodeType
 from typing import Any, Literal
 
 import jaxlib.mlir.ir as hlo_ir
@@ -255,3 +259,46 @@ def diagnostics(context: Any) -> Iterator[list[Diagnostic]]:
         yield seen
     finally:
         handler.detach()
+
+
+_OF_OTHER_MLIR = re.compile(r"std::bad_cast|incompatible function arguments|requires an? (Context|Location|Insertion)")
+
+
+def import_hint(error: BaseException, package: Literal["jaxlib.mlir", "mlir"]) -> str:
+    """Return the way out for a user's function that gave objects of one MLIR to the other; "" for other errors.
+
+    Args:
+        error: what the function raised.
+        package: of the MLIR whose objects it was handed.
+    """
+    if not _OF_OTHER_MLIR.search(str(error)):
+        return ""
+    other = "mlir" if package == "jaxlib.mlir" else "jaxlib.mlir"
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not any(_imports(frame, other) for frame in frames if not _package(frame).startswith("stablexla.")):
+        return ""
+    return f"from {package} import ir: what it is given is of {package}, and {other}.ir is another MLIR's"
+
+
+def _package(frame: Any) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _imports(frame: Any, package: str) -> bool:
+    """Whether a function uses a module or a class of a package."""
+    known = frame.f_globals
+    used = [*(known[name] for name in _names(frame.f_code) if name in known), *frame.f_locals.values()]
+    found = [v.__name__ if inspect.ismodule(v) else getattr(v, "__module__", "") for v in used if _is_import(v)]
+    return any(f"{name}.".startswith(f"{package}.") for name in found)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the global names in a function and in those that stand in it."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
+def _is_import(value: Any) -> bool:
+    return inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value)

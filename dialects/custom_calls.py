@@ -106,7 +106,8 @@ def unknown_target(name: str, place: str = "", others: Iterable[str] = ()) -> Co
     near = difflib.get_close_matches(name, {*named, *others}, n=3)
     names = [*near, *sorted(named - set(near))]
     known = f"known are {', '.join(map(repr, names))}" if names else "none is registered"
-    hint = f"{near[0]!r}, or {register}" if near else register
-    option = f"--load=FILE.py, which calls {register}; stablexla-compile takes --c-function={name}"
+    rule = f"a rule of your own, @sx.lowers({f'stablehlo.custom_call:{name}'!r})"
+    hint = f"{near[0]!r}, or {register}, or {rule}" if near else f"{register}, or {rule}"
+    option = f"--load=FILE.py, which calls {register} or has {rule}; stablexla-compile takes --c-function={name}"
     option = f"{near[0]!r}, or {option}" if near else option
     return CompileError(f"custom_call: there is no target {name!r}; {known}{place}", hint=hint, option=option)

@@ -6,6 +6,7 @@ and a way out when one is known. The builder finds the user's line; here it is o
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from stablexla.dialects.display.control_characters import escaped
@@ -81,6 +82,11 @@ class StablexlaError(Exception):
 class ShapeError(StablexlaError):
     """A user's operands break a rule of the operation; raised where the operation is built."""
 
+    def add_source(self, source: SourceLine | None) -> None:
+        """Name the user's line, which was not known where the error was made."""
+        self.source = source
+        self.args = (self._message(),)
+
 
 class ParseError(StablexlaError):
     """Text or bytes that are not a module. `file`, `line` and `column` (from 1) say where."""
@@ -110,7 +116,8 @@ class UnsupportedError(StablexlaError):
 
 class CompileError(StablexlaError):
     """A step of a pipeline failed. `stage` is the step's name, `diagnostics` MLIR's messages,
-    `reproducer` the path of a file that shows the failure again, or ""."""
+    `reproducer` the path of a file that shows the failure again, or "", and `loads` the user's Python files that it
+    needs."""
 
     def __init__(
         self,
@@ -119,13 +126,15 @@ class CompileError(StablexlaError):
         stage: str = "",
         diagnostics: tuple[str, ...] = (),
         reproducer: str = "",
+        loads: Sequence[str] = (),
         hint: str = "",
         option: str = "",
     ) -> None:
-        self.stage, self.diagnostics, self.reproducer = stage, diagnostics, reproducer
+        self.stage, self.diagnostics, self.reproducer, self.loads = stage, diagnostics, reproducer, tuple(loads)
         details = "".join(f"\n  {line}" for text in diagnostics for line in text.splitlines())
         if reproducer:
-            details += f"\n  reproduce: stablexla-opt --run-reproducer {reproducer}"
+            options = [shlex.quote(reproducer), *(f"--load={shlex.quote(file)}" for file in loads)]
+            details += f"\n  reproduce: stablexla-opt --run-reproducer {' '.join(options)}"
         super().__init__(summary + details, hint=hint, option=option)
         self.summary = summary
 

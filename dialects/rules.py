@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from stablexla.dialects.caller import warn
 from stablexla.dialects.lazy_dataclass import dataclass
 
 CUSTOM_CALL, COMPOSITE = "stablehlo.custom_call", "stablehlo.composite"
@@ -76,6 +77,8 @@ _registered: dict[str, LoweringRule] = {}
 _scoped: ContextVar[tuple[LoweringRule, ...]] = ContextVar("stablexla_scoped_rules", default=())
 _alone: ContextVar[tuple[LoweringRule, ...] | None] = ContextVar("stablexla_only_these_rules", default=None)
 _active: ContextVar[Mapping[str, LoweringRule]] = ContextVar("stablexla_active_rules")
+_applied: ContextVar[set[str] | None] = ContextVar("stablexla_applied_rules", default=None)
+_is_one_program: ContextVar[bool] = ContextVar("stablexla_rules_of_one_program", default=False)
 _verified: ContextVar[bool] = ContextVar("stablexla_verified_rules", default=False)
 
 
@@ -140,6 +143,44 @@ def active(rules: Iterable[LoweringRule]) -> Iterator[None]:
 def active_rules() -> Mapping[str, LoweringRule]:
     """Return the rules of the running pipeline, by name."""
     return _active.get({})
+
+
+@contextmanager
+def each_used(rules: Iterable[LoweringRule]) -> Iterator[None]:
+    """Warn of rules that were applied to nothing inside a `with` block, in which a program is compiled.
+
+    Where `only` holds, the program is a part of another one, and nothing is said.
+    """
+    used = set[str]()
+    token = _applied.set(used)
+    try:
+        yield
+    finally:
+        _applied.reset(token)
+    for rule in rules if _alone.get() is None else ():
+        if rule.name not in used:
+            warn(f"the lowering rule {rule} has no effect: the program has no such operation when it is lowered")
+
+
+def applied(rule: LoweringRule) -> None:
+    """Note that a rule was applied."""
+    if (used := _applied.get()) is not None:
+        used.add(rule.name)
+
+
+@contextmanager
+def one_program() -> Iterator[None]:
+    """Count the rules that are registered as rules for the program that is compiled, as the tools do."""
+    token = _is_one_program.set(True)
+    try:
+        yield
+    finally:
+        _is_one_program.reset(token)
+
+
+def is_one_program() -> bool:
+    """Whether `one_program` holds."""
+    return _is_one_program.get()
 
 
 @contextmanager

@@ -25,6 +25,7 @@ class _State(threading.local):
     deadline: float | None = None
     is_interrupted = False
     depth = 0
+    stop: threading.Event | None = None
 
 
 _state = _State()
@@ -37,8 +38,20 @@ def look() -> None:
     if _state.is_interrupted:
         _state.is_interrupted = False
         raise KeyboardInterrupt
+    if _state.stop is not None and _state.stop.is_set():
+        raise KeyboardInterrupt
     if _state.deadline is not None and monotonic() > _state.deadline:
         raise _Late
+
+
+@contextmanager
+def stopped_by(stop: threading.Event) -> Iterator[None]:
+    """Let compilations inside, on a thread that gets no Ctrl-C itself, end once another thread has set `stop`."""
+    _state.stop = stop
+    try:
+        yield
+    finally:
+        _state.stop = None
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import stablexla as sx
 import stablexla.api
 import stablexla.lowering.bounded.rules
 from stablexla.dialects.composites import COMPOSITES
+from stablexla.dialects.op_traits import TRAITS
 from stablexla.lowering.bounded.bounded import EXPANSIONS
 from stablexla.lowering.support.registry import RULES, load_rules
 from stablexla.ops.support.registry import REGISTRY, Operation
@@ -69,7 +70,16 @@ class Row:
             found.append(f"{name}: no test")
         elif not self.run and name not in NOT_LOWERED:
             found.append(f"{name}: no test that runs it")
+        if self.operation.emits not in TRAITS and _has_traits(self.operation):
+            found.append(f"{name}: no row of {self.operation.emits} in dialects/op_traits.py")
         return found
+
+
+def _has_traits(operation: Operation) -> bool:
+    """Whether it is of a family whose operations all have a row of facts, by its builder or by its rule."""
+    rule = RULES.get(operation.emits)
+    families = {operation.family, "" if rule is None else rule.family}
+    return bool(operation.emits) and not families.isdisjoint(("elementwise", "conversion"))
 
 
 def lowering_of(emits: str) -> str:

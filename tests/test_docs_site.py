@@ -5,7 +5,9 @@ What needs Sphinx is checked by the site's own build, `make docs`, in which ever
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
+import inspect
 import posixpath
 import re
 from collections import Counter
@@ -16,7 +18,9 @@ import pytest
 import stablexla as sx
 import stablexla.gpu
 import stablexla.interop.jax
+from stablexla.lowering.support.context import LoweringContext
 from stablexla.ops.support.registry import REGISTRY
+from stablexla.targets.codegen.kernel import CpuTarget, Emitted, Kernel, KernelArguments
 from tests.loading import load_file
 from tests.test_docs import PAGES, name_of
 
@@ -72,6 +76,20 @@ def test_pages_of_the_reference_have_their_names_as_they_stand():
     assert "| `sx.sort` | " in text
     assert reference.with_tables(text.replace("| `sx.sort` | ", "| `sx.sorted` | ")) == text
     assert "sx.sort`" not in reference.expanded(text), "the site has summaries of its own"
+
+
+HANDED = [Kernel, KernelArguments, Emitted, CpuTarget, LoweringContext]
+
+
+@pytest.mark.parametrize("cls", HANDED, ids=lambda cls: cls.__name__)
+def test_what_rules_and_emitters_are_handed_has_its_attributes_described(cls: type):
+    if dataclasses.is_dataclass(cls):
+        fields = [field.name for field in dataclasses.fields(cls)]
+    else:
+        fields = re.findall(r"self\.([a-z]\w*)(?:: [^=]+)?(?:, self\.\w+)* = ", inspect.getsource(cls.__init__))
+    described = re.sub(r"(?s).*Attributes:", "", inspect.getdoc(cls))
+    assert fields
+    assert [name for name in fields if not re.search(rf"^    (\w+, )*{name}[,:]", described, re.MULTILINE)] == []
 
 
 def test_what_is_no_public_name_is_no_place():

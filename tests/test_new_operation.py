@@ -116,6 +116,10 @@ def test_without_its_row_it_is_on_whole_arrays_alone(operation: Operation) -> No
         "bounded refused: stablehlo.popcnt: it takes no array with a dynamic dimension",
         "drawn False",
     ]
+    assert tree.printed(GAPS) == ["population_count: no row of stablehlo.popcnt in dialects/op_traits.py"]
+    done = tree.run("docs/make_ops_table.py", "--check")
+    assert "population_count: no row of stablehlo.popcnt" in done.stdout
+    assert done.returncode == 1
 
 
 def test_without_rule_or_test_the_table_names_it(operation: Operation) -> None:

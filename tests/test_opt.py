@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from stablexla.dialects import rules
 from stablexla.targets.pipeline.pass_list import all_passes, parse_listing
 from stablexla.targets.pipeline.passes import PASSES
-from stablexla.tools import opt
+from stablexla.tools import opt, run
 from stablexla.tools.optimizing.expected import expectations
+from stablexla.tools.optimizing.options import HINTS, parser
 
 HERE = Path(__file__).parent
 SCHEDULE = HERE / "filecheck" / "inputs" / "tile.transform"
@@ -35,8 +39,6 @@ def program(tmp_path: Path) -> str:
 @pytest.fixture
 def loaded() -> object:
     """What a file that is loaded registers goes again."""
-    from stablexla.dialects import rules
-
     yield None
     PASSES.pop("my-rename", None)
     rules.unregister("stablehlo.tanh")
@@ -46,7 +48,9 @@ def loaded() -> object:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--pass-pipeline=cse,(", ""], "the pipeline ends before its ')'"),
+        (["--pass-pipeline=cse,(", ""], "the pipeline ends before its ')': 'cse,('"),
+        ([f"--pass-pipeline={'cse,' * 20}("], "the pipeline ends before its ')': ...'se,cse"),
+        ([f"--pass-pipeline={'cse,' * 20}cse)"], "do not match at ...'cse,cse"),
         (["--pass-pipeline=builtin.module(linalg-fuse-elementwise)"], "try: linalg-fuse-elementwise-ops"),
         (["--pass-pipeline=cse{max=1}"], "no such option max"),
         (["--canonicalize=max-iterations=x"], "the option max-iterations: 'x' value invalid for long argument"),
@@ -62,6 +66,7 @@ def loaded() -> object:
         (["--load=pyproject.toml"], "pyproject.toml: is no Python file that can be loaded"),
         (["--pass-pipeline=stablexla-python{function=nowhere:f}"], "try: --load=nowhere.py"),
         (["--rule=stablehlo.tanh=nowhere:f", "--stage=tensor"], "there is no function 'nowhere:f'"),
+        (["--rule=tanh=stablexla.tools.opt:main", "--stage=tensor"], "try: 'stablehlo.tanh'"),
         (["--pass-pipeline=stablexla-lower-to-tensor", "--leaves=func"], "left over: tensor.empty"),
         (["--show-passes=canonicalise"], "no pass is called like 'canonicalise'; canonicalize"),
         (["--show-passes=("], "--show-passes=("),
@@ -99,6 +104,46 @@ def test_a_pass_that_there_is_not_is_no_option(program: str, capfd: pytest.Captu
         opt.main([program, "-csee"])
     assert caught.value.code == 2
     assert "-csee" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "there_is"),
+    [
+        ("--debug-only=greedy-rewriter", "--mlir-print-ir-after-change"),
+        ("-debug-only=greedy-rewriter", "--mlir-print-ir-after-change"),
+        ("--mlir-print-ir-tree-dir=folder", "STABLEXLA_DUMP=DIR"),
+        ("--show-dialects", "all are known"),
+    ],
+)
+def test_options_of_mlir_opt_alone(option: str, there_is: str, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        opt.main([program, option])
+    assert caught.value.code == 2
+    said = capfd.readouterr().err
+    assert f"there is no option {option}\n  try: " in said
+    assert there_is in said
+
+
+def test_what_hints_name_is_there() -> None:
+    known = {name for action in parser()._actions for name in action.option_strings}
+    named = {name for hint in HINTS.values() if "translate" not in hint for name in re.findall(r"--[a-z-]+[a-z]", hint)}
+    assert named <= known
+    assert not known & set(HINTS)
+
+
+def test_mlirs_inliner_says_that_it_left_calls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "calls.mlir"
+    path.write_text("""func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = call @other(%x) : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+    func.func private @other(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }
+    """)
+    assert opt.main([str(path), "--pass-pipeline=builtin.module(cse,inline)"]) == 0
+    assert "stablexla-inline-calls inlines them" in capfd.readouterr().err
+    assert opt.main([str(path), "-stablexla-inline-calls", "--inline"]) == 0
+    assert opt.main([str(path), "-stablexla-inline-calls", "-stablexla-lower-to-tensor", "--inline"]) == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_unregistered_operations_are_taken_on_request(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -156,6 +201,21 @@ def test_a_loaded_file_brings_passes_and_rules(loaded: object, program: str, cap
     assert "ValueError: on purpose  (my_passes.py:" in capfd.readouterr().err
 
 
+def test_rules_without_effect_are_told_of(tmp_path: Path, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Those that a loaded file registers as well: a tool has one program."""
+    path = tmp_path / "sines.py"
+    path.write_text("import stablexla as sx\n@sx.lowers('stablehlo.sine')\ndef sine(ctx, x):\n    return x\n")
+    try:
+        for tool, arguments in ((opt, ["--stage=tensor"]), (opt, ["-stablexla-lower-to-tensor"]), (run, [])):
+            assert tool.main([program, f"--load={path}", *arguments]) == 0
+            assert "the lowering rule stablehlo.sine: sines:sine" in capfd.readouterr().err
+        assert opt.main([program, f"--load={path}", "--stage=stablehlo"]) == 0
+        assert capfd.readouterr().err == ""
+    finally:
+        rules.unregister("stablehlo.sine")
+        sys.modules.pop("sines", None)
+
+
 def test_a_loaded_file_that_fails_is_an_error_with_its_line(
     tmp_path: Path, program: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,11 +229,15 @@ def test_a_loaded_file_that_fails_is_an_error_with_its_line(
 def test_a_reproducer_does_not_load_a_file_by_itself(
     loaded: object, tmp_path: Path, program: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "repro.mlir"
+    path = tmp_path / "a folder" / "repro.mlir"
+    path.parent.mkdir()
     passes = "--pass-pipeline=builtin.module(stablexla-python{function=my_passes:fails})"
     arguments = [f"--load={PASSES_FILE}", passes, f"--mlir-pass-pipeline-crash-reproducer={path}"]
     assert opt.main([program, *arguments]) == 1
-    assert f"reproduce: stablexla-opt --run-reproducer {path}" in capfd.readouterr().err
+    command = re.search("reproduce: stablexla-opt (.*)", capfd.readouterr().err)[1]
+    sys.modules.pop("my_passes")
+    assert opt.main(shlex.split(command)) == 1  # as it stands
+    assert "ValueError: on purpose" in capfd.readouterr().err
     sys.modules.pop("my_passes")
     assert opt.main(["--run-reproducer", str(path)]) == 2
     assert f"the reproducer needs --load={PASSES_FILE}" in capfd.readouterr().err

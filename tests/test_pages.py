@@ -10,6 +10,7 @@ import importlib.util
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,8 +26,9 @@ SERVED = ROOT / "tests/filecheck/served.py"
 TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = [ROOT / "docs" / "pipelines.md", *sorted(set(TUTORIALS.glob("*.md")) - {TUTORIALS / "README.md"})]
 BLOCK = re.compile(r"^```(?P<kind>python|mlir|c|console|text)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"(?:#|//) (?P<name>\w+\.(?:py|mlir|c))\n")
+FILE = re.compile(r"(?:#|//) (?P<name>[\w.]+\.(?:py|mlir|c))\n")
 TOOLS = ("compile", "opt", "run", "translate")
+LIT = "-c 'from lit.main import main; main()'"
 MODULES = {"jax_user.md": ["jax"], "pytorch_module.md": ["torch", "torchax"]}
 """Extras that a page needs."""
 PROGRAMS = {"c_library.md": ["cc", "c++"]}
@@ -80,12 +82,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: str) -> Path
     """A folder to work in, with this Python and its command line before all others."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    scripts = {f"stablexla-{tool}": f"{served} {tool}" for tool in TOOLS} | {"python": sys.executable}
-    for name, command in scripts.items():
-        (tools / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    scripts = {f"stablexla-{tool}": f"{served} {tool}" for tool in TOOLS}
+    scripts |= {"python": sys.executable, "lit": f"{sys.executable} {LIT}"}
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
+    for name, command in scripts.items():  # lit's commands have an environment of their own
+        (tools / name).write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(path)} exec {command} "$@"\n')
         (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])))
+    monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -45,10 +45,26 @@ class TestTracebacks:
             lambda x: x.builder.build(3),  # type: ignore[arg-type]
             lambda x: sx.while_(sx.neg, sx.neg, x),
             lambda x: sx.reduce(x, 0.0, sx.add, axis=0),  # type: ignore[call-arg]
+            lambda x: sx.f32[None, 3],  # type: ignore[index]
+            lambda x: sx.s8[-1],
+            lambda x: sx.pred["<=2147483648"],
         ],
     )
     def test_they_end_at_the_users_line(self, use: Callable[[sx.XlaOp], Any]) -> None:
         assert [(each.filename, each.name) for each in frames_of(use)] == [(__file__, "<lambda>")]
+
+    def test_errors_of_shapes_name_the_line(self) -> None:
+        """As those of operations do; where no function of the builder is called, there is none to name."""
+        with pytest.raises(sx.ShapeError) as raised:
+            sx.f32[2, None]  # type: ignore[index]
+        assert raised.value.source is not None
+        assert str(raised.value).splitlines()[1] == (
+            f"  at {__file__}:{raised.value.source.line} in test_errors_of_shapes_name_the_line:  "
+            "sx.f32[2, None]  # type: ignore[index]"
+        )
+        with pytest.raises(sx.ShapeError) as raised:
+            sx.Shape.parse("f32[")
+        assert raised.value.source is None
 
     def test_lines_of_functions_inside_stay(self) -> None:
         """Those of a loop's body, without the frames of the loop that calls it."""

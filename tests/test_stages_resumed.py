@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from stablexla.compiling.ahead_of_time import compile_library
 from stablexla.targets.pipeline.dump import Header
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.tools import compile as compile_tool
-from stablexla.tools import opt, run
+from stablexla.tools import opt, run, translate
 
 PROGRAM = """module @affine {
   func.func public @main(%x: tensor<2x3xf32>, %v: tensor<3xui8>) -> (tensor<2x3xf32>, tensor<3xui8>) {
@@ -138,6 +139,80 @@ def test_texts_that_do_not_go_on(written: Any) -> None:
         sx.compile(path)
     with pytest.raises(sx.ParseError, match=r"(?s)Dialect `linalg' not found.*try: the text of a stage"):
         sx.compile(rest)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_passes_leave_a_program_at_its_stage(stage: str, written: Any) -> None:
+    path = written(stage)
+    again = path.with_name("again.mlir")
+    assert opt.main([str(path), "--canonicalize", "-o", str(again)]) == 0
+    before, after = Header.read(path.read_text()), Header.read(again.read_text())
+    assert (after.stage, after.signature) == (stage, before.signature)
+    assert after.command == f"stablexla-opt {path} --pass-pipeline='builtin.module(canonicalize)'"
+    wide, same = sx.compile(again)(X, V)
+    np.testing.assert_array_equal(wide, X + V)
+    assert same.dtype == np.uint8
+
+
+def test_a_schedule_leaves_a_program_at_its_stage(written: Any) -> None:
+    script = Path(__file__).parent / "filecheck" / "inputs" / "tile.transform"
+    for path, options in ((written("kernels"), ()), (written("tensor"), ("--stage=kernels",))):
+        tiled = path.with_name("tiled.mlir")
+        assert opt.main([str(path), f"--transform-script={script}", *options, "-o", str(tiled)]) == 0
+        header = Header.read(tiled.read_text())
+        assert header.stage == "kernels"
+        assert f"--transform-script={script}" in header.command
+        assert "scf.for" in tiled.read_text()
+        np.testing.assert_array_equal(sx.compile(tiled)(X, V)[0], X + V)
+
+
+def test_the_next_steps_passes_make_the_next_stage(tmp_path: Path, written: Any) -> None:
+    """As the first lines of a dump have them."""
+    with knobs.scoped(dump=tmp_path / "dump"):
+        sx.compile(written("tensor").with_name("affine.mlir"))
+    for file in sorted((tmp_path / "dump").glob("*/0*.mlir")):
+        header = Header.read(file.read_text())
+        words = shlex.split(header.command)
+        words[1] = str(file.with_name(words[1]))
+        again = tmp_path / "again.mlir"
+        assert opt.main([*words[1:], "-o", str(again)]) == 0
+        assert Header.read(again.read_text()).stage == header.stage
+
+
+def test_what_passes_take_to_the_other_mlir_is_at_no_stage(written: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert opt.main([str(written("stablehlo")), "-stablexla-lower-to-tensor"]) == 0
+    assert opt.main([str(written("stablehlo").with_name("affine.mlir")), "-cse"]) == 0
+    assert "// stage" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stage", ["tensor", "kernels"])
+def test_a_file_by_hand_has_the_signature_of_its_main(stage: str, written: Any) -> None:
+    path = written(stage)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[2:]))
+    assert opt.main([str(path), f"--from-stage={stage}", "-cse", "-o", str(path)]) == 0
+    header = Header.read(path.read_text())
+    assert [str(t) for t in header.signature.parameters] == ["f32[2,3]", "s8[3]"]  # signed, as it is written
+    np.testing.assert_array_equal(sx.compile(path)(X, np.int8([1, 2, 3]))[0], X + np.float32([1, 2, 3]))
+
+
+def test_a_main_on_buffers_has_no_signature(written: Any) -> None:
+    path = written("buffers")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[2:]))
+    assert opt.main([str(path), "--from-stage=buffers", "-o", str(path)]) == 0
+    assert Header.read(path.read_text()).signature is None
+    with pytest.raises(sx.CompileError, match=r"its second line(?s:.*)a main that takes arrays"):
+        sx.compile(path)
+
+
+@pytest.mark.parametrize("stage", STAGES[1:])
+def test_translate_names_the_tools_for_a_stage(stage: str, written: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(written(stage))
+    for options in ([], ["--info"]):
+        assert translate.main([path, *options]) == 1
+        said = capsys.readouterr().err
+        assert f"error: {path}: this is the stage '{stage}' of a program, and no StableHLO" in said
+        assert "try: stablexla-opt or stablexla-run" in said
+    assert translate.main([str(written("stablehlo"))]) == 0
 
 
 def test_ptx_is_text(written: Any) -> None:

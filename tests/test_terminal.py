@@ -18,6 +18,7 @@ from stablexla.dialects.display.mlir_text import ansi_text, html_code, html_toke
 from stablexla.dialects.display.tables import console, plain_table, show_table
 from stablexla.dialects.element_types import element_type
 from stablexla.lowering.support.types import TensorType
+from stablexla.targets.signature.interface import Signature
 from stablexla.tools import cache, run
 from stablexla.tools.terminal import highlighted, print_error, print_errors
 
@@ -58,7 +59,7 @@ class TestTables:
         file = Terminal()
         type_ = TensorType(element_type("f32"), (64, 1024, 1024))
         arrays = [[np.float32([-1.23456789e-10, 3.4e38])]] * 2
-        run._show(arrays, [type_], console(file=file, width=80))
+        run._show(arrays, Signature("large", (), (type_,), result_names=("['out']",)), console(file=file, width=80))
         lines = ESCAPES.sub("", file.getvalue()).splitlines()
         assert max(map(len, lines)) <= 80
         assert any("-1.23457e-10" in line and "3.4e+38" in line for line in lines)

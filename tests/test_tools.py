@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import stablexla as sx
 from stablexla.dialects.element_types import ELEMENT_TYPES, element_type
 from stablexla.dialects.errors import ExecutionError
 from stablexla.lowering.support.types import TensorType
@@ -525,6 +526,30 @@ class TestNames:
         assert "parameter 1 (p['w']): 1e+300 is out of the range of f32" in self.refused(
             tmp_path, capfd, "--input=x=1", "--input=p['w']=1e300"
         )
+
+    def test_results_that_jax_names(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        """By their place in the function's tree; what its place says no more than its number is no name."""
+        names = ["result['loss']", "result['p'][0]", "result[2]", "\\1B[31mred", ""]
+        results = ", ".join(f'tensor<f32> {{jax.result_info = "{name}"}}' for name in names)
+        values, types = ", ".join(["%a"] * 5), ", ".join(["tensor<f32>"] * 5)
+        path = tmp_path / "named.mlir"
+        path.write_text(f"func.func @main(%a: tensor<f32>) -> ({results}) {{ return {values} : {types} }}")
+        assert run.main([str(path), "--input=2", f"--output-dir={tmp_path}"]) == 0
+        table = [line.split()[:3] for line in capfd.readouterr().out.splitlines()]
+        assert table[0] == ["result", "name", "shape"]
+        assert table[1:4] == [["0", "['loss']", "f32[]"], ["1", "['p'][0]", "f32[]"], ["2", "f32[]", "2"]]
+        saved = ["result0-loss", "result1-p-0", "result2", "result3-x1b-31mred", "result4"]
+        assert [np.load(tmp_path / f"{name}.npy") for name in saved] == [2] * 5
+        assert run.main([str(path), "--input=2", "--print"]) == 0
+        printed = capfd.readouterr().out
+        assert "result 1, ['p'][0]: f32[]\n2.0\nresult 2: f32[]" in printed
+        assert "\x1b" not in printed
+        executable = sx.compile(path.read_text())
+        signature = r"(f32[]) -> (['loss']: f32[], ['p'][0]: f32[], f32[], \x1b[31mred: f32[], f32[])"
+        executable.save(tmp_path / "named.sxe")
+        for each in (executable, sx.load_executable(tmp_path / "named.sxe")):
+            assert signature in repr(each)
+            assert [spec.name for spec in each.results][:3] == ["['loss']", "['p'][0]", ""]
 
     def test_shapes_come_by_name(self, tmp_path: Path) -> None:
         path = tmp_path / "add.mlir"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jaxlib.mlir import ir as hlo_ir
 from mlir import ir
 from mlir.dialects import arith, math
 
@@ -94,6 +95,37 @@ class TestFunctions:
 
         compiled(sx.pipeline().inserting(sx.Step("both", [make("a"), make("b")]), after="tensor"))
         assert SEEN == ["a", "b"]
+
+    @pytest.mark.parametrize(
+        ("function", "place", "package"),
+        [
+            (lambda module: module.operation.walk(lambda op: ir.WalkResult.ADVANCE), "before", "jaxlib.mlir"),
+            (lambda module: ir.InsertionPoint(module.body), "before", "jaxlib.mlir"),
+            (lambda module: ir.StringAttr.get("x"), "before", "jaxlib.mlir"),
+            (lambda module: module.operation.walk(lambda op: hlo_ir.WalkResult.ADVANCE), "after", "mlir"),
+            (lambda module: hlo_ir.InsertionPoint(module.body), "after", "mlir"),
+        ],
+    )
+    def test_classes_of_the_other_mlir(self, function: Any, place: str, package: str) -> None:
+        """A pass with the wrong import is told of the right one."""
+        at = {place: "stablehlo" if place == "before" else "tensor"}
+        pipeline = sx.pipeline().inserting(sx.Step("mine", function), **at)
+        with pytest.raises(sx.CompileError) as caught:
+            compiled(pipeline)
+        assert caught.value.hint.startswith(f"from {package} import ir")
+
+    @pytest.mark.parametrize(
+        "function",
+        [
+            lambda module: ir.StringAttr.get("x", 3),
+            lambda module: hlo_ir.nothing or 1 / 0,
+            lambda module: float(module),
+        ],
+    )
+    def test_other_mistakes_have_no_hint_of_imports(self, function: Any) -> None:
+        with pytest.raises(sx.CompileError) as caught:
+            compiled(sx.pipeline().inserting(sx.Step("mine", function), after="tensor"))
+        assert caught.value.hint == ""
 
     def test_a_new_module_goes_on(self) -> None:
         def other(module: Any) -> Any:
@@ -387,6 +419,13 @@ class TestRules:
         assert "canonicalize" not in str(caught.value)
         assert Path(caught.value.reproducer).exists()
 
+    def test_classes_of_the_other_mlir(self) -> None:
+        """What a rule gives is of upstream's MLIR; it is told of the right import."""
+        rules = [sx.lowering_rule("stablehlo.tanh", lambda ctx, x: hlo_ir.RankedTensorType(x.type))]
+        with pytest.raises(sx.CompileError, match="incompatible function arguments") as caught:
+            sx.compile(PROGRAM, options=sx.CompileOptions(rules=rules))
+        assert caught.value.hint.startswith("from mlir import ir")
+
     def test_may_refuse(self) -> None:
         def refuses(ctx: Any, x: Any) -> Any:
             raise ctx.unsupported("not on Mondays")
@@ -395,13 +434,52 @@ class TestRules:
             sx.compile(PROGRAM, options=sx.CompileOptions(rules=[sx.lowering_rule("stablehlo.tanh", refuses)]))
 
     @pytest.mark.parametrize(
-        ("name", "near"), [("stablehlo.tahn", "stablehlo.tanh"), ("stablehlo.composite", "my.gelu"), ("", ""), (3, "")]
+        ("name", "near"),
+        [
+            ("stablehlo.tahn", "stablehlo.tanh"),
+            ("tanh", "'stablehlo.tanh'"),
+            ("erf", "'chlo.erf'"),
+            ("tahn", "'stablehlo.tanh'"),
+            ("Stablehlo.tanh", "'stablehlo.tanh'"),
+            ("CHLO.Erf", "'chlo.erf'"),
+            ("stablehlo.composite", "my.gelu"),
+            ("", ""),
+            (3, ""),
+        ],
     )
     def test_names_of_nothing(self, name: Any, near: str) -> None:
         for register in (sx.lowers, lambda n: sx.lowering_rule(n, doubled)):
             with pytest.raises(sx.CompileError) as caught:
                 register(name)
             assert near in caught.value.hint
+
+    @pytest.mark.parametrize("wrong", [3, "f", int, None])
+    def test_what_is_no_function(self, wrong: Any) -> None:
+        with pytest.raises(sx.CompileError, match=r"the lowering rule of stablehlo\.tanh: .* is no function"):
+            sx.lowers("stablehlo.tanh")(wrong)
+        with pytest.raises(sx.CompileError, match="is no function"):
+            sx.lowering_rule("stablehlo.tanh")(wrong)
+
+    @pytest.mark.parametrize("name", ["stablehlo.sine", "my.gelu", "stablehlo.custom_call:mine", "chlo.erf"])
+    def test_a_rule_that_matches_nothing_is_told_of(self, name: str, recwarn: pytest.WarningsRecorder) -> None:
+        rule, other = sx.lowering_rule(name, doubled), sx.lowering_rule("stablehlo.tanh", doubled)
+        with pytest.warns(UserWarning, match=re.escape(f"the lowering rule {rule} has no effect")) as told:
+            executable = sx.compile(PROGRAM, options=sx.CompileOptions(rules=[rule, other]))
+        assert [Path(each.filename).name for each in told] == ["test_user_pipelines.py"]
+        with pytest.warns(UserWarning, match="has no effect"):
+            compiled(sx.pipeline().with_rules(rule))
+        recwarn.clear()
+        assert executable.ir("tensor")  # lowered again, by the same rules
+        with sx.lowering_rules(rule):  # for several programs
+            sx.compile(PROGRAM)
+        assert [str(each.message) for each in recwarn] == []
+
+    @pytest.mark.parametrize("name", ["stablehlo.tanh", "chlo.erf", "my.op", "stablehlo.custom_call:my_op"])
+    def test_a_rule_that_matches_is_not(self, name: str, recwarn: pytest.WarningsRecorder) -> None:
+        texts = {"my.op": COMPOSITE, "stablehlo.custom_call:my_op": CALL}
+        texts["chlo.erf"] = module_of("%r = chlo.erf %x : tensor<4xf32> -> tensor<4xf32>")
+        sx.compile(texts.get(name, PROGRAM), options=sx.CompileOptions(rules=[sx.lowering_rule(name, doubled)]))
+        assert [str(each.message) for each in recwarn] == []
 
     def test_what_is_no_rule(self) -> None:
         with pytest.raises(sx.CompileError, match="is no lowering rule"):

@@ -1,8 +1,8 @@
 """The tests of a module: `python -m tests.where targets/cpu/scan/strided.py` prints the files to run, nearest first.
 
-A file of tests is one of a module's when it has its path, stands in its family's folder, has the name of its family of
-operations, imports it, or is the text of one of its passes. When there is none, the modules that import it are asked,
-and so on; in the end the tests of its subject.
+A file of tests is one of a module's when it has its path or its name, stands in its family's folder, has the name of
+its family of operations, is the text of one of its passes, or imports it. When there is none, the tests that have its
+name in theirs are; then those of the modules that import it, and so on; in the end the tests of its subject.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _SUBJECTS = {
     "lowering/math": "numerics/test_*.py",
     "lowering": "ops/test_*.py",
     "stablexla/interop": "interop/test_*.py",
+    "stablexla/pjrt": "interop/test_pjrt*.py",
     "stablexla": "test_*.py",
     "targets/codegen/match": "targets/cpu/*/test_*.py",
     "targets/codegen": "targets/cpu/*/test_*.py",
@@ -45,16 +46,41 @@ def modules() -> list[Path]:
 
 def tests_of(module: Path) -> list[Path]:
     """The files of tests of a module, nearest first; all are relative to the root of the repository."""
-    own = [*_by_path(module), *_of_operations(module), *_of_passes(module)]
+    own = [*_by_path(module), *_by_name(module), *_of_operations(module), *_of_passes(module)]
     asked, waiting = {module}, [module]
     while waiting:
         users = [user for one in waiting for user in sorted(_users().get(one, ()))]
-        own += [user for user in users if user.parts[0] == "tests"]
+        own += filter(_is_test, users)
+        if not own and waiting == [module]:
+            own += _by_mention(module)
         if own:
             break
         waiting = [user for user in dict.fromkeys(users) if user not in asked]
         asked.update(waiting)
     return list(dict.fromkeys(own or _of_subject(module)))
+
+
+def _is_test(file: Path) -> bool:
+    return file.parts[0] == "tests" and file.name.startswith("test_")
+
+
+def _by_name(module: Path) -> list[Path]:
+    """`test_<module>.py` and `test_<module>_*.py` wherever they are."""
+    stem = re.escape(module.stem)
+    return [file for file in _texts() if re.fullmatch(rf"test_{stem}(_\w+)?\.py", file.name)]
+
+
+def _by_mention(module: Path) -> list[Path]:
+    """The files with tests that have the module's name in theirs."""
+    word = re.compile(rf"^ *def test_\w*{re.escape(module.stem)}", re.MULTILINE)
+    return [file for file, text in _texts().items() if word.search(text)]
+
+
+@functools.cache
+def _texts() -> dict[Path, str]:
+    """The files of tests and their texts."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {file.relative_to(ROOT): file.read_text() for file in files}
 
 
 def _by_path(module: Path) -> list[Path]:

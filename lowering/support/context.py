@@ -40,6 +40,9 @@ from stablexla.lowering.support.types import (
 # The name of an operation, as JAX puts it around the frames of its calls.
 _NAME = re.compile(r'"([^"\n]+)"\(.*"\(')
 
+INLINE, LOWER = "stablexla-inline-calls", "stablexla-lower-to-tensor"
+"""The pass that leaves one function, and the one that lowers it."""
+
 _INTEGERS = (ir.IntegerType, ir.IndexType)
 
 
@@ -285,6 +288,12 @@ class ModuleLowering:
         with self._location(op.location):
             if op.name == "func.call":  # of a part
                 callee = hlo_ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+                if callee not in self.functions or PART not in self.functions[callee].operation.attributes:
+                    raise ctx.unsupported(
+                        f"the call of @{callee} is not inlined",
+                        hint=f"{INLINE} before {LOWER}",
+                        option=f"-{INLINE} -{LOWER}",
+                    )
                 results = list(func.CallOp([ssa_type(t) for t in ctx.result_types], callee, operands).results)
             else:
                 results = lower_operation(ctx, operands)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import mlir.ir as ir
 
-from stablexla.dialects.contexts import unregistered_allowed
+from stablexla.dialects.contexts import import_hint, unregistered_allowed
 from stablexla.dialects.errors import CompileError, StablexlaError
-from stablexla.dialects.rules import LoweringRule, active, active_rules, are_verified, place_of_function
+from stablexla.dialects.rules import LoweringRule, active, active_rules, applied, are_verified, place_of_function
 from stablexla.lowering.support.types import ssa_type
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def apply_rule(rule: LoweringRule, ctx: LoweringContext, operands: Sequence[ir.V
             operations that break a rule of their dialect.
         StablexlaError: as the rule raised it.
     """
+    applied(rule)
     block = ir.InsertionPoint.current.block
     before = len(block.operations) if are_verified() else 0
     try:
@@ -36,7 +37,8 @@ def apply_rule(rule: LoweringRule, ctx: LoweringContext, operands: Sequence[ir.V
         file, _ = place_of_function(rule.function)
         lines = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
         where = f"{file}:{lines[-1].lineno}:  {lines[-1].line}" if lines else rule.place
-        raise _failed(rule, ctx, f"{type(error).__name__}: {error}\n  at {where}") from error
+        what = f"{type(error).__name__}: {error}\n  at {where}"
+        raise _failed(rule, ctx, what, hint=import_hint(error, "mlir")) from error
     one = isinstance(lowered, ir.Value) or not isinstance(lowered, (Sequence, ir.OpResultList))
     results = [] if lowered is None else [lowered] if one else list(lowered)
     wanted = [ssa_type(t) for t in ctx.result_types]
@@ -69,5 +71,5 @@ def built_in(ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Valu
         return lower_operation(ctx, operands)
 
 
-def _failed(rule: LoweringRule, ctx: LoweringContext, what: str) -> CompileError:
-    return CompileError(f"the lowering rule {rule}", diagnostics=(f"{what}{ctx.place}",))
+def _failed(rule: LoweringRule, ctx: LoweringContext, what: str, hint: str = "") -> CompileError:
+    return CompileError(f"the lowering rule {rule}", diagnostics=(f"{what}{ctx.place}",), hint=hint)

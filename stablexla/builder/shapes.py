@@ -1,7 +1,10 @@
 """`Shape` and the element types under XLA's names; the definitions are with the dialects."""
 
+from stablexla.builder.source import ends_at_user
 from stablexla.dialects.element_types import BY_NAME, ELEMENT_TYPES, ElementType, element_type
 from stablexla.dialects.shapes import Shape
+
+setattr(ElementType, "__getitem__", ends_at_user(ElementType.__getitem__))  # noqa: B010  mypy refuses an assignment
 
 pred = BY_NAME["pred"]
 s2, s4, s8, s16, s32, s64 = (BY_NAME[f"s{bits}"] for bits in (2, 4, 8, 16, 32, 64))

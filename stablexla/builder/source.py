@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 import jaxlib.mlir.ir as ir
 
 import stablexla
-from stablexla.dialects.errors import SourceLine, StablexlaError
+from stablexla.dialects.errors import ShapeError, SourceLine, StablexlaError
 from stablexla.targets.pipeline.knobs import knobs
 
 P = ParamSpec("P")
@@ -61,7 +61,7 @@ def user_line() -> SourceLine | None:
 
 
 def ends_at_user(function: Callable[P, R]) -> Callable[P, R]:
-    """Make errors of a public function end at the user's line: tracebacks have no frames of this package.
+    """Make errors of a public function end at the user's line, and name it: tracebacks have no frames of this package.
 
     Arguments that do not fit its parameters are a `ShapeError` as well.
     """
@@ -78,6 +78,8 @@ def ends_at_user(function: Callable[P, R]) -> Callable[P, R]:
 
                 raise unfit(function, error) from None
         except StablexlaError as error:
+            if isinstance(error, ShapeError) and error.source is None:
+                error.add_source(user_line())
             # Python adds no frame for a bare `raise`, so that this one is left out, too.
             if not knobs.full_tracebacks:
                 error.__traceback__ = _of_user(error.__traceback__)

@@ -22,6 +22,7 @@ from stablexla.dialects.caller import warn
 from stablexla.dialects.choices import chosen
 from stablexla.dialects.contexts import contexts_of_their_own, take_in
 from stablexla.dialects.errors import CompileError, StablexlaError
+from stablexla.dialects.rules import LoweringRule, each_used, is_one_program, merged
 from stablexla.dialects.stopping import stoppable
 from stablexla.executable.executable import Executable
 from stablexla.executable.memory import limit_of_environment
@@ -181,7 +182,8 @@ def _compile(
     if isinstance(program, XlaComputation) and entry == MAIN:
         signature = replace(signature, parameter_names=leaf_names(program))
     watcher = watch(signature.name, pipeline, source)
-    function = _built(prepared, pipeline, target, signature, options, watcher)
+    with each_used(_rules_of_program(pipeline, options)):
+        function = _built(prepared, pipeline, target, signature, options, watcher)
     watcher.finish()
     executable = Executable(
         source,
@@ -197,6 +199,12 @@ def _compile(
     )
     executable._overrides = watcher.overrides
     return executable
+
+
+def _rules_of_program(pipeline: Pipeline, options: CompileOptions) -> tuple[LoweringRule, ...]:
+    """Return the rules that were given for one program; those that are registered are for others too."""
+    own = options.pipeline.rules if options.pipeline is not None else ()
+    return pipeline.rules if is_one_program() else merged(own, options.rules)
 
 
 def _compile_rest(

@@ -88,7 +88,7 @@ class StagedText:
         if self.header.signature is None:
             raise CompileError(
                 f"{self.file}: its second line, // program: ..., does not say what the parameters and results are",
-                hint=f"stablexla-opt --stage={self.header.stage} writes it",
+                hint=f"stablexla-opt --from-stage={self.header.stage}, which writes it for a main that takes arrays",
             )
         return self.header.signature
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from stablexla.dialects import rules
+from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.rules import COMPOSITE, CUSTOM_CALL, LoweringRule
 from stablexla.targets.pipeline.options import CompileOptions
@@ -56,7 +57,7 @@ def lowering_rule(name: str, function: Callable[..., Any] | None = None) -> Any:
     array([1., 2.], dtype=float32)
     """
     _check_name(name)
-    return LoweringRule(name, function) if function is not None else lambda f: LoweringRule(name, f)
+    return _rule(name, function) if function is not None else lambda f: _rule(name, f)
 
 
 def lowers(*names: str) -> Callable[[Rule], Rule]:
@@ -89,7 +90,7 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
 
     def register(function: Rule) -> Rule:
         for name in names:
-            rules.register(LoweringRule(name, function))
+            rules.register(_rule(name, function))
         return function
 
     return register
@@ -117,6 +118,14 @@ def lowering_rules(*given: LoweringRule) -> AbstractContextManager[None]:
     return rules.scoped(given)
 
 
+def _rule(name: str, function: Callable[..., Any]) -> LoweringRule:
+    if not callable(function) or isinstance(function, type):
+        raise CompileError(
+            f"the lowering rule of {name}: {told(function)} is no function", hint="one of (ctx, *operands)"
+        )
+    return LoweringRule(name, function)
+
+
 def _check_name(name: str) -> None:
     """Refuse names that no operation, custom call or composite can have."""
     if not isinstance(name, str) or not name:
@@ -124,12 +133,24 @@ def _check_name(name: str) -> None:
     if name == COMPOSITE:
         raise CompileError("a rule is for one composite", hint='its name, as "my.gelu"')
     base, colon, _ = name.partition(":")
-    if not base.startswith("stablehlo.") or base == CUSTOM_CALL:
+    dialect, dot, rest = base.partition(".")
+    is_spelled = bool(dot) and (dialect in _DIALECTS or dialect.lower() not in _DIALECTS)
+    if is_spelled and (dialect != "stablehlo" or base == CUSTOM_CALL):
         return
     from stablexla.dialects.contexts import stablehlo_context
     from stablexla.lowering.support.registry import RULES, load_rules
 
     load_rules()
-    if colon or not stablehlo_context().is_registered_operation(base):
+    context = stablehlo_context()
+    if not is_spelled:
+        bare = (rest if dot else base).lower()
+        meant = [f"{d}.{bare}" for d in _DIALECTS if context.is_registered_operation(f"{d}.{bare}")]
+        near = meant or difflib.get_close_matches(f"stablehlo.{bare}", RULES, n=3)
+        what = "an operation or a composite has a name as dialect.name"
+        raise CompileError(f"{name!r} is no name of an operation: {what}", hint=" or ".join(map(repr, near)))
+    if colon or not context.is_registered_operation(base):
         near = difflib.get_close_matches(base, RULES, n=3)
         raise CompileError(f"StableHLO has no operation {name!r}", hint=" or ".join(near))
+
+
+_DIALECTS = ("stablehlo", "chlo")

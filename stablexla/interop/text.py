@@ -13,6 +13,7 @@ import mlir.ir as upstream
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import ParseError, StablexlaError, VerificationError
 from stablexla.interop.bracket_depth import DEEPEST, too_deep
+from stablexla.targets.pipeline.dump import Header
 from stablexla.targets.pipeline.messages import messages_of, place_of
 from stablexla.targets.pipeline.passes import Side
 
@@ -26,6 +27,7 @@ _OF_UPSTREAM = re.compile(r"Dialect `(\w+)' not found")
 _UPSTREAM = frozenset(
     ("affine", "arith", "bufferization", "cf", "gpu", "linalg", "llvm", "math", "memref", "nvvm", "scf", "vector")
 )
+_HLO = re.compile(r"\b(stablehlo|chlo)\.\w")
 _ABOUT_AN_OPERATION = re.compile(r"'[\w.]+' op ")
 
 
@@ -58,12 +60,30 @@ def _parse(parse: Callable[[Any, Any], Any], text: str, file: str, side: Side) -
         raise ParseError(f"brackets nested more than {DEEPEST} deep", file=file, line=place[0], column=place[1])
     kind: Any = ir if side == "stablehlo" else upstream
     context = stablehlo_context() if side == "stablehlo" else upstream_context()
+    if side == "stablehlo":
+        _refuse_stage(text, file)
     with diagnostics(context) as seen:
         try:
             return parse(kind, context)
         except kind.MLIRError as error:
             refusal = _refusal(error, text, file, messages_of(error, seen), lambda t: kind.Module.parse(t, context))
     raise refusal
+
+
+def _refuse_stage(text: str, file: str) -> None:
+    """Refuse the text of a stage that is lowered: jaxlib's MLIR reads some, and says of others what nobody can use.
+
+    Raises:
+        ParseError: it is one.
+    """
+    header = Header.read(text)
+    if header is not None and header.stage not in ("source", "stablehlo") and not _HLO.search(text):
+        raise ParseError(
+            f"this is the stage {header.stage!r} of a program, and no StableHLO",
+            file=file,
+            hint="sx.compile, which goes on from there",
+            option="stablexla-opt or stablexla-run, which go on from there",
+        )
 
 
 def _refusal(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
+
+from stablexla.dialects.caller import user_frame
+from stablexla.pjrt.table import waiting
+from stablexla.targets.runtime._runtime import pjrt_stop
 
 _POINTER_OF = ctypes.pythonapi.PyCapsule_GetPointer
 _NAME_OF = ctypes.pythonapi.PyCapsule_GetName
@@ -38,6 +42,7 @@ def bind_in_jax() -> None:
     _bind_tensors()
     _bind_partitioning()
     _bind_inspection()
+    _bind_waits()
 
 
 def _is_ours(client: Any) -> bool:
@@ -53,21 +58,28 @@ def _bind_targets() -> None:
 
 
 def _bind_callbacks() -> None:
-    """Let programs name functions of this process, as those of `interop.jax` do."""
+    """Let programs name functions of this process, as those of `interop.jax` do; note who waits for the compiler."""
     from jax._src import compiler
 
-    compile_and_load = compiler.backend_compile_and_load
+    compile_and_load = _raising(compiler.backend_compile_and_load)
 
     @wraps(compile_and_load)
     def with_callbacks(
         backend: Any, module: Any, executable_devices: Any, options: Any, host_callbacks: Sequence[Any]
     ) -> Any:
-        if not host_callbacks or not _is_ours(backend):
+        if not _is_ours(backend):
             return compile_and_load(backend, module, executable_devices, options, host_callbacks)
-        from stablexla.interop.jax.callbacks import bind_callbacks
+        if host_callbacks:
+            from stablexla.interop.jax.callbacks import bind_callbacks
 
-        module, _ = bind_callbacks(module, host_callbacks)  # the compiled program releases them
-        return compile_and_load(backend, module, executable_devices, options, [])
+            module, _ = bind_callbacks(module, host_callbacks)  # the compiled program releases them
+        if (frame := user_frame()) is None:
+            return compile_and_load(backend, module, executable_devices, options, [])
+        waiting.append(frame)
+        try:
+            return compile_and_load(backend, module, executable_devices, options, [])
+        finally:
+            waiting.remove(frame)
 
     compiler.backend_compile_and_load = with_callbacks
 
@@ -137,6 +149,46 @@ def _bind_inspection() -> None:
         return key
 
     xla_client.encode_inspect_sharding_callback = encode_and_note
+
+
+def _bind_waits() -> None:
+    """Stop the runs that are waited for when a signal ends the wait: jaxlib handles signals there, and tells nobody."""
+    from jaxlib import _jax, xla_client
+
+    array = xla_client.ArrayImpl
+    for owner, name in [
+        (array, "block_until_ready"),
+        (array, "_single_device_array_to_np_array_did_copy"),
+        (array, "_to_np_array_did_copy"),  # from jaxlib 0.11 on
+        (xla_client, "batched_block_until_ready"),
+        (_jax, "buffer_to_dlpack_managed_tensor"),
+    ]:
+        if hasattr(owner, name):
+            setattr(owner, name, _raising(getattr(owner, name), on_signal=pjrt_stop))
+
+
+def _raising(call: Any, on_signal: Callable[[], object] = lambda: None) -> Any:
+    """Raise what a signal's handler raised inside of the table in place of the table's error, and call `on_signal`."""
+
+    @wraps(call, ("__name__", "__doc__"))  # methods of jaxlib's have no more
+    def raising(*arguments: Any, **more: Any) -> Any:
+        try:
+            return call(*arguments, **more)
+        except (RuntimeError, TypeError, ValueError):  # of a run that failed, of a deleted array
+            try:
+                _begin()
+            except BaseException as raised:
+                raise raised from None
+            raise
+        except BaseException:
+            on_signal()
+            raise
+
+    return raising
+
+
+def _begin() -> None:
+    """Do nothing: Python raises what is pending where a function begins."""
 
 
 def _devices_of(context: Any) -> Sequence[Any]:

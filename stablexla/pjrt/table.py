@@ -7,42 +7,63 @@ import functools
 import json
 import os
 import secrets
-from concurrent.futures import ThreadPoolExecutor
+import sys
+from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Event
+from types import FrameType
 from typing import Any
 
+from stablexla.dialects.caller import user_frame, working_for
 from stablexla.dialects.errors import LoadError, ParseError, StablexlaError, UnsupportedError, VerificationError
+from stablexla.dialects.stopping import stopped_by
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime._runtime import pjrt_drain, pjrt_table
 from stablexla.version import VERSION
 
 INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
 """Codes of errors."""
+_MOST = 1024
+"""Devices of a process."""
 
 
 @functools.cache
 def table() -> Any:
     """Return the table, as a capsule; there is one in a process."""
-    import jax
+    from jax._src.xla_bridge import _CPU_ENABLE_ASYNC_DISPATCH
     from jaxlib.mlir.dialects import stablehlo
 
     current = [int(n) for n in stablehlo.get_current_version().split(".")]
     minimum = [int(n) for n in stablehlo.get_minimum_version().split(".")]
-    asynchronous = bool(getattr(jax.config, "jax_cpu_enable_async_dispatch", True))
+    asynchronous = bool(_CPU_ENABLE_ASYNC_DISPATCH.value)
     version = f"stablexla {VERSION}"
-    made = pjrt_table(_answer, num_devices(), version, current, minimum, asynchronous, *_processes())
+    made = pjrt_table(_answer, _devices_or_none(), version, current, minimum, asynchronous, *_processes())
     atexit.register(pjrt_drain)  # before the interpreter ends, and the runtime with it
     return made
 
 
 def num_devices() -> int:
-    """Return how many devices of the platform there are: STABLEXLA_NUM_DEVICES, or `jax_num_cpu_devices`, or 1.
+    """Return how many devices of the platform each process has.
 
-    For a number that is none it is 0, which the table refuses when JAX asks for its devices.
+    The first that is given counts: STABLEXLA_NUM_DEVICES; JAX's `jax_num_cpu_devices`, of which less than 0 is none,
+    as for XLA's CPU; `--xla_force_host_platform_device_count` in XLA_FLAGS; 1.
+
+    Raises:
+        StablexlaError: it is no number from 1 to 1024.
     """
     import jax
 
+    if knobs.num_devices is not None:
+        return knobs.num_devices
+    count = int(getattr(jax.config, "jax_num_cpu_devices", -1))
+    if count == 0 or count > _MOST:
+        raise StablexlaError(f"jax_num_cpu_devices={count}: it is a number of devices, from 1 to {_MOST}")
+    return count if count > 0 else knobs.forced_devices or 1
+
+
+def _devices_or_none() -> int:
+    """Return 0 where `num_devices` raises, as it does once more when JAX asks for the platform."""
     try:
-        return knobs.num_devices or max(1, getattr(jax.config, "jax_num_cpu_devices", 1))
+        return num_devices()
     except StablexlaError:
         return 0
 
@@ -80,6 +101,10 @@ def _processes() -> tuple[int, int]:
 _KEY, _PATIENCE = "stablexla/processes", 300.0
 
 
+waiting: list[FrameType] = []
+"""The user's frames that wait for a compilation: jaxlib 0.10 asks for it on a thread of its own, which has none."""
+
+
 @functools.cache
 def _thread() -> ThreadPoolExecutor:
     """Return the thread that compiles.
@@ -94,11 +119,29 @@ os.register_at_fork(after_in_child=_thread.cache_clear)  # a child has no thread
 
 
 def _answer(what: str, *arguments: Any) -> Any:
-    """Call a function of `compiling` for the table; return what it returns, or an error's code and message."""
+    """Call a function of `compiling` for the table; return what it returns, or an error's code and message.
+
+    Raises:
+        KeyboardInterrupt: or what a signal's handler raises; the compilation ends, too.
+    """
     from stablexla.pjrt import compiling
 
+    stop, frame = Event(), user_frame() or next(iter(waiting[-1:]), None)
+
+    def work() -> Any:
+        if sys.getprofile() is None:
+            sys.setprofile(None)  # the tracer of jax.profiler, in C, to which each call of the compiler's is an event
+        with stopped_by(stop), working_for(frame):
+            return getattr(compiling, what)(*arguments)
+
     try:
-        return _thread().submit(getattr(compiling, what), *arguments).result()
+        answer = _thread().submit(work)
+        try:
+            wait([answer])
+        except BaseException:
+            stop.set()
+            raise
+        return answer.result()
     except UnsupportedError as error:
         return UNIMPLEMENTED, str(error)
     except (ParseError, VerificationError, LoadError, compiling.OptionError) as error:

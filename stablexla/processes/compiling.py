@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import sys
 import tempfile
@@ -119,6 +120,7 @@ def _error(what: str, progress: _Progress, folder: Path, words: tuple[str, ...] 
         stage=name,
         diagnostics=words,
         reproducer=keep_reproducer(folder / "before", at["number"], at["before"], name, at["options"]),
+        loads=[word[7:] for word in shlex.split(at["options"]) if word.startswith("--load=")],
     )
 
 

@@ -14,6 +14,7 @@ from jaxlib.mlir.ir import Module
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
+from stablexla.dialects.rules import one_program
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.interop.load import load, load_bytes
 from stablexla.targets.pipeline.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
@@ -157,7 +158,7 @@ def run_tool(main: Callable[[], int]) -> int:
     if sys.stdout is None:  # the caller closed it
         sys.stdout = io.TextIOWrapper(io.BytesIO())
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), one_program():
             warnings.showwarning = _show_warning
             return main()
     except StablexlaError as error:

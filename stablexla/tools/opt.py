@@ -22,10 +22,11 @@ from stablexla.dialects.contexts import (
     upstream_context,
 )
 from stablexla.dialects.errors import CompileError, StablexlaError
+from stablexla.dialects.rules import each_used
 from stablexla.interop.entry import MAIN, with_entry
-from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
-from stablexla.targets.pipeline.dump import Header, signature_or_none
-from stablexla.targets.pipeline.pipelines import Pipeline, Step
+from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline, side_of
+from stablexla.targets.pipeline.dump import Header, signature_as_written, signature_or_none
+from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
 from stablexla.targets.pipeline.printing import PassTimes
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.signature.interface import Signature
@@ -41,8 +42,8 @@ from stablexla.tools.parser import UsageError
 from stablexla.tools.terminal import highlighted, print_errors
 from stablexla.tools.user_code import rule_of
 
-TRANSFORM = "transform"
-"""The step that `--transform-script` adds."""
+PASSES, TRANSFORM = "passes", "transform"
+"""The step of passes that are given, and the one that `--transform-script` adds."""
 
 
 class Job:
@@ -72,15 +73,18 @@ class Job:
             if side == "stablehlo":
                 module = with_entry(module, self._given.entry)
         signature = part.header.signature if part.header else None
-        if signature is None and self._given.stage is not None and not self._given.refine_arguments:
-            signature = signature_or_none(module)
+        if signature is None and not self._given.refine_arguments:
+            signature = signature_as_written(module) if self._given.from_stage else signature_or_none(module)
         source = copy_of(module)
         watcher = OptWatcher(self._given, Path(part.file).stem, pipeline, source, self._times)
         # A run that is repeated to find the pass that failed would say everything twice.
         again = None if listens else lambda: copy_of(source)
-        left = run_pipeline(module, pipeline, watcher=watcher, again=again)
+        lowers = any(element.name == LOWER for step in pipeline for element in step.parts)
+        with each_used(pipeline.rules if lowers else ()):
+            left = run_pipeline(module, pipeline, watcher=watcher, again=again)
         with self._timed("Output"):
-            return self._written(left, part.file, signature)
+            stage = self._stage_after(start, pipeline, side_of(left) == side)
+            return self._written(left, stage, self._command(part.file, pipeline), signature)
 
     def report(self) -> None:
         """Print the times on request."""
@@ -113,7 +117,7 @@ class Job:
         elif given.flags:
             text = ",".join(in_its_nest(flag) for flag in given.flags)
         allowed = None if leaves is None else frozenset(filter(None, leaves.split(",")))
-        steps = [Step("passes", text, allowed)] if text.strip() or leaves else []
+        steps = [Step(PASSES, text, allowed)] if text.strip() or leaves else []
         pipeline = Pipeline("stablexla-opt", steps, self._target.rules)
         return self._with_schedule(pipeline.with_rules(*map(rule_of, rules)))
 
@@ -142,22 +146,40 @@ class Job:
             raise UsageError(f"--transform-at={given.transform_at}: the steps that are run are {names}")
         return pipeline.inserting(step, after=given.transform_at)
 
-    def _written(self, module: Any, file: str, signature: Signature | None) -> bytes:
+    def _stage_after(self, start: str, pipeline: Pipeline, same_side: bool) -> str | None:
+        """Return the stage that the output is at: one or more passes on a stage's file leave it at that stage.
+
+        The passes of the next step, as the first line of a dump has them, make the next stage.
+        """
+        if self._given.stage is not None:
+            stage: str = self._given.stage
+            return stage
+        following = (self._target if start == "source" else self._target.after(start)).steps[:1]
+        if [step.passes for step in following] == [step.passes for step in pipeline]:
+            return following[0].name if following else start
+        return start if start != "source" and same_side else None
+
+    def _command(self, file: str, pipeline: Pipeline) -> str:
+        """Return the command line of the output's first line."""
+        given = self._given
+        words = [("--load", str(Path(name).absolute())) for name in given.load] + [("--rule", r) for r in given.rule]
+        if given.stage is not None:
+            words.append(("--stage", given.stage))
+        words += [("--pass-pipeline", step.text) for step in pipeline if step.name == PASSES]
+        others = {"--target": "cpu", "--entry": MAIN, "--refine-arguments": None}
+        for option, default in (others | {"--transform-script": None, "--transform-at": None}).items():
+            value = getattr(given, option.removeprefix("--").replace("-", "_"))
+            words += [(option, value)] if value and value != default else []
+        return " ".join(["stablexla-opt", shlex.quote(file), *(f"{name}={shlex.quote(text)}" for name, text in words)])
+
+    def _written(self, module: Any, stage: str | None, command: str, signature: Signature | None) -> bytes:
         if self._given.emit_bytecode:
             buffer = BytesIO()
             module.operation.write_bytecode(buffer)
             return buffer.getvalue()
-        stage = self._given.stage
-        special = find_target(self._given.target).texts.get(stage)
+        special = find_target(self._given.target).texts.get(stage or "")
         text = special(module) if special is not None else form_of(self._given).text(module)
         if stage is not None:
-            command = f"stablexla-opt {shlex.quote(file)} --stage={stage}"
-            if self._given.target != "cpu":
-                command += f" --target={self._given.target}"
-            if self._given.entry != MAIN:
-                command += f" --entry={shlex.quote(self._given.entry)}"
-            if self._given.refine_arguments:
-                command += f" --refine-arguments={shlex.quote(self._given.refine_arguments)}"
             text = f"{Header(stage, command, None if special else signature)}\n{text}"
         return text.encode(errors="surrogateescape")
 
@@ -168,8 +190,9 @@ def _reproduced(header: Header | None, loaded: Sequence[str]) -> tuple[str, str 
     given = {name: value for name, _, value in words}
     if "--pass-pipeline" not in given:
         raise UsageError("the first line of a reproducer holds its command, and this file's does not")
-    if "--load" in given and not loaded:
-        raise UsageError(f"the reproducer needs --load={given['--load']}, which runs that file: give it yourself")
+    files = [shlex.quote(f"--load={value}") for name, _, value in words if name == "--load"]
+    if files and not loaded:
+        raise UsageError(f"the reproducer needs {' '.join(files)}, which runs what it names: give it yourself")
     return given["--pass-pipeline"], given.get("--leaves"), [value for name, _, value in words if name == "--rule"]
 
 

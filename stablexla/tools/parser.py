@@ -7,7 +7,7 @@ import platform
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -30,6 +30,9 @@ class Parser(argparse.ArgumentParser):
     Abbreviated options are not taken: a new option would make them ambiguous.
     """
 
+    hints: Mapping[str, str] = {}
+    """What there is in the place of options of other tools."""
+
     def __init__(self, prog: str, description: str, examples: str, usage: str | None = None) -> None:
         super().__init__(
             prog=prog,
@@ -46,9 +49,10 @@ class Parser(argparse.ArgumentParser):
         given, rest = super().parse_known_args(args, namespace)
         if rest:
             known = [option for action in self._actions for option in action.option_strings]
-            near = get_close_matches(rest[0].partition("=")[0], known, 1, cutoff=0.75)
+            name = rest[0].partition("=")[0]
+            near = [self.hints.get(f"--{name.lstrip('-')}"), *get_close_matches(name, known, 1, cutoff=0.75)]
             what = "there is no option" if rest[0].startswith("-") else "one argument too many:"
-            self.error(f"{what} {rest[0]}", near[0] if near else "")
+            self.error(f"{what} {rest[0]}", next(filter(None, near), ""))
         return given, rest
 
     def error(self, message: str, hint: str = "") -> NoReturn:

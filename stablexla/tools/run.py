@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +22,6 @@ from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.executable.executable import Executable
-from stablexla.lowering.support.types import TensorType
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.signature.signature import Signature, signature_of
@@ -56,6 +56,7 @@ Array = npt.NDArray[Any]
 STATISTICS = ("smallest", "mean", "largest", "not a number")
 BLOCK = 1 << 18
 """Elements of a result that are looked at together."""
+_LONGEST = 60  # letters of a file's name
 EXAMPLES = f"""
 inputs:
   --input SPEC is given once for each parameter, in order, or as --input NAME=SPEC by the parameters' names.
@@ -104,7 +105,10 @@ def parser() -> Parser:
     add("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
     add("--print", action="store_true", help="print the results in full")
     add(
-        "--output-dir", type=Path, metavar="DIR", help="save the results as result0.npy, result1.npy ... in this folder"
+        "--output-dir",
+        type=Path,
+        metavar="DIR",
+        help="save the results as result0.npy, result1.npy ... in this folder; result1-loss.npy where JAX named it",
     )
     add(
         "--time",
@@ -125,15 +129,21 @@ def parser() -> Parser:
     return parser
 
 
-def _show(results: Sequence[Sequence[Array]], types: Sequence[TensorType], where: Console) -> None:
+def _show(results: Sequence[Sequence[Array]], signature: Signature, where: Console) -> None:
     """Print a line for each result of each device."""
-    several = len(results) > 1
+    several, names = len(results) > 1, signature.result_names
     rows = [
-        (*((str(device),) if several else ()), str(i), str(type_), *_statistics(array, type_.element))
+        (
+            *((str(device),) if several else ()),
+            str(i),
+            *((names[i],) if names else ()),
+            str(type_),
+            *_statistics(array, type_.element),
+        )
         for device, own in enumerate(results)
-        for i, (array, type_) in enumerate(zip(own, types, strict=True))
+        for i, (array, type_) in enumerate(zip(own, signature.results, strict=True))
     ]
-    heads = (*(("device",) if several else ()), "result", "shape", *STATISTICS)
+    heads = (*(("device",) if several else ()), "result", *(("name",) if names else ()), "shape", *STATISTICS)
     show_table(where, heads, rows, numbers=("device", "result", *STATISTICS))
 
 
@@ -153,21 +163,23 @@ def _statistics(array: Array, element: ElementType) -> list[str]:
         return [f"{x:.6g}" for x in (least, total / count, most)] + [str(flat.size - count)]
 
 
-def _print(results: Sequence[Sequence[Array]], types: Sequence[TensorType]) -> None:
+def _print(results: Sequence[Sequence[Array]], signature: Signature) -> None:
+    names = signature.result_names or ("",) * len(signature.results)
     with np.printoptions(threshold=sys.maxsize):
         for device, own in enumerate(results):
             where = f"device {device}, " if len(results) > 1 else ""
-            for i, (array, type_) in enumerate(zip(own, types, strict=True)):
-                print(f"{where}result {i}: {type_}\n{array}")
+            for i, (array, type_, name) in enumerate(zip(own, signature.results, names, strict=True)):
+                print(f"{where}result {i}{name and f', {name}'}: {type_}\n{array}")
 
 
-def _save(results: Sequence[Sequence[Array]], folder: Path) -> None:
+def _save(results: Sequence[Sequence[Array]], names: Sequence[str], folder: Path) -> None:
     try:
         for device, own in enumerate(results):
             inner = folder / f"device{device}" if len(results) > 1 else folder
             inner.mkdir(parents=True, exist_ok=True)
             for i, array in enumerate(own):
-                np.save(inner / f"result{i}.npy", array)
+                words = re.findall(r"[\w.]+", names[i]) if names else ()
+                np.save(inner / f"{'-'.join((f'result{i}', *words))[:_LONGEST]}.npy", array)
     except OSError as error:
         raise ExecutionError(f"{folder} cannot be written: {error.strerror}") from None
 
@@ -267,14 +279,14 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     results = call()
     where = console()
     if arguments.print:
-        _print(results, signature.results)
+        _print(results, signature)
     elif not arguments.json:
         if random:
             show_table(where, ("input", "shape", "values"), random)
             print(file=where.file)
-        _show(results, signature.results, where)
+        _show(results, signature, where)
     if arguments.output_dir and not is_quiet():
-        _save(results, arguments.output_dir)
+        _save(results, signature.result_names, arguments.output_dir)
     if arguments.time:
         _time(call, arguments.time, compiling, where, as_json=arguments.json)
     profile(executable, given, arguments)

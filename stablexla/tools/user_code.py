@@ -8,6 +8,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from stablexla.compiling.user_pipelines import lowering_rule
 from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
 from stablexla.dialects.rules import LoweringRule, in_scope
 from stablexla.targets.pipeline.passes import function_of
@@ -81,11 +82,12 @@ def rule_of(text: str) -> LoweringRule:
     """Return the lowering rule in `stablehlo.tanh=my_file:my_rule`.
 
     Raises:
-        CompileError: there is no such function.
+        CompileError: there is no such function, or no such operation.
     """
     name, _, label = text.partition("=")
     found = function_of(label)
-    return LoweringRule(name, found.function if isinstance(found, LoweringRule) else found)
+    rule: LoweringRule = lowering_rule(name, found.function if isinstance(found, LoweringRule) else found)
+    return rule
 
 
 def read_pipeline(path: Path) -> Pipeline:

@@ -58,6 +58,12 @@ class Kernel:
     """The tensor function of a kernel, with its operations, inputs and results.
 
     Attributes:
+        func: the function on tensors, `func.func`.
+        name: the function's name, as "loop_0"; emitted functions are named after it.
+        kind: what lowering says that it is, as "loop", "contraction" or "scan"; an emitter is asked for its kinds.
+        ops: the operations of its body in order, without the terminator.
+        inputs: the block's arguments: tensors, and scalars for arrays of rank 0.
+        results: the values that it returns.
         constants: inputs for which every call passes a constant that the program holds itself.
         lasting: inputs that are packed once for many calls: constants, and what loops around the calls leave alone.
         shared_symbols: names of the functions that kernels of the module share, by what they are made from.
@@ -152,7 +158,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelArguments:
-    """The arguments of an emitted function by their roles."""
+    """The arguments of an emitted function by their roles.
+
+    Attributes:
+        inputs, results: flat buffers, in the order of the kernel's; a scalar input is a scalar.
+        scratch: flat buffers for `Emitted.scratch`, shared by the work items of a call.
+        lo, hi: the call's work items, [lo, hi).
+    """
 
     inputs: list[Value]
     results: list[Value]

@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
+from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
@@ -18,14 +19,15 @@ import jaxlib.mlir.passmanager as hlo_passmanager
 import mlir.ir as ir
 import mlir.passmanager as passmanager
 
-from stablexla.dialects.contexts import diagnostics, pass_manager, stablehlo_context, upstream_context
+from stablexla.dialects.caller import warn
+from stablexla.dialects.contexts import diagnostics, import_hint, pass_manager, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
 from stablexla.dialects.rules import active, active_rules, verified
 from stablexla.dialects.stopping import look
 from stablexla.targets.pipeline.contents import Contents
 from stablexla.targets.pipeline.messages import close_pass, messages_of, refused_passes
 from stablexla.targets.pipeline.pass_checks import check_elements
-from stablexla.targets.pipeline.passes import RESERVED, ModulePass, Side
+from stablexla.targets.pipeline.passes import FUNCTION, PASSES, RESERVED, ModulePass, Side, file_of
 from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
 from stablexla.targets.pipeline.standard_error import captured_stderr
 
@@ -63,9 +65,9 @@ class Watcher:
 class PassFailure(Exception):
     """Failure of a run of MLIR passes."""
 
-    def __init__(self, messages: list[str]) -> None:
+    def __init__(self, messages: list[str], hint: str = "") -> None:
         super().__init__("; ".join(messages))
-        self.messages = messages
+        self.messages, self.hint = messages, hint
 
 
 def side_of(module: Any) -> Side:
@@ -227,7 +229,8 @@ def _run_python(module: Any, element: Element) -> Any:
         except Exception as error:  # a fault of ours, or of a pass that a user registered
             place = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error}  ({place.filename.rsplit('/', 1)[-1]}:{place.lineno})"
-            raise PassFailure([*messages_of(error, seen), what]) from error
+            hint = import_hint(error, "jaxlib.mlir" if side_of(module) == "stablehlo" else "mlir")
+            raise PassFailure([*messages_of(error, seen), what], hint) from error
     if not isinstance(made, (ir.Module, hlo_ir.Module)):
         raise PassFailure([f"{element.text} gave a {type(made).__name__}, where a pass gives a module or None"])
     return made
@@ -266,6 +269,9 @@ def _run_mlir(module: Any, elements: tuple[Element, ...], verify_each: bool | No
                 module.operation.verify()
         except (ir.MLIRError, hlo_ir.MLIRError) as error:
             raise PassFailure(messages_of(error, seen)) from None
+    inlines = any(e.name == "inline" for e in elements) and side_of(module) == "stablehlo"
+    if inlines and Contents.of(module).has("func.call"):
+        warn("inline left calls in StableHLO, as jaxlib's MLIR does; stablexla-inline-calls inlines them")
 
 
 def parse_passes(elements: tuple[Element, ...], side: Side, verify_each: bool = True) -> Any:
@@ -371,6 +377,27 @@ def check_leaves(step: Step, module: Any) -> None:
         raise CompileError(f"left over: {what}", diagnostics=tuple(places[name] for name in list(left)[:3]))
 
 
+def users_files(step: Step, pipeline: Pipeline) -> list[str]:
+    """Return the files of the user's passes and rules in a step."""
+    functions = []
+    for element in step.parts:
+        if element.name == FUNCTION:
+            functions.append(element.bound()[0].function)
+        if element.name in PASSES and PASSES[element.name].is_users:
+            functions.append(PASSES[element.name].function)
+        if element.name == LOWER:
+            functions += [rule.function for rule in pipeline.rules]
+    files = dict.fromkeys(file_of(function) for function in functions)
+    return [str(Path(file).absolute()) for file in files if Path(file).is_file()]
+
+
+def _reproduced(pipeline: Pipeline, number: int, watcher: Watcher, before: Any) -> dict[str, Any]:
+    """Have a reproducer written, if the step's input is known; return what the error says of it."""
+    step = pipeline.steps[number]
+    path = "" if before is None else watcher.failed(number, step, before)
+    return {"reproducer": path, "loads": users_files(step, pipeline) if path else ()}
+
+
 def _placed(
     error: CompileError, pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[], Any] | None
 ) -> CompileError:
@@ -383,7 +410,7 @@ def _placed(
         f"{pipeline.name}: step {number + 1} '{step.name}': {error.summary}",
         stage=step.name,
         diagnostics=error.diagnostics,
-        reproducer="" if before is None else watcher.failed(number, step, before),
+        **_reproduced(pipeline, number, watcher, before),
         hint=error.hint,
         option=error.option,
     )
@@ -406,7 +433,8 @@ def _explain(
         f"{pipeline.name}: step {number + 1} '{step.name}' failed" + (f" in {culprit}" if culprit else ""),
         stage=step.name,
         diagnostics=tuple(messages),
-        reproducer="" if before is None else watcher.failed(number, step, before),
+        **_reproduced(pipeline, number, watcher, before),
+        hint=failure.hint,
     )
     error.__cause__ = failure.__cause__
     return error

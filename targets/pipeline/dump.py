@@ -24,10 +24,12 @@ from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream
 from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.targets.pipeline.driver import Watcher, side_after, side_of
+from stablexla.dialects.symbols import functions_of, symbol_of
+from stablexla.lowering.support.types import tensor_type
+from stablexla.targets.pipeline.driver import Watcher, side_after, side_of, users_files
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.messages import messages_of
-from stablexla.targets.pipeline.passes import FUNCTION, PASSES, Side, file_of
+from stablexla.targets.pipeline.passes import Side
 from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
 from stablexla.targets.pipeline.printing import Printer, Printing
 from stablexla.targets.signature.signature import Signature, signature_of
@@ -93,6 +95,26 @@ def signature_or_none(module: Any) -> Signature | None:
         return None
 
 
+def signature_as_written(module: Any) -> Signature | None:
+    """Return the signature of a module that no header tells of, by the types of its `main`, as StableHLO reads these.
+
+    In upstream's dialects an integer has no sign: i8 is taken for s8, and i1 for pred. None where there is no `main`,
+    or one on something other than arrays of known extents.
+    """
+    if side_of(module) == "stablehlo":
+        return signature_or_none(module)
+    main = functions_of(module).get("main")
+    if main is None:
+        return None
+    type_ = hlo_ir.FunctionType(hlo_ir.Type.parse(str(main.attributes["function_type"].value), stablehlo_context()))
+    try:
+        inputs, results = (tuple(map(tensor_type, types)) for types in (type_.inputs, type_.results))
+    except StablexlaError:
+        return None
+    static = ((),) * len(inputs), ((),) * len(results)
+    return Signature(symbol_of(module) or "main", inputs, results, ("",) * len(inputs), *static)
+
+
 def command(file: str, step: Step) -> str:
     """Return the command line that runs a step on a file."""
     return f"stablexla-opt {shlex.quote(file)} --pass-pipeline={shlex.quote(step.text)}"
@@ -106,27 +128,13 @@ def reproducing(file: str, step: Step, pipeline: Pipeline) -> str:
 def reproducing_options(step: Step, pipeline: Pipeline) -> str:
     """Return the reproducer's options: files of the user's passes and rules, the passes, and the step's `leaves`."""
     text = re.sub(r"(?<=[{ ]script=)[^\s}'\"]+", lambda m: str(Path(m[0]).absolute()), step.text)
-    words = [f"--load={shlex.quote(name)}" for name in _files(step, pipeline)]
+    words = [f"--load={shlex.quote(name)}" for name in users_files(step, pipeline)]
     if any(element.name == LOWER for element in step.parts):
         words += [f"--rule={shlex.quote(f'{rule.name}={rule.label}')}" for rule in pipeline.rules]
     words.append(f"--pass-pipeline={shlex.quote(text)}")
     if step.leaves is not None:
         words.append(f"--leaves={','.join(sorted(step.leaves))}")
     return " ".join(words)
-
-
-def _files(step: Step, pipeline: Pipeline) -> list[str]:
-    """Return the files of the user's passes and rules in a step."""
-    functions = []
-    for element in step.parts:
-        if element.name == FUNCTION:
-            functions.append(element.bound()[0].function)
-        if element.name in PASSES and PASSES[element.name].is_users:
-            functions.append(PASSES[element.name].function)
-        if element.name == LOWER:
-            functions += [rule.function for rule in pipeline.rules]
-    files = dict.fromkeys(file_of(function) for function in functions)
-    return [str(Path(file).absolute()) for file in files if Path(file).is_file()]
 
 
 def file_name(number: int, step: str) -> str:

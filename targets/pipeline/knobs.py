@@ -27,6 +27,8 @@ LAUNCHERS = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_L
 OF_TESTS = "STABLEXLA_TEST_"
 """Prefix of the variables by which tests talk to the processes that they start."""
 
+_FORCED = "--xla_force_host_platform_device_count"
+
 _AT_SECURE = 23
 """Of the auxiliary vector: set by the kernel where a program got more privileges than its caller has."""
 
@@ -112,6 +114,14 @@ def _devices(text: str) -> int:
     return int(text)
 
 
+def _forced_devices(text: str) -> int | None:
+    """Read the number of devices among XLA's flags; the last counts. A text without dashes is the name of a file."""
+    if not text.lstrip().startswith("-"):
+        text = Path(text).read_text() if Path(text).is_file() else ""
+    given = [value for name, _, value in (word.partition("=") for word in text.split()) if name == _FORCED]
+    return _devices(given[-1]) if given else None
+
+
 def user_cache_folder() -> Path | None:
     """The folder for caches of this user, by the XDG base directory specification; None if there is no home."""
     if IS_PRIVILEGED:
@@ -189,6 +199,12 @@ class Knobs:
         None,
         _devices,
         "Devices of the platform stablexla in JAX; 1 by default.",
+    )
+    forced_devices: Knob[int | None] = Knob(
+        "XLA_FLAGS",
+        None,
+        _forced_devices,
+        f"Of XLA's flags, {_FORCED}=N is read: devices of the platform stablexla in JAX.",
     )
 
     guard: Knob[Literal["ends", "starts"] | None] = Knob(

@@ -239,13 +239,25 @@ def _split(text: str) -> tuple[Element, ...]:
             open_.append(closing[c])
         elif c in closing.values():
             if not open_ or open_.pop() != c:
-                raise CompileError(f"the brackets of a pipeline do not match at {text[: at + 1][-40:]!r}")
+                raise CompileError(f"the brackets of a pipeline do not match at {_tail(text[: at + 1])}")
         elif c == "," and not open_:
             parts.append(text[start:at])
             start = at + 1
     if open_:
-        raise CompileError(f"the pipeline ends before its {open_[-1]!r}: {text[-40:]!r}")
+        raise CompileError(f"the pipeline ends before its {open_[-1]!r}: {_tail(text)}")
     return tuple(Element(p.strip()) for p in [*parts, text[start:]] if p.strip())
+
+
+def _tail(text: str) -> str:
+    """Return the end of a text for a message; `...` where it is cut.
+
+    >>> _tail("cse,("), len(_tail("canonicalize," * 9))
+    ("'cse,('", 45)
+    """
+    return repr(text) if len(text) <= _TAIL else f"...{text[-_TAIL:]!r}"
+
+
+_TAIL = 40
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class Signature:
     dynamic_results: tuple[tuple[int, ...], ...] = ()
     num_replicas: int = 1
     num_partitions: int = 1
+    result_names: tuple[str, ...] = ()
 
     @property
     def num_devices(self) -> int:
@@ -62,7 +63,8 @@ class Signature:
 
     def result_specs(self) -> list[ArraySpec]:
         """Return the results for the native runtime: the arrays, then the sizes of all dynamic dimensions."""
-        return [_spec(t, "") for t in self.results] + _sizes(self.dynamic_results)
+        names = self.result_names or ("",) * len(self.results)
+        return [_spec(t, name) for t, name in zip(self.results, names, strict=True)] + _sizes(self.dynamic_results)
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, for a file."""
@@ -75,6 +77,7 @@ class Signature:
             "dynamic_results": self.dynamic_results,
             "num_replicas": self.num_replicas,
             "num_partitions": self.num_partitions,
+            "result_names": self.result_names,
         }
 
     @staticmethod
@@ -95,11 +98,14 @@ class Signature:
             tuple(map(tuple, values["dynamic_results"])),
             int(values["num_replicas"]),
             int(values["num_partitions"]),
+            tuple(values.get("result_names", ())),
         )
 
     def __str__(self) -> str:
         parameters = ", ".join(_texts(self.parameters, self.dynamic_parameters))
-        return f"({parameters}) -> ({', '.join(_texts(self.results, self.dynamic_results))})"
+        results = _texts(self.results, self.dynamic_results)
+        named = zip(results, self.result_names or ("",) * len(results), strict=True)
+        return f"({parameters}) -> ({', '.join(f'{name}: {text}' if name else text for text, name in named)})"
 
 
 def _type(text: str) -> TensorType:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.dynamic_sizes import extents_of, is_unknown
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError, VerificationError
@@ -17,6 +18,7 @@ from stablexla.lowering.support.operations import terminator_of
 from stablexla.lowering.support.types import TensorType, is_token, tensor_type
 from stablexla.targets.signature.interface import Signature as Signature  # it is named from here
 
+_RESULT_INFO = "jax.result_info"
 _NAME = re.compile(r'loc\("([^"/]+)"\)')
 _ESCAPED = re.compile(rb"\\(?:([0-9A-F]{2})|\\)")
 
@@ -39,7 +41,26 @@ def signature_of(module: hlo_ir.Module) -> Signature:
         tuple(extents_of(v.type)[1] for v in terminator.operands if not is_token(v.type)),
         count_of(module, "replicas"),
         count_of(module, "partitions"),
+        _result_names(module, terminator.operands),
     )
+
+
+def _result_names(module: hlo_ir.Module, results: Sequence[Any]) -> tuple[str, ...]:
+    """Return the path of each result that is no token in the tree that JAX's function returns, as `['out'][0]`.
+
+    It is "" where JAX gives none, or no more than the result's number; `()` where all are "".
+    """
+    rows = main_of(module).attributes.get("res_attrs", ({},) * len(results))
+    names = []
+    for number, (row, value) in enumerate(zip(rows, results, strict=True)):
+        path = escaped(_text(row[_RESULT_INFO])).removeprefix("result") if _RESULT_INFO in row else ""
+        if not is_token(value.type):
+            names.append("" if path == f"[{number}]" else path)
+    return tuple(names) if any(names) else ()
+
+
+def _text(attribute: Any) -> str:
+    return attribute.value if isinstance(attribute, hlo_ir.StringAttr) else ""
 
 
 def count_of(module: hlo_ir.Module, what: str) -> int:

@@ -27,6 +27,8 @@ from jax.experimental import io_callback, serialize_executable
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from stablexla.interop.jax import jit
+
 CHECKS: dict[str, Callable[[], None]] = {}
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 
@@ -55,6 +57,15 @@ def devices() -> None:
     assert kinds == theirs == ["device", "pinned_host", "unpinned_host"]
     assert jax.devices()[0].default_memory().kind == "device"
     assert jax.devices()[0].memory_stats()["bytes_in_use"] >= 0
+
+
+@check
+def checks_of_sharded_programs() -> None:
+    mesh = jax.make_mesh((4,), ("d",))
+    x = jax.device_put(jnp.array([1.0, 2.0, -1.0, 4.0]), NamedSharding(mesh, PartitionSpec("d")))
+    finding = jit(lambda x: jnp.log(x) * 2).check(x)
+    assert finding is not None
+    assert (finding.operation, finding.kind, finding.index) == ("stablehlo.log", "nan", (2,)), finding
 
 
 @check

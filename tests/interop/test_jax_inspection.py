@@ -88,9 +88,31 @@ class TestTrees:
         assert inspection.profile(runs=2).runs == 2
         np.testing.assert_array_equal(state[...], np.zeros(3))
 
+    @pytest.mark.parametrize("make", [lambda: jit(model), lowered, exported])
+    def test_check(self, make: Callable[[], Any]) -> None:
+        function = make()
+        assert function.check(params(), X, scale=2.0) is None
+        finding = function.check(params(), X * 0, scale=np.inf)  # tanh(0) * inf
+        assert (finding.operation, finding.kind, finding.index) == ("stablehlo.multiply", "nan", (0, 0))
+        huge = params(kernel=jnp.full((4, 5), 3e38))
+        assert function.check(huge, X + 1, scale=2.0) is None
+        finding = function.check(huge, X + 1, scale=2.0, kinds="overflow", time_limit=60)
+        assert finding.operation == "stablehlo.dot_general"
+        with pytest.raises(sx.CompileError):
+            function.check(params(), X, scale=2.0, kinds="non")
+
+    def test_check_with_names_of_the_functions_own(self) -> None:
+        def function(x: Any, kinds: Any) -> Any:
+            return jnp.log(x) * kinds
+
+        assert jit(function).check(X, kinds=2.0) is None
+        assert jit(function).inspect(X, kinds=2.0).check("inf").operation == "stablehlo.log"
+        assert jit(function).inspect(X - 1, kinds=2.0).check().operation == "stablehlo.log"
+
     def test_donated_arguments_stay(self) -> None:
         step = jit(lambda x: x + 1, donate_argnums=0)
         x = jnp.ones(4)
+        assert step.check(x) is None
         step.profile(x, runs=1)
         assert step.compare(x, against="plain", cause=False)
         np.testing.assert_array_equal(x, np.ones(4))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,17 @@ def test_a_process_ends_with_runs_in_the_queue() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
+@pytest.mark.parametrize("is_asynchronous", [True, False])
+def test_calls_that_wait(is_asynchronous: bool) -> None:
+    """The loop takes seconds: a call that does not wait returns before it has ended."""
+    done = code(
+        f"jax.config.update('jax_cpu_enable_async_dispatch', {is_asynchronous})\n"
+        "f = jax.jit(lambda x: jax.lax.fori_loop(0, 2000, lambda _, y: jnp.tanh(y @ x), x))\n"
+        "print(f(jnp.eye(300)).is_ready())"
+    )
+    assert done.stdout == f"{not is_asynchronous}\n", done.stderr
+
+
 def test_an_example_runs_on_the_platform() -> None:
     """`jax.jit` and `interop.jax.jit` beside each other, both here: the same network, bit for bit."""
     done = run("examples/jax_function.py", "--steps", "40", JAX_PLATFORMS="stablexla")
@@ -126,10 +139,44 @@ def test_more_devices_than_there_are() -> None:
     assert "2" in done.stderr
 
 
-def test_a_number_of_devices_that_is_none() -> None:
-    done = code("jax.devices()", STABLEXLA_NUM_DEVICES="many")
+FORCED = "--xla_force_host_platform_device_count"
+
+
+@pytest.mark.parametrize(
+    ("variables", "count"),
+    [
+        ({"XLA_FLAGS": f"--xla_cpu_enable_fast_math=false {FORCED}=2 {FORCED}=3"}, 3),
+        ({"XLA_FLAGS": f"{FORCED}=3", "JAX_NUM_CPU_DEVICES": "2"}, 2),
+        ({"XLA_FLAGS": f"{FORCED}=3", "JAX_NUM_CPU_DEVICES": "2", "STABLEXLA_NUM_DEVICES": "4"}, 4),
+        ({"XLA_FLAGS": "--xla_cpu_enable_fast_math=false", "JAX_NUM_CPU_DEVICES": "-1"}, 1),
+    ],
+)
+def test_numbers_of_devices(variables: dict[str, str], count: int) -> None:
+    """As JAX's scripts ask for them; where several do, the first of ours, JAX's and XLA's counts."""
+    text = "count = jax.device_count()\nprint(count, jax.pmap(lambda x: x + 1)(jnp.zeros(count)).sum())"
+    done = code(text, **variables)
+    assert done.stdout == f"{count} {count}.0\n", done.stderr
+
+
+def test_devices_that_are_asked_for_in_code() -> None:
+    done = code("jax.config.update('jax_num_cpu_devices', 3)\nprint(jax.device_count())", XLA_FLAGS=f"{FORCED}=2")
+    assert done.stdout == "3\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "named"),
+    [
+        ("STABLEXLA_NUM_DEVICES", "many", "STABLEXLA_NUM_DEVICES=many"),
+        ("JAX_NUM_CPU_DEVICES", "0", "jax_num_cpu_devices=0"),
+        ("JAX_NUM_CPU_DEVICES", "1025", "jax_num_cpu_devices=1025"),
+        ("XLA_FLAGS", f"{FORCED}=-3", f"XLA_FLAGS={FORCED}=-3"),
+        ("XLA_FLAGS", f"{FORCED}=", f"XLA_FLAGS={FORCED}="),
+    ],
+)
+def test_a_number_of_devices_that_is_none(variable: str, value: str, named: str) -> None:
+    done = code("jax.devices()", **{variable: value})
     assert done.returncode == 1
-    assert "STABLEXLA_NUM_DEVICES" in done.stderr
+    assert f"backend 'stablexla': {named}: it is a number of devices, from 1 to 1024" in done.stderr
 
 
 def test_the_cpu_is_this_platform_where_it_is_the_only_one() -> None:
@@ -305,3 +352,142 @@ def test_several_processes(size: int) -> None:
     assert [(each.returncode, out) for each, (out, _) in zip(started, said, strict=True)] == [(0, "done\n")] * size, (
         said
     )
+
+
+STOPPED = """
+import signal, sys
+import numpy as np
+signal.signal(signal.SIGINT, signal.default_int_handler)
+scalar = jax.jit(lambda i: jax.lax.while_loop(lambda i: i < 0, lambda i: i ^ 1, i))
+step = lambda x: lambda s: (jnp.tanh(s[0] @ x), s[1] ^ 1)
+arrays = jax.jit(lambda x, i: jax.lax.while_loop(lambda s: s[1] < 0, step(x), (x, i))[0])
+calls = jax.jit(lambda i: jax.lax.while_loop(lambda i: i < 0, lambda i: i ^ 1, jax.pure_callback(lambda v: v, i, i)))
+waits = jax.jit(lambda i: jax.pure_callback(lambda v: scalar(v), i, i))
+devices = jax.pmap(lambda i: jax.lax.psum(scalar(i), 'd'), axis_name='d')
+def long(x):  # with jaxlib 0.10 it is not stopped
+    for i in range(3000 if jax.version.__version_info__ >= (0, 11) else 3):
+        x = jnp.sin(x) * i
+    return x
+eye, end, short = jnp.eye(200), jnp.int32(-2), jnp.int32(0)
+traced = jax.jit(long).lower(eye)
+jax.block_until_ready([scalar(short), arrays(eye, short), calls(short), waits(short), devices(np.zeros(2, np.int32))])
+
+def fill():
+    while True:
+        arrays(eye, end)
+
+def mine():
+    def handler(number, frame):
+        raise ZeroDivisionError
+    try:
+        signal.signal(signal.SIGINT, handler)
+        scalar(end)
+    except ZeroDivisionError:
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+ways = {
+    'a run': lambda: scalar(end),
+    'a run with a callback': lambda: calls(end),
+    'a run in a callback': lambda: waits(end),
+    'two devices': lambda: devices(np.array([-2, 0], np.int32)),
+    'a wait': lambda: arrays(eye, end).block_until_ready(),
+    'a wait for several': lambda: jax.block_until_ready([arrays(eye, end), eye]),
+    'numpy': lambda: np.asarray(arrays(eye, end)),
+    'DLPack': lambda: np.from_dlpack(arrays(eye, end)),
+    'an address': lambda: arrays(eye, end).unsafe_buffer_pointer(),
+    'a run that waits for its argument': lambda: calls(arrays(eye, end)[0, 0].astype(jnp.int32) - 2),
+    'compiling': traced.compile,
+    "a handler's exception": mine,
+    'a full queue': fill,  # whose runs the end of the process stops
+}
+for name, way in ways.items():
+    try:
+        print(name, flush=True)
+        way()
+    except KeyboardInterrupt:
+        pass
+    else:
+        sys.exit('no exception')
+    if way is not fill:
+        assert scalar(short) == calls(short) == waits(short) == devices(np.zeros(2, np.int32)).sum() == 0
+        np.testing.assert_array_equal(arrays(eye, short), eye)
+"""
+
+
+def test_ctrl_c() -> None:
+    """Whatever the main thread waits for is stopped; programs work after it, and the process ends."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
+    variables |= {"JAX_PLATFORMS": "stablexla", "STABLEXLA_NUM_DEVICES": "2"}
+    command = [sys.executable, "-c", f"import jax, jax.numpy as jnp\n{STOPPED}"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=variables, **pipes) as child:
+        timer = threading.Timer(200, child.kill)
+        timer.start()
+        try:
+            names = []
+            for line in child.stdout:  # type: ignore[union-attr]
+                child.send_signal(signal.SIGINT)
+                names.append(line.strip())
+            errors = child.stderr.read()  # type: ignore[union-attr]
+        finally:
+            timer.cancel()
+            child.kill()
+    assert (child.returncode, names[-1:]) == (0, ["a full queue"]), (names, errors)
+
+
+def test_the_end_of_a_process_stops_what_runs() -> None:
+    """After Ctrl-C elsewhere, too: nobody can read the result."""
+    done = code(
+        "f = jax.jit(lambda x, i: jax.lax.while_loop(lambda s: s[1] < 0, lambda s: (s[0] @ x, s[1] ^ 1), (x, i))[0])\n"
+        "y = f(jnp.eye(200), jnp.int32(-2))\n"
+        "raise KeyboardInterrupt"
+    )
+    assert done.returncode == -signal.SIGINT, done.stderr
+
+
+def test_warnings_are_at_the_user_s_line() -> None:
+    """Compiling is on another thread, behind JAX's frames."""
+    done = code(
+        "def call():\n"
+        "    return jax.jit(lambda x: x * 3, compiler_options={'xla_dump_to': 'x'})(2.0)\n"
+        "call()\n"
+        "jax.jit(lambda x: x * 4, compiler_options={'xla_dump_to': 'x'}).lower(2.0).compile()"
+    )
+    places = [line.split(": UserWarning")[0] for line in done.stderr.splitlines() if "UserWarning" in line]
+    assert places == ["<string>:3", "<string>:5"], done.stderr
+
+
+def test_a_trace_has_no_calls_of_the_compiler_s(tmp_path: Path) -> None:
+    """jax.profiler traces every call of Python's; those of the program stay, on a second trace, too."""
+    done = code(
+        "import glob, gzip, json\n"
+        "def mine(x):\n"
+        "    return jnp.tanh(x @ x).sum()\n"
+        "for size in (3, 4):\n"
+        f"    folder = f'{tmp_path}/{{size}}'\n"
+        "    with jax.profiler.trace(folder):\n"
+        "        jax.jit(mine)(jnp.eye(size)).block_until_ready()\n"
+        "    text = gzip.open(glob.glob(folder + '/**/*.trace.json.gz', recursive=True)[0]).read()\n"
+        "    names = [event.get('name', '') for event in json.loads(text)['traceEvents']]\n"
+        "    print(any(' mine' in name for name in names), sum('driver.py' in name for name in names))"
+    )
+    assert done.stdout == "True 0\n" * 2, done.stderr
+
+
+def test_where_programs_run() -> None:
+    """`stablexla.pjrt` says so, without starting JAX; `jax.devices()` does."""
+    text = "import stablexla.pjrt as plugin\nprint(plugin)\nprint(jax.devices()[:1])\nprint(plugin)"
+    way = "JAX_PLATFORMS=stablexla has them run here"
+    expected = {
+        "stablexla": ("will run here", "[stablexla:0]", "run here, on 2 devices"),
+        "stablexla,cpu": ("will run here", "[stablexla:0]", "run here, on 2 devices"),
+        "cpu,stablexla": (f"will not run here; {way}", "[CpuDevice(id=0)]", f"run on cpu; {way}"),
+        "cpu": (f"will not run here; {way}", "[CpuDevice(id=0)]", f"run on cpu; {way}"),
+    }
+    for platforms, (before, device, after) in expected.items():
+        said = [f"<stablexla.pjrt: JAX's programs {before}>", device, f"<stablexla.pjrt: JAX's programs {after}>"]
+        done = code(text, platforms, STABLEXLA_NUM_DEVICES="2")
+        assert done.stdout.splitlines() == said, done.stderr
+    assert run("-c", "import stablexla.pjrt; print(stablexla.pjrt)").stdout == "<stablexla.pjrt: JAX is not imported>\n"

@@ -430,6 +430,7 @@ def test_an_unknown_target_is_refused_at_compile_time() -> None:
     assert "there is no target 'my_funktion'; known are 'my_function', 'other'" in message
     assert "test_custom_call.py" in message
     assert "try: 'my_function'" in message
+    assert "or a rule of your own, @sx.lowers('stablehlo.custom_call:my_funktion')" in message
 
 
 def test_nothing_known() -> None:

@@ -85,7 +85,7 @@ def inform(data: bytes, file: str) -> Information:
     try:
         _add_module(found, load_bytes(data, file))
     except StablexlaError as error:
-        found.problem = str(error)
+        found.problem = error.on_command_line()
         _add_tables(found, encoded)
     return found
 

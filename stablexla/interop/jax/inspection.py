@@ -1,4 +1,4 @@
-"""Functions of JAX explained, profiled and compared, on arguments as the function itself takes them."""
+"""Functions of JAX explained, profiled, compared and checked, on arguments as the function itself takes them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 
 if TYPE_CHECKING:
+    from stablexla.inspection.checking.finding import CheckFinding
     from stablexla.inspection.comparing.comparison import Comparison
     from stablexla.inspection.explaining.explanation import Explanation
     from stablexla.inspection.profiling.profile import Profile
 
 _PROFILE = ("runs",)
 _COMPARE = ("against", "tolerance", "ulp", "cause")
+_CHECK = ("kinds", "time_limit")
 
 
 class Inspection:
@@ -82,6 +84,16 @@ class Inspection:
         """
         return self.executable.compare(self.arguments, against, tolerance=tolerance, ulp=ulp, cause=cause)
 
+    def check(self, kinds: str | Sequence[str] = "nan", *, time_limit: float | None = None) -> CheckFinding | None:
+        """Return the first operation that makes a NaN, or shows another of the kinds, as `Executable.check` does.
+
+        Raises:
+            ExecutionError: a run beyond the time limit.
+            CompileError: a kind that there is not.
+            UnsupportedError: a program with sizes at run time.
+        """
+        return self.executable.check(self.arguments, kinds, time_limit=time_limit)
+
     def __repr__(self) -> str:
         return f"Inspection({self.executable!r})"
 
@@ -91,7 +103,7 @@ class Inspectable(abc.ABC):
 
     @abc.abstractmethod
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
-        """Return the compiled program with these arguments, to be explained, profiled, traced and compared.
+        """Return the compiled program with these arguments, to be explained, profiled, traced, compared and checked.
 
         Its methods take options without a clash with the function's own keyword arguments.
 
@@ -153,6 +165,30 @@ class Inspectable(abc.ABC):
         """
         options, kwargs = self._split(kwargs, _COMPARE)
         return self.inspect(*args, **kwargs).compare(**options)
+
+    def check(self, *args: Any, **kwargs: Any) -> CheckFinding | None:
+        """Run the program with checks on these arguments, and return the first operation that makes a NaN, if one does.
+
+        Args:
+            args, kwargs: as the function takes them. `kinds=` and `time_limit=` are those of `Executable.check`, unless
+                the function has an argument of that name; then `inspect(...).check(...)` takes them.
+
+        Returns:
+            The finding, as of `Executable.check`; None if there is none.
+
+        Raises:
+            ExecutionError: arguments that the program does not take; a run beyond the time limit.
+            CompileError: a kind that there is not.
+            UnsupportedError: a program with sizes at run time.
+
+        >>> import jax.numpy as jnp
+        >>> entropy = sx.interop.jax.jit(lambda tree: -tree["p"] * jnp.log(tree["p"]))
+        >>> finding = entropy.check({"p": jnp.array([0.5, 0.5, 0.0])})
+        >>> finding.operation, finding.index
+        ('stablehlo.multiply', (2,))
+        """
+        options, kwargs = self._split(kwargs, _CHECK)
+        return self.inspect(*args, **kwargs).check(**options)
 
     @abc.abstractmethod
     def _own_names(self) -> Collection[str]:

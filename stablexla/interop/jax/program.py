@@ -86,7 +86,7 @@ class JaxProgram(Inspectable):
         return self.executable.explain()
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
-        """Return the program with these arguments, to be explained, profiled, traced and compared.
+        """Return the program with these arguments, to be explained, profiled, traced, compared and checked.
 
         Args:
             args, kwargs: as the function takes them.

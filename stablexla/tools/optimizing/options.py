@@ -56,10 +56,31 @@ OPTIONAL_VALUES = {
 """Options with an optional value, and their default. A value must follow `=`."""
 
 
+_CHANGES = "--mlir-print-ir-after-change, or --mlir-print-ir-before=PASS"
+_ALL_DIALECTS = "any operation of upstream's dialects, or of StableHLO's, CHLO's, VHLO's and Shardy's: all are known"
+HINTS = {
+    "--debug": _CHANGES,
+    "--debug-only": _CHANGES,
+    "--mlir-print-ir-tree-dir": "STABLEXLA_DUMP=DIR before the command: a file for each step of --stage",
+    "--show-dialects": _ALL_DIALECTS,
+    "--load-dialect-plugin": "--allow-unregistered-dialect",
+    "--irdl-file": "--allow-unregistered-dialect",
+    "--load-pass-plugin": "--load=FILE.py, with a pass in Python: @sx.module_pass",
+    "--mlir-output-format": "--mlir-timing",
+    "--mlir-timing-display": "--mlir-timing",
+    "--mlir-generate-reproducer": "--mlir-pass-pipeline-crash-reproducer=FILE",
+    "--mlir-print-local-scope": "--mlir-print-op-generic, or --mlir-print-debuginfo",
+    "--emit-bytecode-version": "stablexla-translate --to=bytecode --bytecode-version=N",
+    "--mlir-very-unsafe-disable-verifier-on-parsing": "--verify-each=0, for what passes leave",
+}
+"""Options of `mlir-opt` that there are not here, and what there is."""
+
+
 def parser() -> Parser:
     """Return the parser of all options but the passes."""
     description = "Runs passes on a file of StableHLO or of upstream's dialects, and prints what they leave."
     made = Parser("stablexla-opt", description, EXAMPLES, usage="%(prog)s [FILE] [options]")
+    made.hints = HINTS
     help_ = "MLIR text, bytecode, an artifact or HLO; - is standard input (default)"
     made.add_argument("file", nargs="?", default="-", help=help_)
     _add_work(made)

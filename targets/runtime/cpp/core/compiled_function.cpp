@@ -495,7 +495,7 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
   return made;
 }
 
-Ending CompiledFunction::run_plain(void* const* arguments, void* const* outputs) const {
+Ending CompiledFunction::run_plain(void* const* arguments, void* const* outputs, RunControl& control) const {
   const std::size_t total = parameters.size() + constants_.size() + results.size() + 1;
   Few<void*, 64> data(total), packed(total);
   Block arena;
@@ -506,17 +506,14 @@ Ending CompiledFunction::run_plain(void* const* arguments, void* const* outputs)
   next = std::copy_n(outputs, results.size(), next);
   *next = arena.data != nullptr ? arena.data : nothing;
   for (std::size_t i = 0; i < total; ++i) packed[i] = &data[i];
-  RunEnd end;
   {
     FloatScope scope(program_float_state(flush_denormals));
-    RunControl control;
     jmp_buf way_out;
     InnermostScope here(&control, &way_out, true);
     enter(reinterpret_cast<Entry>(entry), packed.data(), way_out);
-    end = control.end();
   }
   if (arena.data != nullptr) release_block(arena);
-  return end.why;
+  return control.end().why;
 }
 
 std::vector<nb::object> CompiledFunction::constants() const {

@@ -55,7 +55,7 @@ class CompiledFunction : public HostTable {
   // Without Python: for one device and without host calls. Arguments and results are data pointers. Returns why it ended
   // before its time: there is no memory, or the run that it is inside of is to end.
   bool is_plain() const { return !is_special_; }
-  Ending run_plain(void* const* arguments, void* const* outputs) const;
+  Ending run_plain(void* const* arguments, void* const* outputs, RunControl& control) const;
   std::string repr() const;
   // The bytes of each constant, as the program sees them.
   std::vector<nb::object> constants() const;

@@ -1,7 +1,10 @@
 // Arrays of the PJRT table: events of their memory, arrays of the host's memory and back.
+#include <chrono>
 #include <cstring>
 
 #include "pjrt_objects.h"
+#include "pjrt_queue.h"
+#include "run_limits.h"
 
 namespace stablexla::pjrt {
 
@@ -20,12 +23,32 @@ void Outcome::set(std::unique_ptr<PJRT_Error> failure) {
 
 void (*wait_without_gil)(const std::function<void()>& wait) = [](const std::function<void()>& wait) { wait(); };
 
-void Outcome::wait() {
-  if (is_set()) return;
-  wait_without_gil([this] {
+bool (*interrupted)() = [] { return false; };
+
+PJRT_Error* stopped(const std::string& name, bool is_raised) {
+  return new PJRT_Error{kCancelled, name + ": stopped by Ctrl-C, or another signal whose handler raised", is_raised};
+}
+
+bool wait_for(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_done) {
+  const SignalledRun signalled;
+  while (!changed.wait_for(lock, std::chrono::milliseconds(50), is_done)) {
+    lock.unlock();
+    const bool is_over = SignalledRun::is_due() && interrupted();
+    lock.lock();
+    if (is_over) return false;
+  }
+  return true;
+}
+
+bool Outcome::wait() {
+  bool is_over = is_set();
+  if (is_over) return true;
+  wait_without_gil([&] {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return is_set(); });
+    is_over = wait_for(changed_, lock, [this] { return is_set(); });
   });
+  if (!is_over) stop_queue();
+  return is_over;
 }
 
 PJRT_Error* Outcome::failure() const { return is_set() && failure_ != nullptr ? new PJRT_Error(*failure_) : nullptr; }
@@ -98,8 +121,7 @@ bool PJRT_Buffer::is_held() const {
 
 PJRT_Error* PJRT_Buffer::wait() const {
   if (made == nullptr) return nullptr;
-  made->wait();
-  return made->failure();
+  return made->wait() ? made->failure() : nullptr;  // after a signal, the exception comes in place of what is returned
 }
 
 std::shared_ptr<Storage> PJRT_Buffer::take() {

@@ -109,7 +109,7 @@ bool Call::is_quick() const {
 
 PJRT_Error* Call::run() {
   for (const auto& each : awaited) {
-    each->wait();
+    if (!each->wait()) return stopped(program.name, true);
     if (PJRT_Error* failure = each->failure()) return failure;
   }
   const auto start = Clock::now();
@@ -139,9 +139,21 @@ void count_uses(const Memories& memories, int change) {
       if (each != nullptr) each->queued.fetch_add(change);
 }
 
+std::shared_ptr<Outcome> failed(PJRT_Error* failure) {
+  auto made = std::make_shared<Outcome>();
+  made->set(std::unique_ptr<PJRT_Error>(failure));
+  return made;
+}
+
 // Puts the run into the queue. Order matters: what takes its arguments later is after it in the queue.
 PJRT_Error* start(Call call, const PJRT_LoadedExecutable_Execute_Args& args) {
-  std::lock_guard<std::mutex> lock(turn());
+  std::unique_lock<std::mutex> lock(turn(), std::defer_lock);
+  if (!wait_for_room(static_cast<std::size_t>(call.program.output_bytes), lock)) {
+    call.results.assign(args.num_devices, std::vector<std::shared_ptr<Storage>>(call.program.outputs.size()));
+    if (PJRT_Error* failure = call.make_results()) return failure;
+    call.give_results(args, failed(stopped(call.program.name, true)));
+    return nullptr;
+  }
   if (PJRT_Error* failure = call.take_arguments(args)) return failure;
   call.donate(args.options, true);
   if (PJRT_Error* failure = call.make_results()) return failure;
@@ -194,9 +206,10 @@ PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args& args, bool waits) {
       if (!each->is_good()) return start_without_gil(call, args);  // what failed fails where the result is read
   call.donate(args.options, false);
   if (PJRT_Error* failure = call.make_results()) return failure;
-  if (PJRT_Error* failure = call.run()) return failure;
+  PJRT_Error* failure = call.run();
+  if (failure != nullptr && !failure->is_raised) return failure;
   call.arguments.clear();
-  call.give_results(args, nullptr);
+  call.give_results(args, failure == nullptr ? nullptr : failed(failure));
   return nullptr;
 }
 

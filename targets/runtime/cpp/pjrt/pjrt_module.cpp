@@ -16,6 +16,7 @@
 #include "pjrt_objects.h"
 #include "pjrt_queue.h"
 #include "released_gil.h"
+#include "run_limits.h"
 
 namespace stablexla::pjrt {
 
@@ -47,6 +48,45 @@ void without_gil(const std::function<void()>& wait) {
   PyEval_RestoreThread(state);
 }
 
+int raise(void* exception) {
+  PyObject* value = static_cast<PyObject*>(exception);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value)), value);
+  Py_DECREF(value);
+  return -1;
+}
+
+// Has Python's main thread raise the exception that is set, between two of its instructions.
+void raise_later() {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (trace != nullptr) PyException_SetTraceback(value, trace);
+  Py_DECREF(type);
+  Py_XDECREF(trace);
+  if (Py_AddPendingCall(&raise, value) == 0) return;
+  Py_DECREF(value);
+  PyErr_SetInterrupt();  // too much else is pending
+}
+
+bool raised_by_signal() {
+  if (is_ending()) return false;
+  Gil gil;
+  if (PyErr_CheckSignals() == 0) return false;
+  raise_later();
+  return true;
+}
+
+// A run on Python's main thread ends on signals.
+class SignalledControl final : public RunControl {
+ public:
+  void look_for_signals() override {
+    if (SignalledRun::is_due() && raised_by_signal()) stop(Ending::kInterrupted);
+  }
+
+ private:
+  SignalledRun signalled_;
+};
+
 // What `work` returns, with the GIL; an exception is an error.
 template <typename F>
 PJRT_Error* with_python(F work) {
@@ -55,7 +95,10 @@ PJRT_Error* with_python(F work) {
   try {
     return work();
   } catch (nb::python_error& failure) {
-    return error(kInternal, failure.what());
+    if (failure.matches(PyExc_Exception)) return error(kInternal, failure.what());
+    failure.restore();  // KeyboardInterrupt, SystemExit
+    raise_later();
+    return stopped("a program", true);
   } catch (const std::exception& failure) {
     return error(kInternal, failure.what());
   }
@@ -141,8 +184,10 @@ class Program final : public PJRT_Executable {
     std::vector<void*> inputs, made;
     for (const auto& each : arguments) inputs.push_back(each->data);
     for (const auto& each : results) made.push_back(each->data);
-    const Ending why = compiled_->run_plain(inputs.data(), made.data());
+    SignalledControl control;
+    const Ending why = compiled_->run_plain(inputs.data(), made.data(), control);
     if (why == Ending::kNone) return nullptr;
+    if (why == Ending::kInterrupted || why == Ending::kCancelled) return stopped(name, why == Ending::kInterrupted);
     if (why != Ending::kNoMemory) return error(kCancelled, name + ": the run that it is called from is to end");
     const std::string temporaries = std::to_string(compiled_->arena_bytes) + " bytes for temporaries";
     return error(kResourceExhausted, name + ": no memory for " + temporaries + ", or for the work space of a kernel");
@@ -150,21 +195,25 @@ class Program final : public PJRT_Executable {
 
   PJRT_Error* run_with_python(const Memories& arguments, const Memories& results) {
     return with_python([&]() -> PJRT_Error* {
-      nb::list rows;
-      for (const auto& of_device : arguments) {
-        nb::list row;
-        for (std::size_t i = 0; i < of_device.size(); ++i)
-          row.append(view_of(compiled_->parameters[i], of_device[i]->data, nb::none(), false));
-        rows.append(std::move(row));
-      }
-      const nb::object made = compiled_->num_devices == 1
-                                  ? nb::object(nb::make_tuple(function_.get().attr("execute")(rows[0])))
-                                  : run_.get()(rows);
-      for (std::size_t d = 0; d < results.size(); ++d)
-        for (std::size_t r = 0; r < results[d].size(); ++r)
-          copy(nb::object(made[d][r]), *results[d][r]);
+      call_python(arguments, results);
       return nullptr;
     });
+  }
+
+  void call_python(const Memories& arguments, const Memories& results) {
+    nb::list rows;
+    for (const auto& of_device : arguments) {
+      nb::list row;
+      for (std::size_t i = 0; i < of_device.size(); ++i)
+        row.append(view_of(compiled_->parameters[i], of_device[i]->data, nb::none(), false));
+      rows.append(std::move(row));
+    }
+    const nb::object made = compiled_->num_devices == 1
+                                ? nb::object(nb::make_tuple(function_.get().attr("execute")(rows[0])))
+                                : run_.get()(rows);
+    for (std::size_t d = 0; d < results.size(); ++d)
+      for (std::size_t r = 0; r < results[d].size(); ++r)
+        copy(nb::object(made[d][r]), *results[d][r]);
   }
 
   static void copy(const nb::object& array, const Storage& to) {
@@ -283,6 +332,7 @@ nb::object table(nb::object python, int count, std::string version, std::vector<
   host.current_version = std::move(current);
   host.minimum_version = std::move(minimum);
   wait_without_gil = without_gil;
+  interrupted = raised_by_signal;
   const PJRT_Api* made = make_table(std::move(host));
   return nb::steal(PyCapsule_New(const_cast<PJRT_Api*>(made), "pjrt_c_api", nullptr));
 }
@@ -291,7 +341,9 @@ nb::object table(nb::object python, int count, std::string version, std::vector<
 
 void bind(nb::module_& m) {
   m.def("pjrt_drain", &drain, nb::call_guard<nb::gil_scoped_release>(),
-        "Waits until all programs that were started by the PJRT table have run.");
+        "Ends the programs that were started by the PJRT table and still run, and waits until they have.");
+  m.def("pjrt_stop", &stop_queue,
+        "Ends the programs that were started by the PJRT table and still run: their results are errors.");
   m.def("pjrt_table", &table, nb::arg("answer"), nb::arg("num_devices"), nb::arg("version"), nb::arg("current"),
         nb::arg("minimum"), nb::arg("asynchronous"), nb::arg("process") = 0, nb::arg("processes") = 1,
         "The table of the PJRT C API, as a capsule for `xla_bridge.register_plugin`; one for a process.\n\n"

@@ -30,6 +30,7 @@ enum Code : int {
 struct PJRT_Error {
   int code;
   std::string message;
+  bool is_raised = false;  // an exception comes as soon as the call is over: for the caller it went well
 };
 
 inline PJRT_Error* error(Code code, std::string message) { return new PJRT_Error{code, std::move(message)}; }
@@ -38,13 +39,21 @@ inline PJRT_Error* error(Code code, std::string message) { return new PJRT_Error
 // was the last to read. Set where there is a Python.
 extern void (*wait_without_gil)(const std::function<void()>& wait);
 
+// Runs Python's handlers of signals, on its main thread. True when one raised: the exception comes when the call of the
+// table is over, since an error of the table is another exception. Set where there is a Python.
+extern bool (*interrupted)();
+PJRT_Error* stopped(const std::string& name, bool is_raised);
+
+// Waits until `is_done`, with the lock; false when the wait was interrupted.
+bool wait_for(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_done);
+
 // Something that is done, or failed, once.
 class Outcome {
  public:
   void set(std::unique_ptr<PJRT_Error> failure = nullptr);
   bool is_set() const { return done_.load(std::memory_order_acquire); }
   bool is_good() const { return is_set() && failure_ == nullptr; }
-  void wait();
+  bool wait();  // false when a signal ended the wait; what was waited for is stopped then
   PJRT_Error* failure() const;  // a copy for the caller, or null; once it is set
   // Calls back when it is set, at once if it is.
   void when_set(PJRT_Event_OnReadyCallback callback, void* argument);

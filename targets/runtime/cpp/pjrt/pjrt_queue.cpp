@@ -6,9 +6,13 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include "pjrt_objects.h"
+#include "run_limits.h"
 
 namespace stablexla::pjrt {
 
@@ -25,43 +29,72 @@ class Queue {
       std::thread([this] { work(); }).detach();
       is_started_ = true;
     }
-    changed_.wait(lock, [&] { return runs_.empty() || (runs_.size() < kRuns && bytes_ + bytes <= kBytes); });
     bytes_ += bytes;
-    runs_.emplace_back(bytes, std::move(run));
+    runs_.push_back({bytes, std::move(run), std::make_shared<RunLimits>(-1)});
     lock.unlock();
     changed_.notify_all();
   }
 
+  bool wait_for_room(std::size_t bytes, std::unique_lock<std::mutex>& turn) {
+    for (;;) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (!wait_for(changed_, lock, [&] { return has_room(bytes); })) return false;
+      lock.unlock();  // without it, and without the turn, signals' handlers may call programs
+      turn.lock();
+      lock.lock();
+      if (has_room(bytes)) return true;
+      turn.unlock();
+    }
+  }
+
   std::mutex& turn() { return turn_; }
 
+  void stop() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (running_ != nullptr) running_->stop(Ending::kCancelled);
+    for (const Run& each : runs_) each.limits->stop(Ending::kCancelled);
+  }
+
   void drain() {
+    stop();
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return runs_.empty() && !is_running_; });
+    changed_.wait(lock, [this] { return runs_.empty() && running_ == nullptr; });
   }
 
  private:
+  struct Run {
+    std::size_t bytes;
+    std::function<void()> call;
+    std::shared_ptr<RunLimits> limits;  // by which it is stopped
+  };
+
+  bool has_room(std::size_t bytes) const { return runs_.empty() || (runs_.size() < kRuns && bytes_ + bytes <= kBytes); }
+
   [[noreturn]] void work() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return !runs_.empty(); });
-      auto [bytes, run] = std::move(runs_.front());
+      Run run = std::move(runs_.front());
       runs_.pop_front();
-      is_running_ = true;
+      running_ = run.limits;
       lock.unlock();
-      run();
-      run = nullptr;
+      run.limits->enter();
+      run.call();
+      run.limits->leave();
+      run.call = nullptr;
       lock.lock();
-      bytes_ -= bytes;
-      is_running_ = false;
+      bytes_ -= run.bytes;
+      running_ = nullptr;
       changed_.notify_all();
     }
   }
 
   std::mutex mutex_, turn_;
   std::condition_variable changed_;
-  std::deque<std::pair<std::size_t, std::function<void()>>> runs_;
+  std::deque<Run> runs_;
+  std::shared_ptr<RunLimits> running_;
   std::size_t bytes_ = 0;
-  bool is_started_ = false, is_running_ = false;
+  bool is_started_ = false;
 };
 
 // Leaked on purpose: its thread waits until the process ends. A forked child has no such thread, and gets a new queue.
@@ -80,7 +113,11 @@ Queue& queue() {
 
 void enqueue(std::size_t bytes, std::function<void()> run) { queue().add(bytes, std::move(run)); }
 
+bool wait_for_room(std::size_t bytes, std::unique_lock<std::mutex>& lock) { return queue().wait_for_room(bytes, lock); }
+
 std::mutex& turn() { return queue().turn(); }
+
+void stop_queue() { queue().stop(); }
 
 void drain() { queue().drain(); }
 

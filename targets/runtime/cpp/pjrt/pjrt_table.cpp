@@ -96,7 +96,7 @@ void attributes(PJRT_Plugin_Attributes_Args& args) {
 
 PJRT_Error* client_create(PJRT_Client_Create_Args& args) {
   if (host.num_devices < 1)
-    return error(kInvalidArgument, "STABLEXLA_NUM_DEVICES is a number of devices, from 1 to 1024");
+    return error(kInvalidArgument, "the number of devices is from 1 to 1024");
   args.client = new PJRT_Client(host.num_devices, host.process, host.processes);
   return nullptr;
 }
