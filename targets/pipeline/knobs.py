@@ -144,6 +144,12 @@ def _guard(text: str) -> Literal["ends", "starts"] | None:
         raise ValueError("it is 1, which is ends, or starts, or 0") from None
 
 
+def _folder(text: str) -> Path:
+    if _folder_or_off(text) == "off":
+        raise ValueError("it is a folder; STABLEXLA_KERNEL_CACHE=off turns the cache off")
+    return Path(text)
+
+
 def _folder_or_off(text: str) -> Path | Literal["off"]:
     return "off" if text.lower() in ("off", "0") else Path(text)
 
@@ -231,7 +237,10 @@ class Knobs:
         "STABLEXLA_CUDA_DRIVER", None, Path, "The library of the CUDA driver, in place of the system's libcuda.so.1."
     )
     cache: Knob[Path | None] = Knob(
-        "STABLEXLA_CACHE", None, Path, "A folder in which compiled programs are kept, and looked for before compiling."
+        "STABLEXLA_CACHE",
+        None,
+        _folder,
+        "A folder in which compiled programs are kept, and looked for before compiling.",
     )
     kernel_cache: Knob[Path | Literal["off"] | None] = Knob(
         "STABLEXLA_KERNEL_CACHE",

@@ -374,6 +374,13 @@ def test_folder_and_files_are_the_users_own(home: Path) -> None:
     assert entry(home / "stablexla").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("word", ["off", "0"])
+def test_the_folder_is_no_switch(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STABLEXLA_CACHE", word)
+    with pytest.raises(sx.StablexlaError, match=f"STABLEXLA_CACHE={word}: it is a folder; STABLEXLA_KERNEL_CACHE=off"):
+        sx.compile(scaled())
+
+
 def test_turned_off_or_elsewhere(home: Path, monkeypatch: pytest.MonkeyPatch, counts: cache.Counts) -> None:
     monkeypatch.setenv("STABLEXLA_KERNEL_CACHE", "off")
     sx.compile(scaled())
