@@ -34,11 +34,11 @@ def _seen_outside(op: Any) -> Iterator[Any]:
     for region in op.regions:
         for block in region.blocks:
             yield from block.arguments
-            for view in block.operations if op.name not in ISOLATED else ():
+            for view in block.operations if op.name not in _ISOLATED else ():
                 yield from _seen_outside(view.operation)
 
 
-ISOLATED = ("func.func", "gpu.func", "gpu.module", "llvm.func")
+_ISOLATED = ("func.func", "gpu.func", "gpu.module", "llvm.func")
 
 
 def _is_inside(op: Any, holder: Any) -> bool:

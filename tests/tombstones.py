@@ -52,12 +52,11 @@ class _Graveyard(threading.local):
         addresses = [_address(inner) for inner in inside]
         if op.attached:
             op.detach_from_parent()
-        if op.name not in erasing.ISOLATED:
-            made = {v for inner in inside for v in (*inner.results, *_arguments(inner))}
-            for inner in inside:
-                for number, operand in enumerate(inner.operands):
-                    if operand not in made:
-                        inner.operands[number] = self._instead_of(operand)
+        made = {v for inner in inside for v in (*inner.results, *_arguments(inner))}
+        for inner in inside:
+            for number, operand in enumerate(inner.operands):
+                if operand not in made:
+                    inner.operands[number] = self._instead_of(operand)
         _STONES.update(dict.fromkeys(addresses, self.running))
         self.addresses += addresses
         self.buried.append(op)

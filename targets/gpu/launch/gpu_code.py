@@ -36,6 +36,11 @@ class GpuCode:
     kernels: tuple[tuple[str, int], ...]
     cubins: dict[str, bytes] = field(default_factory=dict)
 
+    @property
+    def features(self) -> frozenset[str]:
+        """Features of the processor that the code of `main` may use."""
+        return self.code.features
+
     def image(self, chip: str) -> bytes:
         """Return the image the driver loads for a chip, as "sm_90": a cubin if there can be one, or else the PTX.
 

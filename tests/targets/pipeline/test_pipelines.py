@@ -222,7 +222,7 @@ class TestFailures:
 class TestKnobs:
     def test_every_knob_is_described(self) -> None:
         for knob in knobs.table().values():
-            assert knob.variable.startswith("STABLEXLA_")
+            assert knob.variable.startswith("STABLEXLA_") or knob.variable == "XLA_FLAGS"
             assert knob.summary.endswith(".")
             assert f"`{knob.variable}=" in (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
 
