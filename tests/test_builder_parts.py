@@ -114,6 +114,33 @@ class TestShardings:
         text = sx.compile(computation, num_partitions=2).ir("stablehlo")
         assert re.search(r"stablehlo.negate %\d+ : tensor<2x3xf32>", text), text
 
+    @pytest.mark.parametrize("text", ["{devices=[2,1]<=[4]}", "{devices=[2,1]1,1}", "{devices=[2,1]<=[2]T(1)}"])
+    def test_devices_that_do_not_fit_the_tiles(self, text: str) -> None:
+        error = refused("", lambda x: x.builder.set_sharding(text), X)
+        assert "sharding" in error.summary
+        if error.hint:
+            build(lambda x: (x.builder.set_sharding(eval(error.hint)), sx.neg(x))[1], X)
+
+    def test_one_for_fewer_dimensions_is_refused_where_it_is_attached(self) -> None:
+        flat = "{devices=[2]<=[2]}"
+        refused("", lambda x: x.builder.set_instruction_sharding(x, flat), X)
+        refused("", lambda x: (x.builder.set_sharding(flat), sx.neg(x)), X)
+        total = build(lambda x: (x.builder.set_sharding(flat), sx.reduce(x, 0.0, sx.add, (0,)))[1], X)
+        assert flat in str(total)
+
+    def test_one_over_other_devices_than_there_are(self) -> None:
+        computation = build(lambda x: sx.neg(_sharded(sx.exp(x), "{devices=[4,1]<=[4]}")), X)
+        with pytest.raises(sx.UnsupportedError, match=r"is compiled for 2\n  from .*test_builder_parts") as raised:
+            sx.compile(computation, num_partitions=2)
+        assert eval(raised.value.hint, {"sx": sx, "program": computation}).num_partitions == 4
+
+    def test_the_line_of_a_with_is_the_users(self) -> None:
+        b = sx.XlaBuilder("test")
+        with pytest.raises(sx.ShapeError) as raised, b.scoped_sharding("replicated"):
+            pass
+        assert raised.value.source is not None
+        assert raised.value.source.file == __file__
+
     @pytest.mark.parametrize("wrong", ["replicated", "", 5, [ROWS], f"{{{ROWS}, {ROWS}}}", b"{replicated}"])
     def test_refusals(self, wrong: Any) -> None:
         refused("", lambda x: x.builder.set_sharding(wrong), X)

@@ -187,7 +187,7 @@ def place_of(location: Any) -> str:
     if place == "unknown":
         return ""
     frames = frames_in(place)
-    if frames and frames[0].function:
+    if frames and (frames[0].function or frames[0].text):  # Python's code outside of a function has a line, too
         return f"\n  from {line_of(place)}"
     name = None if frames else _NAME.match(place)
     return f"\n  from {name[1] if name else place}"

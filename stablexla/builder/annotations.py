@@ -14,6 +14,7 @@ import jaxlib.mlir.ir as ir
 from stablexla.builder.checking import Rules, checking
 from stablexla.builder.op import XlaOp
 from stablexla.builder.source import Locations
+from stablexla.dialects.attributes.sharding_tiles import tiles_of
 from stablexla.dialects.lazy_dataclass import dataclass
 
 SHARDING, FRONTEND = "mhlo.sharding", "mhlo.frontend_attributes"
@@ -121,6 +122,12 @@ class Annotations:
         return str(found[0]) if len(found) == 1 else f"{{{', '.join(text or UNKNOWN for text in found)}}}"
 
     def _shard(self, values: Sequence[ir.Value], text: str | None) -> None:
+        tiles = tiles_of(text) if text else None
+        if tiles is not None:
+            with checking("sharding", sharding=text) as rule:
+                for value in values:
+                    rank = getattr(value.type, "rank", 0)  # a token has none
+                    rule("", len(tiles[0]) >= rank, f"it must have a number for each of {rank} dimensions")
         for value in values:
             if text is None:
                 self._shardings.pop(value, None)
@@ -277,9 +284,9 @@ class Annotations:
 def _sharding(rule: Rules, given: str | None) -> str | None:
     fits = given is None or (isinstance(given, str) and given.startswith("{") and given.endswith("}"))
     rule("", fits, f"a sharding is a text in braces, not {given!r}", '"{devices=[2,1]<=[2]}" or "{replicated}"')
-    rule(
-        "", given is None or not given.startswith("{{"), "a sharding is that of one array: it holds for each of a tuple"
-    )
+    if given is not None:
+        rule("", not given.startswith("{{"), "a sharding is that of one array: it holds for each of a tuple")
+        tiles_of(given)
     return given
 
 

@@ -30,14 +30,16 @@ _OURS = os.path.join(os.path.dirname(os.path.abspath(str(stablexla.__file__))), 
 def user_frame() -> FrameType | None:
     """Return the innermost frame of the user's code, or None."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename.startswith(_OURS) or _is_generated(frame)):
+    while frame is not None and (frame.f_code.co_filename.startswith(_OURS) or _is_between(frame)):
         frame = frame.f_back
     return frame
 
 
-def _is_generated(frame: FrameType) -> bool:
-    """Return whether it runs code that `dataclasses` wrote for a class of this package, such as its constructor."""
-    return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__")).startswith("stablexla.")
+def _is_between(frame: FrameType) -> bool:
+    """Return whether it stands between the user and this package: `contextlib`'s, for a `with`, or code that
+    `dataclasses` wrote for a class of this package, such as its constructor."""
+    module = str(frame.f_globals.get("__name__"))
+    return module == "contextlib" or (frame.f_code.co_filename == "<string>" and module.startswith("stablexla."))
 
 
 def raised_by_user(error: BaseException) -> bool:

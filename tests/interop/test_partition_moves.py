@@ -152,7 +152,18 @@ def test_texts_of_gspmd(text: str, counts: tuple[int, ...], third: object) -> No
 UNREDUCED = "{devices=[2,1,6]<=[12] last_tile_dims={unreduced}}"
 
 
-@pytest.mark.parametrize("text", ["{devices=[1,2]0,1}", "{devices=[12]<=[12]}", "{something}", UNREDUCED])
-def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(sx.UnsupportedError, match="sharding"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{devices=[1,2]0,1}", "one over 2 devices, and the program is compiled for 12"),
+        ("{devices=[12]<=[12]}", "a number for each dimension"),
+        ("{devices=[3,4]<=[6]}", "a device for each of its 12 tiles"),
+        ("{devices=[2,6]0,1,2,3,4,5,6,7,8,9,10,10}", "a device for each of its 12 tiles"),
+        ("{devices=[4,3]<=[3,4]T(1,2)}", r"T\(1,2\)"),
+        ("{something}", "sharding"),
+        (UNREDUCED, "sharding"),
+    ],
+)
+def test_other_texts_are_refused(text: str, message: str) -> None:
+    with pytest.raises(sx.UnsupportedError, match=message):
         sharding_of(text, ARRAY.shape, DEVICES)

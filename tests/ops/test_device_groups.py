@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -253,3 +254,13 @@ def test_groups_that_are_axes_of_a_mesh(axes: list[str], device_ids: str, groups
     for group in groups:
         for device in group:
             np.testing.assert_array_equal(results[device][0], np.concatenate([xs[d] for d in group]))
+
+
+def test_errors_show_the_line_of_code_outside_of_functions(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text('x = sx.XlaBuilder("p").parameter(0, sx.f32[2])\ny = sx.all_reduce(x, sx.add, [[0, 1], [2]])\n')
+    names: dict[str, Any] = {"sx": sx}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    with pytest.raises(sx.VerificationError) as raised:
+        sx.compile(names["x"].builder.build(names["y"]), num_replicas=2)
+    assert f"\n  from {file}:2:  y = sx.all_reduce(x, sx.add, [[0, 1], [2]])\n" in str(raised.value)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
-import numpy as np
 from jaxlib.mlir.dialects import sdy
 
+from stablexla.dialects.attributes.sharding_tiles import tiles_of
 from stablexla.dialects.erasing import erase
-from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.errors import ShapeError, UnsupportedError
+from stablexla.lowering.support.context import place_of
 from stablexla.targets.stablehlo.meshes import call_target
 from stablexla.targets.stablehlo.partition.annotations import SHARDING, shape_of
 from stablexla.targets.stablehlo.partition.axes import (
@@ -31,7 +31,6 @@ BEFORE = "stablexla.before"
 FULL_TO_SHARD, SHARD_TO_FULL = "SPMDFullToShardShape", "SPMDShardToFullShape"
 MESH = "gspmd"
 _EACH = re.compile(r"\{[^{}]*\}")
-_TILES = re.compile(r"devices=\[([\d,]*)\](?:<=\[([\d,]*)\](?:T\(([\d,]*)\))?|([\d,]+))?")
 
 
 def written_sharding(op: Any, key: str, shape: Sequence[int], devices: int) -> Sharding:
@@ -42,22 +41,33 @@ def written_sharding(op: Any, key: str, shape: Sequence[int], devices: int) -> S
     """
     if key not in op.attributes:
         raise UnsupportedError("nothing says how the array lies on the devices", operation=FULL_TO_SHARD)
-    return sharding_of(str(hlo_ir.StringAttr(op.attributes[key]).value), shape, devices)
+    return sharding_of(str(hlo_ir.StringAttr(op.attributes[key]).value), shape, devices, place_of(op.location))
 
 
-def sharding_of(text: str, shape: Sequence[int], devices: int) -> Sharding:
-    """Parse a text as a sharding of an array."""
+def sharding_of(text: str, shape: Sequence[int], devices: int, place: str = "") -> Sharding:
+    """Parse a text as a sharding of an array.
+
+    Raises:
+        UnsupportedError: it is not understood, or does not fit the array or the number of devices; the message ends
+            with `place`.
+    """
     if "unreduced" in text:
-        raise UnsupportedError(f"an array of sums that are not added up yet: {text}", operation=KEY)
-    tiles = _TILES.search(text)
+        raise UnsupportedError(f"an array of sums that are not added up yet: {text}{place}", operation=KEY)
+    try:
+        tiles = tiles_of(text)
+    except ShapeError as error:
+        raise UnsupportedError(error.summary + place, operation=KEY, hint=error.hint) from None
     if tiles is None:
         if any(word in text for word in ("replicated", "maximal", "manual", "unknown")):
             return whole(len(shape))
-        raise UnsupportedError(f"the sharding {text}", operation=KEY)
-    sizes = _numbers(tiles[1])
-    order = _order(tiles, sizes)
-    if prod(sizes) != devices or len(sizes) < len(shape):
-        raise UnsupportedError(f"the sharding {text} of {list(shape)} on {devices} devices", operation=KEY)
+        raise UnsupportedError(f"the sharding {text}{place}", operation=KEY)
+    sizes, order = tiles
+    if len(sizes) < len(shape):
+        told = f"the sharding {text} must have a number for each dimension of {list(shape)}{place}"
+        raise UnsupportedError(told, operation=KEY)
+    if len(order) != devices:
+        told = f"the sharding {text} is one over {len(order)} devices, and the program is compiled for {devices}{place}"
+        raise UnsupportedError(told, operation=KEY, hint=f"sx.compile(program, num_partitions={len(order)})")
     columns = coordinates_of(sizes, order)
     axes = [tuple(split_axis(f"d{i}", n, c)) for i, (n, c) in enumerate(zip(sizes, columns, strict=True))]
     return fitting(shape, tuple(axes[: len(shape)]))
@@ -66,21 +76,6 @@ def sharding_of(text: str, shape: Sequence[int], devices: int) -> Sharding:
 def is_manual(op: Any) -> bool:
     """Whether a text marks an operation as part of a manual region."""
     return KEY in op.attributes and "manual" in str(op.attributes[KEY])
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(n) for n in text.split(",") if n]
-
-
-def _order(tiles: re.Match[str], sizes: Sequence[int]) -> list[int]:
-    """Return the devices in the order of the tiles."""
-    if tiles[4]:
-        return _numbers(tiles[4])
-    dimensions = _numbers(tiles[2] or "") or [prod(sizes)]
-    devices = np.arange(prod(dimensions)).reshape(dimensions)
-    if tiles[3]:
-        devices = devices.transpose(_numbers(tiles[3]))
-    return [int(d) for d in devices.reshape(-1)]
 
 
 def as_shardy(module: hlo_ir.Module, devices: int) -> None:
@@ -115,8 +110,8 @@ def as_shardy(module: hlo_ir.Module, devices: int) -> None:
                 _constrain(op, known, devices)
 
 
-def _attribute(text: str, shape: Sequence[int], known: dict[Axis, str], devices: int) -> Any:
-    sharding = sharding_of(text, shape, devices)
+def _attribute(text: str, shape: Sequence[int], known: dict[Axis, str], devices: int, place: str) -> Any:
+    sharding = sharding_of(text, shape, devices, place)
     if any(axis not in known for axes in sharding for axis in axes):
         sharding = whole(len(shape))
     dimensions = [
@@ -128,15 +123,15 @@ def _attribute(text: str, shape: Sequence[int], known: dict[Axis, str], devices:
 
 def _annotate(function: Any, known: dict[Axis, str], devices: int) -> None:
     type_ = hlo_ir.FunctionType(hlo_ir.TypeAttr(function.attributes["function_type"]).value)
-    for key, types in (("arg_attrs", type_.inputs), ("res_attrs", type_.results)):
+    for key, types, what in (("arg_attrs", type_.inputs, "parameter"), ("res_attrs", type_.results, "result")):
         if key not in function.attributes:
             continue
         rows = []
-        for row, each in zip(hlo_ir.ArrayAttr(function.attributes[key]), types, strict=True):
+        for number, (row, each) in enumerate(zip(hlo_ir.ArrayAttr(function.attributes[key]), types, strict=True)):
             named = {n.name: n.attr for n in hlo_ir.DictAttr(row)}
             if KEY in named and shape_of(each) is not None:
                 text = str(hlo_ir.StringAttr(named.pop(KEY)).value)
-                named["sdy.sharding"] = _attribute(text, each.shape, known, devices)
+                named["sdy.sharding"] = _attribute(text, each.shape, known, devices, f"\n  from {what} {number}")
             rows.append(hlo_ir.DictAttr.get(named))
         function.attributes[key] = hlo_ir.ArrayAttr.get(rows)
 
@@ -146,10 +141,11 @@ def _annotate_results(op: Any, known: dict[Axis, str], devices: int) -> None:
     text = str(hlo_ir.StringAttr(op.attributes[KEY]).value)
     each = _EACH.findall(text[1:-1]) if text.startswith("{{") else [text] * len(op.results)
     shapes = [shape_of(r.type) for r in op.results]
-    told = [_TILES.search(t) is not None or "replicated" in t for t in each]
+    told = ["devices=[" in t or "replicated" in t for t in each]
     if not shapes or None in shapes or len(each) != len(shapes) or not all(told):
         return
-    values = [_attribute(t, shape or (), known, devices) for t, shape in zip(each, shapes, strict=True)]
+    place = place_of(op.location)
+    values = [_attribute(t, shape or (), known, devices, place) for t, shape in zip(each, shapes, strict=True)]
     op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get(values)
 
 
@@ -170,7 +166,7 @@ def _constrain(op: Any, known: dict[Axis, str], devices: int) -> None:
             "sdy.sharding_constraint",
             results=[result.type],
             operands=[value],
-            attributes={"sharding": _attribute(text, result.type.shape, known, devices)},
+            attributes={"sharding": _attribute(text, result.type.shape, known, devices, place_of(op.location))},
         )
     result.replace_all_uses_with(made.results[0])
     erase(op)
