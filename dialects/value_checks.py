@@ -37,10 +37,10 @@ def kinds_of(check: object) -> tuple[str, ...]:
     named = {word.strip() if isinstance(word, str) else word for word in words}
     for word in named:
         if word not in WORDS:
-            near = difflib.get_close_matches(str(word), WORDS, n=1) or WORDS
-            raise CompileError(f"check takes {', '.join(WORDS)}, not {word!r}", hint=f'check="{near[0]}"')
+            near = difflib.get_close_matches(str(word), WORDS, n=1, cutoff=0.5) or WORDS
+            raise CompileError(f"check takes {', '.join(WORDS)}, not {word!r}", hint=f'"{near[0]}"')
     if not named:
-        raise CompileError(f"check takes {', '.join(WORDS)}, not {check!r}", hint='check="nan"')
+        raise CompileError(f"check takes {', '.join(WORDS)}, not {check!r}", hint='"nan"')
     if ALL in named:
         named |= {NAN, INF}
     if CONSTANTS in named:

@@ -71,6 +71,32 @@ class TestTracebacks:
         frames = [(each.filename, each.name) for each in frames_of(lambda x: sx.while_(lambda _: body(x), body, x))]
         assert frames == [(__file__, "<lambda>"), (__file__, "<lambda>"), (__file__, "body")]
 
+    @pytest.mark.parametrize(
+        "use",
+        [
+            lambda x: sx.compile("no program"),
+            lambda x: sx.compile(x.builder.build(x), target="cuda"),
+            lambda x: sx.compile(x.builder.build(sx.all_reduce(x, sx.add, ((0, 1),)))),
+        ],
+    )
+    def test_of_the_compiler(self, use: Callable[[sx.XlaOp], Any]) -> None:
+        assert [each.name for each in frames_of(use) if "tombstones" not in each.filename] == ["<lambda>"]
+        with knobs.scoped(full_tracebacks=True):
+            assert frames_of(use)[1].name == "compile"
+
+    def test_of_what_is_wrong_in_this_package_all_is_shown(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from stablexla.interop import jax
+
+        def wrong(*_: object) -> None:
+            raise KeyError("of ours")
+
+        wrong.__code__ = wrong.__code__.replace(co_filename=sx.__file__)
+        function = jax.jit(lambda a: a)
+        monkeypatch.setattr(type(function), "lower", wrong)
+        with pytest.raises(KeyError, match="of ours") as raised:
+            function(1.0)
+        assert [each.name for each in traceback.extract_tb(raised.value.__traceback__)][-2:] == ["_compile", "wrong"]
+
     def test_all_frames_where_they_are_asked_for(self) -> None:
         with knobs.scoped(full_tracebacks=True):
             frames = frames_of(lambda x: sx.select(x, x, x))

@@ -116,7 +116,10 @@ def integers(name: str, value: object) -> tuple[int, ...]:
 
 def rows(name: str, value: object, row: str = "integers") -> list[tuple[int, ...]]:
     """Check a sequence of sequences of integers; `row` names a row in errors."""
-    found = items(name, value, f"a sequence of sequences of {row}")
+    what = f"a sequence of sequences of {row}"
+    found = items(name, value, what)
+    if found and all(isinstance(each, int | np.integer) for each in found):
+        raise ShapeError(f"{name} must be {what}, not {told(value)}", hint=f"[{told(value)}]")
     return [integers(f"{name}[{place}]", each) for place, each in enumerate(found)]
 
 

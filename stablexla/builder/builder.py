@@ -32,7 +32,7 @@ from stablexla.dialects.shapes import Shape
 from stablexla.dialects.uncopied import Uncopied
 from stablexla.ops.custom_call import Aliasing, CustomCall
 from stablexla.ops.devices.device_pairs import channel_number, checked_pairs
-from stablexla.ops.support.registry import NUMBER, operation
+from stablexla.ops.support.registry import NUMBER, REGISTRY, operation
 
 _local = threading.local()
 _Attributes = dict[str, ir.Attribute]
@@ -532,7 +532,8 @@ class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
             if computation.captured and not captures:
                 rule.captured(name, computation.captured)
         else:
-            rule.broken("", f"{name} must be an XlaComputation or a function, not {told(given)}")
+            hint = f"sx.{given}" if isinstance(given, str) and given in REGISTRY else ""
+            rule.broken("", f"{name} must be an XlaComputation or a function, not {told(given)}", hint)
         taken = computation.parameter_shapes
         rule(
             "",

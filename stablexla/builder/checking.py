@@ -102,7 +102,7 @@ class Rules:
     def op(self, name: str, value: object) -> XlaOp:
         """Return `value`, which must be an op."""
         if not isinstance(value, XlaOp):
-            self.broken("", f"{name} must be an XlaOp, not {_kind(value)}", _as_constant(value))
+            self.broken("", f"{name} must be an XlaOp, not {_kind(value)}", as_constant(value))
         return value
 
     def ops(self, **values: object) -> list[XlaOp]:
@@ -117,7 +117,7 @@ class Rules:
 
     def _number(self, name: str, value: object, like: XlaOp) -> XlaOp:
         if not is_number(value):
-            self.broken("", f"{name} must be an XlaOp, not {_kind(value)}", _as_constant(value))
+            self.broken("", f"{name} must be an XlaOp, not {_kind(value)}", as_constant(value))
         if not like.shape.is_array:
             self.broken("", f"the number {value!r} has no type beside {_a(like.shape)}")
         try:
@@ -168,6 +168,8 @@ class Rules:
         """Return one op; pack a sequence, nested ones too, into a tuple."""
         if isinstance(value, XlaOp):
             return value
+        if is_number(value):
+            self.broken("", f"{name} must be an XlaOp or a sequence of them, not {told(value)}", as_constant(value))
         found = arguments.items(name, value, "an XlaOp or a sequence of them")
         self("", bool(found), f"{name} must not be an empty sequence", "b.empty_tuple()")
         parts = [self.packed(f"{name}[{place}]", each) for place, each in enumerate(found)]
@@ -353,5 +355,6 @@ def _kind(value: object) -> str:
     return told(value) if is_number(value) or value is None else f"a {type(value).__name__}"
 
 
-def _as_constant(value: object) -> str:
+def as_constant(value: object) -> str:
+    """Return the way out for a value in an op's place: a constant of it; "" for what makes none."""
     return "b.constant(value) makes an XlaOp of it" if isinstance(value, (np.ndarray, list)) or is_number(value) else ""

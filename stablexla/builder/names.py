@@ -66,6 +66,8 @@ def unfit(function: Callable[..., object], error: TypeError) -> ShapeError:
     meant = [each for each in parameters if part and part in each] or difflib.get_close_matches(unknown, parameters, 1)
     summary = f"there is no parameter {unknown!r}" if unknown else str(error).partition("() ")[2] or str(error)
     hint = f"{meant[0]}=, in {call}" if meant else call
+    if short in ATTRIBUTES and (part == "dim" or "missing" in summary):  # a method of arrays, not the function of two
+        hint = ATTRIBUTES[short]
     return ShapeError(summary, operation=short, source=user_line(), hint=hint)
 
 

@@ -23,6 +23,8 @@ ROWS: tuple[tuple[str, str], ...] = (
     ("any reduce_or", "sx.reduce(m, False, sx.or_, (0,))"),
     ("all reduce_and", "sx.reduce(m, True, sx.and_, (0,))"),
     ("count_nonzero", 'sx.reduce(sx.convert_element_type(x != 0, "s32"), 0, sx.add, (0,))'),
+    ("median", "sx.sort(x, lambda a, c: a < c, 1)[:, 1]"),
+    ("logsumexp", f"(t := {_ROW_MAX}) + sx.log(sx.reduce(sx.exp(sx.sub(x, t, (0,))), 0.0, sx.add, (1,)))"),
     ("argmax", "sx.reshape(sx.top_k(x, 1)[1], (2,))"),
     ("argmin", "sx.reshape(sx.top_k(x, 1, largest=False)[1], (2,))"),
     ("argsort", "sx.sort((x, b.iota(sx.s32[2, 3], 1)), lambda a, c, i, j: a < c, 1, is_stable=True)[1]"),
@@ -57,14 +59,23 @@ ROWS: tuple[tuple[str, str], ...] = (
     ("arctanh", "sx.atanh(x)"),
     ("sigmoid expit", "sx.logistic(x)"),
     ("relu", "sx.max(x, 0.0)"),
+    ("leaky_relu", "sx.select(x > 0, x, x * 0.01)"),
+    ("elu", "sx.select(x > 0, x, sx.expm1(x))"),
     ("silu swish", "x * sx.logistic(x)"),
     ("gelu", "x * (sx.erf(x / np.sqrt(2)) + 1) / 2"),
     ("softplus", "sx.log1p(sx.exp(x))"),
     ("softmax", f"sx.div(e := sx.exp(sx.sub(x, {_ROW_MAX}, (0,))), sx.reduce(e, 0.0, sx.add, (1,)), (0,))"),
+    (
+        "log_softmax",
+        f"sx.sub(t := sx.sub(x, {_ROW_MAX}, (0,)), sx.log(sx.reduce(sx.exp(t), 0.0, sx.add, (1,))), (0,))",
+    ),
+    ("batch_norm", "sx.batch_norm_training(x, v, v, 1e-5, 1)[0]"),
+    ("sinc", "sx.select(x == 0, 1.0, sx.sin(np.pi * x) / (np.pi * x))"),
+    ("hypot", "sx.sqrt(x * x + y * y)"),
     ("rint", "sx.round_nearest_even(x)"),
     ("round_nearest_afz", "sx.round(x)"),
     ("trunc fix", "sx.sign(x) * sx.floor(sx.abs(x))"),
-    ("clip", "sx.clamp(-1.0, x, 1.0)"),
+    ("clip hardtanh", "sx.clamp(-1.0, x, 1.0)"),
     ("gammaln", "sx.lgamma(x)"),
     ("equal", "sx.eq(x, y)"),
     ("not_equal", "sx.ne(x, y)"),
@@ -108,7 +119,8 @@ ROWS: tuple[tuple[str, str], ...] = (
     ("expand_dims unsqueeze", "sx.reshape(x, (2, 1, 3))"),
     ("swapaxes moveaxis permute permute_dims matrix_transpose", "sx.transpose(x, (1, 0))"),
     ("broadcast_to expand", "sx.broadcast_in_dim(v, (2, 3), (1,))"),
-    ("concat cat append", "sx.concatenate((x, y), 0)"),
+    ("concat cat append vstack", "sx.concatenate((x, y), 0)"),
+    ("hstack", "sx.concatenate((x, y), 1)"),
     ("stack", "sx.concatenate((sx.reshape(x, (1, 2, 3)), sx.reshape(y, (1, 2, 3))), 0)"),
     ("split chunk", "[x[:, :1], x[:, 1:]]"),
     ("tile", "sx.concatenate((x, x), 0)"),
@@ -120,12 +132,25 @@ ROWS: tuple[tuple[str, str], ...] = (
     # products
     ("matmul mm", "sx.dot(x, w)"),
     ("einsum tensordot", "sx.dot_general(x, w, sx.DotDimensionNumbers((1,), (0,)))"),
+    (
+        "bmm",
+        "sx.dot_general(sx.reshape(x, (1, 2, 3)), sx.reshape(w, (1, 3, 4)), "
+        "sx.DotDimensionNumbers((2,), (1,), (0,), (0,)))",
+    ),
     ("outer", "sx.dot_general(v, v, sx.DotDimensionNumbers())"),
     # control flow
     ("cond if_ ifelse", "sx.conditional(p, x, sx.sin, x, lambda a: a * 2)"),
     ("switch case case_", "sx.conditional(k, [sx.sin, sx.cos], [x, x])"),
     ("fori_loop for_", "sx.while_(lambda s: s[0] < 10, lambda s: (s[0] + 1, s[1] + y), (b.constant(0), x))[1]"),
     ("while_loop", "sx.while_(lambda a: sx.reduce_all(a, 0.0, sx.add) < 9, lambda a: a + 1, x)"),
+    # several devices
+    ("psum", "sx.all_reduce(x, sx.add)"),
+    ("pmean", "sx.all_reduce(x, sx.add) / sx.all_reduce(b.constant(1.0), sx.add)"),
+    ("pmax", "sx.all_reduce(x, sx.max)"),
+    ("pmin", "sx.all_reduce(x, sx.min)"),
+    ("ppermute", "sx.collective_permute(x, [(0, 0)])"),
+    ("psum_scatter", "sx.reduce_scatter(x, sx.add, 0, 1)"),
+    ("axis_index", "b.replica_id()"),
     # random numbers
     ("normal randn", "sx.rng_normal(b.constant(0.0), b.constant(1.0), sx.f32[2, 3])"),
     ("uniform rand random", "sx.rng_uniform(b.constant(0.0), b.constant(1.0), sx.f32[2, 3])"),
@@ -134,8 +159,8 @@ ROWS: tuple[tuple[str, str], ...] = (
 #: Element types; `x.dtype` and the like are in `ATTRIBUTES`.
 TYPES = {
     **{f"float{bits}": f"sx.f{bits}" for bits in (16, 32, 64)},
-    **{f"int{bits}": f"sx.s{bits}" for bits in (4, 8, 16, 32, 64)},
-    **{f"uint{bits}": f"sx.u{bits}" for bits in (4, 8, 16, 32, 64)},
+    **{f"int{bits}": f"sx.s{bits}" for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"uint{bits}": f"sx.u{bits}" for bits in (2, 4, 8, 16, 32, 64)},
     **{f"i{bits}": f"sx.s{bits}" for bits in (4, 8, 16, 32, 64)},
     "bfloat16": "sx.bf16",
     "complex64": "sx.c64",
@@ -151,6 +176,7 @@ TYPES = {
 #: What has no operation here, and what to do.
 WAYS = {
     **dict.fromkeys(("grad", "value_and_grad", "vjp", "jvp", "backward"), "jax.grad, by stablexla.interop.jax.jit"),
+    "pmap": "sx.compile(b.build(root), num_replicas=N); jax.shard_map, by stablexla.interop.jax.jit",
     "vmap": "jax.vmap, by stablexla.interop.jax.jit",
     "jit": "sx.compile(b.build(root)); a function of JAX by stablexla.interop.jax.jit",
 }

@@ -82,12 +82,23 @@ def ends_at_user(function: Callable[P, R]) -> Callable[P, R]:
         except StablexlaError as error:
             if isinstance(error, ShapeError) and error.source is None:
                 error.add_source(user_line())
-            # Python adds no frame for a bare `raise`, so that this one is left out, too.
-            if not knobs.full_tracebacks:
-                error.__traceback__ = _of_user(error.__traceback__)
+            end_at_user(error)
             raise
 
     return call
+
+
+def end_at_user(error: BaseException) -> None:
+    """Take the frames of this package out of an error's traceback, before a bare `raise`, which adds none.
+
+    They stay where this package raised what is no error of its own: they are all that there is to find the mistake by.
+    """
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    is_ours = last is not None and last.tb_frame.f_code.co_filename.startswith(_OURS)
+    if not knobs.full_tracebacks and (isinstance(error, StablexlaError) or not is_ours):
+        error.__traceback__ = _of_user(error.__traceback__)
 
 
 def _of_user(trace: TracebackType | None) -> TracebackType | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.builder.checking import Rules
+from stablexla.builder.checking import Rules, as_constant
 from stablexla.builder.computation import XlaComputation
 from stablexla.builder.op import XlaOp
 from stablexla.builder.source import raised_by_user
@@ -113,7 +113,8 @@ def trace(
         if isinstance(result, (tuple, list)):
             result = rule.packed(f"the result of {name}", result) if result else builder.empty_tuple()
         if not isinstance(result, XlaOp):
-            rule.broken("", f"{name} must return an XlaOp or a sequence of them, not {told(result)}")
+            said = f"{name} must return an XlaOp or a sequence of them, not {told(result)}"
+            rule.broken("", said, as_constant(result))
         if not builder.is_inside(result.builder):
             rule.foreign(f"{name} returns an op of another builder, {result.builder.name!r}", [result])
         return builder.build(builder.lift(result))
@@ -137,4 +138,6 @@ def _applied(rule: Rules, name: str, function: Callable[..., object], parameters
             raise
         reason = error.summary if isinstance(error, StablexlaError) else error
         shapes = ", ".join(str(parameter.shape) for parameter in parameters)
-        rule.broken("", f"{name} {told(function)} can't be called with ops of shapes {shapes}: {reason}")
+        packed = len(parameters) == 1 and parameters[0].shape.is_tuple
+        hint = f"{name} takes one parameter, the tuple: a, b = state takes it apart" if packed else ""
+        rule.broken("", f"{name} {told(function)} can't be called with ops of shapes {shapes}: {reason}", hint)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.builder.computation import XlaComputation
+from stablexla.builder.source import end_at_user
 from stablexla.compiling.device_counts import Counts, counts_of, with_counts
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects.attributes.arguments import told
@@ -88,9 +89,26 @@ def compile(
     """
     options = CompileOptions() if options is None else options
     if not isinstance(options, CompileOptions):
-        raise CompileError(f"options must be CompileOptions, not {told(options)}")
+        hint = f"sx.CompileOptions(**{told(options)})" if isinstance(options, dict) else "sx.CompileOptions()"
+        raise CompileError(f"options must be CompileOptions, not {told(options)}", hint=hint)
     warn_of_unknown_variables()
     limit_of_environment()
+    try:
+        return _compile_or_take(program, entry, target, num_replicas, num_partitions, options)
+    except StablexlaError as error:
+        end_at_user(error)
+        raise
+
+
+def _compile_or_take(
+    program: Program,
+    entry: str,
+    target: str,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    options: CompileOptions,
+) -> Executable:
+    """Compile, or take what an earlier compilation left in the cache."""
     given = (program, entry, target, num_replicas, num_partitions, options)
     if options.check:
         from stablexla.compiling.checked import compile_checked

@@ -13,6 +13,7 @@ from stablexla.builder.checking import Operand, Operands, Rules, Sizes, checking
 from stablexla.builder.op import XlaOp
 from stablexla.builder.source import user_line
 from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.element_types import element_type
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.padding import Given, PaddingConfig, checked_config, padded
@@ -135,6 +136,10 @@ def reshape(operand: XlaOp, dimensions: Sizes, new_sizes: Sizes | None = None) -
         else:
             order, sizes = rule.integers("dimensions", dimensions), rule.sizes("new_sizes", new_sizes)
             _check_permutation(rule, "", "dimensions", order, x.shape.rank)
+        others = math.prod(size for size in sizes if size != -1)
+        if sizes.count(-1) == 1 and others > 0 and x.shape.is_static and x.shape.size % others == 0:
+            full = tuple(x.shape.size // others if size == -1 else size for size in sizes)
+            rule.broken("", f"a size of {sizes} is negative", f"{full}")
         shape = x.shape.with_dimensions(sizes)
         rule("C2", shape.size == x.shape.size, f"{x.shape.size} elements can't fill {shape}, which has {shape.size}")
     if order and order != tuple(range(x.shape.rank)):
@@ -504,14 +509,15 @@ def static_index(x: XlaOp, index: Any) -> XlaOp:
         items.append(Ellipsis)
     gap = gaps[0] if gaps else len(items) - 1
     whole = [builtins.slice(None)] * (x.shape.rank - len(items) + 1)
-    bounds = [_slice_bounds(x, i, size) for i, size in zip(items[:gap] + whole + items[gap + 1 :], x.shape.dimensions)]
+    bounds = [_slice_bounds(x, item, place) for place, item in enumerate(items[:gap] + whole + items[gap + 1 :])]
     part = slice(x, [b[0] for b in bounds], [b[1] for b in bounds], [b[2] for b in bounds])
     kept = [size for size, bound in zip(part.shape.dimensions, bounds) if bound[3]]
     return part if len(kept) == part.shape.rank else reshape(part, kept)
 
 
-def _slice_bounds(x: XlaOp, item: Any, size: int) -> tuple[int, int, int, bool]:
+def _slice_bounds(x: XlaOp, item: Any, dimension: int) -> tuple[int, int, int, bool]:
     """Start, limit and stride of one dimension, and whether the dimension stays."""
+    size = x.shape.dimensions[dimension]
     if isinstance(item, builtins.slice):
         try:
             start, limit, step = item.indices(size)
@@ -523,11 +529,23 @@ def _slice_bounds(x: XlaOp, item: Any, size: int) -> tuple[int, int, int, bool]:
     try:
         place = as_index(item)
     except Exception:
-        raise _index_error(x, f"{told(item)} is no index that is known now", "sx.dynamic_slice or sx.gather") from None
+        raise _index_error(x, f"{told(item)} is no index that is known now", _instead_of(item, dimension)) from None
     if not -size <= place < size:
         raise _index_error(x, f"the index {told(place)} is out of a dimension of size {size}")
     place %= size
     return place, place + 1, 1, False
+
+
+def _instead_of(item: Any, dimension: int) -> str:
+    """What does what numpy does with an index that is not known when the program is built, for the operand x."""
+    if item is None:
+        return "sx.reshape adds a dimension of size 1"
+    if isinstance(item, XlaOp):
+        is_mask = item.shape.is_array and item.shape.element_type == element_type("pred")
+        return "sx.select(index, x, 0)" if is_mask else f"sx.torch_index_select(x, index, {dimension})"
+    if isinstance(item, list) or hasattr(item, "__array__"):
+        return f"sx.torch_index_select(x, b.constant(index), {dimension})"
+    return "sx.dynamic_slice or sx.gather"
 
 
 def _index_error(x: XlaOp, summary: str, hint: str = "") -> ShapeError:

@@ -188,7 +188,8 @@ class Knobs:
         "STABLEXLA_FULL_TRACEBACKS",
         False,
         _flag,
-        "1 keeps the frames of this package in tracebacks of errors of the builder, which end at your line without.",
+        "1 keeps the frames of this package in tracebacks of errors of the builder and the compiler, which end at your "
+        "line without.",
     )
     num_threads: Knob[int | None] = Knob(
         "STABLEXLA_NUM_THREADS", None, _threads, "Threads that run programs; as many as the process may use by default."

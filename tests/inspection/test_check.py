@@ -750,3 +750,14 @@ def test_no_kinds_are_refused(kinds: Any) -> None:
     executable = sx.compile(b.build(sx.log(b.parameter(0, sx.f32[2]))))
     with pytest.raises(sx.CompileError, match="check takes nan, inf"):
         executable.check([np.zeros(2, np.float32)], kinds)
+
+
+@pytest.mark.parametrize(("kinds", "meant"), [("infinity", "inf"), ("nans", "nan"), ("divisions", "division")])
+def test_the_way_out_of_another_word_is_a_word_for_both(kinds: str, meant: str) -> None:
+    b = sx.XlaBuilder("log")
+    computation = b.build(sx.log(b.parameter(0, sx.f32[2])))
+    with pytest.raises(sx.CompileError) as of_method:
+        sx.compile(computation).check([np.zeros(2, np.float32)], kinds)
+    with pytest.raises(sx.CompileError) as of_options:
+        sx.compile(computation, options=sx.CompileOptions(check=kinds))
+    assert eval(of_method.value.hint) == eval(of_options.value.hint) == meant

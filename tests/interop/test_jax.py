@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import traceback
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -487,3 +488,28 @@ def test_nothing_is_left_behind() -> None:
     del function
     gc.collect()
     assert before == TARGETS
+
+
+@pytest.mark.parametrize("wrap", [jit, lambda f, **options: jit(**options)(f)])
+def test_another_word_for_returns_is_refused(wrap: Any) -> None:
+    with pytest.raises(sx.CompileError, match='returns is "jax" or "numpy", not \'np\''):
+        wrap(lambda x: x, returns="np")
+
+
+def test_options_that_are_a_dictionary() -> None:
+    with pytest.raises(sx.CompileError) as raised:
+        jit(lambda x: x, options={"vector_bits": 256})(X)
+    assert eval(raised.value.hint, {"sx": sx}) == sx.CompileOptions(vector_bits=256)
+
+
+def test_tracebacks_of_the_traced_function_have_no_frames_of_the_package() -> None:
+    def broken(x: Any) -> Any:
+        return x @ jnp.ones((5, 5))
+
+    with pytest.raises(TypeError, match="dot_general") as raised:
+        jit(broken)(jnp.ones(3))
+    frames = traceback.extract_tb(raised.value.__traceback__)
+    assert [each.name for each in frames if "site-packages" not in each.filename] == [
+        "test_tracebacks_of_the_traced_function_have_no_frames_of_the_package",
+        "broken",
+    ]

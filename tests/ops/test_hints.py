@@ -257,3 +257,89 @@ class TestArguments:
         if hint:
             wanted = x.T if hint == ".T" else x.reshape(meant)
             np.testing.assert_array_equal(run(eval(f"x{hint}")), wanted)
+
+
+class TestIndices:
+    """Of an index that is known only when the program runs: what numpy's own indexing makes of it."""
+
+    @pytest.mark.parametrize(
+        ("place", "index", "others"),
+        [
+            (0, np.int32(1), ()),
+            (1, np.int32(2), (slice(None),)),
+            (0, np.int32([1, 0, 1]), ()),
+            (1, np.int32([2, 0]), (slice(None),)),
+        ],
+    )
+    def test_ops(self, place: int, index: Any, others: tuple[Any, ...]) -> None:
+        hint = refused("", lambda x, i: x[(*others, i)], shape_of(X), shape_of(index)).hint
+        result = computed(lambda x, i: eval(hint, {"sx": sx, "x": x, "index": i}), X, index)
+        np.testing.assert_array_equal(result, np.take(X, index, place))
+
+    @pytest.mark.parametrize("index", [[1, 0], np.array([0, 1, 1])])
+    def test_lists(self, index: Any) -> None:
+        hint = refused("", lambda x: x[index], shape_of(X)).hint
+        result = computed(lambda x: eval(hint, {"sx": sx, "b": x.builder, "x": x, "index": index}), X)
+        np.testing.assert_array_equal(result, X[index])
+
+    def test_masks(self) -> None:
+        """Whose result has a shape that depends on values, in numpy."""
+        hint = refused("", lambda x: x[x > 0], shape_of(X)).hint
+        result = computed(lambda x: eval(hint, {"sx": sx, "x": x, "index": x > 0}), X)
+        np.testing.assert_array_equal(result, np.where(X > 0, X, 0))
+
+    def test_new_dimensions(self) -> None:
+        assert "sx.reshape" in refused("", lambda x: x[None], shape_of(X)).hint
+
+
+class TestOtherHabits:
+    @pytest.mark.parametrize(
+        "make", [lambda x: sx.max(x, axis=0), lambda x: sx.max(x), lambda x: sx.max(x, dim=0)], ids=str
+    )
+    def test_reductions_under_the_name_of_a_function_of_two(self, make: Callable[..., Any]) -> None:
+        hint = refused("", make, shape_of(X)).hint
+        result = computed(lambda x: eval(hint, {"sx": sx, "np": np, "x": x}), X)
+        np.testing.assert_array_equal(result, X.max(0))
+
+    def test_a_keyword_of_no_reduction(self) -> None:
+        assert "sx.max(lhs, rhs" in refused("", lambda x: sx.max(x, other=x), shape_of(X)).hint
+
+    @pytest.mark.parametrize(("sizes", "wanted"), [((-1,), (6,)), ((3, -1), (3, 2)), ((1, -1, 2), (1, 3, 2))])
+    def test_sizes_that_follow_from_the_others(self, sizes: Any, wanted: Any) -> None:
+        assert eval(refused("", lambda x: sx.reshape(x, sizes), shape_of(X)).hint) == wanted
+
+    @pytest.mark.parametrize("sizes", [(-1, -1), (4, -1), (-2,), (-1, 0)])
+    def test_sizes_that_follow_from_nothing(self, sizes: Any) -> None:
+        assert refused("", lambda x: sx.reshape(x, sizes), shape_of(X)).hint == ""
+
+    def test_one_group_and_one_pair(self) -> None:
+        """Their hints are the group in a list, not one of its numbers."""
+        hint = refused("", lambda x: sx.all_reduce(x, sx.add, [0, 1]), shape_of(V)).hint
+        assert eval(hint) == [[0, 1]]
+        assert eval(refused("", lambda x: sx.collective_permute(x, (0, 1)), shape_of(V)).hint) == [(0, 1)]
+        mixed = refused("", lambda x: sx.all_reduce(x, sx.add, [[0], 1]), shape_of(V))
+        assert "replica_groups[1]" in mixed.summary
+
+    def test_global_numbers_without_groups(self) -> None:
+        def make(x: sx.XlaOp, groups: Any = ()) -> sx.XlaOp:
+            return sx.all_reduce(x, sx.add, groups, channel_id=1, use_global_device_ids=True)
+
+        hint = refused("", make, shape_of(V)).hint
+        b = sx.XlaBuilder("meant")
+        made = sx.compile(b.build(make(b.parameter(0, sx.f32[3]), eval(hint))), num_replicas=4)
+        assert_same(made.execute_replicated([[V]] * 4)[3][0], V * 4)
+
+    def test_computations_by_name(self) -> None:
+        hint = refused("", lambda x: sx.reduce(x, 0.0, "add", (0,)), shape_of(X)).hint
+        assert eval(hint, {"sx": sx}) is sx.add
+        assert refused("", lambda x: sx.reduce(x, 0.0, "plus", (0,)), shape_of(X)).hint == ""
+
+    def test_states_of_loops(self) -> None:
+        two = refused("", lambda x: sx.while_(lambda i, a: i < 2, lambda i, a: (i, a), (x, x)), sx.f32[()])
+        assert "one parameter, the tuple" in two.hint
+        assert refused("", lambda x: sx.map(x, lambda a, c: a), shape_of(V)).hint == ""
+        number = refused("", lambda x: sx.while_(lambda s: s[0] < 2, lambda s: s, (0, x)), shape_of(X))
+        assert number.summary.startswith("init[0] must be an XlaOp")
+        truth = refused("", lambda x: sx.while_(lambda s: True, lambda s: s, x), shape_of(X))
+        for error in (number, truth):
+            assert error.hint.startswith("b.constant(value)")

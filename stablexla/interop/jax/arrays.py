@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.errors import CompileError
 from stablexla.interop.jax.required import internals, jax
 
 Array: TypeAlias = npt.NDArray[Any]
 Returns: TypeAlias = Literal["jax", "numpy"]
 Maker: TypeAlias = Callable[[Array], Any]
+
+
+def check_returns(returns: object) -> None:
+    """Refuse another word than those of `Returns`."""
+    if returns not in get_args(Returns):
+        raise CompileError(f'returns is "jax" or "numpy", not {told(returns)}', hint='returns="numpy"')
 
 
 def signature_of(leaf: Any) -> object:

@@ -9,10 +9,11 @@ from inspect import signature
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from stablexla.builder.source import end_at_user
 from stablexla.dialects.errors import ExecutionError
 from stablexla.executable.executable import Executable
 from stablexla.interop.jax.arguments import names_of_arguments, not_an_array
-from stablexla.interop.jax.arrays import Returns, signature_of
+from stablexla.interop.jax.arrays import Returns, check_returns, signature_of
 from stablexla.interop.jax.inspection import Inspectable, Inspection
 from stablexla.interop.jax.program import JaxProgram, from_lowered
 from stablexla.interop.jax.required import internals, jax
@@ -55,6 +56,7 @@ def jit(
 
     Raises:
         StablexlaError: JAX is not installed.
+        CompileError: `returns` is another word.
         UnsupportedError: on a call: something in the function cannot be done.
 
     >>> import jax.numpy as jnp
@@ -80,6 +82,7 @@ class JitFunction(Inspectable):
     def __init__(
         self, function: Callable[..., Any], settings: dict[str, Any], options: CompileOptions | None, returns: Returns
     ) -> None:
+        check_returns(returns)
         self._traced, self._function = jax().jit(function, **settings), function
         self._options, self._returns = options, returns
         static = StaticArguments(function, settings["static_argnums"], settings["static_argnames"])
@@ -112,7 +115,13 @@ class JitFunction(Inspectable):
             if (program := programs.get(types)) is not None:
                 return program.call_arrays(args)
         leaves, key = self._signature(args, kwargs)
-        found = programs.get(key) or self._compile(programs, key, leaves, args, kwargs)
+        found = programs.get(key)
+        if found is None:
+            try:
+                found = self._compile(programs, key, leaves, args, kwargs)
+            except Exception as error:  # of the function that is traced, as a rule: as `jax.jit` shows it
+                end_at_user(error)
+                raise
         if found is None:
             return self._traced(*args, **kwargs)
         if types is not None and None not in types:
@@ -210,7 +219,13 @@ class JitFunction(Inspectable):
         """Return the compiled program for these arguments, and the leaves that it takes."""
         programs = self._programs_for(self._settings_now())
         leaves, key = self._signature(args, kwargs)
-        found = programs.get(key) or self._compile(programs, key, leaves, args, kwargs)
+        found = programs.get(key)
+        if found is None:
+            try:
+                found = self._compile(programs, key, leaves, args, kwargs)
+            except Exception as error:  # of the function that is traced, as a rule: as `jax.jit` shows it
+                end_at_user(error)
+                raise
         if found is None:
             raise ExecutionError(f"{self._name}: JAX's jax_disable_jit is on, or an argument stands for a traced value")
         return found, leaves

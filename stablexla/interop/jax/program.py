@@ -12,7 +12,7 @@ from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.interop.jax import donation
 from stablexla.interop.jax.arguments import Names, names_of_parameters, wrong_leaf, wrong_structure
-from stablexla.interop.jax.arrays import Array, Returns, maker, replace_contents, to_host
+from stablexla.interop.jax.arrays import Array, Returns, check_returns, maker, replace_contents, to_host
 from stablexla.interop.jax.callbacks import bind_callbacks, release_with
 from stablexla.interop.jax.inspection import Inspectable, Inspection
 from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_exported
@@ -38,6 +38,7 @@ class JaxProgram(Inspectable):
     def __init__(
         self, executable: Executable, interface: Interface, returns: Returns = "jax", mesh: Mesh | None = None
     ) -> None:
+        check_returns(returns)
         self.name = interface.name
         self.executable = executable
         self._interface = interface

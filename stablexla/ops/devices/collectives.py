@@ -145,6 +145,8 @@ def _all_reduce(
     check_global(rule, "C4", channel_id, use_global_device_ids)
     mode = mode_of(channel_id or 0, use_global_device_ids)
     groups = checked_groups(rule, "C1", "C3", replica_groups, xs[0].builder, mode)
+    listed = len(groups) > 0 or not use_global_device_ids
+    rule("", listed, "use_global_device_ids needs replica_groups: the numbers of all devices", "[[0, 1, 2, 3]]")
     body = reducer(rule, "C5", xs, computation)
     shapes = [x.shape.with_element_type(body.result_shape.element_type) for x in xs]
     made = shapes[0] if is_one(operand) else Shape.tuple(shapes)
@@ -455,7 +457,7 @@ def check_global(rule: Rules, number: str, channel_id: int | None, use_global_de
     check_channel(rule, channel_id)
     rule.truth("use_global_device_ids", use_global_device_ids)
     holds = not use_global_device_ids or (channel_id is not None and channel_id > 0)
-    rule(number, holds, "use_global_device_ids needs a channel_id above 0")
+    rule(number, holds, "use_global_device_ids needs a channel_id above 0", "channel_id=1")
 
 
 def _check_count(
