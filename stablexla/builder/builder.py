@@ -532,8 +532,8 @@ class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
             if computation.captured and not captures:
                 rule.captured(name, computation.captured)
         else:
-            hint = f"sx.{given}" if isinstance(given, str) and given in REGISTRY else ""
-            rule.broken("", f"{name} must be an XlaComputation or a function, not {told(given)}", hint)
+            said = f"{name} must be an XlaComputation or a function, not {told(given)}"
+            rule.broken("", said, f"sx.{given}" if told(given).strip("'") in REGISTRY else "")
         taken = computation.parameter_shapes
         rule(
             "",

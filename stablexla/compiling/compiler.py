@@ -89,8 +89,7 @@ def compile(
     """
     options = CompileOptions() if options is None else options
     if not isinstance(options, CompileOptions):
-        hint = f"sx.CompileOptions(**{told(options)})" if isinstance(options, dict) else "sx.CompileOptions()"
-        raise CompileError(f"options must be CompileOptions, not {told(options)}", hint=hint)
+        raise CompileError(f"options must be CompileOptions, not {told(options)}", hint=_as_options(options))
     warn_of_unknown_variables()
     limit_of_environment()
     try:
@@ -98,6 +97,10 @@ def compile(
     except StablexlaError as error:
         end_at_user(error)
         raise
+
+
+def _as_options(given: object) -> str:
+    return f"sx.CompileOptions(**{told(given)})" if isinstance(given, dict) else "sx.CompileOptions()"
 
 
 def _compile_or_take(

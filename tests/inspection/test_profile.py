@@ -82,6 +82,12 @@ func.func @main(%x: tensor<1048576xf32>, %y: tensor<1048576xf32>) -> (tensor<f32
 """
 
 
+def test_in_a_prompt_they_are_a_line(loop):
+    """Not all their fields, which hold the text of every stage."""
+    assert re.fullmatch(r"Profile\('main': 3 runs in [\d.e-]+ s, \d+ kernels\)", repr(loop))
+    assert re.fullmatch(r"Explanation\('main': \d+ operations, \d+ kernels\)", repr(loop.explanation))
+
+
 def test_calls_are_counted_as_in_the_explanation():
     # Long sums have two phases, of parts and of their sum, which are one call.
     profile = sx.compile(SUMS).profile([np.ones(1 << 20, np.float32)] * 2, runs=3)

@@ -66,6 +66,8 @@ class TestTrees:
 
     def test_arrays_that_only_have_a_type(self) -> None:
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params())
+        with pytest.raises(sx.ExecutionError, match=r"ShapeDtypeStruct\(.* has no values\n  try: explain"):
+            jit(model).check(shapes, X, scale=1.0)
         assert jit(model).explain(shapes, X, scale=1.0).kernels
 
     def test_names_of_the_functions_own(self) -> None:

@@ -152,6 +152,9 @@ class Explanation:
     def __str__(self) -> str:
         return self.text()
 
+    def __repr__(self) -> str:
+        return f"Explanation({self.name!r}: {len(self.operations)} operations, {len(self.kernels)} kernels)"
+
     def text(self, *, all: bool = False, kernels: str = "") -> str:
         """Return the summary of at most twenty lines; with `all` the tables behind it.
 

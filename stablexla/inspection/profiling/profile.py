@@ -118,6 +118,9 @@ class Profile:
     def __str__(self) -> str:
         return self.text()
 
+    def __repr__(self) -> str:
+        return f"Profile({self.name!r}: {self.runs} runs in {self.seconds:.3g} s, {len(self.kernels)} kernels)"
+
     def text(self, *, all: bool = False, kernels: str = "") -> str:
         """Return the summary of at most twenty lines; with `all` the table of all kernels behind it.
 

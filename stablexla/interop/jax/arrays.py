@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.attributes.arguments import told
-from stablexla.dialects.errors import CompileError
+from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.interop.jax.required import internals, jax
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -42,6 +42,8 @@ def to_host(leaf: Any, dtype: np.dtype[Any]) -> Array:
         leaf = base_of_keys(leaf)
     if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
         return np.asarray(leaf, dtype)
+    if isinstance(leaf, jax().ShapeDtypeStruct):
+        raise ExecutionError(f"a run takes arrays, and {leaf} has no values", hint="explain(...), which does not run it")
     array: Array = np.asarray(leaf)
     if array.dtype == jax().dtypes.float0:
         return array.astype(bool)
