@@ -532,8 +532,7 @@ class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
             if computation.captured and not captures:
                 rule.captured(name, computation.captured)
         else:
-            said = f"{name} must be an XlaComputation or a function, not {told(given)}"
-            rule.broken("", said, f"sx.{given}" if told(given).strip("'") in REGISTRY else "")
+            rule.broken("", f"{name} must be an XlaComputation or a function, not {told(given)}", _named(given))
         taken = computation.parameter_shapes
         rule(
             "",
@@ -760,3 +759,8 @@ def _reorder(block: ir.Block, order: Sequence[int]) -> None:
         old.replace_all_uses_with(block.add_argument(old.type, old.location))
     for place in reversed(range(count)):
         block.erase_argument(place)
+
+
+def _named(given: object) -> str:
+    """The function of the name that stands in the place of a computation; "" if there is none."""
+    return f"sx.{given}" if isinstance(given, str) and given in REGISTRY else ""

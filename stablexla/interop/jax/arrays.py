@@ -43,7 +43,7 @@ def to_host(leaf: Any, dtype: np.dtype[Any]) -> Array:
     if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
         return np.asarray(leaf, dtype)
     if isinstance(leaf, jax().ShapeDtypeStruct):
-        raise ExecutionError(f"a run takes arrays, and {leaf} has no values", hint="explain(...), which does not run it")
+        raise ExecutionError(f"a run takes arrays, and {leaf} has no values", hint="explain(...), which runs nothing")
     array: Array = np.asarray(leaf)
     if array.dtype == jax().dtypes.float0:
         return array.astype(bool)
