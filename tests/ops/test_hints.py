@@ -294,7 +294,9 @@ class TestIndices:
 
 class TestOtherHabits:
     @pytest.mark.parametrize(
-        "make", [lambda x: sx.max(x, axis=0), lambda x: sx.max(x), lambda x: sx.max(x, dim=0)], ids=str
+        "make",
+        [lambda x: sx.max(x, axis=0), lambda x: sx.max(x), lambda x: sx.max(x, dim=0)],
+        ids=["axis", "alone", "dim"],
     )
     def test_reductions_under_the_name_of_a_function_of_two(self, make: Callable[..., Any]) -> None:
         hint = refused("", make, shape_of(X)).hint
