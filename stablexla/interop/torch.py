@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, partial
+from linecache import getline
 from operator import getitem, itemgetter
 from threading import Timer
 from types import CodeType, FunctionType, SimpleNamespace
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.compiling.compiler import compile as compile_program
-from stablexla.dialects.errors import ExecutionError, StablexlaError, UnsupportedError
+from stablexla.dialects.errors import ExecutionError, SourceLine, StablexlaError, UnsupportedError
 from stablexla.dialects.source_files import is_library
 from stablexla.executable.executable import Executable
 from stablexla.interop.arrays import to_dlpack
@@ -48,6 +49,7 @@ class TorchProgram:
         self.executable = executable
         self.stablehlo = stablehlo
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
+        self._names = program.module_call_graph[0].signature.forward_arg_names
         self._inputs = _inputs(program)
         self._outputs = _outputs(program)
         changed = {} if program.range_constraints else dict(_changes(program))
@@ -61,6 +63,7 @@ class TorchProgram:
         Raises:
             ExecutionError: arguments of another structure than it was exported for, or tensors that do not fit.
         """
+        args, kwargs = self._as_exported(args, kwargs)
         leaves, spec = _torch().tree_flatten((args, kwargs))
         if spec != self._in_spec:
             raise ExecutionError(f"the program takes arguments of the structure {self._in_spec}, but {spec} came")
@@ -71,6 +74,23 @@ class TorchProgram:
         results = self.executable.execute(arguments, donate=self._donates)
         made = [put(array, given) for put, array in zip(self._outputs, results, strict=True)]
         return _torch().tree_unflatten([r for r in made if r is not _WRITTEN], self._out_spec)
+
+    def _as_exported(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments by position or by name as they were when it was exported.
+
+        Raises:
+            ExecutionError: other arguments than those of the export.
+        """
+        if self._names is None:  # of a program that was written without them
+            return args, kwargs
+        by_name = self._in_spec.child(1).context
+        by_place = self._names[: len(self._names) - len(by_name)]
+        given = dict(zip(by_place, args, strict=False)) | kwargs
+        if len(args) > len(by_place) or len(args) + len(kwargs) != len(given) or {*by_place, *by_name} != set(given):
+            call = ", ".join([*by_place, *(f"{name}=..." for name in by_name)])
+            came = ", ".join(["..."] * len(args) + [f"{name}=..." for name in kwargs])
+            raise ExecutionError(f"the program was exported as program({call}), and called as program({came})")
+        return tuple(given[name] for name in by_place), {name: given[name] for name in by_name}
 
     def __repr__(self) -> str:
         return f"TorchProgram({self.executable!r})"
@@ -111,9 +131,15 @@ def compile(
 
     Raises:
         UnsupportedError: an operation that torchax or stablexla does not have.
+        StablexlaError: torch or torchax is not installed; no module, or no tuple of arguments.
     """
+    torch = _torch()
+    if not isinstance(module, torch.Module):
+        raise StablexlaError(f"module is no torch.nn.Module but {module!r}", hint="a Module, whose forward calls it")
+    if not isinstance(args, tuple | list):
+        raise StablexlaError(f"args is a {type(args).__name__}, and no tuple of example arguments", hint="(x,)")
     with _announced("torch.export"), _quiet():
-        exported = _torch().export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes)
+        exported = torch.export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes)
     return from_exported(exported)
 
 
@@ -132,7 +158,7 @@ def _torch() -> Any:
             from torch.fx.experimental.proxy_tensor import make_fx
             from torch.utils import _pytree
             from torchax.decompositions import DECOMPOSITIONS
-            from torchax.ops import mappings
+            from torchax.ops import mappings, ops_registry
 
             jax = jax_package()
             torchax.default_env()  # registers its operations
@@ -142,6 +168,7 @@ def _torch() -> Any:
         ExportedProgram=torch.export.ExportedProgram,
         Tensor=torch.Tensor,
         Interpreter=torchax.export.JaxInterpreter,
+        Module=torch.nn.Module,
         Node=torch.fx.Node,
         OpOverload=torch._ops.OpOverload,
         Tag=torch.Tag,
@@ -151,13 +178,13 @@ def _torch() -> Any:
         decompositions={**DECOMPOSITIONS, **torch.export.default_decompositions().materialize()},
         dtype=mappings.t2j_dtype,
         export=torch.export.export,
-        extract_avals=torchax.export.extract_avals,
         from_dlpack=torch.from_dlpack,
         integers={1: torch.uint8, 2: torch.int16},
         increment_version=torch.autograd.graph.increment_version,
         jax=jax,
         make_fx=make_fx,
         no_grad=torch.no_grad,
+        operations=ops_registry.all_aten_ops,
         tree_flatten=_pytree.tree_flatten,
         tree_unflatten=_pytree.tree_unflatten,
     )
@@ -244,8 +271,10 @@ def _stablehlo(program: Any) -> str | bytes:
     avals, is_static = _avals(program)
     types = [torch.dtype(v.dtype) if isinstance(v, torch.Tensor) else None for v in _output_values(program)]
 
+    interpreter = _interpreter()(program.graph_module)
+
     def function(*values: Any) -> list[Any]:
-        made = _interpreter()(program.graph_module).run(*values, enable_io_processing=False)
+        made = interpreter.run(*values, enable_io_processing=False)
         arrays = [torch.jax.numpy.asarray(value) for value in made]
         return [a if t is None else a.astype(t) for a, t in zip(arrays, types, strict=True)]
 
@@ -261,6 +290,13 @@ def _stablehlo(program: Any) -> str | bytes:
     except AssertionError as error:  # torchax's error for an unknown operation
         name = str(error).strip().split("\n")[0]
         raise UnsupportedError(f"torchax has no lowering for {name}", operation=name) from error
+    except (torch.jax.errors.ConcretizationTypeError, torch.jax.errors.NonConcreteBooleanIndexError):
+        raise UnsupportedError(
+            "what it gives depends on a tensor's numbers, which are not known when the program is compiled",
+            operation=str(interpreter.node.target),
+            source=_line_of(interpreter.node),
+            hint="torch.where in the place of a branch or a mask, x[:1] in the place of x[0].item()",
+        ) from None
 
 
 def _lowered(program: Any) -> tuple[Any, str | bytes]:
@@ -317,11 +353,15 @@ def _interpreter() -> Any:
     """Return torchax's interpreter of graphs, made to decompose operations that are none of ATen's core."""
     torch = _torch()
 
-    class Interpreter(torch.Interpreter):  # type: ignore[misc, name-defined]
+    class Drawing(torch.Interpreter):  # type: ignore[misc, name-defined]
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            return super().call_function(target, args, kwargs | _generator_of(target))
+
+    class Interpreter(Drawing):
         graphs: ClassVar[dict[Any, Any]] = {}
 
         def run_node(self, n: Any) -> Any:
-            self._node = n
+            self.node = n
             return _called_from(n.meta.get("stack_trace") or "", partial(super().run_node, n))
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -329,7 +369,7 @@ def _interpreter() -> Any:
                 target = _out_of_place(target)
             if not isinstance(target, torch.OpOverload) or _is_core(target):
                 return super().call_function(target, args, kwargs)
-            leaves, spec = torch.tree_flatten((self._node.args, self._node.kwargs))
+            leaves, spec = torch.tree_flatten((self.node.args, self.node.kwargs))
             places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Node)]
             tensors = [leaves[i].meta["val"] for i in places]
             types = [(tuple(t.shape), t.dtype, t.stride()) for t in tensors]
@@ -337,7 +377,7 @@ def _interpreter() -> Any:
             if key not in self.graphs:
                 self.graphs[key] = _decomposition(target, leaves, spec, places, tensors)
             values = torch.tree_flatten((args, kwargs))[0]
-            return torch.Interpreter(self.graphs[key]).run(*(values[i] for i in places), enable_io_processing=False)
+            return Drawing(self.graphs[key]).run(*(values[i] for i in places), enable_io_processing=False)
 
     return Interpreter
 
@@ -348,10 +388,19 @@ def _called_from(trace: str, function: Callable[[], Any]) -> Any:
     Args:
         trace: as `torch.export` keeps it with a node, the innermost call last; "" for none.
     """
-    for file, line, name in reversed(_LINE.findall(trace)):
-        if not is_library(file):
-            function = partial(_frame(file, int(line), name), function)
+    for file, line, name in reversed(_users_lines(trace)):
+        function = partial(_frame(file, line, name), function)
     return function()
+
+
+def _users_lines(trace: str) -> list[tuple[str, int, str]]:
+    return [(file, int(line), name) for file, line, name in _LINE.findall(trace) if not is_library(file)]
+
+
+def _line_of(node: Any) -> SourceLine | None:
+    """Return the user's line of a node of a graph."""
+    lines = _users_lines(node.meta.get("stack_trace") or "")
+    return SourceLine(*lines[-1], text=getline(*lines[-1][:2]).strip()) if lines else None
 
 
 @cache
@@ -364,6 +413,25 @@ def _frame(file: str, line: int, name: str) -> Callable[[Callable[[], Any]], Any
             node.col_offset = node.end_col_offset = 0
     (code,) = (c for c in builtins.compile(tree, file, "eval").co_consts if isinstance(c, CodeType))
     return FunctionType(code.replace(co_name=name, co_qualname=name), {})
+
+
+def _generator_of(op: Any) -> dict[str, Any]:
+    """Return the argument by which one of torchax's operations draws random numbers: {} for those that draw none.
+
+    Raises:
+        AssertionError: `torch.normal`, of which torchax takes the mean for the tensor to be filled.
+    """
+    torch = _torch()
+    if getattr(op, "overloadpacket", None) is torch.aten.normal:
+        raise AssertionError(op)
+    found = torch.operations.get(op) or torch.operations.get(getattr(op, "overloadpacket", None))
+    return {"env": SimpleNamespace(get_and_rotate_prng_key=_drawn_key)} if found and found.needs_env else {}
+
+
+def _drawn_key(_generator: Any = None) -> Any:
+    """Return a key that the program draws at each run: one of the trace would give the same numbers at every call."""
+    jax = _torch().jax
+    return jax.lax.rng_uniform(jax.numpy.uint32(0), jax.numpy.uint32(0xFFFFFFFF), (2,))
 
 
 _LINE = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)')
@@ -411,20 +479,31 @@ def _drop_strides(graph: Any) -> None:
 def _avals(program: Any) -> tuple[list[Any], bool]:
     """Return the abstract value of each placeholder of the graph, and whether all shapes are known."""
     torch = _torch()
-    dynamic = iter(torch.extract_avals(program) if program.range_constraints else ())
-    user = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"}
-    avals = []
+    sizes, avals = _sizes(program), []
     for node in program.graph.nodes:
         if node.op != "placeholder":
             continue
         value = node.meta["val"]
-        if node.name in user and program.range_constraints:
-            avals.append(next(dynamic))
-        elif isinstance(value, torch.Tensor):
-            avals.append(torch.jax.ShapeDtypeStruct(tuple(value.shape), torch.dtype(value.dtype)))
+        if isinstance(value, torch.Tensor):
+            avals.append(torch.jax.ShapeDtypeStruct(tuple(map(sizes, value.shape)), torch.dtype(value.dtype)))
+        elif program.range_constraints and isinstance(value, bool | int | float):
+            avals.append(torch.jax.ShapeDtypeStruct((), type(value)))
         else:
             raise UnsupportedError(f"input {node.name} is no tensor but a {type(value).__name__}")
     return avals, not program.range_constraints
+
+
+def _sizes(program: Any) -> Callable[[Any], Any]:
+    """Return what makes a size of JAX of one of PyTorch. All sizes of a program are of one scope, as JAX has it."""
+    export = _torch().jax.export
+    bounds = []
+    for symbol, allowed in program.range_constraints.items():
+        if symbol.is_symbol:
+            # The least size of a `Dim` that names none is 2 to PyTorch, which takes size 1 all the same.
+            bounds += [f"{symbol} >= {allowed.lower}"] if allowed.lower != 2 else []
+            bounds += [f"{symbol} <= {allowed.upper}"] if allowed.upper.is_Integer else []
+    scope = export.SymbolicScope(bounds)
+    return lambda size: size if isinstance(size, int) else export.symbolic_shape(str(size), scope=scope)[0]
 
 
 def _output_values(program: Any) -> list[Any]:

@@ -378,6 +378,128 @@ def test_dynamic_batch():
         close(program(x), module(x).detach())
 
 
+@pytest.mark.parametrize("least", [{"min": 1, "max": 64}, {}])
+def test_two_dynamic_dimensions(least):
+    batch, length = torch.export.Dim("batch", **least), torch.export.Dim("length", max=12)
+    module = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    program = sx_torch.compile(module, (torch.randn(3, 5, 8),), dynamic_shapes=({0: batch, 1: length},))
+    for sizes in ((1, 7), (6, 2), (3, 12)):
+        x = torch.randn(*sizes, 8)
+        close(program(x), module(x).detach())
+    with pytest.raises(sx.ExecutionError, match="<= 12"):
+        program(torch.randn(3, 13, 8))
+
+
+class Concatenation(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.cat([a, b]) * a.shape[1]
+
+
+def test_a_size_that_follows_from_two_others():
+    n, m = torch.export.Dim("n"), torch.export.Dim("m")
+    given = torch.randn(4, 6), torch.randn(8, 6)
+    program = sx_torch.compile(Concatenation(), given, dynamic_shapes=({0: n, 1: m}, {0: 2 * n, 1: m}))
+    for rows, columns in ((2, 3), (5, 7)):
+        given = torch.randn(rows, columns), torch.randn(2 * rows, columns)
+        close(program(*given), Concatenation()(*given))
+
+
+class Function(nn.Module):
+    """A function of tensors as a module."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        return self.function(*args)
+
+
+def test_dropout_draws_anew_at_each_call():
+    x = torch.ones(500, 40)
+    program = sx_torch.compile(nn.Dropout(0.25), (x,))
+    program.executable.seed(3)
+    first, second = program(x), program(x)
+    close(first.unique(), torch.tensor([0.0, 1 / 0.75]))
+    for drawn in (first == 0, second == 0):
+        assert abs(drawn.double().mean() - 0.25) < 6 * (0.25 * 0.75 / x.numel()) ** 0.5
+    assert abs(((first == 0) & (second == 0)).double().mean() - 0.0625) < 6 * (0.0625 / x.numel()) ** 0.5
+    program.executable.seed(3)
+    close(program(x), first)
+
+
+@pytest.mark.parametrize(
+    ("draw", "mean", "deviation"),
+    [
+        (torch.rand_like, 0.5, 12**-0.5),
+        (torch.randn_like, 0.0, 1.0),
+        (lambda x: torch.bernoulli(x * 0.3), 0.3, 0.21**0.5),
+        (lambda x: torch.randint(0, 10, x.shape).double(), 4.5, 8.25**0.5),
+        (lambda x: nn.functional.dropout1d(x, 0.5, True), 1.0, 1.0),
+        (lambda x: x.uniform_(2, 4), 3.0, 3**-0.5),
+    ],
+)
+def test_random_numbers(draw, mean, deviation):
+    x = torch.ones(10000, 1)
+    program = sx_torch.compile(Function(draw), (x.clone(),))
+    program.executable.seed(1)
+    drawn = program(x.clone())
+    assert abs(drawn.double().mean() - mean) < 6 * deviation / x.numel() ** 0.5
+    assert abs(drawn.double().std() - deviation) < 6 * deviation / x.numel() ** 0.5
+    assert not torch.equal(program(x.clone()), drawn)
+
+
+def test_torch_normal_is_refused():
+    with pytest.raises(sx.UnsupportedError, match=r"aten\.normal\.Tensor_Tensor"):
+        sx_torch.compile(Function(torch.normal), (torch.ones(3), torch.ones(3)))
+
+
+class Options(nn.Module):
+    def forward(self, a, b=None, *, c=None):
+        return a - (0 if b is None else 2 * b) + (0 if c is None else 3 * c)
+
+
+def test_arguments_by_name():
+    a, b, c = torch.tensor([1.0]), torch.tensor([5.0]), torch.tensor([7.0])
+    program = sx_torch.compile(Options(), (a, b), {"c": c})
+    for result in (program(a, b, c=c), program(a, c=c, b=b), program(c=c, b=b, a=a)):
+        close(result, Options()(a, b, c=c))
+    with pytest.raises(
+        sx.ExecutionError, match=r"exported as program\(a, b, c=\.\.\.\), and called as program\(\.\.\.\)"
+    ):
+        program(a)
+    for args, kwargs in [((a, b, c), {}), ((a,), {"a": a, "c": c}), ((a, b), {"d": c}), ((a, b), {"c": c, "d": c})]:
+        with pytest.raises(sx.ExecutionError, match="exported as"):
+            program(*args, **kwargs)
+    with pytest.raises(sx.ExecutionError, match="structure"):
+        program(a, [b], c=c)
+
+
+def test_arguments_that_were_exported_by_name_in_another_order():
+    a, b = torch.tensor([1.0]), torch.tensor([5.0])
+    program = sx_torch.compile(Options(), (), {"b": b, "a": a})
+    close(program(a=a, b=b), Options()(a, b))
+    with pytest.raises(sx.ExecutionError, match="exported as"):
+        program(a, b)  # PyTorch's order, not the export's
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x * x[0].item(), lambda x: x.nonzero(), lambda x: x[x > 0]], ids=["item", "nonzero", "mask"]
+)
+def test_results_that_depend_on_numbers(function):
+    with pytest.raises(sx.UnsupportedError, match="depends on a tensor's numbers") as caught:
+        sx_torch.compile(Function(function), (torch.ones(3),))
+    assert caught.value.source.file == __file__
+    assert caught.value.operation.startswith("aten.")
+
+
+def test_what_is_no_module_and_no_tuple():
+    with pytest.raises(sx.StablexlaError, match=r"no torch\.nn\.Module but <class"):
+        sx_torch.compile(nn.Linear, (torch.ones(3),))
+    with pytest.raises(sx.StablexlaError, match="args is a Tensor"):
+        sx_torch.compile(nn.ReLU(), torch.ones(3))
+
+
 def test_results_share_memory_with_nothing_that_dies():
     program = sx_torch.compile(nn.Identity(), (torch.zeros(1000),))
     results = [program(torch.full((1000,), float(n))) for n in range(8)]
@@ -386,7 +508,7 @@ def test_results_share_memory_with_nothing_that_dies():
 
 def test_other_arguments_than_exported():
     program = sx_torch.compile(nn.Linear(3, 2), (torch.zeros(4, 3),))
-    with pytest.raises(sx.ExecutionError, match="structure"):
+    with pytest.raises(sx.ExecutionError, match=r"exported as program\(input\)"):
         program(torch.zeros(4, 3), torch.zeros(1))
     with pytest.raises(sx.ExecutionError, match=r"float32\[4,3\]"):
         program(torch.zeros(4, 4))
