@@ -76,11 +76,12 @@ def test_arguments_that_do_not_fit_in_one_process_end_the_run_of_all(folder: Pat
 
 
 def test_what_a_sender_that_gave_up_has_in_its_place_is_no_result(folder: Path) -> None:
-    texts = read(folder, "overtaken")
-    assert "not everybody has come within the time limit" in texts[0]
-    # Over TCP all of them may have come before the sender gave up.
-    given_up = texts[1].startswith("CollectiveError: collective_permute: overtaken: process 0: ")
-    assert given_up or texts[1] == "the sender's numbers"
+    sender, receiver = read(folder, "overtaken")[:2]
+    # A transport may take all of them before the time limit, so that they reach the receiver all the same.
+    has_given_up = receiver.startswith("CollectiveError: collective_permute: overtaken: process 0: ")
+    assert has_given_up or receiver == "the sender's numbers"
+    assert "not everybody has come within the time limit" in sender or sender == "the sender has not waited"
+    assert not (has_given_up and sender == "the sender has not waited")
 
 
 def test_a_time_limit_of_one_process_ends_the_run_of_all(folder: Path) -> None:
