@@ -171,6 +171,21 @@ def test_a_broken_pipeline_is_no_diagnostic(program: str, capfd: pytest.CaptureF
     assert "'csee' does not refer to a registered pass" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "way_out"),
+    [
+        ("-cannonicalize", "-canonicalize"),
+        ("--stablehlo-refine-shape", "-stablehlo-refine-shapes"),
+        ("--stge=tensor", "--stage"),
+        ("-my-own=a=1", "stablexla-opt --show-passes, or --load=FILE.py for a pass of your own"),
+    ],
+)
+def test_a_pass_that_there_is_not(option: str, way_out: str, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        opt.main([program, option])
+    assert capfd.readouterr().err == f"stablexla-opt: there is no option {option}\n  try: {way_out}\n"
+
+
 def test_places_of_expectations() -> None:
     text = "\n".join(
         [

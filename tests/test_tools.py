@@ -444,6 +444,7 @@ class TestSavedExecutables:
             (["-o", "m.sxe", "--target-triple=x"], "--target-triple is for libraries, not for saved executables"),
             (["-o", "m.sxe", "--header=m.h"], "--header is for libraries"),
             (["-o", "m.so", "--no-source"], "--no-source is for .sxe"),
+            (["-o", "m.so", "--key-file=key"], "--key-file is for .sxe: nothing else is signed"),
         ],
     )
     def test_wrong_usage(

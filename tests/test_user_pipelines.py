@@ -244,6 +244,11 @@ class TestRegisteredPasses:
         with pytest.raises(sx.CompileError, match=message):
             sx.module_pass(name, "is not registered")(note)
 
+    def test_a_side_that_there_is_not(self) -> None:
+        with pytest.raises(sx.CompileError, match="'hlo' is no side") as caught:
+            sx.module_pass("my-note", "is not registered", side="hlo")  # type: ignore[arg-type]
+        assert caught.value.hint == "'stablehlo' or 'upstream'"
+
     def test_passes_of_the_package_stay(self) -> None:
         with pytest.raises(sx.CompileError, match="belongs to stablexla"):
             sx.unregister_pass("stablexla-group")

@@ -17,6 +17,7 @@ from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.dialects.errors import CompileError, ExecutionError, LoadError, StablexlaError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.executable.memory import limit_of_environment
+from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.runtime import container
@@ -138,6 +139,7 @@ def executable_of(
         LoadError, UnsupportedError: as `load_executable`.
     """
     limit_of_environment()
+    _ = knobs.num_threads  # a wrong number in the environment is no fault of the file
     description = file.description
     if description.get("stablexla") != VERSION:
         raise LoadError(

@@ -121,6 +121,8 @@ def _run(given: argparse.Namespace) -> int:
         parser().error("a program and -o OUTPUT are needed")
     if given.no_source and given.output.suffix != SAVED:
         parser().error(f"--no-source is for {SAVED}")
+    if given.key_file and given.output.suffix != SAVED:
+        parser().error(f"--key-file is for {SAVED}: nothing else is signed")
     _check_options_of_target(given)
     load_files(given)
     return _print(given) if str(given.output) == "-" else _make(given)

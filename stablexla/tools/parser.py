@@ -7,7 +7,7 @@ import platform
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -32,6 +32,8 @@ class Parser(argparse.ArgumentParser):
 
     hints: Mapping[str, str] = {}
     """What there is in the place of options of other tools."""
+    passes: Callable[[], Iterable[str]] | None = None
+    """Names of passes, where the tool takes them as options."""
 
     def __init__(self, prog: str, description: str, examples: str, usage: str | None = None) -> None:
         super().__init__(
@@ -51,6 +53,11 @@ class Parser(argparse.ArgumentParser):
             known = [option for action in self._actions for option in action.option_strings]
             name = rest[0].partition("=")[0]
             near = [self.hints.get(f"--{name.lstrip('-')}"), *get_close_matches(name, known, 1, cutoff=0.75)]
+            if self.passes and not any(near):
+                near = [
+                    f"-{found}" for found in get_close_matches(name.lstrip("-"), list(self.passes()), 1, cutoff=0.75)
+                ]
+                near.append(f"{self.prog} --show-passes, or --load=FILE.py for a pass of your own")
             what = "there is no option" if rest[0].startswith("-") else "one argument too many:"
             self.error(f"{what} {rest[0]}", next(filter(None, near), ""))
         return given, rest

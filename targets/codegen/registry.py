@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 
 import mlir.ir as ir
 
+from stablexla.dialects.errors import CompileError
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import EMPTY, NESTS, Refusal, take_refusal, without_emitters
+from stablexla.targets.pipeline.passes import USERS_EMITTERS
 
 Emitter = TypeVar("Emitter", bound=Callable[..., Any])
 
@@ -33,6 +35,8 @@ class Emitters(dict[str, list[Emitter]]):
         """
 
         def enter(function: Emitter) -> Emitter:
+            if not function.__module__.startswith("stablexla."):
+                USERS_EMITTERS.append(function)
             for kind in kinds:
                 for other in self.get(kind, []):
                     if self._priorities[kind, other] == priority:
@@ -46,12 +50,26 @@ class Emitters(dict[str, list[Emitter]]):
         return enter
 
     def emit(self, kernel: Kernel, target: object) -> Emitted | None:
-        """Emit a kernel by the first emitter that takes it; None when all refuse, and the kernel keeps the reason."""
+        """Emit a kernel by the first emitter that takes it; None when all refuse, and the kernel keeps the reason.
+
+        Raises:
+            CompileError: an emitter gives something else than `Emitted` or None, or None after it has declared a
+                function, beside which no other emitter could declare its own.
+        """
         take_refusal()  # of another kernel
         for ask in self.get(kernel.kind, []):
+            declared = len(kernel.emitted)
             emitted: Emitted | None = ask(kernel, target)
-            if emitted is not None:
+            if isinstance(emitted, Emitted):
                 return emitted
+            who = f"the emitter {ask.__module__}.{ask.__name__} of kernel @{kernel.name}"
+            if emitted is not None:
+                raise CompileError(f"{who} gave a {type(emitted).__name__}, where an emitter gives Emitted or None")
+            if len(kernel.emitted) > declared:
+                raise CompileError(
+                    f"{who} gave None, and has declared a function of the kernel",
+                    hint="return Emitted(items=..., grain=...), or None before kernel.phase and kernel.declare",
+                )
         kernel.refusal = self._refusal(kernel)
         return None
 

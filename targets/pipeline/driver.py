@@ -27,7 +27,7 @@ from stablexla.dialects.stopping import look
 from stablexla.targets.pipeline.contents import Contents
 from stablexla.targets.pipeline.messages import close_pass, messages_of, refused_passes
 from stablexla.targets.pipeline.pass_checks import check_elements
-from stablexla.targets.pipeline.passes import FUNCTION, PASSES, RESERVED, ModulePass, Side, file_of
+from stablexla.targets.pipeline.passes import FUNCTION, PASSES, RESERVED, USERS_EMITTERS, ModulePass, Side, file_of
 from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
 from stablexla.targets.pipeline.standard_error import captured_stderr
 
@@ -378,7 +378,7 @@ def check_leaves(step: Step, module: Any) -> None:
 
 
 def users_files(step: Step, pipeline: Pipeline) -> list[str]:
-    """Return the files of the user's passes and rules in a step."""
+    """Return the files of the user's passes, rules and emitters in a step."""
     functions = []
     for element in step.parts:
         if element.name == FUNCTION:
@@ -387,6 +387,8 @@ def users_files(step: Step, pipeline: Pipeline) -> list[str]:
             functions.append(PASSES[element.name].function)
         if element.name == LOWER:
             functions += [rule.function for rule in pipeline.rules]
+        if element.name in ("stablexla-emit-kernels", "stablexla-map-kernels"):
+            functions += USERS_EMITTERS
     files = dict.fromkeys(file_of(function) for function in functions)
     return [str(Path(file).absolute()) for file in files if Path(file).is_file()]
 

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from stablexla.dialects.choices import USUAL, chosen
 from stablexla.dialects.errors import CompileError
@@ -105,6 +105,8 @@ class ModulePass:
 
 
 PASSES: dict[str, ModulePass] = {}
+USERS_EMITTERS: list[Callable[..., Any]] = []
+"""Emitters of kernels that were registered outside this package, whose files a reproducer loads."""
 
 
 def module_pass(
@@ -123,7 +125,7 @@ def module_pass(
         acts_on: a cheap test, on what a module of StableHLO holds; where it fails the pass is not run.
 
     Raises:
-        CompileError: a name that is none or is taken, or an option without a plain type or a default.
+        CompileError: a name that is none or is taken, another side, or an option without a plain type or a default.
 
     >>> @sx.module_pass("doc-count", "counts the functions")
     ... def count(module, *, at_least: int = 0) -> None:
@@ -136,6 +138,8 @@ def module_pass(
     """
     if not _NAME.fullmatch(name):
         raise CompileError(f"{name!r} is no name for a pass: words with `-` between them, please")
+    if side not in get_args(Side):
+        raise CompileError(f"the pass {name}: {side!r} is no side", hint=" or ".join(map(repr, get_args(Side))))
 
     def register(function: Rewrite) -> Rewrite:
         made = ModulePass(name, summary, function, side, _options(function), acts_on)

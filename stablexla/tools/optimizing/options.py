@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from stablexla.dialects.errors import CompileError
 from stablexla.targets.pipeline.driver import parse_passes, sides_of_pass
+from stablexla.targets.pipeline.pass_list import all_passes
 from stablexla.targets.pipeline.passes import PASSES, PREFIX
 from stablexla.targets.pipeline.pipelines import Element
 from stablexla.targets.pipeline.standard_error import captured_stderr
@@ -81,6 +82,7 @@ def parser() -> Parser:
     description = "Runs passes on a file of StableHLO or of upstream's dialects, and prints what they leave."
     made = Parser("stablexla-opt", description, EXAMPLES, usage="%(prog)s [FILE] [options]")
     made.hints = HINTS
+    made.passes = all_passes
     help_ = "MLIR text, bytecode, an artifact or HLO; - is standard input (default)"
     made.add_argument("file", nargs="?", default="-", help=help_)
     _add_work(made)

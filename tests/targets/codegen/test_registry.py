@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import stablexla as sx
 from stablexla.targets.codegen.registry import Emitters
+from stablexla.targets.cpu.emitters import EMITTERS
+from stablexla.targets.pipeline.passes import USERS_EMITTERS
+from stablexla.targets.pipeline.steps import register_passes
+from stablexla.tools.user_code import load_python
 
 ORDER = """
 import importlib, sys
@@ -84,3 +90,50 @@ def test_a_feature_that_is_not_known_is_refused() -> None:
     with pytest.raises(sx.CompileError, match="there is no feature 'avx512_bf32' of CPUs") as raised:
         compiled("vector-bits=512 features=avx512_bf32")
     assert "avx512_bf16" in raised.value.hint
+
+
+USERS = """
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.cpu.emitters import emitter
+
+
+@emitter("loop", priority=1234)
+def takes_it(kernel, target):
+    {body}
+"""
+DECLARES = """with kernel.phase(target) as arguments, arguments.items() as item:
+        cg.store(cg.constant(1, arguments.results[0].element), arguments.results[0], item)
+    return None"""
+
+
+@pytest.fixture
+def emitters_afterwards() -> Iterator[None]:
+    """Take out what a test registers."""
+    register_passes("cpu")
+    tables = dict(EMITTERS), dict(EMITTERS._priorities), list(USERS_EMITTERS)
+    EMITTERS["loop"] = list(EMITTERS["loop"])
+    yield
+    EMITTERS.update(tables[0])
+    EMITTERS._priorities, USERS_EMITTERS[:] = tables[1:]
+
+
+@pytest.mark.usefixtures("emitters_afterwards")
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return kernel.nothing", "'Kernel' object has no attribute 'nothing'"),
+        ("return 7", "the emitter mine.takes_it of kernel @loop_0 gave a int, where an emitter gives Emitted or None"),
+        (DECLARES, "the emitter mine.takes_it of kernel @loop_0 gave None, and has declared a function"),
+    ],
+    ids=["raises", "gives a number", "declares and refuses"],
+)
+def test_a_wrong_emitter_of_a_user(body: str, message: str, tmp_path: Path) -> None:
+    """It is named, and the reproducer's command loads its file."""
+    file = tmp_path / "mine.py"
+    file.write_text(USERS.format(body=body))
+    load_python(str(file))
+    b = sx.XlaBuilder("added")
+    with pytest.raises(sx.CompileError) as raised:
+        sx.compile(b.build(b.parameter(0, sx.f32[100]) + 1))
+    assert message in str(raised.value)
+    assert f"--load={file}" in next(line for line in str(raised.value).splitlines() if "reproduce:" in line)

@@ -494,6 +494,15 @@ def test_a_forged_description(change: dict[str, Any], model: sx.Executable, file
         sx.load_executable(forged(file, **change))
 
 
+def test_a_wrong_variable_is_no_fault_of_the_file(
+    model: sx.Executable, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.save(file)
+    monkeypatch.setenv("STABLEXLA_NUM_THREADS", "0")
+    with pytest.raises(sx.StablexlaError, match="^STABLEXLA_NUM_THREADS=0: it is a number of threads"):
+        sx.load_executable(file)
+
+
 def test_what_is_no_object_file(model: sx.Executable) -> None:
     """Nothing outside of its bytes is read, whatever stands in it."""
     code = model._function.keep_alive.object_files()[-1]
