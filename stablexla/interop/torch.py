@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, partial
+from inspect import Parameter, Signature
 from linecache import getline
 from operator import getitem, itemgetter
 from threading import Timer
@@ -278,6 +279,9 @@ def _stablehlo(program: Any) -> str | bytes:
         arrays = [torch.jax.numpy.asarray(value) for value in made]
         return [a if t is None else a.astype(t) for a, t in zip(arrays, types, strict=True)]
 
+    # JAX names parameters after those of the function: as PyTorch names the inputs of its graph.
+    names = [node.name for node in program.graph.find_nodes(op="placeholder")]
+    function.__signature__ = Signature([Parameter(n, Parameter.POSITIONAL_ONLY) for n in names])  # type: ignore[attr-defined]
     # JAX pairs donated parameters with results of their type in order, which is that of torch's changes.
     donated = sorted(place for _, place in _changes(program)) if is_static else []
     jitted = torch.jax.jit(function, keep_unused=True, donate_argnums=donated)

@@ -515,6 +515,15 @@ def test_other_arguments_than_exported():
     np.testing.assert_array_equal(program(torch.zeros(4, 3)).shape, (4, 2))
 
 
+def test_parameters_have_the_names_of_the_graph():
+    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    program = sx_torch.compile(module.train(), (torch.zeros(4, 3),))
+    for name in ("p_0_weight", "p_1_bias", "b_1_running_mean", "input"):
+        assert f'loc("{name}")' in program.stablehlo or f'loc("{name}"(' in program.stablehlo
+    with pytest.raises(sx.ExecutionError, match=r"parameter 7 \(input\) takes float32\[4,3\]"):
+        program(torch.zeros(5, 3))
+
+
 def test_what_is_no_exported_program():
     with pytest.raises(sx.StablexlaError, match="Linear is no exported program"):
         sx_torch.from_exported(nn.Linear(3, 2))

@@ -499,7 +499,7 @@ def test_a_wrong_variable_is_no_fault_of_the_file(
 ) -> None:
     model.save(file)
     monkeypatch.setenv("STABLEXLA_NUM_THREADS", "0")
-    with pytest.raises(sx.StablexlaError, match="^STABLEXLA_NUM_THREADS=0: it is a number of threads"):
+    with pytest.raises(sx.StablexlaError, match=r"^STABLEXLA_NUM_THREADS=0: it is a number of threads"):
         sx.load_executable(file)
 
 
