@@ -13,12 +13,14 @@ FEW = 4
 ALIKE = ("seed", "first", "part")
 """Parameters whose values stand for cases that are alike: a third of them is drawn."""
 ALWAYS = {
+    "tests/fuzz/test_programs.py::test_random_programs[0]",
     "tests/ops/test_dynamic_size_places.py::TestIndices::test_updates[-2-5]",
     "tests/ops/test_window.py::test_of_equal_elements_the_order_decides"
     "[(2, 9, 10, 5)-(1, 3, 3, 1)-(1, 2, 2, 1)-SAME-u8]",
     "tests/targets/cpu/convolution/test_convolution.py::test_nothing_else_is_read_or_written[1130]",
     "tests/targets/cpu/convolution/test_convolution.py::test_random_convolutions[3-256]",
     "tests/targets/cpu/convolution/test_convolution.py::test_random_convolutions_of_large_weights[203-1]",
+    "tests/targets/cpu/convolution/test_convolution.py::test_random_convolutions_of_large_weights[203-1000]",
     "tests/test_tools.py::TestInputs::test_every_element_type[random-c128]",
     "tests/test_tools.py::TestInputs::test_every_element_type[random-pred]",
 }
