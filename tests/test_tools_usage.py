@@ -78,6 +78,8 @@ class TestEveryTool:
         (["run", "model.mlir", "--target", "gpp"], "'gpp' is none of cpu, gpu; --list-targets", "stablexla-run --help"),
         (["run", "model.mlir", "--check=nans"], "argument --check: check takes nan, inf,", "stablexla-run --help"),
         (["run", "model.mlir", "--check-dir", "here"], "--check-dir is for --check", "stablexla-run --help"),
+        (["run", "model.mlir", "--rtol", "1e-3"], "--rtol is for --expect", "stablexla-run --help"),
+        (["run", "model.mlir", "--atol=-1"], "a tolerance is 0 or more, not -1", "stablexla-run --help"),
         (["compile", "model.mlir"], "a program and -o OUTPUT are needed", "stablexla-compile --help"),
         (["translate", "--json", "model.mlir"], "--json is for --info", "stablexla-translate --help"),
         (["translte"], "there is no tool 'translte'", "python -m stablexla translate"),

@@ -41,7 +41,7 @@ from stablexla.tools.running.checking import HELP as CHECKING
 from stablexla.tools.running.checking import add_check_options, check
 from stablexla.tools.running.comparing import HELP, add_compare_options, compare
 from stablexla.tools.running.expecting import HELP as EXPECTING
-from stablexla.tools.running.expecting import add_expect_options, expect
+from stablexla.tools.running.expecting import add_expect_options, expect, read_expected
 from stablexla.tools.running.explaining import TEXT, add_explain_options, explain, profile
 from stablexla.tools.running.inputs import FORMS, random_inputs
 from stablexla.tools.running.launching import LAUNCHED, is_quiet, launch, run_launched
@@ -275,6 +275,7 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
     if arguments.check is not None and (found := check(executable, given, arguments)):
         return found  # without checks the program may never end
+    expected = read_expected(signature.results, len(inputs), arguments)
     call = runner(executable, inputs, arguments.time_limit)
     results = call()
     where = console()
@@ -290,7 +291,7 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
     if arguments.time:
         _time(call, arguments.time, compiling, where, as_json=arguments.json)
     profile(executable, given, arguments)
-    code = expect(results, signature.results, arguments) if arguments.expect else 0
+    code = expect(results, expected, arguments) if expected else 0
     return max(code, compare(executable, given, arguments, where)) if arguments.compare else code
 
 
@@ -303,6 +304,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.error("--processes is for --launcher mpi")
     if (arguments.all or arguments.kernels) and not any((arguments.explain, arguments.profile, arguments.trace)):
         options.error(f"--{'all' if arguments.all else 'kernels'} is for --explain and --profile")
+    if (arguments.rtol is not None or arguments.atol) and not arguments.expect:
+        options.error(f"--{'rtol' if arguments.rtol is not None else 'atol'} is for --expect")
     if arguments.check_dir and arguments.check is None:
         options.error("--check-dir is for --check")
     if arguments.isolated and not arguments.apart:  # all that reads the program runs there

@@ -37,37 +37,59 @@ def add_expect_options(parser: argparse.ArgumentParser) -> None:
     help_ = (
         f"how far floats may be off, relative to the expected ones (default: {_LEAST:g}; {_STEPS} steps of small types)"
     )
-    group.add_argument("--rtol", type=float, metavar="R", help=help_)
+    group.add_argument("--rtol", type=_tolerance, metavar="R", help=help_)
     group.add_argument(
-        "--atol", type=float, default=0.0, metavar="A", help="how far they may be off besides (default: 0)"
+        "--atol", type=_tolerance, default=0.0, metavar="A", help="how far they may be off besides (default: 0)"
     )
 
 
-def expect(results: Sequence[Sequence[Array]], types: Sequence[TensorType], arguments: argparse.Namespace) -> int:
-    """Compare the results of all devices with the files; return the exit code.
+def read_expected(types: Sequence[TensorType], devices: int, arguments: argparse.Namespace) -> list[list[Array]]:
+    """Return the arrays of the files, for each device in turn; none where nothing is expected.
 
     Raises:
-        ExecutionError: a file that cannot be read or is of another type, or more or fewer files than results.
+        ExecutionError: a file that cannot be read, or more or fewer files than results.
     """
     files: list[str] = arguments.expect
+    if not files:
+        return []
     if len(files) != len(types):
-        raise ExecutionError(f"--expect: {len(files)} given for {len(types)} results")
-    wrong = []
-    for device, own in enumerate(results):
-        for i, (array, type_, name) in enumerate(zip(own, types, files, strict=True)):
+        raise ExecutionError(f"--expect: {len(files)} given for {len(types)} results", hint="--expect once for each")
+    return [
+        [from_file(Path(numbered(name, d)), type_, f"result {i}") for i, (name, type_) in enumerate(zip(files, types))]
+        for d in range(devices)
+    ]
+
+
+def expect(
+    results: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]], arguments: argparse.Namespace
+) -> int:
+    """Compare the results of all devices with what `read_expected` gave; return the exit code.
+
+    Raises:
+        ExecutionError: an expected array is of another type or shape than the result.
+    """
+    found = []
+    for device, (own, right) in enumerate(zip(results, expected, strict=True)):
+        for i, (array, wanted) in enumerate(zip(own, right, strict=True)):
             place = f"device {device}, result {i}" if len(results) > 1 else f"result {i}"
-            file = Path(numbered(name, device))
-            wanted = from_file(file, type_, place)
+            file = numbered(arguments.expect[i], device)
             if (wanted.dtype, wanted.shape) != (array.dtype, array.shape):
                 given = f"{wanted.dtype.name}{list(wanted.shape)}"
                 raise ExecutionError(f"{place} is {array.dtype.name}{list(array.shape)}, and {file} has {given}")
-            wrong.append(difference(array, wanted, f"{place} is not that of {file}", arguments.rtol, arguments.atol))
-    found = [text for text in wrong if text]
+            found.append(difference(array, wanted, f"{place} is not that of {file}", arguments.rtol, arguments.atol))
+    found = [text for text in found if text]
     for text in found:
         print_error(text)
     if not found and not arguments.json:
         print(f"all {sum(map(len, results))} results are as expected")
     return FAILED if found else 0
+
+
+def _tolerance(text: str) -> float:
+    number = float(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"a tolerance is 0 or more, not {text}")
+    return number
 
 
 def difference(array: Array, wanted: Array, place: str, rtol: float | None = None, atol: float = 0.0) -> str:
