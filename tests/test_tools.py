@@ -413,6 +413,10 @@ class TestSavedExecutables:
         assert "[2. 3. 4.]" in capfd.readouterr().out
         assert run.main([*given[:-1], "--explain"]) == 1
         assert "saved without its source" in capfd.readouterr().err
+        for option in ("--opt-level=2", "--num-threads=1", "--replicas=2", "--pipeline=nothere"):
+            assert run.main([*given, option]) == 1
+            name = option.partition("=")[0]
+            assert f"{name} is for compiling, and {file} is compiled" in capfd.readouterr().err
 
     @pytest.mark.parametrize("stage", ["tensor", "llvm"])
     def test_from_the_text_of_a_stage(

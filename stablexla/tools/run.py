@@ -53,6 +53,17 @@ from stablexla.tools.saved_files import add_sandbox_options, is_saved, load_save
 from stablexla.tools.user_code import load_files
 
 Array = npt.NDArray[Any]
+OF_COMPILING = (
+    "opt_level",
+    "vector_bits",
+    "num_threads",
+    "flush_denormals",
+    "pipeline",
+    "rule",
+    "dump",
+    "replicas",
+    "partitions",
+)
 STATISTICS = ("smallest", "mean", "largest", "not a number")
 BLOCK = 1 << 18
 """Elements of a result that are looked at together."""
@@ -223,6 +234,7 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
             check_output(folder, makes_folders=True)
     source = source_of(arguments)
     if is_saved(source):
+        _refuse_compiling(arguments)
         return _inspect_and_work(load_saved(source, arguments), None, arguments, 0.0)
     lowered = lowered_input(arguments, source)
     if lowered is None:
@@ -250,6 +262,19 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
         )
     compiling = perf_counter() - start
     return _inspect_and_work(executable, signature, arguments, compiling)
+
+
+def _refuse_compiling(arguments: argparse.Namespace) -> None:
+    """Refuse options that a saved executable comes too late for.
+
+    Raises:
+        CompileError: there is one.
+    """
+    usual = parser()
+    for option in OF_COMPILING:
+        if getattr(arguments, option) != usual.get_default(option):
+            name = f"--{option.replace('_', '-')}"
+            raise CompileError(f"{name} is for compiling, and {arguments.file} is compiled", option="stablexla-compile")
 
 
 def _inspect_and_work(
