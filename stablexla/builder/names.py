@@ -7,6 +7,7 @@ functions of the package. XLA's C++ names are spelled in capitals; `other_names.
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import keyword
 import re
@@ -81,12 +82,14 @@ def _hint(name: str, known: Mapping[str, str]) -> str:
     return found or ""
 
 
-def _methods() -> dict[str, str]:
+@functools.cache
+def _methods() -> Mapping[str, str]:
     found = inspect.getmembers(sx.XlaBuilder, inspect.isfunction)
     return {name: f"b.{name}({_parameters(f)}) of the builder b" for name, f in found if not name.startswith("_")}
 
 
-def _functions() -> dict[str, str]:
+@functools.cache
+def _functions() -> Mapping[str, str]:
     found = {name: getattr(sx, name) for name in sx.__all__}
     return {name: f"sx.{name}({_parameters(f)})" for name, f in found.items() if inspect.isfunction(f)}
 
