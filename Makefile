@@ -36,6 +36,7 @@ help:
 	@echo "Variables: PYTHON=$(PYTHON) JOBS=$(JOBS) PYTEST_ARGS=... DRAW=$(DRAW)"
 
 setup: $(VENV)/installed.test
+	@echo "everything is in $(VENV): . $(VENV)/bin/activate"
 
 run: $(VENV)/installed.run
 	$(BIN)/python examples/digits.py
