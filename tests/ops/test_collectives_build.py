@@ -150,9 +150,10 @@ class TestAllGather:
         refused("C5", lambda x: sx.all_gather(x, 0, 1, ((0,),), 0, True), X)
 
     def test_all_gather_c6(self):
-        assert "each of replica_groups must have shard_count, 3, members" in str(
-            refused("C6", lambda x: sx.all_gather(x, 0, 3, ((0, 1),)), X)
-        )
+        error = refused("C6", lambda x: sx.all_gather(x, 0, 3, ((0, 1),)), X)
+        assert "each of replica_groups must have shard_count, 3, members" in str(error)
+        assert error.hint == "shard_count=2"
+        assert sx.all_gather(sx.XlaBuilder("b").parameter(0, X), 0, 2, ((0, 1),)).shape.dimensions[0] == 8
         refused("C6", lambda x: sx.all_gather(x, 0, 0), X)
 
 

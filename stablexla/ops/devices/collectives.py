@@ -469,12 +469,13 @@ def _check_count(
     use_global_device_ids: bool,
 ) -> None:
     """The groups have `shard_count` members; where they are of replicas times all partitions, a part of that."""
+    sizes = {len(group) for group in groups}
     if channel_id is not None and channel_id > 0 and not use_global_device_ids:
-        fits = all(count % len(group) == 0 for group in groups) and len({len(group) for group in groups}) < 2
+        fits = all(count % size == 0 for size in sizes) and len(sizes) < 2
         rule(number, fits, f"each of replica_groups must have as many members, and shard_count, {count}, a multiple")
     else:
-        fits = all(len(group) == count for group in groups)
-        rule(number, fits, f"each of replica_groups must have shard_count, {count}, members")
+        way_out = f"shard_count={min(sizes)}" if len(sizes) == 1 else ""
+        rule(number, sizes <= {count}, f"each of replica_groups must have shard_count, {count}, members", way_out)
 
 
 def group_attributes(x: XlaOp, groups: Sequence[Sequence[int]], channel_id: int | None) -> dict[str, Any]:
