@@ -8,7 +8,7 @@ from stablexla.dialects.errors import UnsupportedError
 
 
 class Uncopied:
-    """What can be neither pickled nor copied.
+    """Base of classes whose objects can be neither pickled nor copied.
 
     Attributes:
         _in_place: what to do instead.

@@ -66,7 +66,7 @@ def lacking(page: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """What a command of the tools begins with: they run in forks of one process that has imported them."""
+    """The prefix of a tool's command: a fork of one server process, which has imported the tools."""
     path = tmp_path_factory.mktemp("served") / "socket"
     server = subprocess.Popen([sys.executable, SERVED, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with server:

@@ -425,7 +425,7 @@ class TestRules:
         assert Path(caught.value.reproducer).exists()
 
     def test_classes_of_the_other_mlir(self) -> None:
-        """What a rule gives is of upstream's MLIR; it is told of the right import."""
+        """A lowering rule that uses classes of jaxlib's MLIR gets the right import as its hint."""
         rules = [sx.lowering_rule("stablehlo.tanh", lambda ctx, x: hlo_ir.RankedTensorType(x.type))]
         with pytest.raises(sx.CompileError, match="incompatible function arguments") as caught:
             sx.compile(PROGRAM, options=sx.CompileOptions(rules=rules))

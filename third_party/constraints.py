@@ -27,7 +27,7 @@ def pins(python: tuple[int, ...], *, oldest: bool = False) -> dict[str, str]:
 
 
 def build_requirements() -> list[str]:
-    """What a build takes beside CMake and ninja, which a system may have."""
+    """Build requirements of pyproject.toml; CMake and ninja, which a system may have, are not among them."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     requirements: list[str] = project["build-system"]["requires"]
     return requirements

@@ -4,6 +4,7 @@ from stablexla.builder.source import ends_at_user
 from stablexla.dialects.element_types import BY_NAME, ELEMENT_TYPES, ElementType, element_type
 from stablexla.dialects.shapes import Shape
 
+# The definition is in `dialects`, which know no user's lines; the builder's errors name them.
 setattr(ElementType, "__getitem__", ends_at_user(ElementType.__getitem__))  # noqa: B010  mypy refuses an assignment
 
 pred = BY_NAME["pred"]

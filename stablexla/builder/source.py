@@ -82,14 +82,25 @@ def ends_at_user(function: Callable[P, R]) -> Callable[P, R]:
         except StablexlaError as error:
             if isinstance(error, ShapeError) and error.source is None:
                 error.add_source(user_line())
-            end_at_user(error)
+            _end_at_user(error)
             raise
 
     return call
 
 
-def end_at_user(error: BaseException) -> None:
-    """Take the frames of this package out of an error's traceback, before a bare `raise`, which adds none.
+class EndingAtUser:
+    """A `with` block whose errors have tracebacks without frames of this package; a public function's outermost one."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            _end_at_user(error)
+
+
+def _end_at_user(error: BaseException) -> None:
+    """Take the frames of this package out of an error's traceback; what then raises it once more adds none.
 
     They stay where this package raised what is no error of its own: they are all that there is to find the mistake by.
     """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.builder.computation import XlaComputation
-from stablexla.builder.source import end_at_user
+from stablexla.builder.source import EndingAtUser
 from stablexla.compiling.device_counts import Counts, counts_of, with_counts
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects.attributes.arguments import told
@@ -92,42 +92,27 @@ def compile(
         raise CompileError(f"options must be CompileOptions, not {told(options)}", hint=_as_options(options))
     warn_of_unknown_variables()
     limit_of_environment()
-    try:
-        return _compile_or_take(program, entry, target, num_replicas, num_partitions, options)
-    except StablexlaError as error:
-        end_at_user(error)
-        raise
+    given = (program, entry, target, num_replicas, num_partitions, options)
+    with EndingAtUser():
+        if options.check:
+            from stablexla.compiling.checked import compile_checked
+
+            return compile_checked(*given)
+        if options.sandbox is not None or StagedText.of(program) is not None:
+            return _compile_now(*given)
+        folder = options.cache or knobs.cache
+        if not folder and (knobs.kernel_cache == "off" or is_big(program)):
+            return _compile_now(*given)
+        from stablexla.compiling.cache import Folder, compile_cached
+
+        chosen = Folder(Path(folder)) if folder else Folder.by_default()
+        if chosen is None:
+            return _compile_now(*given)
+        return compile_cached(lambda: _compile_now(*given), chosen, *given)
 
 
 def _as_options(given: object) -> str:
     return f"sx.CompileOptions(**{told(given)})" if isinstance(given, dict) else "sx.CompileOptions()"
-
-
-def _compile_or_take(
-    program: Program,
-    entry: str,
-    target: str,
-    num_replicas: int | None,
-    num_partitions: int | None,
-    options: CompileOptions,
-) -> Executable:
-    """Compile, or take what an earlier compilation left in the cache."""
-    given = (program, entry, target, num_replicas, num_partitions, options)
-    if options.check:
-        from stablexla.compiling.checked import compile_checked
-
-        return compile_checked(*given)
-    if options.sandbox is not None or StagedText.of(program) is not None:
-        return _compile_now(*given)
-    folder = options.cache or knobs.cache
-    if not folder and (knobs.kernel_cache == "off" or is_big(program)):
-        return _compile_now(*given)
-    from stablexla.compiling.cache import Folder, compile_cached
-
-    chosen = Folder(Path(folder)) if folder else Folder.by_default()
-    if chosen is None:
-        return _compile_now(*given)
-    return compile_cached(lambda: _compile_now(*given), chosen, *given)
 
 
 def _compile_now(

@@ -537,7 +537,7 @@ def _slice_bounds(x: XlaOp, item: Any, dimension: int) -> tuple[int, int, int, b
 
 
 def _instead_of(item: Any, dimension: int) -> str:
-    """What does what numpy does with an index that is not known when the program is built, for the operand x."""
+    """Return the operation for an index that numpy takes and `x[...]` does not: an op, a mask, an array, a new axis."""
     if item is None:
         return "sx.reshape adds a dimension of size 1"
     if isinstance(item, XlaOp):

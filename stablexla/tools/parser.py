@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     hints: Mapping[str, str] = {}
-    """What there is in the place of options of other tools."""
+    """Options of mlir-opt alone, and what to write here."""
     passes: Callable[[], Iterable[str]] | None = None
     """Names of passes, where the tool takes them as options."""
 

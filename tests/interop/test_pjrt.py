@@ -417,7 +417,7 @@ for name, way in ways.items():
 
 
 def test_ctrl_c() -> None:
-    """Whatever the main thread waits for is stopped; programs work after it, and the process ends."""
+    """SIGINT stops what the main thread waits for; programs run after it, and the process ends."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
     variables |= {"JAX_PLATFORMS": "stablexla", "STABLEXLA_NUM_DEVICES": "2"}
     command = [sys.executable, "-c", f"import jax, jax.numpy as jnp\n{STOPPED}"]

@@ -410,7 +410,7 @@ class TestReduceScatter:
 
 
 def test_numbers_of_devices_that_differ() -> None:
-    """What a program's groups list is one number, in functions of it too; of partitions it may be another one."""
+    """All replica groups of a program, in its functions too, list one number of replicas; of partitions another one."""
     b = sx.XlaBuilder("counts")
     x = b.parameter(0, sx.f32[4])
     x = sx.all_reduce(x, sx.add, replica_groups=[[0, 1]])

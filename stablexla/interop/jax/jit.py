@@ -9,7 +9,7 @@ from inspect import signature
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from stablexla.builder.source import end_at_user
+from stablexla.builder.source import EndingAtUser
 from stablexla.dialects.errors import ExecutionError
 from stablexla.executable.executable import Executable
 from stablexla.interop.jax.arguments import names_of_arguments, not_an_array
@@ -115,13 +115,8 @@ class JitFunction(Inspectable):
             if (program := programs.get(types)) is not None:
                 return program.call_arrays(args)
         leaves, key = self._signature(args, kwargs)
-        found = programs.get(key)
-        if found is None:
-            try:
-                found = self._compile(programs, key, leaves, args, kwargs)
-            except Exception as error:  # of the function that is traced, as a rule: as `jax.jit` shows it
-                end_at_user(error)
-                raise
+        with EndingAtUser():  # errors of the function that is traced are shown as `jax.jit` shows them
+            found = programs.get(key) or self._compile(programs, key, leaves, args, kwargs)
         if found is None:
             return self._traced(*args, **kwargs)
         if types is not None and None not in types:
@@ -219,13 +214,8 @@ class JitFunction(Inspectable):
         """Return the compiled program for these arguments, and the leaves that it takes."""
         programs = self._programs_for(self._settings_now())
         leaves, key = self._signature(args, kwargs)
-        found = programs.get(key)
-        if found is None:
-            try:
-                found = self._compile(programs, key, leaves, args, kwargs)
-            except Exception as error:  # of the function that is traced, as a rule: as `jax.jit` shows it
-                end_at_user(error)
-                raise
+        with EndingAtUser():  # errors of the function that is traced are shown as `jax.jit` shows them
+            found = programs.get(key) or self._compile(programs, key, leaves, args, kwargs)
         if found is None:
             raise ExecutionError(f"{self._name}: JAX's jax_disable_jit is on, or an argument stands for a traced value")
         return found, leaves
