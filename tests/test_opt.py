@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import stablexla as sx
 from stablexla.dialects import rules
 from stablexla.targets.pipeline.pass_list import all_passes, parse_listing
 from stablexla.targets.pipeline.passes import PASSES
@@ -90,6 +91,8 @@ def test_refusals_end_with_1(
         (["--stage=tensor", f"--transform-script={SCHEDULE}", "--transform-at=llvm"], "the steps that are run are"),
         (["--stage=tensor", f"--transform-script={SCHEDULE}", "--transform-at=tensr"], "no step 'tensr'; tensor?"),
         (["--emit-bytecode", "-split-input-file"], "bytecode holds one module"),
+        (["-cse", "--mlir-print-ir-after=cs"], "--mlir-print-ir-after=cs: no such pass is run; cse?"),
+        (["--stage=tensor", "--mlir-print-ir-before=zzz"], "no such pass is run; --dump-pass-pipeline shows"),
     ],
 )
 def test_wrong_usage_ends_with_2(
@@ -97,6 +100,17 @@ def test_wrong_usage_ends_with_2(
 ) -> None:
     assert opt.main([program, *arguments]) == 2
     assert message in capfd.readouterr().err
+
+
+def test_bytecode_does_not_say_its_stage(program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "tensor.mlirbc")
+    assert opt.main([program, "--stage=tensor", "--emit-bytecode", "-o", file]) == 0
+    assert opt.main([file, "--stage=kernels"]) == 2
+    assert "is no StableHLO and does not say which stage it is: --from-stage=NAME" in capfd.readouterr().err
+    with pytest.raises(sx.UnsupportedError, match=r"bytecode of other dialects(?s:.)*try: .*--from-stage=NAME"):
+        sx.compile(Path(file))
+    assert opt.main([file, "--from-stage=tensor", "--stage=kernels"]) == 0
+    assert capfd.readouterr().out.startswith("// stage kernels: ")
 
 
 def test_a_pass_that_there_is_not_is_no_option(program: str, capfd: pytest.CaptureFixture[str]) -> None:

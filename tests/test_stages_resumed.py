@@ -69,6 +69,11 @@ def test_a_dump_goes_on(tmp_path: Path) -> None:
         sx.compile(PROGRAM)
     for file in tmp_path.glob("*/*.mlir"):
         np.testing.assert_array_equal(sx.compile(file)(X, V)[0], X + V)
+    (tensor,) = tmp_path.glob("*/*tensor.mlir")
+    with knobs.scoped(dump=tmp_path / "again", kernel_cache="off"):
+        sx.compile(tensor)
+    for file in (tmp_path / "again").glob("*/0*.mlir"):
+        np.testing.assert_array_equal(sx.compile(file)(X, V)[0], X + V)
 
 
 def test_the_tools_go_on(

@@ -252,6 +252,11 @@ class TestRun:
         assert said[0].startswith(f"error: result 0 is not that of {tmp_path}/sum.npy: 1 of 6 elements")
         assert said[0].endswith("the first at [1, 2]: 2.0 instead of nan")
         assert said[1].endswith("1 of 6 elements are wrong, the first at [1, 0]: True instead of False")
+        assert run.main([*given, *expected, "--json"]) == 1
+        first, second = json.loads(capfd.readouterr().out)
+        numbers = {"wrong": 1, "elements": 6, "first": [1, 2], "value": "2.0", "expected": "nan"}
+        assert first == {"device": 0, "result": 0, "file": f"{tmp_path}/sum.npy", **numbers}
+        assert (second["result"], second["first"]) == (1, [1, 0])
         for wrong, message in (
             (expected[:1], "--expect: 1 given for 2 results"),
             (expected[::-1], "result 0 is float32[2, 3], and"),
@@ -411,8 +416,12 @@ class TestSavedExecutables:
         assert compile_tool.main([program, "-o", str(file), "--no-source"]) == 0
         assert run.main([*given[:-1], "--print"]) == 0
         assert "[2. 3. 4.]" in capfd.readouterr().out
-        assert run.main([*given[:-1], "--explain"]) == 1
-        assert "saved without its source" in capfd.readouterr().err
+        for option in ("--explain", "--check", "--profile", "--compare=interpreter"):
+            assert run.main([*given[:-1], option]) == 1
+            told = capfd.readouterr()
+            assert "saved without its source" in told.err
+            assert "try: stablexla-compile without --no-source" in told.err
+            assert not told.out
         for option in ("--opt-level=2", "--num-threads=1", "--replicas=2", "--pipeline=nothere"):
             assert run.main([*given, option]) == 1
             name = option.partition("=")[0]

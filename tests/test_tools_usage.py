@@ -181,6 +181,12 @@ class TestCodeOfTheUser:
         assert exit_code(["run", *words, "--input=[1,3]", "--print"]) == 0
         assert "[2. 6.]" in capfd.readouterr().out
 
+    def test_without_its_file(self, words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+        assert exit_code(["run", words[0], words[-1]]) == 1
+        said = capfd.readouterr().err
+        assert "'my-pass' does not refer to a registered pass" in said
+        assert "\n  try: --load=FILE.py" in said
+
     def test_opt(self, words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
         assert exit_code(["opt", *words, "--stage=tensor", "--mlir-print-ir-after=my-pass"]) == 0
         told = capfd.readouterr()

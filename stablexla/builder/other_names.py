@@ -70,6 +70,7 @@ ROWS: tuple[tuple[str, str], ...] = (
         f"sx.sub(t := sx.sub(x, {_ROW_MAX}, (0,)), sx.log(sx.reduce(sx.exp(t), 0.0, sx.add, (1,))), (0,))",
     ),
     ("batch_norm", "sx.batch_norm_training(x, v, v, 1e-5, 1)[0]"),
+    ("layer_norm", "sx.batch_norm_training(x, b.constant([1.0] * 2), b.constant([0.0] * 2), 1e-5, 0)[0]"),
     ("sinc", "sx.select(x == 0, 1.0, sx.sin(np.pi * x) / (np.pi * x))"),
     ("hypot", "sx.sqrt(x * x + y * y)"),
     ("rint", "sx.round_nearest_even(x)"),
@@ -152,6 +153,7 @@ ROWS: tuple[tuple[str, str], ...] = (
     ("psum_scatter", "sx.reduce_scatter(x, sx.add, 0, 1)"),
     ("axis_index", "b.replica_id()"),
     # random numbers
+    ("dropout", "sx.select(sx.rng_uniform(b.constant(0.0), b.constant(1.0), x.shape) < 0.9, x / 0.9, 0.0)"),
     ("normal randn", "sx.rng_normal(b.constant(0.0), b.constant(1.0), sx.f32[2, 3])"),
     ("uniform rand random", "sx.rng_uniform(b.constant(0.0), b.constant(1.0), sx.f32[2, 3])"),
 )

@@ -119,7 +119,7 @@ def _lowered(program: Program, name: str, options: CompileOptions) -> tuple[Stan
         raise CompileError(f"{lowered.file}: it was lowered for {target}, and a C library is for the CPU alone")
     if lowered is not None and (rest := lowered.rest(find_target("cpu"), options)) is not None:
         module, signature = lowered.module(pipeline_of(find_target("cpu"), options)), lowered.signature()
-        made = run_pipeline(module, rest, watcher=KnobWatcher(signature.name, rest, module))
+        made = run_pipeline(module, rest, watcher=KnobWatcher(signature.name, rest, module, signature))
         return standalone(made, signature, name, options.flush_denormals), signature
     source = load(program)
     if needs_shapes(source):

@@ -219,7 +219,7 @@ def _compile_rest(
     """Take a program from the stage at which its text is to the end."""
     signature = lowered.signature()
     module = lowered.module(pipeline_of(target, options))
-    watcher = watch(signature.name, rest, module)
+    watcher = watch(signature.name, rest, module, signature)
     function = _built(module, rest, target, signature, options, watcher)
     watcher.finish()
     return Executable(

@@ -108,6 +108,7 @@ class Executable(Uncopied, OnDevices):
                 raise CompileError(
                     f"{self.name}: it was saved without its source, which this needs",
                     hint="executable.save(path), with the source",
+                    option="stablexla-compile without --no-source",
                 )
             if self._module is None:
                 from stablexla.dialects.contexts import contexts_of_their_own

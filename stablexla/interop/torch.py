@@ -72,7 +72,10 @@ class TorchProgram:
         arguments = list(given)
         for place in self._donated:
             arguments[place] = _array(given[place])
-        results = self.executable.execute(arguments, donate=self._donates)
+        try:
+            results = self.executable.execute(arguments, donate=self._donates)
+        except ExecutionError as error:
+            raise _with_tensors(error) from None
         made = [put(array, given) for put, array in zip(self._outputs, results, strict=True)]
         return _torch().tree_unflatten([r for r in made if r is not _WRITTEN], self._out_spec)
 
@@ -95,6 +98,15 @@ class TorchProgram:
 
     def __repr__(self) -> str:
         return f"TorchProgram({self.executable!r})"
+
+
+def _with_tensors(error: ExecutionError) -> ExecutionError:
+    """Return the error with the way out of a tensor of another type or of other sizes in PyTorch's words."""
+    dtype = re.fullmatch(r'\.astype\((?:ml_dtypes\.|")(\w+)"?\)', error.hint)
+    if type(error) is not ExecutionError or not (dtype or (not error.hint and ", but an array of " in error.summary)):
+        return error
+    hint = f".to(torch.{dtype[1]})" if dtype else "dynamic_shapes=, as of torch.export, for sizes that may change"
+    return ExecutionError(error.summary, hint=hint)
 
 
 def from_exported(program: Any, *, options: CompileOptions | None = None) -> TorchProgram:

@@ -85,7 +85,7 @@ def gather(
             "operand_batching_dims": operand_batching_dims,
             "start_indices_batching_dims": start_indices_batching_dims,
         }
-        numbers = chosen_numbers(rule, GatherDimensionNumbers, dimension_numbers, single)
+        numbers = chosen_numbers(rule, GatherDimensionNumbers, dimension_numbers, single, x.shape, starts.shape)
         sizes = rule.sizes("slice_sizes", slice_sizes)
         is_sorted = rule.truth("indices_are_sorted", indices_are_sorted)
         rule.operands.update(dimension_numbers=numbers, slice_sizes=sizes)
@@ -214,7 +214,8 @@ def scatter(
             "input_batching_dims": input_batching_dims,
             "scatter_indices_batching_dims": scatter_indices_batching_dims,
         }
-        numbers = chosen_numbers(rule, ScatterDimensionNumbers, dimension_numbers, single)
+        shapes = xs[0].shape, indices.shape
+        numbers = chosen_numbers(rule, ScatterDimensionNumbers, dimension_numbers, single, *shapes)
         rule.operands.update(dimension_numbers=numbers)
         promises = {
             "indices_are_sorted": rule.truth("indices_are_sorted", indices_are_sorted),

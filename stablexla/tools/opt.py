@@ -27,7 +27,7 @@ from stablexla.interop.entry import MAIN, with_entry
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline, side_of
 from stablexla.targets.pipeline.dump import Header, signature_as_written, signature_or_none
 from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
-from stablexla.targets.pipeline.printing import PassTimes
+from stablexla.targets.pipeline.printing import PassTimes, pass_names
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.signature.interface import Signature
 from stablexla.targets.stablehlo.imports.shapes.refinement import refining_step
@@ -37,7 +37,7 @@ from stablexla.tools.optimizing.expected import compare
 from stablexla.tools.optimizing.input import Part, split_input
 from stablexla.tools.optimizing.options import SEPARATOR, in_its_nest, parse, parser
 from stablexla.tools.optimizing.passes import show_passes
-from stablexla.tools.optimizing.watcher import OptWatcher, form_of
+from stablexla.tools.optimizing.watcher import OptWatcher, form_of, printing_of
 from stablexla.tools.parser import UsageError
 from stablexla.tools.terminal import highlighted, print_errors
 from stablexla.tools.user_code import rule_of
@@ -64,6 +64,9 @@ class Job:
         start = self._start(part)
         pipeline = self._pipeline(part, start)
         side = self._given.context or part.side(start, self._target)
+        if self._given.stage is not None and start == "source" and side == "upstream":
+            raise UsageError(f"{part.file} is no StableHLO and does not say which stage it is: --from-stage=NAME")
+        self._check_printed(pipeline)
         check_pipeline(pipeline, side)
         if self._given.dump_pass_pipeline:
             print("\n".join(step.text for step in pipeline), file=sys.stderr)
@@ -85,6 +88,15 @@ class Job:
         with self._timed("Output"):
             stage = self._stage_after(start, pipeline, side_of(left) == side)
             return self._written(left, stage, self._command(part.file, pipeline), signature)
+
+    def _check_printed(self, pipeline: Pipeline) -> None:
+        printing = printing_of(self._given)
+        run = list(dict.fromkeys(name for step in pipeline for part in step.parts for name in pass_names(part)))
+        for option, names in (("before", printing.before), ("after", printing.after)):
+            for name in sorted(names.difference(run)):
+                near = difflib.get_close_matches(name, run, n=1)
+                way = f"{near[0]}?" if near else "--dump-pass-pipeline shows those that are"
+                raise UsageError(f"--mlir-print-ir-{option}={name}: no such pass is run; {way}")
 
     def report(self) -> None:
         """Print the times on request."""

@@ -64,6 +64,8 @@ OF_COMPILING = (
     "replicas",
     "partitions",
 )
+OF_SOURCE = ("compare", "check", "explain", "profile", "trace")
+"""Options that need the program in StableHLO."""
 STATISTICS = ("smallest", "mean", "largest", "not a number")
 BLOCK = 1 << 18
 """Elements of a result that are looked at together."""
@@ -235,7 +237,10 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
     source = source_of(arguments)
     if is_saved(source):
         _refuse_compiling(arguments)
-        return _inspect_and_work(load_saved(source, arguments), None, arguments, 0.0)
+        executable = load_saved(source, arguments)
+        if any(getattr(arguments, option) for option in OF_SOURCE):
+            executable._stablehlo  # noqa: B018  # raises before anything runs, where it was saved without its source
+        return _inspect_and_work(executable, None, arguments, 0.0)
     lowered = lowered_input(arguments, source)
     if lowered is None:
         module = program_of(arguments, source)
@@ -244,7 +249,7 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
         module = known_shapes(module, arguments)
         signature = signature_of(module)
     else:
-        for option in ("compare", "check", "explain", "profile", "trace"):
+        for option in OF_SOURCE:
             if getattr(arguments, option):
                 raise CompileError(
                     f"--{option} needs the program in StableHLO; this one is at {lowered.header.stage!r}"

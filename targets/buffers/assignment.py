@@ -272,7 +272,11 @@ class BufferAssignment:
             elif op.name in ("tensor.from_elements", "tensor.empty"):
                 self._new(op.results[0], self._begin[op], block)
             elif op.name not in ALIASES and any(is_tensor(v) for v in op.results):
-                raise CompileError(f"{op.name} makes an array in main, where only calls of kernels do")
+                raise CompileError(
+                    f"{op.name} makes an array in main, where only calls of kernels do",
+                    hint="loops of a pass of your own, or of a schedule, behind the step 'kernels'",
+                    option="--transform-at=kernels for a schedule; a pass of your own behind the step 'kernels'",
+                )
 
     def _constant(self, value: ir.Attribute) -> Buffer:
         self._numbers.setdefault(value, len(self.constants))

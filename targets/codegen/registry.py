@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import mlir.ir as ir
@@ -10,6 +12,7 @@ import mlir.ir as ir
 from stablexla.dialects.errors import CompileError
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import EMPTY, NESTS, Refusal, take_refusal, without_emitters
+from stablexla.targets.grouping.classify import Kind
 from stablexla.targets.pipeline.passes import USERS_EMITTERS
 
 Emitter = TypeVar("Emitter", bound=Callable[..., Any])
@@ -37,6 +40,7 @@ class Emitters(dict[str, list[Emitter]]):
         def enter(function: Emitter) -> Emitter:
             if not function.__module__.startswith("stablexla."):
                 USERS_EMITTERS.append(function)
+                self._warn_of_slips(kinds)
             for kind in kinds:
                 for other in self.get(kind, []):
                     if self._priorities[kind, other] == priority:
@@ -48,6 +52,14 @@ class Emitters(dict[str, list[Emitter]]):
             return function
 
         return enter
+
+    def _warn_of_slips(self, kinds: Sequence[str]) -> None:
+        """Warn of kinds that no kernel has so far and that read like one; a kind of the user's own is fine."""
+        known = {*self, *(kind.value for kind in Kind)}
+        for kind in kinds:
+            near = difflib.get_close_matches(kind, known, n=1)
+            if kind not in known and near:
+                warnings.warn(f"no kernel is of kind {kind!r}: {near[0]!r}?", stacklevel=3)
 
     def emit(self, kernel: Kernel, target: object) -> Emitted | None:
         """Emit a kernel by the first emitter that takes it; None when all refuse, and the kernel keeps the reason.

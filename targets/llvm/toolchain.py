@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -40,17 +42,25 @@ def run(command: Sequence[str], *, given: str | None = None) -> str:
     """Run a tool and return its standard output.
 
     Raises:
-        CompileError: it failed; the error has what it said.
+        CompileError: it failed, or does not know a processor or a feature; the error has what it said.
     """
     try:
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     except OSError as error:
         raise CompileError(f"{command[0]} cannot be run: {error.strerror}", stage=STAGE) from None
-    unknown = "is not a recognized" in done.stderr  # processor or feature: LLVM would only warn
-    if done.returncode != 0 or unknown:
+    unknown = re.search("'(.*)' is not a recognized (.*) for this target", done.stderr)  # LLVM would only warn
+    if unknown is not None:
+        machine = next((word.partition("=")[2] for word in command if word.startswith("-mtriple=")), platform.machine())
+        raise CompileError(
+            f"{unknown[1]!r} is no {unknown[2]} of {machine.partition('-')[0]}",
+            stage=STAGE,
+            hint='triple="aarch64-linux-gnu" for another kind of machine',
+            option="--target-triple=aarch64-linux-gnu for another kind of machine",
+        )
+    if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         raise CompileError(
-            f"{Path(command[0]).name} failed" + ("" if unknown else f" with exit code {done.returncode}"),
+            f"{Path(command[0]).name} failed with exit code {done.returncode}",
             stage=STAGE,
             diagnostics=tuple(dict.fromkeys(said[:12])),
         )

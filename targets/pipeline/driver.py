@@ -285,7 +285,10 @@ def parse_passes(elements: tuple[Element, ...], side: Side, verify_each: bool = 
     try:
         return pass_manager(side, text, verify_each=verify_each)
     except ValueError as error:
-        raise CompileError(refused_passes(str(error)), hint=close_pass(str(error), side)) from None
+        hint = close_pass(str(error), side)
+        option = "" if hint else "--load=FILE.py"
+        hint = hint or "the import of the file that registers it"
+        raise CompileError(refused_passes(str(error)), hint=hint, option=option) from None
 
 
 def check_pipeline(pipeline: Pipeline, side: Side = "stablehlo") -> None:

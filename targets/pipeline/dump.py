@@ -176,6 +176,7 @@ class KnobWatcher(Watcher):
         name: the program's name.
         pipeline: the running pipeline.
         source: the module that the run begins with; read at once, if at all.
+        signature: of the program; None where the source, in StableHLO, says it.
         times: seconds by step, and by whatever else is added.
         pass_times: for each step its passes and their seconds, where these were asked for.
         overrides: the files whose text took the place of what a step made, in the order of the steps.
@@ -184,6 +185,7 @@ class KnobWatcher(Watcher):
     name: str
     pipeline: Pipeline
     source: Any
+    signature: Signature | None = None
     times: dict[str, float] = field(default_factory=dict)
     pass_times: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
@@ -203,7 +205,7 @@ class KnobWatcher(Watcher):
                 self._dump.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise StablexlaError(f"nothing can be dumped to {self._dump}: {error.strerror}") from None
-            self._signature = signature_or_none(self.source)
+            self.signature = self.signature or signature_or_none(self.source)
             header = Header("source", f"the program {self.name} as it was given")
             self._write(self._dump / SOURCE, header, self.source)
 
@@ -230,7 +232,7 @@ class KnobWatcher(Watcher):
     def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
         self.times[step.name] = seconds
         if self._dump is not None:
-            header = Header(step.name, command(self._input_of(number), step), self._signature)
+            header = Header(step.name, command(self._input_of(number), step), self.signature)
             self._write(self._dump / file_name(number, step.name), header, module)
 
     def before_pass(self, step: Step, element: Element, module: Any) -> None:

@@ -510,8 +510,15 @@ def test_other_arguments_than_exported():
     program = sx_torch.compile(nn.Linear(3, 2), (torch.zeros(4, 3),))
     with pytest.raises(sx.ExecutionError, match=r"exported as program\(input\)"):
         program(torch.zeros(4, 3), torch.zeros(1))
-    with pytest.raises(sx.ExecutionError, match=r"float32\[4,3\]"):
-        program(torch.zeros(4, 4))
+    for given, way_out in (
+        (torch.zeros(5, 3), "dynamic_shapes="),
+        (torch.zeros(3, 4), ".T"),
+        (torch.zeros(4, 3, dtype=torch.float64), ".to(torch.float32)"),
+        (torch.zeros(4, 3, dtype=torch.bool), ".to(torch.float32)"),
+    ):
+        with pytest.raises(sx.ExecutionError, match=r"takes float32\[4,3\]") as raised:
+            program(given)
+        assert raised.value.hint.startswith(way_out)
     np.testing.assert_array_equal(program(torch.zeros(4, 3)).shape, (4, 2))
 
 

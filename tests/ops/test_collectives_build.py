@@ -91,7 +91,8 @@ class TestForms:
         assert shape_of(lambda x: sx.all_gather(x, 0, 6, groups, 1), X) == "f32[24,16]"
         assert shape_of(lambda x: sx.reduce_scatter(x, sx.add, 0, 4, groups, 1), X) == "f32[1,16]"
         refused("C6", lambda x: sx.all_gather(x, 0, 3, groups, 1), X)
-        refused("C6", lambda x: sx.all_gather(x, 0, 2, ((0,), (1, 2)), 1), X)
+        error = refused("C6", lambda x: sx.all_gather(x, 0, 2, ((0,), (1, 2)), 1), X)
+        assert error.operands["replica_groups"] == "((0,), (1, 2))"
         refused("C6", lambda x: sx.all_gather(x, 0, 4, groups, 1, True), X)
 
     def test_groups_of_different_sizes_are_filled_up(self):

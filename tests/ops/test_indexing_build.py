@@ -446,6 +446,18 @@ class TestDimensionsOneByOne:
         error = refused("", lambda x, i: sx.gather(x, i, 1, (1,), (1, 4), (0,)), *TABLE)
         assert "start_index_map must be given" in error.summary
 
+    def test_the_way_out_takes_rows(self):
+        b = sx.XlaBuilder("rows")
+        operand, start_indices = b.parameter(0, sx.f32[5, 4, 2]), b.parameter(1, sx.s32[3, 6])
+        operands, scatter_indices, updates = operand, start_indices, b.parameter(2, sx.f32[3, 6, 4, 2])
+        names = {**locals(), "update_computation": sx.add, "sx": sx}
+        with pytest.raises(sx.ShapeError) as raised:
+            sx.gather(operand, start_indices)
+        assert eval(raised.value.hint.partition(", where")[0], names).shape == sx.f32[3, 6, 4, 2]
+        with pytest.raises(sx.ShapeError) as raised:
+            sx.scatter(operands, scatter_indices, updates, sx.add)
+        assert eval(raised.value.hint.partition(", where")[0], names).shape == operand.shape
+
     def test_what_is_said_twice(self):
         numbers = sx.GatherDimensionNumbers(**ROWS)
         error = refused("", lambda x, i: sx.gather(x, i, 1, None, (1, 4), dimension_numbers=numbers), *TABLE)

@@ -70,7 +70,8 @@ def all_gather(
     >>> sx.all_gather(x, 0, 2)
     XlaOp(stablehlo.all_gather, f32[4])
     """
-    with checking("all_gather", operand=operand, all_gather_dim=all_gather_dim, shard_count=shard_count) as rule:
+    given = {"all_gather_dim": all_gather_dim, "shard_count": shard_count, "replica_groups": replica_groups}
+    with checking("all_gather", operand=operand, **given) as rule:
         xs = arrays_of(rule, "operand", operand)
         place = rule.integer("all_gather_dim", all_gather_dim)
         for x in xs:
@@ -208,7 +209,7 @@ def all_to_all(
     >>> sx.all_to_all(x, split_dimension=1, concat_dimension=0, split_count=4)
     XlaOp(stablehlo.all_to_all, f32[16,4])
     """
-    with checking("all_to_all", operand=operand) as rule:
+    with checking("all_to_all", operand=operand, replica_groups=replica_groups) as rule:
         x = rule.op("operand", operand)
         rule("", x.shape.is_array, f"operand must be an array, not {x.shape}", "sx.all_to_all_tuple(operands)")
         split = rule.integer("split_dimension", split_dimension)
@@ -306,7 +307,8 @@ def reduce_scatter(
     >>> sx.reduce_scatter(x, sx.add, 0, 2)
     XlaOp(stablehlo.reduce_scatter, f32[1])
     """
-    with checking("reduce_scatter", operand=operand, scatter_dimension=scatter_dimension) as rule:
+    given = {"scatter_dimension": scatter_dimension, "replica_groups": replica_groups}
+    with checking("reduce_scatter", operand=operand, **given) as rule:
         xs = arrays_of(rule, "operand", operand)
         place, count = rule.integer("scatter_dimension", scatter_dimension), rule.integer("shard_count", shard_count)
         rule.operands.update(shard_count=count)

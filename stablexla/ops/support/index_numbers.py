@@ -15,7 +15,9 @@ from stablexla.dialects.shapes import Shape
 Numbers = TypeVar("Numbers", GatherDimensionNumbers, ScatterDimensionNumbers)
 
 
-def chosen_numbers(rule: Rules, kind: type[Numbers], whole: object, single: Mapping[str, Any]) -> Numbers:
+def chosen_numbers(
+    rule: Rules, kind: type[Numbers], whole: object, single: Mapping[str, Any], operand: Shape, indices: Shape
+) -> Numbers:
     """The dimension numbers that were given as one value, or one by one."""
     given = kind.__name__
     if any(isinstance(value, kind) for value in single.values()):
@@ -29,9 +31,19 @@ def chosen_numbers(rule: Rules, kind: type[Numbers], whole: object, single: Mapp
     for name, value in single.items():
         # Dimensions that slices drop are optional; all others are required.
         value = () if value is None and name in ("collapsed_slice_dims", "inserted_window_dims") else value
-        rule("", value is not None, f"{name} must be given")
+        rule("", value is not None, f"{name} must be given", _of_rows(kind, operand, indices))
         values[name] = rule.integer(name, value) if name == "index_vector_dim" else rule.integers(name, value)
     return kind(**values)
+
+
+def _of_rows(kind: type[Numbers], operand: Shape, indices: Shape) -> str:
+    """How rows of the operand are taken or updated, each by one number."""
+    window = tuple(indices.rank + i for i in range(operand.rank - 1))
+    if kind is GatherDimensionNumbers:
+        start, sizes = "sx.gather(operand, start_indices", f", {(1, *operand.dimensions[1:])}"
+    else:
+        start, sizes = "sx.scatter(operands, scatter_indices, updates, update_computation", ""
+    return f"{start}, {indices.rank}, {window}{sizes}, (0,), (0,)), where a number stands for a row"
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -24,7 +25,7 @@ HELP = """
 expected results:
   --expect FILE.npy is given once for each result, in order; {device} is replaced as in inputs. An element is right
   where |result - expected| <= A + R * |expected|, and where both are NaN. Integers are exact. Where one is wrong, the
-  first is shown, and the exit code is 1.
+  first is shown, and the exit code is 1. With --json, they are a list on standard output.
 """
 _LEAST, _STEPS = 1e-5, 8
 
@@ -76,11 +77,12 @@ def expect(
             if (wanted.dtype, wanted.shape) != (array.dtype, array.shape):
                 given = f"{wanted.dtype.name}{list(wanted.shape)}"
                 raise ExecutionError(f"{place} is {array.dtype.name}{list(array.shape)}, and {file} has {given}")
-            found.append(difference(array, wanted, f"{place} is not that of {file}", arguments.rtol, arguments.atol))
-    found = [text for text in found if text]
-    for text in found:
-        print_error(text)
-    if not found and not arguments.json:
+            if (wrong := difference(array, wanted, arguments.rtol, arguments.atol)) is not None:
+                found.append({"device": device, "result": i, "file": file, **wrong._asdict()})
+                print_error(f"{place} is not that of {file}: {wrong}")
+    if arguments.json:
+        print(json.dumps(found, indent=2))
+    elif not found:
         print(f"all {sum(map(len, results))} results are as expected")
     return FAILED if found else 0
 
@@ -92,13 +94,27 @@ def _tolerance(text: str) -> float:
     return number
 
 
-def difference(array: Array, wanted: Array, place: str, rtol: float | None = None, atol: float = 0.0) -> str:
-    """Return a line on the first wrong element; "" where all are right.
+class Difference(NamedTuple):
+    """Wrong elements of a result: how many of how many, and where the first is; numbers are texts."""
 
-    >>> difference(np.array([1, 3, 5]), np.array([1, 2, 4]), "result 0")
-    'result 0: 2 of 3 elements are wrong, the first at [1]: 3 instead of 2'
-    >>> difference(np.array([1.0, 2.0]), np.array([1.0, 2.00001]), "result 0", 1e-4)
-    ''
+    wrong: int
+    elements: int
+    first: list[int]
+    value: str
+    expected: str
+
+    def __str__(self) -> str:
+        count = f"{self.wrong} of {self.elements} elements are wrong, the first"
+        return f"{count} at {self.first}: {self.value} instead of {self.expected}"
+
+
+def difference(array: Array, wanted: Array, rtol: float | None = None, atol: float = 0.0) -> Difference | None:
+    """Compare a result with the expected array; None where all elements are right.
+
+    >>> print(difference(np.array([1, 3, 5]), np.array([1, 2, 4])))
+    2 of 3 elements are wrong, the first at [1]: 3 instead of 2
+    >>> print(difference(np.array([1.0, 2.0]), np.array([1.0, 2.00001]), 1e-4))
+    None
     """
     right = array == wanted
     element = BY_DTYPE[array.dtype]
@@ -113,7 +129,7 @@ def difference(array: Array, wanted: Array, place: str, rtol: float | None = Non
         right = right | near | (np.isnan(one) & np.isnan(other))
     right = np.asarray(right)
     if right.all():
-        return ""
+        return None
     index = tuple(int(i) for i in np.argwhere(~right)[0])
-    count = f"{right.size - np.count_nonzero(right)} of {right.size} elements are wrong, the first"
-    return f"{place}: {count} at {list(index)}: {array[index]!s} instead of {wanted[index]!s}"
+    wrong = right.size - int(np.count_nonzero(right))
+    return Difference(wrong, right.size, list(index), str(array[index]), str(wanted[index]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,24 @@ def test_two_of_one_priority_are_refused() -> None:
         def other() -> None: ...
 
     assert emitters == {"row": [one]}
+
+
+def test_a_kind_that_reads_like_another_is_warned_of() -> None:
+    emitters: Emitters[object] = Emitters()
+    with pytest.warns(UserWarning, match="no kernel is of kind 'lop': 'loop'\\?") as seen:
+
+        @emitters.register("lop")
+        def slip() -> None: ...
+
+    assert seen[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        @emitters.register("my.own.kind", "loop")
+        def fine() -> None: ...
+
+    for one in (slip, fine):
+        USERS_EMITTERS.remove(one)
 
 
 def compiled(option: str) -> None:

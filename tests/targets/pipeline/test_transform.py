@@ -20,7 +20,7 @@ MATCH = f'%0 = transform.structured.match ops{{["linalg.generic"]}} in %m : ({AN
 TILE = f"%1, %2 = transform.structured.tile_using_for %0 tile_sizes [2] : ({ANY}) -> ({ANY}, {ANY})"
 
 
-def compiled(folder: Path, script: str, *, entry: str = "") -> sx.Executable:
+def compiled(folder: Path, script: str, *, entry: str = "", after: str = "kernels") -> sx.Executable:
     """A row of a table, scaled and summed, with a schedule in its pipeline."""
     path = folder / "a schedule.mlir"
     path.write_text(script)
@@ -29,7 +29,7 @@ def compiled(folder: Path, script: str, *, entry: str = "") -> sx.Executable:
     b = sx.XlaBuilder("rows")
     x = b.parameter(0, sx.f32[6, 16])
     computation = b.build(sx.reduce(sx.tanh(x) * 2, b.constant(0.0), lambda a, c: a + c, (1,)))
-    return sx.compile(computation, options=sx.CompileOptions(pipeline=sx.pipeline().inserting(step, after="kernels")))
+    return sx.compile(computation, options=sx.CompileOptions(pipeline=sx.pipeline().inserting(step, after=after)))
 
 
 def test_what_a_schedule_makes_is_right(tmp_path: Path) -> None:
@@ -38,6 +38,13 @@ def test_what_a_schedule_makes_is_right(tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((6, 16)).astype(np.float32)
     np.testing.assert_allclose(executable(x), (np.tanh(x) * 2).sum(1), rtol=1e-5, atol=1e-5)
     assert "scf.for" in executable.ir("schedule")
+
+
+def test_loops_belong_into_kernels(tmp_path: Path) -> None:
+    script = f"{HEAD} {ENTRY} {{\n{MATCH}\n{TILE}\ntransform.yield }} }}"
+    with pytest.raises(sx.CompileError, match=r"scf\.for makes an array in main") as raised:
+        compiled(tmp_path, script, after="tensor")
+    assert raised.value.option.startswith("--transform-at=kernels")
 
 
 def test_a_sequence_is_chosen_by_name(tmp_path: Path) -> None:
