@@ -10,15 +10,19 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import stablexla as sx
 from stablexla.pjrt.compiling import NUMBERS
 from stablexla.pjrt.messages import Options
+from stablexla.pjrt.table import num_devices
 
 _jax = pytest.importorskip("jaxlib._jax")
 pytest.importorskip("jax")
@@ -60,6 +64,41 @@ def test_programs(name: str) -> None:
 
 def code(text: str, platforms: str = "stablexla", **environment: str) -> subprocess.CompletedProcess[str]:
     return run("-c", f"import jax, jax.numpy as jnp\n{text}", JAX_PLATFORMS=platforms, **environment)
+
+
+ONE_BY_ONE = """
+import contextlib, io, json, sys, traceback
+import jax, jax.numpy as jnp
+for line in sys.stdin:
+    out, errors, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        try:
+            exec(json.loads(line), {"jax": jax, "jnp": jnp})
+        except Exception:
+            traceback.print_exc()
+            code = 1
+    print(json.dumps({"returncode": code, "stdout": out.getvalue(), "stderr": errors.getvalue()}), flush=True)
+"""
+Code = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def in_one() -> Iterator[Code]:
+    """As `code`, in one process for all: of what asks for nothing of its environment or its end."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"JAX_PLATFORMS": "stablexla"}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", ONE_BY_ONE], cwd=ROOT, env=variables, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def run_there(text: str) -> subprocess.CompletedProcess[str]:
+            print(json.dumps("\n" + text), file=process.stdin, flush=True)
+            answer = process.stdout.readline()  # type: ignore[union-attr]
+            assert answer, f"the process ended with exit code {process.wait(10)}"
+            return subprocess.CompletedProcess(text, **json.loads(answer))
+
+        yield run_there
+        process.stdin.close()
 
 
 def test_nothing_is_registered_unless_asked_for() -> None:
@@ -133,13 +172,21 @@ def test_a_process_that_is_forked_before_the_first_use() -> None:
     assert (done.returncode, done.stdout) == (0, "1000.0\n" * 2), done.stderr
 
 
-def test_more_devices_than_there_are() -> None:
-    done = code("jax.pmap(lambda x: x)(jnp.ones((2, 1)))")
+def test_more_devices_than_there_are(in_one: Code) -> None:
+    done = in_one("jax.pmap(lambda x: x)(jnp.ones((2, 1)))")
     assert done.returncode == 1
     assert "2" in done.stderr
 
 
 FORCED = "--xla_force_host_platform_device_count"
+
+
+def given(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    """The variables, as a process would have them; JAX reads its own when it is imported."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    config = SimpleNamespace(jax_num_cpu_devices=int(variables.get("JAX_NUM_CPU_DEVICES", "-1")))
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(config=config))
 
 
 @pytest.mark.parametrize(
@@ -151,11 +198,16 @@ FORCED = "--xla_force_host_platform_device_count"
         ({"XLA_FLAGS": "--xla_cpu_enable_fast_math=false", "JAX_NUM_CPU_DEVICES": "-1"}, 1),
     ],
 )
-def test_numbers_of_devices(variables: dict[str, str], count: int) -> None:
+def test_numbers_of_devices(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], count: int) -> None:
     """As JAX's scripts ask for them; where several do, the first of ours, JAX's and XLA's counts."""
+    given(monkeypatch, variables)
+    assert num_devices() == count
+
+
+def test_devices_that_variables_ask_for() -> None:
     text = "count = jax.device_count()\nprint(count, jax.pmap(lambda x: x + 1)(jnp.zeros(count)).sum())"
-    done = code(text, **variables)
-    assert done.stdout == f"{count} {count}.0\n", done.stderr
+    done = code(text, XLA_FLAGS=f"{FORCED}=3", JAX_NUM_CPU_DEVICES="2")
+    assert done.stdout == "2 2.0\n", done.stderr
 
 
 def test_devices_that_are_asked_for_in_code() -> None:
@@ -173,14 +225,22 @@ def test_devices_that_are_asked_for_in_code() -> None:
         ("XLA_FLAGS", f"{FORCED}=", f"XLA_FLAGS={FORCED}="),
     ],
 )
-def test_a_number_of_devices_that_is_none(variable: str, value: str, named: str) -> None:
-    done = code("jax.devices()", **{variable: value})
+def test_a_number_of_devices_that_is_none(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, named: str
+) -> None:
+    given(monkeypatch, {variable: value})
+    with pytest.raises(sx.StablexlaError, match=f"^{named}: it is a number of devices, from 1 to 1024"):
+        num_devices()
+
+
+def test_the_error_of_a_platform_without_devices() -> None:
+    done = code("jax.devices()", XLA_FLAGS=f"{FORCED}=-3")
     assert done.returncode == 1
-    assert f"backend 'stablexla': {named}: it is a number of devices, from 1 to 1024" in done.stderr
+    assert f"backend 'stablexla': XLA_FLAGS={FORCED}=-3: it is a number of devices, from 1 to 1024" in done.stderr
 
 
-def test_the_cpu_is_this_platform_where_it_is_the_only_one() -> None:
-    done = code(
+def test_the_cpu_is_this_platform_where_it_is_the_only_one(in_one: Code) -> None:
+    done = in_one(
         "import numpy as np\n"
         "assert jax.devices('cpu') == jax.devices() and jax.config.jax_platforms == 'stablexla'\n"
         "x = np.arange(6, dtype=np.float32)\n"
@@ -224,13 +284,13 @@ def test_a_compiler_option_of_ours_and_one_of_others() -> None:
     assert "stablexla has no compiler options xla_dump_to" in done.stderr
 
 
-def test_a_compiler_option_of_nobody() -> None:
-    done = code("jax.jit(lambda x: x, compiler_options={'vector_bit': 128})(jnp.array(2.0))")
+def test_a_compiler_option_of_nobody(in_one: Code) -> None:
+    done = in_one("jax.jit(lambda x: x, compiler_options={'vector_bit': 128})(jnp.array(2.0))")
     assert done.returncode == 1
     assert "INVALID_ARGUMENT: No such compile option: 'vector_bit'\n  try: vector_bits" in done.stderr
 
 
-def test_compiler_options_that_cannot_be() -> None:
+def test_compiler_options_that_cannot_be(in_one: Code) -> None:
     """Each is named with its value and what it may be, as the caller's mistake."""
     wrong = {
         "vector_bits": (100, "must be one of 128, 256, 512, not 100"),
@@ -239,7 +299,7 @@ def test_compiler_options_that_cannot_be() -> None:
         "check": ("nan", "try: stablexla.interop.jax.jit(function, options=sx.CompileOptions(check=...))"),
         "rules": ("mine", "try: stablexla.interop.jax.jit(function, options=sx.CompileOptions(rules=...))"),
     }
-    done = code(
+    done = in_one(
         f"for name, value in {[(name, value) for name, (value, _) in wrong.items()]!r}:\n"
         "    try:\n"
         "        jax.jit(lambda x: x * 2, compiler_options={name: value})(jnp.ones(2))\n"
@@ -255,14 +315,15 @@ def test_compiler_options_that_cannot_be() -> None:
         assert message.count("\n") <= 1
 
 
-def test_jax_debug_nans_names_the_operation() -> None:
+def test_jax_debug_nans_names_the_operation(in_one: Code) -> None:
     """JAX looks at a program's results, then runs its operations one by one."""
-    done = code(
+    done = in_one(
         "jax.config.update('jax_debug_nans', True)\n"
         "try:\n"
         "    jax.jit(lambda x: jnp.log(x * 2) + 1)(jnp.array(-1.0))\n"
         "except FloatingPointError as error:\n"
         "    print(error)\n"
+        "jax.config.update('jax_debug_nans', False)\n"
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "invalid value (nan) encountered in log"  # after what JAX prints of it
@@ -328,9 +389,9 @@ assert made[5] == 5 and from_dlpack(np.zeros((0, 3)), copy=False).shape == (0, 3
 """
 
 
-def test_tensors_of_dlpack_that_are_copied() -> None:
+def test_tensors_of_dlpack_that_are_copied(in_one: Code) -> None:
     """`copy=True` copies, which JAX itself forgets for memory that is aligned; `copy=False` refuses what has to be."""
-    done = code(TENSORS)
+    done = in_one(TENSORS)
     why = "the elements are not aligned, or not in the order of rows; set copy=True or copy=None"
     assert (done.returncode, done.stdout) == (0, 2 * f"from_dlpack with copy=False: {why}\n"), done.stderr
 
@@ -459,9 +520,9 @@ def test_warnings_are_at_the_user_s_line() -> None:
     assert places == ["<string>:3", "<string>:5"], done.stderr
 
 
-def test_a_trace_has_no_calls_of_the_compiler_s(tmp_path: Path) -> None:
+def test_a_trace_has_no_calls_of_the_compiler_s(in_one: Code, tmp_path: Path) -> None:
     """jax.profiler traces every call of Python's; those of the program stay, on a second trace, too."""
-    done = code(
+    done = in_one(
         "import glob, gzip, json\n"
         "def mine(x):\n"
         "    return jnp.tanh(x @ x).sum()\n"
