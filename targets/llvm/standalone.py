@@ -19,6 +19,7 @@ from stablexla.targets.host.lapack import PREFIX as LAPACK
 from stablexla.targets.llvm.check_stops import take_places
 from stablexla.targets.llvm.engine import declared_functions
 from stablexla.targets.llvm.entry import EntryContract, take_entry
+from stablexla.targets.llvm.llvm_c import CODE_GENERATION
 from stablexla.targets.llvm.toolchain import llvm_tool, run
 from stablexla.targets.runtime import ArraySpec
 from stablexla.targets.signature.interface import Signature
@@ -238,7 +239,7 @@ def generated(text: str, output: Path, opt_level: int, cpu: str, triple: str, *,
     """Generate the object file, or its assembly text, from LLVM IR."""
     kind = "asm" if assembly else "obj"
     options = [f"-O{opt_level}", f"-filetype={kind}", "-relocation-model=pic", "-code-model=small"]
-    run([llvm_tool("llc"), *options, *_machine(cpu, triple), "-o", str(output), "-"], given=text)
+    run([llvm_tool("llc"), *CODE_GENERATION, *options, *_machine(cpu, triple), "-o", str(output), "-"], given=text)
 
 
 def _machine(cpu: str, triple: str) -> list[str]:
