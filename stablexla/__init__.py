@@ -30,7 +30,6 @@ else:
         **dict.fromkeys(_ERRORS, "stablexla.dialects.errors"),
         "Executable": "stablexla.executable.executable",
         "load_executable": "stablexla.executable.saved",
-        "Sandbox": "stablexla.targets.pipeline.sandbox",
         "register_custom_call": "stablexla.compiling.custom_calls",
         "warm_up": "stablexla.compiling.warm_up",
     }

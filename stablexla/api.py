@@ -84,7 +84,6 @@ from stablexla.ops.exports import *
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.passes import module_pass, unregister_pass
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
-from stablexla.targets.pipeline.sandbox import Sandbox
 
 __all__ = [
     # builder
@@ -155,7 +154,6 @@ __all__ = [
     "c128",
     # compiling
     "CompileOptions",
-    "Sandbox",
     # user_pipelines
     "pipeline",
     "Pipeline",

@@ -51,7 +51,7 @@ from stablexla.targets.runtime import container, library_path, processor
 from stablexla.version import VERSION
 
 SUFFIX = ".sxe"
-_NO_PART_OF_THE_CODE = ("cache", "isolated", "sandbox", "time_limit", "pipeline", "rules")
+_NO_PART_OF_THE_CODE = ("cache", "isolated", "time_limit", "pipeline", "rules")
 _BUILDS = ("jaxlib", "xtc-mlir-python-bindings")
 
 

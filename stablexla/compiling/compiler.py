@@ -98,7 +98,7 @@ def compile(
             from stablexla.compiling.checked import compile_checked
 
             return compile_checked(*given)
-        if options.sandbox is not None or StagedText.of(program) is not None:
+        if StagedText.of(program) is not None:
             return _compile_now(*given)
         folder = options.cache or knobs.cache
         if not folder and (knobs.kernel_cache == "off" or is_big(program)):
@@ -124,14 +124,11 @@ def _compile_now(
     options: CompileOptions,
 ) -> Executable:
     """Compile without the cache."""
-    if not options.isolated and options.sandbox is None:
+    if not options.isolated:
         return compile_watched(program, entry, target, num_replicas, num_partitions, options)
-    if options.sandbox is not None:
-        from stablexla.processes.compiling_sandboxed import compile_sandboxed as compile_apart
-    else:
-        from stablexla.processes.compiling import compile_isolated as compile_apart
+    from stablexla.processes.compiling import compile_isolated
 
-    executable = compile_apart(program, entry, target, num_replicas, num_partitions, options)
+    executable = compile_isolated(program, entry, target, num_replicas, num_partitions, options)
     executable._compile_options = options
     return executable
 

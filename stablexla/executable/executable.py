@@ -56,7 +56,6 @@ class Executable(Uncopied, OnDevices):
     """The program as bytecode, where that is all that is kept of it."""
     origin: str = ""
     """The file that it was loaded from, and whether that was signed; "" for what this process compiled."""
-    _source_is_trusted = True
     _in_place = "executable.save(path), and sx.load_executable(path) in the other process"
 
     def __init__(
@@ -116,8 +115,7 @@ class Executable(Uncopied, OnDevices):
 
                 assert self.source_bytes is not None
                 with contexts_of_their_own():
-                    origin, trusted = f"the source of {self.name}", self._source_is_trusted
-                    self._module = load_bytes(self.source_bytes, origin, trusted=trusted)
+                    self._module = load_bytes(self.source_bytes, f"the source of {self.name}", trusted=True)
             return self._module
 
     @_source.setter
@@ -151,11 +149,6 @@ class Executable(Uncopied, OnDevices):
     def name(self) -> str:
         """The program's name."""
         return self._signature.name
-
-    @property
-    def protections(self) -> tuple[str, ...]:
-        """The protections of the sandbox that it runs in; none where it runs in this process."""
-        return ()
 
     @property
     def parameters(self) -> tuple[ArraySpec, ...]:

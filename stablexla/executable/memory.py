@@ -177,9 +177,8 @@ def memory_stats() -> MemoryStats:
 def set_memory_limit(size: int | None) -> None:
     """Limit the memory of the pool in this process: results that are alive, temporaries, constants, held memory.
 
-    A call that needs more than is left of it is refused before it begins, with an `OutOfMemoryError`. Arguments,
-    results of programs in a sandbox, and what else the process has do not count. It begins as
-    `STABLEXLA_MEMORY_LIMIT`, or none.
+    A call that needs more than is left of it is refused before it begins, with an `OutOfMemoryError`. Arguments
+    and what else the process has do not count. It begins as `STABLEXLA_MEMORY_LIMIT`, or none.
 
     Args:
         size: bytes; None for no limit. What is in use already stays.

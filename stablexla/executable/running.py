@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillRunning
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy.typing as npt
 from stablexla.dialects.errors import ExecutionError
 from stablexla.dialects.uncopied import Uncopied
 from stablexla.targets.runtime._runtime import RunLimits
-from stablexla.targets.runtime.stopped import raise_stopped
 
 Array = npt.NDArray[Any]
 
@@ -41,7 +40,6 @@ class Running(Uncopied):
     def __init__(self, name: str, run: Callable[[], list[Array]], time_limit: float | None) -> None:
         self.name = name
         self._limits = RunLimits(checked_limit(time_limit, "time_limit"))
-        self._bound = _Bound(time_limit)
         self._future: Future[list[Array]] = Future()
         self._thread = threading.Thread(target=self._work, args=[run], name=f"stablexla {name}", daemon=True)
         _unfinished.add(self)
@@ -49,7 +47,7 @@ class Running(Uncopied):
 
     def _work(self, run: Callable[[], list[Array]]) -> None:
         try:
-            with _within(self._bound, self._limits):
+            with self._limits:
                 made = run()
         except BaseException as error:  # raised by `result`
             self._future.set_exception(error)
@@ -77,7 +75,6 @@ class Running(Uncopied):
 
     def cancel(self) -> None:
         """End the run at the next kernel or iteration of a loop; it does nothing when the run has ended."""
-        self._bound.is_cancelled = True
         self._limits.cancel()
 
     def done(self) -> bool:
@@ -106,50 +103,6 @@ def _end_all() -> None:
         run._thread.join(max(0.0, end - monotonic()))
 
 
-# ---- limits of this thread's runs, for those that happen in other processes ------------------------------------------
-
-
-class _Bound:
-    """One limit: the seconds and when they are over; whether it was cancelled."""
-
-    def __init__(self, time_limit: float | None) -> None:
-        self.seconds = time_limit
-        self.until = None if time_limit is None else monotonic() + time_limit
-        self.is_cancelled = False
-
-
-class _Here(threading.local):
-    bounds: tuple[_Bound, ...] = ()
-
-
-_here = _Here()
-
-
-@contextmanager
-def _within(bound: _Bound, native: RunLimits) -> Iterator[None]:
-    """Put a limit on the runs of this thread, wherever they happen."""
-    before = _here.bounds
-    _here.bounds = (*before, bound)
-    try:
-        with native:
-            yield
-    finally:
-        _here.bounds = before
-
-
-def check_bounds(name: str) -> None:
-    """Raise the error of a run whose time is over, or that was cancelled, as seen from outside of it.
-
-    Raises:
-        ExecutionError: it is to end.
-    """
-    for bound in _here.bounds:
-        if bound.is_cancelled:
-            raise_stopped(name, "cancelled", "", 0)
-        if bound.until is not None and bound.seconds is not None and monotonic() > bound.until:
-            raise_stopped(name, "time limit", "", bound.seconds)
-
-
 def limits(time_limit: float | None) -> AbstractContextManager[object]:
     """Return the limits of the runs inside it; nothing where there is no limit.
 
@@ -158,7 +111,7 @@ def limits(time_limit: float | None) -> AbstractContextManager[object]:
     """
     if time_limit is None:
         return nullcontext()
-    return _within(_Bound(checked_limit(time_limit, "time_limit")), RunLimits(time_limit))
+    return RunLimits(checked_limit(time_limit, "time_limit"))
 
 
 def checked_limit(seconds: float | None, name: str) -> float | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from stablexla.builder.tuple_tree import TupleTree
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
-from stablexla.dialects.errors import CompileError, ExecutionError, LoadError, StablexlaError, UnsupportedError
+from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.executable.memory import limit_of_environment
 from stablexla.targets.pipeline.knobs import knobs
@@ -27,7 +27,6 @@ from stablexla.targets.signature.interface import Signature
 from stablexla.version import VERSION
 
 if TYPE_CHECKING:
-    from stablexla.targets.pipeline.sandbox import Sandbox
     from stablexla.targets.runtime.container import Container, Part
 
 
@@ -53,20 +52,18 @@ def contents_for_others(executable: Executable, *, source: bool = True) -> tuple
     return description, sections
 
 
-def load_executable(path: str | Path, *, key: bytes | None = None, sandbox: Sandbox | None = None) -> Executable:
+def load_executable(path: str | Path, *, key: bytes | None = None) -> Executable:
     """Load an executable that `Executable.save` wrote. Nothing is compiled.
 
     The file holds machine code, which may do all that this process may. Its checksums find damage, but whoever alters
-    the file can make them right again: without a key, load only files that you trust, or load them in a sandbox. It is
-    read by the version of stablexla that wrote it, on a machine whose processor has all features that the code uses.
-    Custom calls are bound to the functions registered under their names when it is loaded.
+    the file can make them right again: without a key, load only files that you trust. It is read by the version of
+    stablexla that wrote it, on a machine whose processor has all features that the code uses. Custom calls are bound to
+    the functions registered under their names when it is loaded.
 
     Args:
         path: the file.
         key: the secret bytes that the file was signed with. The signature, an HMAC-SHA256 of all of the file, is
             verified before anything in the file is looked at.
-        sandbox: loads and runs it in a process of its own that can do little else (`sx.Sandbox`); it has no custom
-            calls then.
 
     Returns:
         An executable that does all that the saved one did; but `ir`, `kernels`, `explain`, `compare` and `profile`
@@ -77,7 +74,6 @@ def load_executable(path: str | Path, *, key: bytes | None = None, sandbox: Sand
         LoadError: no such file; it is damaged; it is not signed with the key; another version wrote it; it was
             compiled for another processor; or a custom call of it is not registered.
         StablexlaError: that is no key: it is bytes, at least 16 of them.
-        UnsupportedError: custom calls, infeeds or another target than the CPU in a sandbox.
 
     >>> import tempfile, pathlib
     >>> b = sx.XlaBuilder("double")
@@ -89,12 +85,7 @@ def load_executable(path: str | Path, *, key: bytes | None = None, sandbox: Sand
     if not isinstance(path, (str, os.PathLike)):
         raise LoadError(f"a saved program is loaded from a file, whose path this is not: {told(path)}")
     path = Path(path)
-    if sandbox is not None:
-        from stablexla.targets.pipeline.sandbox import Sandbox
-
-        if not isinstance(sandbox, Sandbox):
-            raise CompileError(f"sandbox must be a Sandbox, not {sandbox!r}", hint="sx.Sandbox()")
-    executable = executable_of(container.read(path, key), str(path), sandbox=sandbox)
+    executable = executable_of(container.read(path, key), str(path))
     executable.origin = f"{path.name}, {'not authenticated' if key is None else 'signed'}"
     return executable
 
@@ -105,8 +96,7 @@ def contents(executable: Executable, *, source: bool = True) -> tuple[dict[str, 
     Raises:
         CompileError: there is no source, as it was compiled from the text of a later stage.
     """
-    saved = getattr(executable._function, "saved_form", None)  # of one that runs in another process
-    function, sections = describe(executable._function) if saved is None else saved
+    function, sections = describe(executable._function)
     tree = executable._tree
     signature = executable._signature
     description = {
@@ -126,17 +116,14 @@ def contents(executable: Executable, *, source: bool = True) -> tuple[dict[str, 
     return description, {**sections, "source": _bytecode(executable) if source else b""}
 
 
-def executable_of(
-    file: Container, name: str, pipeline: Pipeline | None = None, sandbox: Sandbox | None = None
-) -> Executable:
+def executable_of(file: Container, name: str, pipeline: Pipeline | None = None) -> Executable:
     """Return the executable in a file of that name.
 
     Args:
         pipeline: what it was compiled with, with functions that no file holds, where this process knows.
-        sandbox: what its runs may take, in a process of their own; None is in this one.
 
     Raises:
-        LoadError, UnsupportedError: as `load_executable`.
+        LoadError: as `load_executable`.
     """
     limit_of_environment()
     _ = knobs.num_threads  # a wrong number in the environment is no fault of the file
@@ -147,14 +134,10 @@ def executable_of(
             hint="compile it again and save it",
         )
     try:
-        if sandbox is not None:
-            return _SandboxedExecutable(description, file.sections, sandbox)
         return _LoadedExecutable(description, file.sections, pipeline)
     except LoadError as error:
         raise LoadError(f"{name}: {error.summary}", hint=error.hint) from None
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError, StablexlaError) as error:
-        if sandbox is not None and isinstance(error, (UnsupportedError, ExecutionError)):
-            raise
         # the checksums are right, so somebody wrote it by hand
         raise LoadError(f"{name}: what it says does not hold together: {error!r}") from error
 
@@ -166,7 +149,8 @@ class _LoadedExecutable(Executable):
         self, description: Mapping[str, Any], sections: Mapping[str, memoryview], pipeline: Pipeline | None
     ) -> None:
         signature = Signature.of_plain(description)
-        function = self._restored(signature, description, sections)
+        interface = signature.name, signature.parameter_specs(), signature.result_specs()
+        function = restore(*interface, description["function"], sections)
         if pipeline is not None and str(pipeline) != description["pipeline"]:
             pipeline = None
         self._saved_digest = bytes.fromhex(description["digest"])
@@ -187,13 +171,6 @@ class _LoadedExecutable(Executable):
     def _digest(self) -> bytes:
         return self._saved_digest
 
-    def _restored(
-        self, signature: Signature, description: Mapping[str, Any], sections: Mapping[str, memoryview]
-    ) -> Any:
-        """Return the function with the file's machine code."""
-        interface = signature.name, signature.parameter_specs(), signature.result_specs()
-        return restore(*interface, description["function"], sections)
-
     def _pipeline_again(self) -> Pipeline:
         if self.lost_functions:
             raise CompileError(
@@ -201,53 +178,6 @@ class _LoadedExecutable(Executable):
                 hint="compile it again and ask that executable; what the loaded one computes is as it was saved",
             )
         return self.pipeline
-
-
-class _SandboxedExecutable(_LoadedExecutable):
-    """An executable whose machine code runs in a process of its own, and whose source nothing here compiles again."""
-
-    _source_is_trusted = False
-
-    def __init__(self, description: Mapping[str, Any], sections: Mapping[str, memoryview], sandbox: Sandbox) -> None:
-        self.sandbox = sandbox
-        if description["target"] != "cpu":
-            raise UnsupportedError("a sandbox runs programs for the CPU alone", hint='target="cpu"')
-        super().__init__(description, sections, None)
-        self._is_plain = False
-
-    @property
-    def protections(self) -> tuple[str, ...]:
-        """The protections of the process of its runs: limits, and the kernel's means that this machine has."""
-        return self._sandboxed.protections
-
-    def _restored(
-        self, signature: Signature, description: Mapping[str, Any], sections: Mapping[str, memoryview]
-    ) -> Any:
-        from stablexla.processes.sandboxed import SandboxedFunction
-
-        self._sandboxed = SandboxedFunction(signature, description, sections, self.sandbox)
-        return self._sandboxed
-
-    def _pipeline_again(self) -> Pipeline:
-        raise CompileError(
-            f"{self.name}: it belongs to a sandbox, and this would compile its source in this process",
-            hint="compile the program without a sandbox, if you trust it",
-        )
-
-    def compare(self, *_: object, **__: object) -> Any:
-        """Refused: it compiles and runs the program in this process."""
-        self._pipeline_again()
-
-    def check(self, *_: object, **__: object) -> Any:
-        """Refused: it compiles and runs the program in this process."""
-        self._pipeline_again()
-
-    def profile(self, *_: object, **__: object) -> Any:
-        """Refused: it compiles and runs the program in this process."""
-        self._pipeline_again()
-
-    def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, sandbox={self.sandbox}, protections={', '.join(self.protections)})"
 
 
 def _bytecode(executable: Executable) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import socket
 import sys
 import traceback
@@ -13,28 +12,17 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from stablexla.processes import protections, seccomp, wire
+from stablexla.processes import wire
 from stablexla.processes.serving import answer_all, connect
 from stablexla.processes.wire import Message
-
-_MEMORY, _MEMORY_FOR_A_BYTE, _FILE_BYTES = 4 << 30, 64, 64 << 20
-"""Limits of an untrusted compilation: memory, and files that have no name."""
 
 
 def main() -> None:
     """Serve the other end of a socket until that is closed."""
-    given = json.loads(sys.argv[1]) if len(sys.argv) > 3 else None  # of a sandbox: what it requires
     link = connect()
-    held = protections.give_up_files() if given is not None else []
     _import_all()
-    if given is not None:
-        held += protections.filter_calls(seccomp.compile_filter())
-        given["missing"] = [name for name in given["required"] if name not in (*held, "limits")]
-    else:
-        protections.give_up_privileges()
-        protections.filter_calls(seccomp.harmless_filter())
-    wire.send(link, wire.READY, {"protections": held})
-    answer_all(link, partial(answer, link, given))
+    wire.send(link, wire.READY, {})
+    answer_all(link, partial(answer, link))
 
 
 def _import_all() -> None:
@@ -49,13 +37,10 @@ def _import_all() -> None:
     leave_for_others()
 
 
-def answer(link: socket.socket, given: Mapping[str, Any] | None, request: Message) -> None:
+def answer(link: socket.socket, request: Message) -> None:
     """Execute a request."""
     try:
-        if given is not None:
-            protections.refuse_without(given["missing"])
-            protections.limit_resources(_MEMORY + _MEMORY_FOR_A_BYTE * len(request.data), _FILE_BYTES)
-        values, data = _compile(link, request, given is not None)
+        values, data = _compile(link, request)
     except Exception as error:
         said = wire.values_of(error)
         if not said["class"]:
@@ -65,7 +50,7 @@ def answer(link: socket.socket, given: Mapping[str, Any] | None, request: Messag
         wire.send(link, wire.DONE, values, data)
 
 
-def _compile(link: socket.socket, request: Message, of_strangers: bool) -> tuple[dict[str, Any], bytes]:
+def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], bytes]:
     """Return the compiled program as a file's contents; the source, when shapes come with the arguments."""
     from stablexla.compiling.compiler import compile_watched
     from stablexla.compiling.program_bytes import bytecode_of
@@ -82,7 +67,7 @@ def _compile(link: socket.socket, request: Message, of_strangers: bool) -> tuple
     folder = None if values["folder"] is None else Path(values["folder"])
     with knobs.scoped(**_knobs(values["knobs"]), cache=None):  # that is the business of the other process
         executable = compile_watched(
-            _program(values["program"], request.data, of_strangers),
+            _program(values["program"], request.data),
             entry=values["entry"],
             target=values["target"],
             num_replicas=values["num_replicas"],
@@ -97,16 +82,12 @@ def _compile(link: socket.socket, request: Message, of_strangers: bool) -> tuple
     return {"overrides": executable._overrides}, b"".join(container.pieces(*contents(executable)))
 
 
-def _program(values: Mapping[str, Any], data: bytes, of_strangers: bool) -> Any:
+def _program(values: Mapping[str, Any], data: bytes) -> Any:
     from stablexla.builder.computation import XlaComputation
-    from stablexla.compiling.staged import StagedText
     from stablexla.dialects.shapes import Shape
-    from stablexla.interop.load import load, load_bytes
+    from stablexla.interop.load import load_bytes
 
     kind = values["kind"]
-    if of_strangers and kind in ("text", "bytes"):  # this process is the one that may crash
-        program = data.decode("utf-8", "surrogatepass") if kind == "text" else data
-        return load(program, trusted=True) if StagedText.of(program) is None else program
     if kind == "text":
         return data.decode("utf-8", "surrogatepass")
     if kind == "bytes":

@@ -9,7 +9,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -22,8 +21,6 @@ from stablexla.processes import wire
 from stablexla.processes.wire import Message
 
 _ABOVE_STANDARD = 3
-_NO_SECRETS = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "OMP_", "OPENBLAS_", "MKL_", "VIRTUAL_ENV", "STABLEXLA_")
-"""How variables begin that are Python's, the loader's and this package's."""
 
 
 class Process:
@@ -32,8 +29,6 @@ class Process:
     Args:
         arguments: Python's, the program's first: the numbers of the socket and the lifeline come after them.
         environment: variables beside this process's.
-        inherits: whether it gets all of this process's variables; else those of Python, the loader and this package.
-        descriptors: of open files, which it has under the same numbers.
 
     Raises:
         OSError, ValueError: it cannot be started.
@@ -43,9 +38,6 @@ class Process:
         self,
         arguments: Sequence[str],
         environment: Mapping[str, str] | None = None,
-        *,
-        inherits: bool = True,
-        descriptors: Sequence[int] = (),
     ) -> None:
         if not sys.executable:
             raise OSError(errno.ENOENT, "this Python does not know where it is")
@@ -60,8 +52,8 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env={**_variables(inherits), **(environment or {}), "PYTHONPATH": path},
-                pass_fds=(theirs.fileno(), lifeline, *descriptors),
+                env={**os.environ, **(environment or {}), "PYTHONPATH": path},
+                pass_fds=(theirs.fileno(), lifeline),
                 start_new_session=True,  # Ctrl-C in a terminal is for this process alone; its forks are of its group
             )
         except (OSError, ValueError):
@@ -86,15 +78,9 @@ class Process:
         self._log.truncate()
         wire.send(self._link, kind, values, data, until)
 
-    def receive(self, until: float | None = None, most: int | None = None) -> Message:
+    def receive(self, until: float | None = None) -> Message:
         """Receive a message; raises as `wire.receive` does."""
-        return wire.receive(self._link, until, most)
-
-    def is_readable(self, seconds: float) -> bool:
-        """Wait for the beginning of a message, or the end of the process; return whether there is either."""
-        waiting = select.poll()
-        waiting.register(self._link, select.POLLIN)
-        return bool(waiting.poll(seconds * 1000))
+        return wire.receive(self._link, until)
 
     def log(self) -> str:
         """Return what it printed since the last request."""
@@ -126,12 +112,6 @@ class Process:
         with contextlib.suppress(OSError):
             os.close(self._lifeline)
         self._log.close()
-
-
-def _variables(all_: bool) -> dict[str, str]:
-    if all_:
-        return dict(os.environ)
-    return {"PATH": os.defpath, **{name: value for name, value in os.environ.items() if name.startswith(_NO_SECRETS)}}
 
 
 def _high(link: socket.socket) -> socket.socket:

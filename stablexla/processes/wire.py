@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 _SHORTEST, _LONGEST = 0.001, 1_000_000  # seconds; 0 would not take what is there
 
 # Kinds of messages
-READY, ASK, SEED, STAGE, PASS, DONE, ERROR = "ready", "ask", "seed", "stage", "pass", "done", "error"
+READY, ASK, STAGE, PASS, DONE, ERROR = "ready", "ask", "stage", "pass", "done", "error"
 
 
 class Closed(Exception):
@@ -62,12 +62,11 @@ def send(
         raise Closed from None
 
 
-def receive(link: socket.socket, until: float | None = None, most: int | None = None) -> Message:
+def receive(link: socket.socket, until: float | None = None) -> Message:
     """Receive the next message.
 
     Args:
         until: a time of `monotonic`.
-        most: how many bytes it may have; None is any number.
 
     Raises:
         Closed: there will be none.
@@ -75,8 +74,6 @@ def receive(link: socket.socket, until: float | None = None, most: int | None = 
         ValueError: what came is no message.
     """
     kind, text_size, data_size = _HEAD.unpack(_exactly(link, _HEAD.size, until))
-    if most is not None and text_size + data_size > most:
-        raise ValueError(f"a message of {text_size + data_size} bytes")
     text = _exactly(link, text_size, until)
     try:
         values = json.loads(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
@@ -36,19 +36,15 @@ class WorkerEnded(Exception):
 class Worker(Process):
     """A process for one program at a time.
 
-    Args:
-        arguments: what it is to give up, for programs of strangers.
-        inherits: whether it gets all variables of the environment.
-
     Raises:
         CompileError: no process can be started.
     """
 
-    def __init__(self, arguments: Sequence[str] = (), *, inherits: bool = True) -> None:
+    def __init__(self) -> None:
         self.programs = 0
         try:
             code = "from stablexla.processes.child import main; main()"
-            super().__init__(["-c", code, *arguments], inherits=inherits)
+            super().__init__(["-c", code])
         except (OSError, ValueError) as error:
             raise CompileError(f"no process can be started to compile in: {error}") from None
 
@@ -63,7 +59,6 @@ class Worker(Process):
         data: bytes,
         told: Callable[[Message], None],
         seconds: float | None,
-        most: int | None = None,
     ) -> tuple[Message, str]:
         """Send a request, and pass progress to `told` until there is an answer.
 
@@ -81,7 +76,7 @@ class Worker(Process):
             until = None if seconds is None else monotonic() + seconds
             self.send(wire.ASK, values, data)
             while True:
-                message = self.receive(until, most)
+                message = self.receive(until)
                 if message.kind in (wire.DONE, wire.ERROR):
                     return message, self.log()
                 told(message)

@@ -49,7 +49,7 @@ from stablexla.tools.running.on_devices import EXAMPLES as DEVICE_EXAMPLES
 from stablexla.tools.running.on_devices import HELP as DEVICES
 from stablexla.tools.running.on_devices import add_device_options, device_inputs, runner
 from stablexla.tools.running.open_shapes import known_shapes
-from stablexla.tools.saved_files import add_sandbox_options, is_saved, load_saved, sandbox_of
+from stablexla.tools.saved_files import add_key_option, is_saved, load_saved
 from stablexla.tools.user_code import load_files
 
 Array = npt.NDArray[Any]
@@ -97,8 +97,7 @@ examples:
   stablexla-run model.mlir --profile=100 --trace=t.json     time by kernel; the file is for https://ui.perfetto.dev
   stablexla-run model.mlir --dump dump                      write the IR of every stage
   stablexla-run model.sxe --key-file key                    a saved executable, if it is signed with the key
-  stablexla-run model.mlir --sandbox --memory-limit 1G --time-limit 10
-                                                            a program of strangers
+  stablexla-run model.mlir --isolated --time-limit 10       in a process of its own, which may crash
 {DEVICE_EXAMPLES}
 exit codes: 0 it ran, and agreed if it was compared; 1 an error, results that disagree or are not as expected, or
   what was checked for; 2 wrong usage
@@ -135,7 +134,7 @@ def parser() -> Parser:
     add_check_options(parser)
     add_expect_options(parser)
     add_compile_options(parser)
-    add_sandbox_options(parser)
+    add_key_option(parser)
     add_device_options(parser)
     add(APART, action="store_true", help=argparse.SUPPRESS)
     add(LAUNCHED, type=Path, help=argparse.SUPPRESS)
@@ -218,7 +217,7 @@ def _time(call: Callable[[], object], calls: int, compiling: float, where: Conso
 
 def _options(arguments: argparse.Namespace) -> CompileOptions:
     limit = arguments.time_limit if arguments.isolated or not arguments.compare else None  # it is the comparison's
-    return replace(compile_options(arguments), time_limit=limit, sandbox=sandbox_of(arguments))
+    return replace(compile_options(arguments), time_limit=limit)
 
 
 def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
@@ -286,8 +285,6 @@ def _inspect_and_work(
     executable: Executable, signature: Signature | None, arguments: argparse.Namespace, compiling: float
 ) -> int:
     """Do what is asked; a saved executable knows its signature itself."""
-    if executable.protections:
-        print(f"sandbox: {', '.join(executable.protections)}", file=sys.stderr)
     if not explain(executable, arguments):
         return 0
     return _work(executable, signature or executable._signature, arguments, compiling)

@@ -1,4 +1,4 @@
-"""Saved executables on the command line: recognised, loaded with a key or in a sandbox, and described."""
+"""Saved executables on the command line: recognised, loaded with a key, and described."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 from stablexla.dialects.errors import LoadError, StablexlaError
 from stablexla.executable.executable import Executable
 from stablexla.executable.saved import load_executable
-from stablexla.targets.pipeline.knobs import number_of_bytes
-from stablexla.targets.pipeline.sandbox import Sandbox
 from stablexla.targets.runtime import container, signatures
 
 
@@ -18,30 +16,6 @@ def add_key_option(parser: argparse.ArgumentParser) -> None:
     """Add the option for the key of signed files."""
     help_ = "the key of a saved executable: the file's bytes, but white space at its end"
     parser.add_argument("--key-file", type=Path, metavar="FILE", help=help_)
-
-
-def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of programs of strangers."""
-    group = parser.add_argument_group("programs of strangers")
-    help_ = "compile and run in processes that can open, start and reach nothing"
-    group.add_argument("--sandbox", action="store_true", help=help_)
-    help_ = "bytes that a run may take in the sandbox, as 500M or 2G (default: 2G)"
-    group.add_argument("--memory-limit", type=_memory, metavar="BYTES", help=help_)
-    add_key_option(group)  # type: ignore[arg-type]
-
-
-def _memory(text: str) -> int:
-    try:
-        return number_of_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def sandbox_of(arguments: argparse.Namespace) -> Sandbox | None:
-    """Return the sandbox that the options ask for; `--time-limit` is for its runs, too."""
-    if not arguments.sandbox and arguments.memory_limit is None:
-        return None
-    return Sandbox(memory=arguments.memory_limit, time_limit=arguments.time_limit)
 
 
 def key_of(arguments: argparse.Namespace) -> bytes | None:
@@ -77,7 +51,7 @@ def load_saved(source: Path | bytes, arguments: argparse.Namespace) -> Executabl
     """
     if isinstance(source, bytes):
         raise LoadError("a saved executable is run from a file, not from standard input")
-    return load_executable(source, key=key_of(arguments), sandbox=sandbox_of(arguments))
+    return load_executable(source, key=key_of(arguments))
 
 
 def describe(data: bytes, file: str, key: bytes | None) -> dict[str, Any]:

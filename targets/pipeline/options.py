@@ -15,7 +15,6 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import LoweringRule
 from stablexla.dialects.value_checks import kinds_of
 from stablexla.targets.pipeline.pipelines import Pipeline
-from stablexla.targets.pipeline.sandbox import Sandbox
 from stablexla.targets.runtime.processor import LEVELS
 
 OPT_LEVELS = (0, 1, 2, 3)
@@ -45,8 +44,6 @@ class CompileOptions:
             for bit.
         isolated: compiles in another process, so that a crash inside of MLIR is a `CompileError` with the step, what
             LLVM said and a file that shows it again. It takes longer: the first time about a second.
-        sandbox: compiles and runs programs of strangers, in processes that can open, start and reach nothing
-            (`sx.Sandbox`). There is no cache for them.
         cache: a folder in which compiled programs are kept, and looked for before compiling. When it is None, that of
             the knob STABLEXLA_CACHE, or else the one that is on by default (`sx.kernel_cache`).
         time_limit: seconds that the compilation may take; None is for ever. In this process it ends at the next pass,
@@ -81,7 +78,6 @@ class CompileOptions:
     isolated: bool = False
     time_limit: float | None = None
     cache: str | Path | None = None
-    sandbox: Sandbox | None = None
     check: str | Sequence[str] | None = None
     choices: str = ""
 
@@ -107,13 +103,7 @@ class CompileOptions:
         if not isinstance(self.choices, str):
             raise CompileError(f"choices must be a text, not {self.choices!r}", hint='"eager"')
         Choices.of(self.choices.partition("+")[0])
-        if self.sandbox is not None and not isinstance(self.sandbox, Sandbox):
-            raise CompileError(f"sandbox must be a Sandbox, not {self.sandbox!r}", hint="sx.Sandbox()")
         object.__setattr__(self, "check", kinds_of(self.check) or None)
-        if self.sandbox is not None and self.check:
-            raise CompileError("check runs the program in this process, and sandbox in another one", hint="one of both")
-        if self.sandbox is not None and self.cache is not None:
-            raise CompileError("programs in a sandbox have no cache", hint="one of sandbox and cache")
         if self.cache is not None and not isinstance(self.cache, (str, Path)):
             raise CompileError(f"cache must be the path of a folder, not {self.cache!r}")
 

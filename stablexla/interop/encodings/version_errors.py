@@ -94,9 +94,7 @@ def of_another_version(found: Bytecode, file: str, what: str = "", said: str = "
             f"{file}: an artifact of StableHLO {version} that holds what this build does not know", found.producer, rows
         )
     if found.producer.startswith("MLIR"):
-        hint = (
-            "stablexla-opt FILE --from-stage=NAME, where it is a stage of a pipeline; its text would say so itself"
-        )
+        hint = "stablexla-opt FILE --from-stage=NAME, where it is a stage of a pipeline; its text would say so itself"
         return UnsupportedError(f"{file}: bytecode of other dialects", operands=rows, hint=hint)
     return _refusal(f"{file}: bytecode that holds what this build does not know", found.producer, rows)
 
