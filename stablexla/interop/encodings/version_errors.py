@@ -93,7 +93,7 @@ def of_another_version(found: Bytecode, file: str, what: str = "", said: str = "
         return _refusal(
             f"{file}: an artifact of StableHLO {version} that holds what this build does not know", found.producer, rows
         )
-    if found.producer.startswith("MLIR"):
+    if not {name.dialect for name in found.operation_names} & {"stablehlo", "chlo", "vhlo", "sdy"}:
         hint = "stablexla-opt FILE --from-stage=NAME, where it is a stage of a pipeline; its text would say so itself"
         return UnsupportedError(f"{file}: bytecode of other dialects", operands=rows, hint=hint)
     return _refusal(f"{file}: bytecode that holds what this build does not know", found.producer, rows)
