@@ -1,12 +1,13 @@
-"""One program in many processes: `mpiexec -n 4 python program.py`, which calls `initialize()` first; or without MPI.
+"""One program in many processes: `mpiexec -n 4 python program.py`, which calls `initialize()` first.
 
-Each process has its share of a program's devices; collectives use the MPI library that mpi4py has loaded, or TCP where
-`initialize` is told an address. Without either there is one process, which has all devices.
+Each process has its share of a program's devices; collectives use the MPI library that mpi4py has loaded. Without a
+launcher there is one process, which has all devices.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import shutil
 import subprocess
@@ -14,7 +15,6 @@ import sys
 import sysconfig
 import threading
 from pathlib import Path
-from socket import socket
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from stablexla.dialects.errors import ExecutionError, StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.knobs import is_launched, knobs
 from stablexla.targets.runtime import _runtime, mpi_symbols
-from stablexla.targets.runtime.connections import listen, meet, place
 
 _HINT = 'pip install "stablexla[mpi]"'
 _EXIT_LIMIT = 10.0
@@ -49,15 +48,8 @@ _kept: list[object] = []
 """The communicators, which the native runtime uses by their handles."""
 
 
-def initialize(
-    coordinator: str | None = None,
-    num_processes: int | None = None,
-    process_id: int | None = None,
-    *,
-    secret: str = "",
-    time_limit: float = 300.0,
-) -> World:
-    """Join the processes that `mpiexec` has started, or those that know one address; further calls do nothing.
+def initialize() -> World:
+    """Join the processes that `mpiexec` has started; further calls do nothing.
 
     From then on a program for N devices has N / size of them in each process, in the order of ranks, and its
     collectives reach those of the others. All processes must call it, and run the same programs in the same order.
@@ -67,21 +59,11 @@ def initialize(
     machine's cores, unless `set_num_threads` or STABLEXLA_NUM_THREADS sets its number of threads. MPI ends with Python;
     a process does not wait for others that failed.
 
-    Args:
-        coordinator: without MPI, the address at which process 0 listens for the others, as "host:port". Processes
-            speak over TCP then, unencrypted: the network is one that is trusted.
-        num_processes: how many there are, with a coordinator.
-        process_id: the number of this one among them.
-        secret: what all processes know, and others do not, at best random. It is not sent. Without one, whoever reaches
-            the address can take a process's place.
-        time_limit: seconds for which a process waits for the others.
-
     Returns:
         The processes: `rank` and `size`.
 
     Raises:
-        StablexlaError: mpi4py is missing or finds no MPI, or MPI was initialised for one thread only; or processes did
-            not come to the coordinator.
+        StablexlaError: mpi4py is missing or finds no MPI, or MPI was initialised for one thread only.
 
     Source: this package.
 
@@ -91,15 +73,7 @@ def initialize(
     global _world
     with _lock:
         if _world is None:
-            if coordinator is not None:
-                world, address = _checked(coordinator, num_processes, process_id)
-                if world.size > 1:
-                    _connect(world, address, secret, time_limit, listen(*address) if world.rank == 0 else None)
-                _world = world
-            elif "mpi4py.MPI" not in sys.modules and not is_launched():
-                _world = World(0, 1)
-            else:
-                _world = _start()
+            _world = _start() if "mpi4py.MPI" in sys.modules or is_launched() else World(0, 1)
         return _world
 
 
@@ -181,7 +155,7 @@ def _start() -> World:
         return world
     data, control = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
     _kept.extend((data, control))
-    own = np.array(place(), np.int64)
+    own = np.array(_place(), np.int64)
     rows = np.empty((world.size, len(own)), np.int64)
     MPI.COMM_WORLD.Allgather(own, rows)
     pids = _pids(rows.tolist())
@@ -195,39 +169,6 @@ def _start() -> World:
     _runtime.start_mpi(library, constants, world.rank, *handles, pids, _share_cores(pids))
     atexit.register(_leave, MPI, ours)
     return world
-
-
-def join(world: World, coordinator: tuple[str, int], secret: str, seconds: float, listener: socket | None) -> None:
-    """As `initialize` over TCP, for process 0 with a socket that listens already.
-
-    Raises:
-        StablexlaError: processes did not come.
-    """
-    global _world
-    with _lock:
-        _connect(world, coordinator, secret, seconds, listener)
-        _world = world
-
-
-def _checked(coordinator: str, num_processes: int | None, process_id: int | None) -> tuple[World, tuple[str, int]]:
-    """Return the world that `initialize` was told of, and the address."""
-    if not re.fullmatch(r".+:\d+", coordinator):
-        raise StablexlaError(f"{coordinator!r} is no address of a process", hint="host:port")
-    if num_processes is None or process_id is None or not 0 <= process_id < num_processes:
-        raise StablexlaError(
-            f"process {process_id} of {num_processes} cannot be",
-            hint="initialize(coordinator, num_processes, process_id), with process_id from 0 to num_processes - 1",
-        )
-    host, _, port = coordinator.rpartition(":")
-    return World(process_id, num_processes), (host.strip("[]"), int(port))
-
-
-def _connect(world: World, address: tuple[str, int], secret: str, seconds: float, listener: socket | None) -> None:
-    """Connect the native runtime to the other processes, over TCP."""
-    connections, places = meet(world.rank, world.size, address, secret, seconds, listener)
-    pids = _pids(places)
-    _runtime.start_sockets(world.rank, connections, pids, _share_cores(pids))
-    atexit.register(_part)
 
 
 def _share_cores(pids: list[int]) -> bool:
@@ -255,9 +196,15 @@ def _import_mpi() -> tuple[Any, bool]:
     return MPI, ours
 
 
+def _place() -> list[int]:
+    """Return this machine's boot, the process's PID namespace, and its number in that."""
+    boot = int(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:15], 16)
+    return [boot, os.stat("/proc/self/ns/pid").st_ino, os.getpid()]
+
+
 def _pids(places: list[list[int]]) -> list[int]:
     """Return the process ids by rank, 0 outside this machine or PID namespace."""
-    boot, space, _ = place()
+    boot, space, _ = _place()
     return [pid if (host, other) == (boot, space) else 0 for host, other, pid in places]
 
 
@@ -279,16 +226,11 @@ def _library() -> str:
     return found.pop()
 
 
-def _part() -> bool:
-    """Wait for the other processes' end; return whether all have come to theirs."""
-    return _runtime.leave_mpi(_EXIT_LIMIT, getattr(sys, "last_type", None) is not None)
-
-
 def _leave(MPI: Any, ours: bool) -> None:
     """Finalise MPI with the process, unless other processes could not finish then."""
     if MPI.Is_finalized():
         return
-    if _part():
+    if _runtime.leave_mpi(_EXIT_LIMIT, getattr(sys, "last_type", None) is not None):  # all have come to their end
         if ours:
             MPI.Finalize()
     elif not ours:  # mpi4py is going to wait in MPI_Finalize

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
-import json
 import os
-import secrets
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
@@ -69,36 +67,26 @@ def _devices_or_none() -> int:
 
 
 def _processes() -> tuple[int, int]:
-    """Return this process's number, and how many `jax.distributed.initialize` joined; connect them.
+    """Return this process's number, and how many `jax.distributed.initialize` joined; they exchange data by MPI.
 
-    Process 0 puts the address at which it waits, and a secret, into JAX's key-value store.
+    Raises:
+        StablexlaError: no launcher of MPI has started them, or it has numbered them in another order.
     """
     from jax._src.distributed import global_state as state
 
     if state.client is None or (state.num_processes or 1) == 1:
         return 0, 1
     from stablexla import distributed
-    from stablexla.targets.runtime.connections import address_towards, listen
 
     rank, size = state.process_id, state.num_processes
-    if not distributed.is_initialized():
-        listener = None
-        if rank == 0:
-            host, _, port = state.coordinator_address.rpartition(":")
-            listener = listen(address_towards(host.strip("[]"), int(port)))
-            state.client.key_value_set(_KEY, json.dumps([*listener.getsockname()[:2], secrets.token_hex(16)]))
-        host, port, secret = json.loads(state.client.blocking_key_value_get(_KEY, int(1000 * _PATIENCE)))
-        distributed.join(distributed.World(rank, size), (host, port), secret, _PATIENCE, listener)
-    if (distributed.process_index(), distributed.process_count()) != (rank, size):
+    world = distributed.initialize()
+    if (world.rank, world.size) != (rank, size):
         raise StablexlaError(
-            f"process {rank} of {size} is {distributed.process_index()} of {distributed.process_count()} to "
-            "stablexla.distributed",
-            hint="call jax.distributed.initialize alone",
+            f"process {rank} of {size} of JAX's is process {world.rank} of {world.size} of MPI, by which data goes",
+            hint=f"mpiexec -n {size} python program.py, and in there "
+            'jax.distributed.initialize(cluster_detection_method="mpi4py")',
         )
     return rank, size
-
-
-_KEY, _PATIENCE = "stablexla/processes", 300.0
 
 
 waiting: list[FrameType] = []

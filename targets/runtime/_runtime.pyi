@@ -244,7 +244,6 @@ def start_mpi(
 def prepare_mpi(
     local: int, sets: Sequence[Sequence[int]], time_limit: float | None
 ) -> tuple[str, list[int], dict[int, str]] | None: ...
-def start_sockets(rank: int, connections: Sequence[int], pids: Sequence[int], crowded: bool) -> None: ...
 def gather_mpi(
     local: int,
     own: Sequence[tuple[int, int]],

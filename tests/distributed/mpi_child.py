@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 import stablexla as sx
-from tests.distributed.mpi_launch import join
 from tests.distributed.mpi_programs import PROGRAMS, Array, Program
 
 
@@ -38,7 +37,7 @@ def run(program: Program, folder: Path, expected: dict[str, Array]) -> None:
 
 
 def main() -> None:
-    world = join()
+    world = sx.distributed.initialize()
     assert sx.distributed.initialize() is world
     assert (world.rank, world.size) == (sx.distributed.process_index(), sx.distributed.process_count())
     with np.load(sys.argv[1]) as file:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 import stablexla as sx
-from tests.distributed.mpi_launch import join
 
 X = np.ones(3, np.float32)
 LIMIT = 3.0
@@ -250,7 +249,7 @@ SCENARIOS = {s.__name__: s for s in _ALL}
 
 
 def main() -> None:
-    world = join()
+    world = sx.distributed.initialize()
     for name in sys.argv[2:]:
         text = SCENARIOS[name](world.rank, world.size)
         (Path(sys.argv[1]) / f"{name}{world.rank}").write_text(text)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stablexla import distributed
-from tests.distributed.mpi_launch import TRANSPORTS, needs_mpi, start
+from tests.distributed.mpi_launch import needs_mpi, start
 from tests.distributed.mpi_programs import PROGRAMS, TYPES
 
 FOUR = [f"every_{name}" for name in TYPES] + ["modes", "partitions", "pieces", "large", "loop", "messages"]
@@ -33,12 +33,12 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@needs_mpi
 @pytest.mark.parametrize(("processes", "names"), SPREAD, ids=["2 of 2", "4 of 4", "2 of 4", "3 of 6"])
-def test_results_are_those_of_one_process(processes: int, names: list[str], expected: Path, transport: str) -> None:
+def test_results_are_those_of_one_process(processes: int, names: list[str], expected: Path) -> None:
     for rank in range(processes):
         expected.with_name(f"done_{processes}_{rank}").unlink(missing_ok=True)
-    done = start(processes, "tests.distributed.mpi_child", str(expected), *names, transport=transport)
+    done = start(processes, "tests.distributed.mpi_child", str(expected), *names)
     assert done.returncode == 0, done.stderr
     for rank in range(processes):
         assert expected.with_name(f"done_{processes}_{rank}").read_text() == " ".join(names)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.mpi_launch import TRANSPORTS, start
+from tests.distributed.mpi_launch import needs_mpi, start
 
 PROCESSES = 3
+pytestmark = needs_mpi
 
 
 ONE_AFTER_ANOTHER = (
@@ -42,12 +43,12 @@ def others_say(texts: list[str], beginning: str, *parts: str) -> None:
             assert part in text
 
 
-@pytest.fixture(scope="module", params=TRANSPORTS)
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the same processes said in all scenarios: after each of them the next run works."""
     folder = tmp_path_factory.mktemp("mpi")
     child = "tests.distributed.mpi_failures"
-    done = start(PROCESSES, child, str(folder), *ONE_AFTER_ANOTHER, transport=request.param)
+    done = start(PROCESSES, child, str(folder), *ONE_AFTER_ANOTHER)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -90,14 +91,11 @@ def test_a_time_limit_of_one_process_ends_the_run_of_all(folder: Path) -> None:
     others_say(texts, "all_reduce: limited: process 1: its run was stopped", "group     devices 0, 1, 2")
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_process_that_is_killed_is_missed(tmp_path: Path, transport: str) -> None:
-    guard = ["tests.distributed.mpi_guard"] if transport == "mpi" else []
-    start(PROCESSES, *guard, "tests.distributed.mpi_failures", str(tmp_path), "killed", transport=transport)
+def test_a_process_that_is_killed_is_missed(tmp_path: Path) -> None:
+    start(PROCESSES, "tests.distributed.mpi_guard", "tests.distributed.mpi_failures", str(tmp_path), "killed")
     texts = read(tmp_path, "killed")
     assert texts[1] == ""
-    said = ["process 1 (pid ", "is gone"] if transport == "mpi" else ["TCP: process 1 has ended, or cannot be reached"]
-    others_say(texts, "all_reduce: host: ", *said, "group     devices 0, 1, 2")
+    others_say(texts, "all_reduce: host: ", "process 1 (pid ", "is gone", "group     devices 0, 1, 2")
 
 
 def test_a_process_that_ends_early_is_missed(folder: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.distributed.mpi_launch import TRANSPORTS, start
+from tests.distributed.mpi_launch import needs_mpi, start
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_two_partitions_in_each_process(transport: str) -> None:
-    done = start(2, "tests.distributed.mpi_sharded", transport=transport)
+@needs_mpi
+def test_two_partitions_in_each_process() -> None:
+    done = start(2, "tests.distributed.mpi_sharded")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["devices (0, 1)", "devices (2, 3)"]

@@ -1,6 +1,6 @@
-"""One process of several that run JAX's programs on the platform stablexla; run by `test_pjrt.py`.
+"""One process of several that run JAX's programs on the platform stablexla; `test_pjrt.py` starts them by mpiexec.
 
-python tests/interop/pjrt_processes.py PORT PROCESSES NUMBER
+mpiexec -n 2 python -m tests.interop.pjrt_processes PORT
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
-def main(port: str, size: int, rank: int) -> None:
+def main(port: str) -> None:
+    from mpi4py import MPI
+
+    rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     jax.distributed.initialize(f"127.0.0.1:{port}", size, rank)
     assert (jax.process_index(), jax.process_count()) == (rank, size)
     assert [d.process_index for d in jax.devices()] == [d // 2 for d in range(2 * size)]
@@ -56,4 +59,4 @@ def main(port: str, size: int, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1])

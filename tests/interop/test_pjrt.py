@@ -23,6 +23,7 @@ import stablexla as sx
 from stablexla.pjrt.compiling import NUMBERS
 from stablexla.pjrt.messages import Options
 from stablexla.pjrt.table import num_devices
+from tests.distributed.mpi_launch import needs_mpi, start
 
 _jax = pytest.importorskip("jaxlib._jax")
 pytest.importorskip("jax")
@@ -396,23 +397,29 @@ def test_tensors_of_dlpack_that_are_copied(in_one: Code) -> None:
     assert (done.returncode, done.stdout) == (0, 2 * f"from_dlpack with copy=False: {why}\n"), done.stderr
 
 
+@needs_mpi
 @pytest.mark.parametrize("size", [2, 3])
-def test_several_processes(size: int) -> None:
-    """`jax.distributed.initialize`, meshes over all devices and over the own ones; data goes over TCP."""
+def test_several_processes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """`jax.distributed.initialize`, meshes over all devices and over the own ones; data goes over MPI."""
+    for name in [name for name in os.environ if name.startswith("JAX_")]:
+        monkeypatch.delenv(name)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    variables = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"STABLEXLA_NUM_THREADS": "1"}
-    child = [sys.executable, str(PROGRAMS.with_name("pjrt_processes.py")), str(port), str(size)]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    started = [subprocess.Popen([*child, str(rank)], cwd=ROOT, env=variables, **pipes) for rank in range(size)]
-    try:
-        said = [each.communicate(timeout=200) for each in started]
-    finally:
-        for each in started:
-            each.kill()
-    assert [(each.returncode, out) for each, (out, _) in zip(started, said, strict=True)] == [(0, "done\n")] * size, (
-        said
+    done = start(size, "tests.interop.pjrt_processes", str(port))
+    assert (done.returncode, done.stdout) == (0, "done\n" * size), done.stderr
+
+
+def test_processes_that_mpi_has_not_started() -> None:
+    script = (
+        "from jax._src.distributed import global_state as state\n"
+        "from types import SimpleNamespace\n"
+        "state.client, state.process_id, state.num_processes = SimpleNamespace(), 1, 4\n"
+        "jax.devices()"
     )
+    done = code(script)
+    assert done.returncode == 1
+    assert "process 1 of 4 of JAX's is process 0 of 1 of MPI, by which data goes" in done.stderr
+    assert "try: mpiexec -n 4 python program.py, and in there jax.distributed.initialize(cluster_" in done.stderr
 
 
 STOPPED = """

@@ -56,8 +56,8 @@ bool MpiLibrary::is_done(MpiHandle& request, int& error) const {
 std::string MpiLibrary::said(int error) const {
   char text[2048];  // more than any MPI_MAX_ERROR_STRING
   int length = 0;
-  if (error_string(error, text, &length) != 0) return std::string(name) + ": error " + std::to_string(error);
-  return std::string(name) + ": " + std::string(text, static_cast<std::size_t>(length));
+  if (error_string(error, text, &length) != 0) return "MPI: error " + std::to_string(error);
+  return "MPI: " + std::string(text, static_cast<std::size_t>(length));
 }
 
 }  // namespace stablexla

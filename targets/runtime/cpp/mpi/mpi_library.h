@@ -1,4 +1,4 @@
-// The functions of the MPI library that mpi4py has loaded, or of sockets.h. No header of MPI is needed: handles go as 64-bit integers,
+// The functions of the MPI library that mpi4py has loaded. No header of MPI is needed: handles go as 64-bit integers,
 // which fit MPICH's 32-bit numbers and Open MPI's addresses alike, and sizes stay below those where the two differ.
 #pragma once
 
@@ -17,7 +17,6 @@ struct MpiStatus {
 };
 
 struct MpiLibrary {
-  MpiLibrary() = default;
   // `path` is of the library, which is loaded already; `constants` are handles and numbers by MPI's names. Throws
   // std::runtime_error where a function is missing.
   MpiLibrary(const std::string& path, const std::map<std::string, std::int64_t>& constants);
@@ -38,13 +37,12 @@ struct MpiLibrary {
   int (*comm_set_errhandler)(MpiHandle, MpiHandle);
   int (*error_string)(int, char*, int*);
 
-  const char* name = "MPI";
   MpiHandle byte, request_null, errors_return;
   int any_source, tag_limit;
 
   // Whether the request is done, which is then MPI_REQUEST_NULL; `error` is MPI's number where it failed.
   bool is_done(MpiHandle& request, int& error) const;
-  std::string said(int error) const;  // who says it, and what
+  std::string said(int error) const;  // what MPI says of it
 };
 
 }  // namespace stablexla

@@ -18,7 +18,6 @@
 #include "compiled_function.h"
 #include "mpi_transport.h"
 #include "released_gil.h"
-#include "sockets.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -35,21 +34,12 @@ MpiTransport& mpi() {
   return *the_mpi;
 }
 
-void start_with(MpiLibrary library, MpiWorld world) {
-  if (the_mpi != nullptr) throw std::runtime_error("MPI was started before");
-  const bool is_alone = world.size == 1;
-  the_mpi = new MpiTransport(std::move(library), std::move(world));
-  if (!is_alone) set_transport(the_mpi);
-}
-
 void start(const std::string& path, const std::map<std::string, std::int64_t>& constants, int rank,
            std::int64_t data, std::int64_t control, const std::vector<int>& pids, bool crowded) {
-  start_with(MpiLibrary(path, constants), {rank, static_cast<int>(pids.size()), data, control, pids, crowded});
-}
-
-void start_sockets(int rank, const std::vector<int>& connections, const std::vector<int>& pids, bool crowded) {
+  if (the_mpi != nullptr) throw std::runtime_error("MPI was started before");
   const int size = static_cast<int>(pids.size());
-  start_with(socket_library(rank, connections), {rank, size, kSocketData, kSocketControl, pids, crowded});
+  the_mpi = new MpiTransport(MpiLibrary(path, constants), {rank, size, data, control, pids, crowded});
+  if (size > 1) set_transport(the_mpi);
 }
 
 std::vector<MpiTransport::Array> arrays_of(const Arrays& arrays) {
@@ -117,9 +107,6 @@ void bind_mpi(nb::module_& m) {
         "Devices of other processes are reached over MPI from now on: `path` is the library that mpi4py has loaded,\n"
         "`constants` its handles and numbers by name, `data` and `control` communicators of all processes, `pids`\n"
         "those of the processes by rank, 0 for one on another machine.");
-  m.def("start_sockets", start_sockets, "rank"_a, "connections"_a, "pids"_a, "crowded"_a,
-        "As `start_mpi`, over TCP: `connections` are connected sockets by rank, -1 for this process, which belong to\n"
-        "the runtime from now on.");
   m.def("prepare_mpi", prepare, "local"_a, "sets"_a, "time_limit"_a,
         "Makes a communicator of each of these sets of processes, which are the same in all processes; each has\n"
         "`local` devices. Returns as `gather_mpi`.");
