@@ -20,11 +20,11 @@ from jaxlib.mlir.dialects import _stablehlo_ops_gen
 import stablexla as sx
 import stablexla.api
 import stablexla.lowering.bounded.rules
+from stablexla.builder.registry import REGISTRY, Operation
 from stablexla.dialects.composites import COMPOSITES
 from stablexla.dialects.op_traits import TRAITS
 from stablexla.lowering.bounded.bounded import EXPANSIONS
 from stablexla.lowering.support.registry import RULES, load_rules
-from stablexla.ops.support.registry import REGISTRY, Operation
 
 load_rules()
 ROOT = Path(__file__).resolve().parents[1]

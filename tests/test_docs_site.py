@@ -18,8 +18,8 @@ import pytest
 import stablexla as sx
 import stablexla.gpu
 import stablexla.interop.jax
+from stablexla.builder.registry import REGISTRY
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.ops.support.registry import REGISTRY
 from stablexla.targets.codegen.kernel import CpuTarget, Emitted, Kernel, KernelArguments
 from tests.loading import load_file
 from tests.test_docs import PAGES, name_of

@@ -17,6 +17,8 @@ MAY_ALIAS, MUST_ALIAS = "may_alias", "must_alias"
 
 #: The path of a leaf in nested tuples; () for a value that is no tuple.
 ShapeIndex = Sequence[int]
+#: Pairs of a leaf of a call's result and one of its arguments: the number of each, or the numbers on the way to it.
+Aliasing = Sequence[tuple[int | Sequence[int], int | Sequence[int]]]
 
 
 class Aliases:

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, NoReturn
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.builder.aliases import Aliases
+from stablexla.builder.aliases import Aliases, Aliasing
 from stablexla.builder.annotations import SHARDING, Annotations
 from stablexla.builder.checking import Operands, Packed, Rules, checking
 from stablexla.builder.computation import Computation, FunctionTable, XlaComputation, functions
 from stablexla.builder.constant_parts import drop_unused, is_constant
 from stablexla.builder.constants import as_array, dense_attribute
+from stablexla.builder.device_pairs import channel_number, checked_pairs
 from stablexla.builder.dynamic_shapes import dynamic_result, in_steps, needs_steps
 from stablexla.builder.op import XlaOp
+from stablexla.builder.operators import operator
+from stablexla.builder.registry import NUMBER, REGISTRY, operation
 from stablexla.builder.source import Locations, ends_at_user, user_line
 from stablexla.builder.tracing import Nesting, title_of, trace
 from stablexla.dialects.attributes.arguments import told
@@ -30,9 +33,6 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import ShapeError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.uncopied import Uncopied
-from stablexla.ops.custom_call import Aliasing, CustomCall
-from stablexla.ops.devices.device_pairs import channel_number, checked_pairs
-from stablexla.ops.support.registry import NUMBER, REGISTRY, operation
 
 _local = threading.local()
 _Attributes = dict[str, ir.Attribute]
@@ -290,9 +290,7 @@ class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
         >>> sx.XlaBuilder("example").infeed(sx.f32[2, 3])
         XlaOp(stablehlo.infeed, f32[2,3])
         """
-        from stablexla.ops.devices.effects import infeed_in
-
-        made = infeed_in(self, "infeed", token, shape, config)
+        made: XlaOp = operator("infeed")(self, "infeed", token, shape, config)
         return made if token is not None else self._data(made, shape)
 
     @operation("stablehlo.recv", family="effects")
@@ -318,9 +316,8 @@ class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
             handle = channel_number(rule, "channel_handle", channel_handle)
             pairs = checked_pairs(rule, source_target_pairs)
         if pairs:
-            from stablexla.ops.devices.effects import recv_with_token
-
-            return recv_with_token(self.create_token(), shape, handle, pairs)[0]
+            received: XlaOp = operator("recv")(self.create_token(), shape, handle, pairs)[0]
+            return received
         both = Shape.tuple((shape, Shape.token()))
         return self._data(self.emit("stablehlo.recv", [self.token_before()], both, self.channel(handle, 1)), shape)
 
@@ -341,9 +338,10 @@ class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
         >>> sx.XlaBuilder("example").custom_call("clock", (), sx.s64[()], has_side_effect=True)
         XlaOp(stablehlo.custom_call, s64[])
         """
-        return CustomCall(target_name, opaque, has_side_effect, output_operand_aliasing, api_version).emit(
-            self, "custom_call", args, shape
+        made: XlaOp = operator("custom_call")(
+            self, args, shape, target_name, opaque, has_side_effect, output_operand_aliasing, api_version
         )
+        return made
 
     @ends_at_user
     def composite_call(
@@ -360,9 +358,8 @@ class XlaBuilder(Annotations, Aliases, Nesting, Uncopied):
         >>> sx.XlaBuilder("example").composite_call((), "my.seven", None, c.build(c.constant(7)))
         XlaOp(stablehlo.composite, s32[])
         """
-        from stablexla.ops.control import composite_in
-
-        return composite_in(self, inputs, name, composite_attributes, decomposition, version)
+        made: XlaOp = operator("composite_call")(self, inputs, name, composite_attributes, decomposition, version)
+        return made
 
     # Methods for the operations' functions.
 

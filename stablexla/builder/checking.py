@@ -17,13 +17,13 @@ import numpy as np
 
 from stablexla.builder.constants import as_array
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import REGISTRY
 from stablexla.builder.source import user_line
 from stablexla.dialects.attributes import arguments
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.element_types import ElementType, element_type
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.registry import REGISTRY
 
 if TYPE_CHECKING:
     from stablexla.builder.builder import XlaBuilder

@@ -8,6 +8,7 @@ from typing import Any
 
 import stablexla.dialects.dynamic_rules  # noqa: F401  (fills the registry of rules)
 from stablexla.builder.op import XlaOp
+from stablexla.builder.operators import operator
 from stablexla.builder.source import user_line
 from stablexla.dialects.dynamic_sizes import Refusal, Size, Sizes, Use, result_sizes
 from stablexla.dialects.errors import UnsupportedError
@@ -69,9 +70,7 @@ def in_steps(name: str, x: XlaOp, result: Shape, attributes: Mapping[str, Any]) 
     Raises:
         UnsupportedError: the operation does not take this operand, or leaves a dynamic dimension out.
     """
-    from stablexla.ops.dynamic_size import set_dimension_size
-    from stablexla.ops.shape import get_dimension_size
-
+    set_dimension_size, get_dimension_size = operator("set_dimension_size"), operator("get_dimension_size")
     (found,) = _sizes(name, [x], result, attributes)
     places = [place for place, dynamic in enumerate(x.shape.dynamic_dimensions) if dynamic]
     origins = {place: size for place, size in found.items() if isinstance(size, _Size)}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jaxlib.mlir.ir as ir
 
 from stablexla.builder.array_protocols import ArrayProtocols
+from stablexla.builder.operators import operator
 from stablexla.builder.source import ends_at_user, user_line
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
@@ -79,12 +80,10 @@ class XlaOp(ArrayProtocols, Uncopied):
         return len(self.shape.tuple_shapes)
 
     def __iter__(self) -> Iterator[XlaOp]:
-        from stablexla.ops.tuples import get_tuple_element
-
         if not self.shape.is_tuple:
             rows = self.shape.dimensions[0] if self.shape.rank and self.shape.is_static else 0
             self._no_tuple("can't be unpacked", f"[x[k] for k in range({rows})], or sx.scan" if rows else "")
-        return iter([get_tuple_element(self, index) for index in range(len(self))])
+        return iter([operator("get_tuple_element")(self, index) for index in range(len(self))])
 
     def _no_tuple(self, what: str, hint: str) -> NoReturn:
         summary = f"an XlaOp of shape {self.shape} is no tuple and {what}"
@@ -92,13 +91,9 @@ class XlaOp(ArrayProtocols, Uncopied):
 
     def __getitem__(self, index: Any) -> XlaOp:
         if self.shape.is_tuple:
-            from stablexla.ops.tuples import get_tuple_element
-
             negative = isinstance(index, int) and index < 0
-            return get_tuple_element(self, index + len(self) if negative else index)
-        from stablexla.ops.shape import static_index
-
-        return static_index(self, index)
+            return _build("get_tuple_element", self, index + len(self) if negative else index)
+        return _build("index", self, index)
 
     def __add__(self, other: Operand) -> XlaOp:
         return _build("add", self, other)
@@ -197,9 +192,7 @@ class XlaOp(ArrayProtocols, Uncopied):
         return _build("ge", self, other)
 
     def __matmul__(self, other: XlaOp) -> XlaOp:
-        from stablexla.ops.contraction import dot
-
-        return dot(self, other)
+        return _build("dot", self, other)
 
 
 for _name, _method in (*vars(XlaOp).items(), *vars(ArrayProtocols).items()):
@@ -208,8 +201,5 @@ for _name, _method in (*vars(XlaOp).items(), *vars(ArrayProtocols).items()):
 
 
 def _build(name: str, *operands: object) -> XlaOp:
-    """Build the elementwise operation of this name; its family is itself written in terms of XlaOp."""
-    from stablexla.ops import elementwise
-
-    made: XlaOp = getattr(elementwise, name)(*operands)
+    made: XlaOp = operator(name)(*operands)
     return made

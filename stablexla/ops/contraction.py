@@ -10,10 +10,10 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.builder.checking import Rules, checking, same_element_type
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.registry import operation
 
 __all__ = ["DotDimensionNumbers", "dot", "dot_general"]
 

@@ -11,10 +11,10 @@ import jaxlib.mlir.ir as ir
 from stablexla.builder.checking import Operands, Packed, Rules, checking
 from stablexla.builder.computation import Computation, XlaComputation
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.shapes import Shape
 from stablexla.interop.bracket_depth import DEEPEST, too_deep
-from stablexla.ops.support.registry import operation
 
 __all__ = ["call", "composite_call", "conditional", "optimization_barrier", "while_"]
 

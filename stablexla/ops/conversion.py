@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from stablexla.builder.checking import Rules, checking
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import FLOAT, operation
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.registry import FLOAT, operation
 
 __all__ = ["bitcast_convert_type", "convert_element_type", "reduce_precision"]
 

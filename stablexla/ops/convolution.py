@@ -12,6 +12,7 @@ import numpy as np
 
 from stablexla.builder.checking import Rules, checking, same_element_type
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.contraction import Precision, precision_attribute, preferred_type
@@ -24,7 +25,6 @@ from stablexla.ops.support.convolution_numbers import (
     checked_padding,
     checked_sizes,
 )
-from stablexla.ops.support.registry import operation
 
 __all__ = ["conv", "conv_general", "conv_general_dilated", "conv_with_general_dimensions", "conv_with_general_padding"]
 

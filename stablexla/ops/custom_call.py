@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.builder.aliases import Aliasing
 from stablexla.builder.checking import Operands, Rules, checking
 from stablexla.builder.computation import CALLED, XlaComputation
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.registry import operation
 
 __all__ = [
     "custom_call", "custom_call_with_computation", "custom_call_with_computation_and_layouts",
@@ -33,10 +34,6 @@ API_VERSIONS = (
     "API_VERSION_TYPED_FFI",
 )
 
-#: A leaf in nested tuples: the number of an element, or the numbers on the way to it from the outermost tuple on.
-Path = int | Sequence[int]
-#: Pairs of a leaf of the result and one of the arguments.
-Aliasing = Sequence[tuple[Path, Path]]
 #: A shape, or XLA's text of one that says how its arrays lie in memory: "f32[2,3]{0,1}", the fastest dimension first.
 ShapeWithLayout = Shape | str
 
@@ -198,6 +195,11 @@ def _builder_of(name: str, args: Operands, shape: object) -> XlaBuilder:
         rule("", bool(ops), "without arguments there is no builder", "b.custom_call(target_name, (), shape)")
         rule.one_builder(ops)
     return ops[0].builder
+
+
+def custom_call_in(builder: XlaBuilder, args: Operands, shape: Shape, *attributes: Any) -> XlaOp:
+    """A custom call in this builder, with the attributes of `CustomCall` in order."""
+    return CustomCall(*attributes).emit(builder, "custom_call", args, shape)
 
 
 @dataclass

@@ -6,8 +6,8 @@ import numpy as np
 
 from stablexla.builder.checking import checking, is_number
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.registry import operation
 
 __all__ = ["set_dimension_size"]
 

@@ -12,9 +12,7 @@ from jaxlib.mlir.dialects import stablehlo
 from stablexla.builder.broadcasting import broadcast, fitting_dimensions
 from stablexla.builder.checking import Operand, Rules, checking, same_element_type
 from stablexla.builder.op import XlaOp
-from stablexla.dialects.element_types import ElementType, Kind
-from stablexla.ops.support.accuracy import Accuracy, checked_accuracy
-from stablexla.ops.support.registry import (
+from stablexla.builder.registry import (
     ANY,
     COMPLEX,
     FLOAT,
@@ -25,6 +23,8 @@ from stablexla.ops.support.registry import (
     SIGNED,
     operation,
 )
+from stablexla.dialects.element_types import ElementType, Kind
+from stablexla.ops.support.accuracy import Accuracy, checked_accuracy
 
 __all__ = [
     "abs", "acos", "acosh", "add", "and_", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i1e", "cbrt", "ceil",

@@ -8,8 +8,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.builder.checking import Rules, Sizes, checking
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.registry import operation
 
 __all__ = ["fft"]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from stablexla.builder.checking import Operands, Rules, Sizes, checking, same
 from stablexla.builder.computation import Computation
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.shape import slice
@@ -20,7 +21,6 @@ from stablexla.ops.support.index_numbers import (
     differ,
     named_dimensions,
 )
-from stablexla.ops.support.registry import operation
 
 __all__ = ["gather", "scatter", "torch_gather", "torch_index_select"]
 

@@ -8,7 +8,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.builder.checking import Rules, checking, same_element_type
 from stablexla.builder.op import XlaOp
-from stablexla.ops.support.registry import COMPLEX, FLOAT, operation
+from stablexla.builder.registry import COMPLEX, FLOAT, operation
 
 __all__ = ["cholesky", "triangular_solve"]
 

@@ -6,8 +6,8 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.builder.checking import Rules, checking, same_element_type
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import FLOAT, operation
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.registry import FLOAT, operation
 
 __all__ = ["batch_norm_grad", "batch_norm_inference", "batch_norm_training"]
 

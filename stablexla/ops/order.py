@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from stablexla.builder.checking import Operands, Rules, checking, same
 from stablexla.builder.computation import Computation, XlaComputation
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import FLOAT, INTEGER, PRED, operation
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.control import composite_call
 from stablexla.ops.elementwise import lt, lt_total_order
 from stablexla.ops.shape import slice_in_dim
-from stablexla.ops.support.registry import FLOAT, INTEGER, PRED, operation
 
 __all__ = ["sort", "top_k"]
 

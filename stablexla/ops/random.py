@@ -7,8 +7,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.builder.checking import Operand, checking, same_element_type
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import FLOAT, INTEGER, PRED, REGISTRY, operation
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.registry import FLOAT, INTEGER, PRED, REGISTRY, operation
 
 __all__ = ["rng_bit_generator", "rng_normal", "rng_uniform"]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from stablexla.builder.checking import InitValues, Operand, Operands, Rules, checking, same
 from stablexla.builder.computation import Computation, XlaComputation
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.composed.scan import scan
 from stablexla.ops.shape import broadcast_in_dim, reshape
 from stablexla.ops.support.combiners import check_reduction_operands, checked_combiner
-from stablexla.ops.support.registry import operation
 
 __all__ = ["map", "reduce", "reduce_all"]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from stablexla.builder.checking import Operand, Operands, Rules, Sizes, checking, same, same_element_type
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.builder.source import user_line
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.element_types import element_type
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.padding import Given, PaddingConfig, checked_config, padded
-from stablexla.ops.support.registry import operation
 
 __all__ = [
     "broadcast", "broadcast_in_dim", "collapse", "concat_in_dim", "concatenate", "copy", "dynamic_slice",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from stablexla.builder.checking import checking
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.registry import operation
 
 __all__ = ["get_tuple_element", "tuple"]
 

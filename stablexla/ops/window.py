@@ -12,11 +12,11 @@ import numpy as np
 from stablexla.builder.checking import InitValues, Operand, Operands, Rules, Sizes, checking
 from stablexla.builder.computation import Computation, XlaComputation
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.attributes.windows import Window, dilated, same_padding
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.support.combiners import accumulates_in, check_reduction_operands, checked_combiner
-from stablexla.ops.support.registry import operation
 
 __all__ = [
     "reduce_window", "reduce_window_with_general_padding", "select_and_scatter",

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.ops.support.registry import REGISTRY
+from stablexla.builder.registry import REGISTRY
 from tests.ops.building import build, evaluate, refused
 
 ROOT = Path(__file__).parents[2]

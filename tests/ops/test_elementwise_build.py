@@ -12,8 +12,8 @@ import pytest
 import scipy.special
 
 import stablexla as sx
+from stablexla.builder.registry import REGISTRY
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
-from stablexla.ops.support.registry import REGISTRY
 from tests.ops.building import build, evaluate, refused
 
 UNARY = {

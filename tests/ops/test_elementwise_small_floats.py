@@ -15,8 +15,8 @@ import scipy.special
 
 import stablexla as sx
 import stablexla.api
+from stablexla.builder.registry import REGISTRY
 from stablexla.dialects.element_types import ELEMENT_TYPES
-from stablexla.ops.support.registry import REGISTRY
 from stablexla.targets.cpu.pipeline import cpu_pipeline
 from stablexla.targets.pipeline.driver import run_pipeline
 from tests.ops import rounding

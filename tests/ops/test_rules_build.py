@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stablexla.ops.support.registry import REGISTRY
+from stablexla.builder.registry import REGISTRY
 
 ROOT = Path(__file__).parents[2]
 FILES = [*sorted((ROOT / "stablexla/ops").glob("*.py")), ROOT / "stablexla/builder/builder.py"]

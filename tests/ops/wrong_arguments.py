@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 import stablexla as sx
+from stablexla.builder.registry import REGISTRY
 from stablexla.dialects.builds.stablehlo_version import has_stablehlo
-from stablexla.ops.support.registry import REGISTRY
 from tests.ops.wrong_values import WRONG, Wrong
 
 MEMORY = 1 << 30

@@ -10,6 +10,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.builder.checking import Rules, checking
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import INTEGER, operation
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
@@ -18,7 +19,6 @@ from stablexla.ops.conversion import convert_element_type
 from stablexla.ops.dynamic_size import set_dimension_size
 from stablexla.ops.indexing import gather
 from stablexla.ops.shape import broadcast_in_dim, get_dimension_size, reshape, slice
-from stablexla.ops.support.registry import INTEGER, operation
 
 __all__ = [
     "dynamic_reshape", "mhlo_dynamic_broadcast_in_dim", "mhlo_dynamic_reshape", "remove_dynamic_dimension",

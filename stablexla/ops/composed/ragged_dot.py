@@ -7,13 +7,13 @@ from dataclasses import field
 
 from stablexla.builder.checking import Rules, checking
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.ops import elementwise
 from stablexla.ops.contraction import DotDimensionNumbers, Precision, _dot
 from stablexla.ops.conversion import convert_element_type
 from stablexla.ops.shape import broadcast_in_dim, transpose
-from stablexla.ops.support.registry import operation
 from stablexla.ops.window import reduce_window_with_general_padding
 
 __all__ = ["RaggedDotDimensionNumbers", "ragged_dot"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from stablexla.builder.checking import Rules, checking
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import FLOAT, operation
 from stablexla.dialects.element_types import ElementType
 from stablexla.ops.contraction import DotDimensionNumbers, Precision, _dot
 from stablexla.ops.control import composite_call
 from stablexla.ops.conversion import convert_element_type
 from stablexla.ops.shape import broadcast_in_dim, reshape
-from stablexla.ops.support.registry import FLOAT, operation
 
 __all__ = ["scaled_dot"]
 

@@ -9,10 +9,10 @@ import numpy as np
 from stablexla.builder.checking import Operands, Rules, checking
 from stablexla.builder.computation import Computation, XlaComputation
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.shapes import Shape
 from stablexla.ops.control import while_
 from stablexla.ops.shape import broadcast_in_dim, dynamic_slice, dynamic_update_slice, reshape
-from stablexla.ops.support.registry import operation
 from stablexla.ops.tuples import tuple as pack
 
 __all__ = ["scan"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from stablexla.builder.checking import checking
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import FLOAT, operation
 from stablexla.dialects.element_types import ElementType
 from stablexla.ops.conversion import convert_element_type
 from stablexla.ops.elementwise import abs, floor, ge, le, lt, select
-from stablexla.ops.support.registry import FLOAT, operation
 
 __all__ = ["stochastic_convert_type"]
 

@@ -15,13 +15,13 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.builder.checking import Operands, Rules, checking
 from stablexla.builder.computation import Computation, XlaComputation
+from stablexla.builder.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, table_attribute
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import NUMBER, operation
 from stablexla.dialects.attributes.device_groups import Mode, mode_of
 from stablexla.dialects.shapes import Shape
 from stablexla.ops import elementwise
-from stablexla.ops.devices.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, table_attribute
 from stablexla.ops.devices.effects import DEVICE_TO_DEVICE
-from stablexla.ops.support.registry import NUMBER, operation
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "collective_permute", "cross_replica_sum", "reduce_scatter"]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from stablexla.builder.builder import XlaBuilder
 from stablexla.builder.checking import Operands, Packed, Rules, checking
+from stablexla.builder.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, table_attribute
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import ANY, operation
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.devices.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, table_attribute
-from stablexla.ops.support.registry import ANY, operation
 
 __all__ = [
     "after_all", "infeed_with_token", "outfeed", "outfeed_with_token", "recv_from_host", "recv_with_token", "send",

@@ -12,7 +12,9 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.builder.checking import Operands, Rules, checking
+from stablexla.builder.device_pairs import Pairs, checked_pairs
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import INTEGER, operation
 from stablexla.dialects.attributes.device_groups import mode_of
 from stablexla.ops.devices.collectives import (
     Groups,
@@ -24,9 +26,7 @@ from stablexla.ops.devices.collectives import (
     group_attributes,
     permuted,
 )
-from stablexla.ops.devices.device_pairs import Pairs, checked_pairs
 from stablexla.ops.shape import concatenate, reshape, slice_in_dim
-from stablexla.ops.support.registry import INTEGER, operation
 
 __all__ = ["all_to_all_tuple", "multi_collective_permute", "ragged_all_to_all"]
 

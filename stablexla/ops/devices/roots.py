@@ -11,6 +11,7 @@ import numpy as np
 from stablexla.builder.checking import Operands, Rules, checking, is_number
 from stablexla.builder.computation import Computation, XlaComputation
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.attributes.device_groups import mode_of
 from stablexla.dialects.builds.stablehlo_version import has_stablehlo, require_stablehlo
 from stablexla.dialects.shapes import Shape
@@ -26,7 +27,6 @@ from stablexla.ops.devices.collectives import (
     is_one,
     reducer,
 )
-from stablexla.ops.support.registry import operation
 
 __all__ = ["collective_broadcast", "collective_reduce"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from stablexla.builder.checking import Rules, checking
 from stablexla.builder.op import XlaOp
+from stablexla.builder.registry import operation
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.shapes import Shape
-from stablexla.ops.support.registry import operation
 
 __all__ = ["convert_spmd_full_to_shard_shape", "convert_spmd_shard_to_full_shape"]
 

@@ -20,9 +20,9 @@ from unittest import mock
 import numpy as np
 
 import stablexla as sx
+from stablexla.builder.registry import REGISTRY
 from stablexla.compiling.compiler import compile_watched
 from stablexla.dialects.builds.stablehlo_version import has_stablehlo
-from stablexla.ops.support.registry import REGISTRY
 from stablexla.targets.codegen.summary import KernelSummary, KernelWatcher
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of
 from stablexla.targets.pipeline.dump import KnobWatcher

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from stablexla.builder.registry import REGISTRY
 from stablexla.lowering.support.registry import RULES
-from stablexla.ops.support.registry import REGISTRY
 from tests.loading import load_file
 from tests.targets.gpu.operations import CHIP, OPERATIONS, compiled, kernels_of, program_of, stablehlo_in
 from tests.targets.gpu.ptxas import find_ptxas, knows, refused_by_ptxas
