@@ -33,6 +33,7 @@ else:
         "register_custom_call": "stablexla.compiling.custom_calls",
         "warm_up": "stablexla.compiling.warm_up",
     }
+    _OF_SATELLITES = {"check_composite_kernel": "inspection.composite_kernels"}
 
     def __getattr__(name: str) -> object:
         from importlib import import_module
@@ -41,6 +42,11 @@ else:
             return import_module(f"stablexla.{name}")
         if name in _WITHOUT_MLIR:
             value = globals()[name] = getattr(import_module(_WITHOUT_MLIR[name]), name)
+            return value
+        if name in _OF_SATELLITES:
+            value = globals()[name] = getattr(
+                import_module("stablexla.dialects.satellites").satellite(_OF_SATELLITES[name]), name
+            )
             return value
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module 'stablexla' has no attribute {name!r}")

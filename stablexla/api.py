@@ -3,6 +3,8 @@
 Each is documented at its definition; docs/ops.md lists the operations.
 """
 
+from typing import TYPE_CHECKING
+
 from stablexla.dialects.builds.pins import check_pins
 
 check_pins()
@@ -49,7 +51,6 @@ from stablexla.builder.shapes import (
 )
 from stablexla.compiling.compiler import compile
 from stablexla.compiling.composite_kernels import (
-    check_composite_kernel,
     register_composite_kernel,
     unregister_composite_kernel,
 )
@@ -84,6 +85,9 @@ from stablexla.ops.exports import *
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.passes import module_pass, unregister_pass
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
+
+if TYPE_CHECKING:
+    from stablexla.inspection.composite_kernels import check_composite_kernel  # of a satellite: loaded at its first use
 
 __all__ = [
     # builder

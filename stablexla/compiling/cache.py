@@ -31,7 +31,7 @@ from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.compiler import contexts_for
 from stablexla.compiling.composite_kernels import accept_all
 from stablexla.compiling.device_counts import with_counts
-from stablexla.compiling.program_bytes import bytecode_of, bytes_of, contents_of_file, mentions
+from stablexla.compiling.program_bytes import bytes_of, contents_of_file, mentions
 from stablexla.dialects import composites, custom_calls
 from stablexla.dialects.caller import warn
 from stablexla.dialects.errors import LoadError, StablexlaError
@@ -39,6 +39,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import in_scope
 from stablexla.executable.executable import Executable
 from stablexla.executable.saved import contents, executable_of
+from stablexla.interop.encodings.formats import to_bytecode
 from stablexla.interop.load import Program, load
 from stablexla.lowering.rules.calls.composites import call_of_host
 from stablexla.lowering.support.registry import RULES
@@ -318,7 +319,7 @@ def _without_locations(program: XlaComputation | ir.Module) -> bytes:
     names = [str(argument.location) for argument in _arguments(module)] if module is program else []
     copy = copy_of(module)
     passmanager.PassManager.parse("builtin.module(strip-debuginfo)", module.context).run(copy.operation)
-    return bytecode_of(copy) + json.dumps(names).encode()
+    return to_bytecode(copy) + json.dumps(names).encode()
 
 
 def _arguments(module: ir.Module) -> Iterator[Any]:

@@ -24,6 +24,7 @@ from stablexla.dialects.choices import chosen
 from stablexla.dialects.contexts import contexts_of_their_own, take_in
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.rules import LoweringRule, each_used, is_one_program, merged
+from stablexla.dialects.satellites import satellite
 from stablexla.dialects.stopping import stoppable
 from stablexla.executable.executable import Executable
 from stablexla.executable.memory import limit_of_environment
@@ -95,9 +96,8 @@ def compile(
     given = (program, entry, target, num_replicas, num_partitions, options)
     with EndingAtUser():
         if options.check:
-            from stablexla.compiling.checked import compile_checked
-
-            return compile_checked(*given)
+            checked: Executable = satellite("inspection.checking.compiling").compile_checked(*given)
+            return checked
         if StagedText.of(program) is not None:
             return _compile_now(*given)
         folder = options.cache or knobs.cache
@@ -126,9 +126,8 @@ def _compile_now(
     """Compile without the cache."""
     if not options.isolated:
         return compile_watched(program, entry, target, num_replicas, num_partitions, options)
-    from stablexla.processes.compiling import compile_isolated
-
-    executable = compile_isolated(program, entry, target, num_replicas, num_partitions, options)
+    compile_isolated = satellite("processes.compiling").compile_isolated
+    executable: Executable = compile_isolated(program, entry, target, num_replicas, num_partitions, options)
     executable._compile_options = options
     return executable
 

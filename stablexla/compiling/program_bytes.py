@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 
 from stablexla.builder.computation import XlaComputation
+from stablexla.interop.encodings.formats import to_bytecode
 from stablexla.interop.load import Program, load
-from stablexla.targets.stablehlo.nesting import check_nesting
 
 
 def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
@@ -27,14 +26,14 @@ def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
             "parameter_names": list(program.parameter_names),
             "result_shape": str(program.result_shape),
         }
-        return kind, bytecode_of(program.module)
+        return kind, to_bytecode(program.module)
     if isinstance(program, str):
         return {"kind": "text"}, program.encode("utf-8", "surrogatepass")
     if isinstance(program, (bytes, bytearray, memoryview)):
         return {"kind": "bytes"}, bytes(program)
     if isinstance(program, Path):
         return {"kind": "path", "path": str(program.absolute())}, b""
-    return {"kind": "module"}, bytecode_of(program if isinstance(program, ir.Module) else load(program))
+    return {"kind": "module"}, to_bytecode(program if isinstance(program, ir.Module) else load(program))
 
 
 def contents_of_file(kind: dict[str, Any]) -> bytes:
@@ -55,15 +54,3 @@ def mentions(name: str, data: bytes) -> bool:
     (True, False)
     """
     return name.encode() in data or (name.startswith("chlo.") and name.removeprefix("chlo.").encode() in data)
-
-
-def bytecode_of(module: ir.Module) -> bytes:
-    """Return a module as MLIR's bytecode, with its locations.
-
-    Raises:
-        UnsupportedError: its regions are nested so deep that writing them would end the process.
-    """
-    check_nesting(module)
-    buffer = BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()

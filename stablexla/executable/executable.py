@@ -19,6 +19,7 @@ import numpy.typing as npt
 from stablexla.builder.tuple_tree import TupleTree
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.dialects.errors import CompileError, ExecutionError, OutOfMemoryError
+from stablexla.dialects.satellites import satellite
 from stablexla.dialects.uncopied import Uncopied
 from stablexla.executable.devices import Devices
 from stablexla.executable.memory import MemoryEstimate, estimate_of, located
@@ -401,9 +402,10 @@ class Executable(Uncopied, OnDevices):
         >>> bool(affine.compare([np.ones(3, np.float32)], "plain"))
         True
         """
-        from stablexla.inspection.comparing.compare import CompareOptions, compare
-
-        return compare(self, arguments, against, CompareOptions(tolerance=tolerance, ulp=ulp, cause=cause))
+        comparing = satellite("inspection.comparing.compare")
+        options = comparing.CompareOptions(tolerance=tolerance, ulp=ulp, cause=cause)
+        made: Comparison = comparing.compare(self, arguments, against, options)
+        return made
 
     def check(
         self, arguments: Sequence[object], kinds: str | Sequence[str] = "nan", *, time_limit: float | None = None
@@ -429,10 +431,9 @@ class Executable(Uncopied, OnDevices):
         >>> finding.operation, finding.index, [operand.value for operand in finding.operands]
         ('stablehlo.multiply', (2,), ['-0.0', '-inf'])
         """
-        from stablexla.inspection.checking.checked import check
-
         with limits(time_limit):
-            return check(self, arguments, kinds)
+            found: CheckFinding | None = satellite("inspection.checking.checked").check(self, arguments, kinds)
+        return found
 
     def explain(self) -> Explanation:
         """Explain each operation: its kernel, bytes, flops and buffers, or why it has none; composites and why.
@@ -450,14 +451,14 @@ class Executable(Uncopied, OnDevices):
         >>> [fate.what for fate in explanation.fates]
         ['constant', 'view', 'kernel', 'kernel']
         """
-        from stablexla.inspection.explaining.explain import explain
         from stablexla.targets.pipeline.driver import copy_of
 
+        explain = satellite("inspection.explaining.explain").explain
         with self._contexts():
             source = copy_of(self._stablehlo, here=True)
-            return explain(
-                source, self._pipeline_again(), name=self.name, signature=str(self._signature), target=self.target
-            )
+            names = {"name": self.name, "signature": str(self._signature), "target": self.target}
+            made: Explanation = explain(source, self._pipeline_again(), **names)
+        return made
 
     def profile(self, arguments: Sequence[object], *, runs: int = 10) -> Profile:
         """Measure the time of each kernel in a call; `save_trace(path)` writes a file for Perfetto.
@@ -477,9 +478,8 @@ class Executable(Uncopied, OnDevices):
         >>> [row.kernel.kind for row in total.profile([np.ones(64, np.float32)]).kernels]
         ['row']
         """
-        from stablexla.inspection.profiling.profile import profile
-
-        return profile(self, arguments, runs=runs)
+        made: Profile = satellite("inspection.profiling.profile").profile(self, arguments, runs=runs)
+        return made
 
     def _pipeline_again(self) -> Pipeline:
         """The steps of its compilation, for another run of them."""

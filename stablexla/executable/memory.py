@@ -101,7 +101,7 @@ def located(error: OutOfMemoryError, source: Callable[[], Any]) -> OutOfMemoryEr
     """
     if error.result is None:
         return error
-    from stablexla.inspection.places import place_of
+    from stablexla.dialects.places import place_of
     from stablexla.targets.signature.signature import body_of
 
     try:

@@ -183,10 +183,10 @@ class _LoadedExecutable(Executable):
 def _bytecode(executable: Executable) -> bytes:
     if executable.source_bytes is not None:
         return executable.source_bytes
-    from stablexla.compiling.program_bytes import bytecode_of
+    from stablexla.interop.encodings.formats import to_bytecode
 
     try:
-        return bytecode_of(executable._stablehlo)
+        return to_bytecode(executable._stablehlo)
     except CompileError as error:
         raise CompileError(error.summary, hint="save(path, source=False)", option="--no-source") from None
 

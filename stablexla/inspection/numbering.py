@@ -11,8 +11,8 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.places import Place, place_of, within_call
 from stablexla.dialects.symbols import symbol_of
-from stablexla.inspection.places import Place, place_of, within_call
 from stablexla.targets.stablehlo.inlining import operations_of
 
 TAG = "stablexla#"

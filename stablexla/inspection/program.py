@@ -14,8 +14,8 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.places import Place, place_of, within_call
 from stablexla.dialects.symbols import functions_of
-from stablexla.inspection.places import Place, place_of, within_call
 from stablexla.lowering.support.types import TensorType, is_token, tensor_type
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.signature.signature import main_of

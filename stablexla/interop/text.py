@@ -10,9 +10,9 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 import mlir.ir as upstream
 
+from stablexla.dialects.bracket_depth import DEEPEST, too_deep
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import ParseError, StablexlaError, VerificationError
-from stablexla.interop.bracket_depth import DEEPEST, too_deep
 from stablexla.targets.pipeline.dump import Header
 from stablexla.targets.pipeline.messages import messages_of, place_of
 from stablexla.targets.pipeline.passes import Side

@@ -13,8 +13,8 @@ from stablexla.builder.computation import Computation, XlaComputation
 from stablexla.builder.op import XlaOp
 from stablexla.builder.registry import operation
 from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.bracket_depth import DEEPEST, too_deep
 from stablexla.dialects.shapes import Shape
-from stablexla.interop.bracket_depth import DEEPEST, too_deep
 
 __all__ = ["call", "composite_call", "conditional", "optimization_barrier", "while_"]
 

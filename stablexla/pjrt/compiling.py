@@ -14,12 +14,12 @@ import jaxlib.mlir.ir as ir
 from stablexla import distributed
 from stablexla.compiling.cache import surroundings
 from stablexla.compiling.compiler import compile as compile_program
-from stablexla.compiling.program_bytes import bytecode_of
 from stablexla.dialects.caller import warn
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.executable.saved import contents_for_others, executable_of
+from stablexla.interop.encodings.formats import to_bytecode
 from stablexla.interop.jax.callbacks import release_with
 from stablexla.interop.jax.ffi import use_targets_of
 from stablexla.interop.load import load
@@ -139,7 +139,7 @@ def costs(executable: Executable, plain: dict[str, Any]) -> list[tuple[str, floa
 def partitioned(executable: Executable) -> bytes:
     """Return the program of one partition, with its collectives; XLA has no operations of Shardy's."""
     with executable._contexts():
-        return bytecode_of(run_pipeline(copy_of(executable._source, here=True), Pipeline.parse(_PARTITION)))
+        return to_bytecode(run_pipeline(copy_of(executable._source, here=True), Pipeline.parse(_PARTITION)))
 
 
 def fingerprint(count: int) -> int:

@@ -53,9 +53,9 @@ def answer(link: socket.socket, request: Message) -> None:
 def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], bytes]:
     """Return the compiled program as a file's contents; the source, when shapes come with the arguments."""
     from stablexla.compiling.compiler import compile_watched
-    from stablexla.compiling.program_bytes import bytecode_of
     from stablexla.compiling.specialization import ShapedExecutable
     from stablexla.executable.saved import contents
+    from stablexla.interop.encodings.formats import to_bytecode
     from stablexla.targets.pipeline.knobs import knobs
     from stablexla.targets.runtime import container
 
@@ -78,7 +78,7 @@ def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], byt
     sys.stderr.flush()
     if isinstance(executable, ShapedExecutable):
         counts = {"num_replicas": executable.num_replicas, "num_partitions": executable.num_partitions}
-        return {"waits": True, **counts}, bytecode_of(executable._stablehlo)
+        return {"waits": True, **counts}, to_bytecode(executable._stablehlo)
     return {"overrides": executable._overrides}, b"".join(container.pieces(*contents(executable)))
 
 

@@ -13,12 +13,12 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
+from stablexla.dialects.places import place_of
 from stablexla.inspection.comparing.bisection import Change, changes_between, first_breaking_change, minimal_way
 from stablexla.inspection.comparing.findings import Difference
 from stablexla.inspection.comparing.ways import Compiled
 from stablexla.inspection.judging.oracles import Oracle, Refusal, shared_oracle
 from stablexla.inspection.judging.verdicts import Judge
-from stablexla.inspection.places import place_of
 from stablexla.inspection.program import FlatProgram
 from stablexla.interop.load import load
 from stablexla.tools import run

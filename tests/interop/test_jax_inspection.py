@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.inspection.places import Place, place_of
+from stablexla.dialects.places import Place, place_of
 from stablexla.interop.jax import JaxProgram, from_exported, from_lowered, jit
 from stablexla.interop.load import load
 from stablexla.lowering.support.context import place_of as line_of_error

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.bracket_depth import DEEPEST, too_deep
 from stablexla.dialects.errors import ParseError, UnsupportedError, VerificationError
-from stablexla.interop.bracket_depth import DEEPEST, too_deep
 from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.writers import write
 from stablexla.interop.load import parse_text

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 from stablexla.dialects.errors import OutOfMemoryError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.places import place_of
 from stablexla.dialects.value_checks import CONSTANTS, ERRORS, INF, NAN, WARNINGS
 from stablexla.executable.devices import local_devices
 from stablexla.inspection.checking.finding import CheckFinding, OperandValue, elements_that_show, has, type_text
 from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
-from stablexla.inspection.places import place_of
 from stablexla.inspection.program import FlatProgram, alone
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.signature.signature import Signature, main_of, needs_shapes

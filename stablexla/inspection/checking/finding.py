@@ -15,10 +15,10 @@ import numpy.typing as npt
 from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.places import Place
 from stablexla.dialects.value_checks import DIVISION, INDICES, INF, NAN, OVERFLOW, SHIFTS
 from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
 from stablexla.inspection.comparing.report import Row, first_line, place_rows, save_arrays
-from stablexla.inspection.places import Place
 
 Array = npt.NDArray[Any]
 MEANINGS = {

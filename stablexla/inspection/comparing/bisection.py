@@ -17,11 +17,11 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.places import place_of
 from stablexla.dialects.rules import label_of, place_of_function
 from stablexla.dialects.symbols import symbol_of
 from stablexla.inspection.comparing.findings import Cause, SuspectKernel
 from stablexla.inspection.comparing.ways import Compiled
-from stablexla.inspection.places import place_of
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.registry import RULES
 from stablexla.targets.pipeline.driver import Watcher, copy_of, run_pipeline

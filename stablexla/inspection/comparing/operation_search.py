@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.places import Place
 from stablexla.inspection.comparing.findings import RegionStep
 from stablexla.inspection.comparing.runs import Run
 from stablexla.inspection.comparing.sampling import sample_of
@@ -26,7 +27,6 @@ from stablexla.inspection.comparing.ways import Compiled, Way
 from stablexla.inspection.judging.costs import SECONDS, scalar_operations
 from stablexla.inspection.judging.suspicion import by_suspicion
 from stablexla.inspection.judging.verdicts import Judge, distance_in_ulp
-from stablexla.inspection.places import Place
 from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 

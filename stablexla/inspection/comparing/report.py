@@ -18,9 +18,9 @@ from rich.text import Text
 from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.display.tables import show_table
 from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.places import Place
 from stablexla.inspection.comparing.comparison import Comparison
 from stablexla.inspection.comparing.findings import Cause, Difference, Finding, SmallProgram, SuspectKernel
-from stablexla.inspection.places import Place
 
 METHODS = {
     "operation": "each operation on the operands that the program's own run had",

@@ -13,6 +13,7 @@ import jaxlib.mlir.ir as ir
 from stablexla.dialects.errors import ParseError
 from stablexla.interop.encodings import bytecode, exported, protobuf
 from stablexla.targets.runtime import container
+from stablexla.targets.stablehlo.nesting import check_nesting
 
 ARTIFACT = "StableHLO_v"
 """How the producer of a portable artifact begins; StableHLO's version follows."""
@@ -79,11 +80,15 @@ def to_bytecode(module: ir.Module | str, version: int | None = None) -> bytes:
     Args:
         module: the module to write.
         version: of the encoding; the newest when not given.
+
+    Raises:
+        UnsupportedError: its regions are nested so deep that writing them would end the process.
     """
     if isinstance(module, str):
         from stablexla.interop.load import parse_text
 
         module = parse_text(module)
+    check_nesting(module)
     operation: Any = module.operation
     out = BytesIO()
     if version is None:

@@ -16,6 +16,7 @@ from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.element_types import BY_DTYPE, BY_NAME, ElementType
 from stablexla.dialects.errors import ExecutionError
 from stablexla.dialects.value_ranges import converted, keeps_kind, range_of
+from stablexla.inspection.composite_kernels import random_array
 from stablexla.lowering.support.types import TensorType
 from stablexla.targets.runtime.available_memory import copied
 from stablexla.targets.signature.interface import Signature, argument_names
@@ -188,21 +189,6 @@ def _typed(array: Array, type_: TensorType, place: str) -> Array:
         f"{place} takes {type_}, but the file has elements of {array.dtype.itemsize} bytes and of no type",
         hint=f"np.save(file, array.view({element.dtype.name!r}))",
     )
-
-
-def random_array(type_: TensorType, seed: int) -> Array:
-    """Return random numbers that suit most programs: normal floats, integers between -10 and 10, either pred."""
-    element, rng = type_.element, np.random.default_rng(seed)
-    if element.is_pred:
-        return rng.integers(0, 2, type_.shape).astype(bool)
-    if element.is_integer:
-        low = -min(10, 1 << (element.bits - 1)) if element.is_signed else 0
-        high = min(10, (1 << (element.bits - element.is_signed)) - 1)
-        return rng.integers(low, high, type_.shape, endpoint=True).astype(element.dtype)
-    numbers = rng.standard_normal(type_.shape)
-    if element.is_complex:
-        return (numbers + 1j * rng.standard_normal(type_.shape)).astype(element.dtype)
-    return np.asarray(numbers).astype(element.dtype)
 
 
 def _modulus(element: ElementType) -> int:
