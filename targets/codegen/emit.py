@@ -12,7 +12,7 @@ from stablexla.dialects.errors import CompileError
 from stablexla.dialects.stopping import look
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.kernels import KIND
-from stablexla.targets.codegen.calls import IMPL, BufferPair, KernelCall, Packing, Phase
+from stablexla.targets.codegen.calls import IMPL, BufferPair, KernelCall, Phase
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import Refusal
 
@@ -69,15 +69,15 @@ def emit_all(
 
 def record(kernel: Kernel, emitted: Emitted, path: str) -> None:
     """Writes what main must know onto the kernel, so that the module says it all."""
-    phases = emitted.phases or ((kernel.impl_name, emitted.items, emitted.grain),)
+    phases = emitted.phases or (Phase(kernel.impl_name, emitted.items, emitted.grain),)
     with kernel.func.context, ir.Location.unknown():
         call = KernelCall(
             path,
-            phases=tuple(Phase(*phase) for phase in phases),
+            phases=phases,
             scratch=tuple(ir.MemRefType.get([n], ir.Type.parse(t)) for t, n in emitted.scratch),
             in_place=tuple(BufferPair(*pair) for pair in emitted.in_place),
             updates=tuple(BufferPair(*pair) for pair in emitted.updates),
-            packs=tuple(Packing(*pack) for pack in emitted.packs),
+            packs=emitted.packs,
             refusal=kernel.refusal,
         )
         kernel.func.attributes[IMPL] = config_attribute(call)

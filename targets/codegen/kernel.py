@@ -18,6 +18,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.configs import read_config
 from stablexla.lowering.support.kernels import CONFIG, KIND
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Packing, Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.refusals import Refusal
@@ -40,9 +41,9 @@ class Emitted:
         in_place: pairs (result, input) that may share one buffer.
         updates: pairs (result, input): the result's buffer must hold the input's elements before the call, and the
             kernel only changes some of them.
-        phases: (function, items, grain) run one after another; empty means the one function `impl_name`.
-        packs: (function of a phase, input, scratch): all that the phase does is to make that scratch of that input,
-            which no other phase reads, and no other phase writes the scratch.
+        phases: run one after another; empty means the one function `impl_name`.
+        packs: phases that do nothing but to make a scratch of an input, which no other phase reads; no other phase
+            writes the scratch.
     """
 
     items: int
@@ -50,8 +51,8 @@ class Emitted:
     scratch: tuple[tuple[str, int], ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
     updates: tuple[tuple[int, int], ...] = ()
-    phases: tuple[tuple[str, int, int], ...] = ()
-    packs: tuple[tuple[str, int, int], ...] = ()
+    phases: tuple[Phase, ...] = ()
+    packs: tuple[Packing, ...] = ()
 
 
 class Kernel:

@@ -16,6 +16,7 @@ from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.math import EXPANSIONS
 from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of
 from stablexla.targets.codegen.bodies import can_clone
+from stablexla.targets.codegen.calls import Packing
 from stablexla.targets.codegen.conversion import Conversion, steps_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.refusals import COMPLEX, CONTRACTED, refuse
@@ -134,7 +135,7 @@ class Contraction:
         results = self.kernel.results
         return tuple((r, n) for r, value in enumerate(results) for n in fitting if types[n] == value.type)
 
-    def packs(self, function: str) -> tuple[tuple[str, int, int], ...]:
+    def packs(self, function: str) -> tuple[Packing, ...]:
         """Return the phase that packs rhs into the first scratch; see `Emitted`.
 
         None where another phase reads rhs too: it is also lhs, or an operand of the epilogue. A factor stays as it is
@@ -144,7 +145,7 @@ class Contraction:
             return ()
         number, inputs = self.b.number, self.kernel.inputs
         others = [inputs.index(i.value) for op in self.epilogue for i in op.inputs if i.kind == "array"]
-        return () if number in (self.a.number, *others) else ((function, number, 0),)
+        return () if number in (self.a.number, *others) else (Packing(function, number, 0),)
 
     @property
     def epilogue_length(self) -> int:

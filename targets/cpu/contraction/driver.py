@@ -17,6 +17,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
@@ -106,7 +107,7 @@ class Blocking(ABC):
                 self._pack_all(ContractionScene(c, arguments), arguments)
             extents = self._pack_extents
             grain = max(1, round(self.pack_work / (self.panels * self.panel_size)))
-            phases.append((name, math.prod(extents), grain))
+            phases.append(Phase(name, math.prod(extents), grain))
         order = [self.parts, c.batches, self.column_blocks, self.row_blocks]
         with kernel.phase(target, scratch, unroll=self.unroll) as arguments:
             packed = arguments.scratch[: len(self.packed_rhs)] if self.shared else None
@@ -115,12 +116,12 @@ class Blocking(ABC):
                 item.write(*place)
         items = math.prod(order)
         grain = contraction_grain(c, items)
-        phases.append((kernel.impl_name, items, grain))
+        phases.append(Phase(kernel.impl_name, items, grain))
         if self.parts > 1:
             phases.append(emit_split_k_reduction(kernel, c, target, scratch, self.parts))
         # Partial sums in a result would overwrite inputs that the epilogue still loads.
         in_place = c.in_place if self.all_k_blocks == 1 or self.needs_partial else ()
-        packs = c.packs(phases[0][0]) if self.shared and len(self.packed_rhs) == 1 else ()
+        packs = c.packs(phases[0].function) if self.shared and len(self.packed_rhs) == 1 else ()
         return Emitted(items, grain, scratch, in_place, phases=tuple(phases), packs=packs)
 
     def _scratch(self) -> tuple[tuple[str, int], ...]:

@@ -12,6 +12,7 @@ import math
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
@@ -63,10 +64,10 @@ def emit_skinny_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget
             else:
                 rows.item(0, batch, block, COMPLETE_SUM)
     items = parts * c.batches * blocks
-    phases = [(kernel.impl_name, items, reading_grain(c, items))]
+    phases = [Phase(kernel.impl_name, items, reading_grain(c, items))]
     if parts > 1:
         phases.append(emit_split_k_reduction(kernel, c, target, scratch, parts))
-    return Emitted(items, phases[0][2], scratch, c.in_place, phases=tuple(phases))
+    return Emitted(items, phases[0].grain, scratch, c.in_place, phases=tuple(phases))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget
@@ -14,7 +15,7 @@ from stablexla.targets.codegen.match.epilogue import ContractionScene, ResultRow
 
 def emit_split_k_reduction(
     kernel: Kernel, contraction: Contraction, target: CpuTarget, scratch: tuple[tuple[str, int], ...], parts: int
-) -> tuple[str, int, int]:
+) -> Phase:
     """Emit the split-K reduction of partial sums in the last scratch buffer, contiguous by part; an item is a row."""
     c = contraction
     name = kernel.impl_name + "_sum"
@@ -37,4 +38,4 @@ def emit_split_k_reduction(
             if whole < c.n.extent:
                 add_up(row, cg.index(whole), c.n.extent - whole)
     grain = max(1, round(4e4 / (c.n.extent * parts)))
-    return name, c.batches * c.m.extent, grain
+    return Phase(name, c.batches * c.m.extent, grain)

@@ -13,6 +13,7 @@ import mlir.ir as ir
 
 from stablexla.lowering.support.operations import is_tensor
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.convolution import match_convolution
@@ -77,7 +78,7 @@ class _Windows:
         items = math.prod(order)
         grain = contraction_grain(contraction, items)
         scratch: tuple[tuple[str, int], ...] = ()
-        phases = [(kernel.impl_name, items, grain)]
+        phases = [Phase(kernel.impl_name, items, grain)]
         parts, shared = self.plan.parts(self.sizes), not (self.plan.own_weights or self.weights.in_place)
         if shared:
             scratch = ((str(self.sizes.units.type), self.weights.items * self.weights.block),)
@@ -103,10 +104,10 @@ class _Windows:
                 item.write(place)
         if self.plan.depth:
             phases.append(emit_split_k_reduction(kernel, contraction, self.target, scratch, parts))
-        packs = contraction.packs(phases[0][0]) if shared else ()
+        packs = contraction.packs(phases[0].function) if shared else ()
         return Emitted(items, grain, scratch, contraction.in_place, phases=tuple(phases), packs=packs)
 
-    def _emit_pack(self, scratch: tuple[tuple[str, int], ...]) -> tuple[str, int, int]:
+    def _emit_pack(self, scratch: tuple[tuple[str, int], ...]) -> Phase:
         """Emit the phase that packs all weights; an item is a panel, for one part of the input features."""
         name, w = self.kernel.impl_name + "_pack", self.weights
         with self.kernel.phase(self.target, scratch, name) as arguments:
@@ -115,4 +116,4 @@ class _Windows:
                 group, panel, part = cg.split_index(number, [w.groups, w.panels, w.parts])
                 place = (group, panel, part)
                 pack_weight_panel(self.shared, scene, self.sizes.units, w, place, buffer, number * w.block)
-        return name, w.items, max(1, round(2e4 / w.block))
+        return Phase(name, w.items, max(1, round(2e4 / w.block)))

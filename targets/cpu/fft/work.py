@@ -12,6 +12,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Transform
 from stablexla.lowering.kernels.fft.tables import Table
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
@@ -88,10 +89,10 @@ class FftProgram:
             with kernel.phase(self.target, scratch, name) as arguments:
                 self._write(phase, group, arguments, plan)
             items = group or phase.units
-            rows.append((name, items, grain_of(phase.nanoseconds * phase.units / items, items)))
+            rows.append(Phase(name, items, grain_of(phase.nanoseconds * phase.units / items, items)))
         # The first phase loads all inputs of a work item, or of everything, before any of them is overwritten.
         in_place = ((0, 0),) if plan.kind in ("FFT", "IFFT") else ()
-        return Emitted(rows[-1][1], rows[-1][2], scratch, in_place=in_place, phases=tuple(rows))
+        return Emitted(rows[-1].items, rows[-1].grain, scratch, in_place=in_place, phases=tuple(rows))
 
     def _groups(self, phase: FftPhase) -> int:
         """Return the number of groups of work items, each with a slab of the arena; 0 when the stack is enough."""

@@ -16,6 +16,7 @@ from mlir.dialects import math as math_ops
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, Map, Ref, analyze_nest, reachable
@@ -92,7 +93,7 @@ def _emit_parts(kernel: Kernel, search: _Search, rows: WorkItems, time: float) -
         search.prepare(row)
         search.finish(row, search.best_part(arguments, item * search.parts))
     grain = grain_of(time / search.parts, items.count)
-    phases = ((names[0], items.count, grain), (names[1], rows.count, rows.count))
+    phases = (Phase(names[0], items.count, grain), Phase(names[1], rows.count, rows.count))
     return Emitted(items.count, grain, scratch, phases=phases)
 
 

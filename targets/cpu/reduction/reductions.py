@@ -13,6 +13,7 @@ from math import prod
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Ref, analyze_nest
@@ -205,7 +206,7 @@ def _joined_parts(plan: _Long | _Deep, arguments: KernelArguments, first: Value,
 def _two_phases(
     names: tuple[str, str], items: int, grain: int, rows: int, scratch: tuple[tuple[str, int], ...]
 ) -> Emitted:
-    phases = ((names[0], items, grain), (names[1], rows, rows))
+    phases = (Phase(names[0], items, grain), Phase(names[1], rows, rows))
     return Emitted(items, grain, scratch, phases=phases)
 
 

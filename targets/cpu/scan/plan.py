@@ -10,6 +10,7 @@ from mlir.dialects import arith
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -141,9 +142,9 @@ def emit_three_phase_scan(
         scan(arguments, line, block, block.eq(blocks - 1), (line * blocks + block) * width)
     grain = grain_of(time / blocks, lines * blocks)
     phases = (
-        (names[0], lines * (blocks - 1), grain),
-        (names[1], lines, lines),
-        (names[2], lines * blocks, grain),
+        Phase(names[0], lines * (blocks - 1), grain),
+        Phase(names[1], lines, lines),
+        Phase(names[2], lines * blocks, grain),
     )
     return Emitted(lines * blocks, grain, scratch, in_place=plan.in_place, phases=phases)
 

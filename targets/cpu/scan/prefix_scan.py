@@ -16,6 +16,7 @@ from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.scan.config import ScanConfig
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.combiners import combine_values, identity
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -409,7 +410,8 @@ def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
         before = [cg.load(arguments.scratch[0], place, lanes) for place in places]
         scans.scan(arguments, at[0], part_of(block), before)
     grain = grain_of(time / blocks, items.count)
-    phases = ((names[0], items.count, grain), (names[1], plan.outer, plan.outer), (names[2], items.count, grain))
+    counts = ((items.count, grain), (plan.outer, plan.outer), (items.count, grain))
+    phases = tuple(Phase(name, *count) for name, count in zip(names, counts, strict=True))
     return Emitted(items.count, grain, scratch, in_place=IN_PLACE, phases=phases)
 
 

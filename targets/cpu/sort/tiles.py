@@ -10,6 +10,7 @@ from collections.abc import Callable
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
@@ -82,10 +83,6 @@ class SortPlan:
     def levels(self) -> int:
         """How many levels of pairwise merging turn columns into a tile."""
         return (self.tile * self.given.lanes).bit_length() - 1
-
-
-Row = tuple[str, int, int]
-"""A phase: its function, how many items it has, and how many are worth a thread."""
 
 
 class _Writer:
@@ -207,8 +204,7 @@ def emit_phases(kernel: Kernel, target: CpuTarget, plan: SortPlan) -> Emitted:
     ]
     if given.keys.has_alike:
         rows.append(phases.mend())
-    items, grain = rows[0][1:]
-    return Emitted(items, grain, phases.scratch, in_place=given.in_place, phases=tuple(rows))
+    return Emitted(rows[0].items, rows[0].grain, phases.scratch, in_place=given.in_place, phases=tuple(rows))
 
 
 class _Phases:
@@ -226,7 +222,7 @@ class _Phases:
         self.scratch = ((str(self.keys.type), self.size), (str(self.keys.word), self.tiles + 1))
         self.merging = RunMerger(SharedFunctions(kernel, target), plan.given.keys, plan.given.lanes)
 
-    def write(self, name: str, piece: Callable[[_Writer, Value, Value, Value], None], nanoseconds: float) -> Row:
+    def write(self, name: str, piece: Callable[[_Writer, Value, Value, Value], None], nanoseconds: float) -> Phase:
         """Emit a phase whose work items are the tiles: `piece(writer, row, low, count)`, in keys of a row."""
         plan = self.plan
         name = "_".join([self.kernel.impl_name, *([name] if name else [])])
@@ -236,7 +232,7 @@ class _Phases:
             with arguments.items() as item:
                 row, low = item // plan.tiles, item % plan.tiles * plan.keys_of_tile
                 piece(writer, row, low, cg.minimum(low + plan.keys_of_tile, plan.padded) - low)
-        return name, self.tiles, grain_of(nanoseconds, self.tiles)
+        return Phase(name, self.tiles, grain_of(nanoseconds, self.tiles))
 
     def sort(self, writer: _Writer, row: Value, low: Value, count: Value) -> None:
         """Sort one tile."""
@@ -249,7 +245,7 @@ class _Phases:
         with cg.when(number.eq(0)):
             cg.store(cg.constant(0, self.keys.word), writer.notes, self.tiles)
 
-    def levels(self) -> list[Row]:
+    def levels(self) -> list[Phase]:
         """Emit the merging phases, and between them those that increment the level."""
         plan = self.plan
         merge = self.write("level", self.merge, plan.keys_of_tile / plan.given.lanes * MERGE_NS)
@@ -257,7 +253,7 @@ class _Phases:
         with self.kernel.phase(self.target, self.scratch, name) as arguments, arguments.items():
             notes = arguments.scratch[1]
             cg.store(cg.load(notes, self.tiles) + 1, notes, self.tiles)
-        return [merge, (name, 1, 1)] * (plan.tiles - 1).bit_length()
+        return [merge, Phase(name, 1, 1)] * (plan.tiles - 1).bit_length()
 
     def merge(self, writer: _Writer, row: Value, low: Value, count: Value) -> None:
         """Merge one tile of the output of two runs, found by its merge path."""
@@ -278,7 +274,7 @@ class _Phases:
         half = (self.plan.levels + (self.plan.tiles - 1).bit_length()) % 2 * self.total
         writer.finish(row * self.plan.padded + low + half, row * self.plan.given.length, low, count)
 
-    def mend(self) -> Row:
+    def mend(self) -> Phase:
         """Emit the phase that restores zeros and NaNs in the flagged rows."""
         given, tiles = self.plan.given, self.plan.tiles
         name = f"{self.kernel.impl_name}_mend"
@@ -289,4 +285,4 @@ class _Phases:
             with cg.when(turn.results[0].ne(0)):
                 source, result = arguments.inputs[0], arguments.results[0]
                 RestoreAlike(given.keys.integers, source, result, item * given.length, given.length).write()
-        return name, given.rows, 1
+        return Phase(name, given.rows, 1)

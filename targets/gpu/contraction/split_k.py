@@ -9,6 +9,7 @@ from collections.abc import Callable
 from math import prod
 
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction
@@ -47,7 +48,7 @@ def emit_split_k(
     second = Launch.for_items(c.batches * c.m.extent * c.n.extent // lanes)
     with kernel_function(kernel, second, names[1], scratch) as arguments:
         _add_parts(parts, c, arguments, lanes)
-    return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
+    return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in names))
 
 
 def _add_parts(parts: int, c: Contraction, arguments: KernelArguments, lanes: int) -> None:

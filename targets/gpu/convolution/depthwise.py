@@ -12,6 +12,7 @@ from mlir.dialects import vector
 
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -55,7 +56,7 @@ def emit_channels(kernel: Kernel, chip: GpuName) -> Emitted | None:
         channels = _Channels(windows)
         with kernel_function(kernel, Launch.for_items(channels.items), names[-1]) as arguments:
             channels.write(arguments)
-    return Emitted(1, 1, phases=tuple((name, 1, 1) for name in names))
+    return Emitted(1, 1, phases=tuple(Phase(name, 1, 1) for name in names))
 
 
 class _Channels:

@@ -10,6 +10,7 @@ from mlir.dialects import gpu
 
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.convolution import MatchedConvolution, match_convolution
@@ -61,7 +62,7 @@ def emit_convolution(kernel: Kernel, chip: GpuName) -> Emitted | None:
         work = _Work(windows, compute)
         with kernel_function(kernel, Launch(work.blocks, THREADS, work.tile.shared), names[-1]) as arguments:
             _Block(work, arguments).write()
-    return Emitted(1, 1, phases=tuple((name, 1, 1) for name in names))
+    return Emitted(1, 1, phases=tuple(Phase(name, 1, 1) for name in names))
 
 
 class _Work:

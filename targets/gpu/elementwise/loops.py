@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Store, analyze_nest, in_place
@@ -27,7 +28,7 @@ def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if nest is None or nest.folds or any(place.domain != everything for place in nest.stores):
         return None
     if not prod(nest.extents):
-        return Emitted(0, 1, phases=((kernel.impl_name, 0, 1),))
+        return Emitted(0, 1, phases=(Phase(kernel.impl_name, 0, 1),))
     *outer, extent = nest.extents
     lanes = elementwise_lanes(nest)
     pieces = -(-extent // lanes)

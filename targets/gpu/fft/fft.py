@@ -26,6 +26,7 @@ from stablexla.lowering.kernels.fft.plan import (
 )
 from stablexla.lowering.rules.fft import FftConfig
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.refusals import Refusal, refuse
@@ -68,7 +69,7 @@ def emit_fft(kernel: Kernel, chip: GpuName) -> Emitted | None:
         blocks = -(-axis.outer // shape.lines) if axis.inner == 1 else axis.outer * -(-axis.inner // shape.lines)
         with kernel_function(kernel, Launch(blocks, shape.threads, shape.bytes), name, scratch) as arguments:
             _Dimension(plan, axis, shape, arguments, number == 0, number == len(shapes) - 1).write()
-    return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
+    return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in names))
 
 
 def _fits(plan: Line | RealLine) -> bool:

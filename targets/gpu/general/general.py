@@ -15,6 +15,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.kernels import INDEPENDENT
 from stablexla.lowering.support.operations import walk
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.general import (
     allocations_to_scratch,
     bufferize_kernels,
@@ -48,9 +49,7 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
     return emitted
 
 
-def _mapped(
-    kernel: Kernel, function: ir.Operation
-) -> tuple[tuple[tuple[str, int, int], ...], tuple[tuple[str, int], ...]]:
+def _mapped(kernel: Kernel, function: ir.Operation) -> tuple[tuple[Phase, ...], tuple[tuple[str, int], ...]]:
     """Move a function's parts before the kernel. Returns the parts as phases, and the scratch buffers."""
     ranges = ranges_of(function, INDEPENDENT in kernel.func.attributes)
     ranges = {op: range_ for op, range_ in ranges.items() if _give_each_thread_its_own(op)}
@@ -62,7 +61,7 @@ def _mapped(
     for view in list(function.parent.regions[0].blocks[0].operations):
         if view.operation != function and symbol_of(view) in names:
             move_before(view.operation, kernel.func.operation)
-    phases = tuple((name, items, items) for name, items in made)
+    phases = tuple(Phase(name, items, items) for name, items in made)
     return phases, (*scratch, *splitter.spills)
 
 

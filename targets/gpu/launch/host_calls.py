@@ -29,7 +29,7 @@ def note_access(kernel: Kernel, emitted: Emitted) -> None:
     results = [WRITES | (READS if number in changed else NOTHING) for number in range(len(kernel.results))]
     inputs = [READS if isinstance(v.type, ir.RankedTensorType) else NOTHING for v in kernel.inputs]
     row = [*inputs, *results, *(READS | WRITES for _ in emitted.scratch), NOTHING, NOTHING]
-    names = {name for name, _, _ in emitted.phases} or {kernel.impl_name}
+    names = {phase.function for phase in emitted.phases} or {kernel.impl_name}
     for view in kernel.func.operation.parent.regions[0].blocks[0].operations:
         if symbol_of(view) in names:
             view.operation.attributes[ACCESS] = ir.DenseI64ArrayAttr.get(row)

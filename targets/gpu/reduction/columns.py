@@ -12,6 +12,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.loop_nest import analyze_nest
@@ -59,7 +60,7 @@ def emit_columns(kernel: Kernel, chip: GpuName) -> Emitted | None:
                 walker.finish(now, walker.joined(now, totals))
             if chain.row_stores:
                 walker.write_rows()
-        return Emitted(1, 1, phases=((kernel.impl_name, walk.blocks, walk.blocks),))
+        return Emitted(1, 1, phases=(Phase(kernel.impl_name, walk.blocks, walk.blocks),))
     return _Launches(kernel, replace(walk, parts=parts), shared).emit()
 
 
@@ -103,7 +104,7 @@ class _Launches:
             if now.foldings:
                 names.append(f"{self.kernel.impl_name}_whole{number}")
                 self._write_whole(names[-1], number, now)
-        return Emitted(1, 1, scratch=self.scratch, phases=tuple((name, 1, 1) for name in names))
+        return Emitted(1, 1, scratch=self.scratch, phases=tuple(Phase(name, 1, 1) for name in names))
 
     def _write_parts(self, name: str, number: int, now: RowPass) -> None:
         walk = self.walk

@@ -14,6 +14,7 @@ from mlir.dialects import gpu
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
@@ -117,7 +118,7 @@ def _emit_parts(plan: ScanPlan, deal: LineDistribution, size: int) -> Emitted:
         stop = cg.minimum(part * size + size, plan.extent)
         exists = cg.truth(True) if plan.starts else part.gt(0)
         lines.scan(line, part * size, stop, before, exists, written=True)
-    return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
+    return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in names))
 
 
 def _shared(plan: ScanPlan, deal: LineDistribution) -> int:

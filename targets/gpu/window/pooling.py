@@ -16,6 +16,7 @@ from mlir.dialects import arith
 from stablexla.lowering.kernels.window.axes import Axis
 from stablexla.lowering.rules.window import PoolConfig
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.combiners import combine_values, identity
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -44,7 +45,7 @@ def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
         return None
     pool = _Pool(kernel, config.axes, wide, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
     if not pool.items:
-        return Emitted(0, 1, phases=((kernel.impl_name, 0, 1),))
+        return Emitted(0, 1, phases=(Phase(kernel.impl_name, 0, 1),))
     with kernel_function(kernel, Launch.for_items(pool.items)) as arguments:
         _write(pool, arguments)
     return Emitted(pool.items, pool.items)

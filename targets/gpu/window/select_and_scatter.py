@@ -15,6 +15,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.window.axes import Axis
 from stablexla.lowering.kernels.window.select import SelectAndScatterConfig
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.combiners import combine_values, compare
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -58,7 +59,7 @@ def emit_select_and_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
         with grid_loop(elements) as item:
             total = windows.combined(item.iv, cg.load(start, item.iv), given, chosen)
             cg.store(total, arguments.results[0], item.iv)
-    return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
+    return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in names))
 
 
 @dataclass(frozen=True)

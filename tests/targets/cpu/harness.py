@@ -19,6 +19,7 @@ import numpy as np
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.kernels import COMBINER
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.kernel import KIND, Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.emitters import EMITTERS, Emitter
@@ -92,9 +93,9 @@ def compile_kernel(
     module, kernel, emitted = emit(text, target or host_target(), *emitters)
     inputs = [_Buffer.of(v.type) for v in kernel.inputs]
     results = [_Buffer.of(v.type) for v in kernel.results]
-    phases = emitted.phases or ((kernel.impl_name, emitted.items, emitted.grain),)
+    phases = emitted.phases or (Phase(kernel.impl_name, emitted.items, emitted.grain),)
     lower(module)
-    functions = jit(module, [name for name, _, _ in phases], opt_level=opt_level, symbols=symbols)
+    functions = jit(module, [phase.function for phase in phases], opt_level=opt_level, symbols=symbols)
     return CompiledKernel(functions, emitted, inputs, results, phases)
 
 
@@ -125,7 +126,7 @@ class CompiledKernel:
         emitted: Emitted,
         inputs: Sequence[_Buffer],
         results: Sequence[_Buffer],
-        phases: Sequence[tuple[str, int, int]],
+        phases: Sequence[Phase],
     ) -> None:
         self.emitted = emitted
         self.inputs, self.results, self.phases = inputs, results, phases
@@ -141,8 +142,8 @@ class CompiledKernel:
             given[i].array[...] = overwritten.array
         made = [shared.get(i) or Memory.of_result(b) for i, b in enumerate(self.results)]
         scratch = [Memory.of_result(_Buffer((n,), DTYPES[t])) for t, n in self.emitted.scratch]
-        for number, (_, items, grain) in enumerate(self.phases):
-            for lo, hi in reversed(list(pieces(items, grain, chunks))):
+        for number, phase in enumerate(self.phases):
+            for lo, hi in reversed(list(pieces(phase.items, phase.grain, chunks))):
                 self.run_phase(number, [*given, *made, *scratch], lo, hi)
         for memory in (*given, *made, *scratch):
             memory.check()

@@ -80,7 +80,7 @@ def check(kind: str, equation: str, m: int, n: int, k: int, target: CpuTarget) -
     close_to_einsum(result, equation, x, y)
     for chunks in (2, 5):
         np.testing.assert_array_equal(kernel(x, y, chunks=chunks)[0], result)
-    return kernel.phases[-1][0]
+    return kernel.phases[-1].function
 
 
 @pytest.mark.parametrize("kind", KINDS)
