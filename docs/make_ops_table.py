@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import runpy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -139,6 +140,7 @@ def test_files() -> dict[Path, set[str]]:
     return {file.relative_to(ROOT): words_of(file) for file in files if file.is_file()}
 
 
+@functools.cache
 def rows() -> list[Row]:
     """All operations of the builder by family."""
     files = test_files()

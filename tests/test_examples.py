@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -16,25 +17,50 @@ import stablexla as sx
 from benchmarks.collectives.over_mpi import find_mpiexec
 from tests.loading import load_file
 from tests.oracles import xla
+from tests.served import serving
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run_example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True)
+LIBRARIES = ("stablexla.interop.jax.jit", "stablexla.interop.torch", "torchax", "sklearn.datasets", "rich.progress")
 
 
-def printed_by(name: str, *arguments: str) -> str:
-    """What an example prints that ends well and has nothing to complain about."""
-    done = run_example(name, *arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    return done.stdout
+class Examples:
+    """The examples as commands, which fork from a process that has imported the libraries."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.command = [*command, "python"]
+
+    def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*self.command, str(EXAMPLES / name), *arguments], capture_output=True, text=True)
+
+    def printed_by(self, name: str, *arguments: str) -> str:
+        """What an example prints that ends well and has nothing to complain about."""
+        done = self.run(name, *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stderr == ""
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examples]:
+    with serving(tmp_path_factory.mktemp("served"), *LIBRARIES) as command:
+        yield Examples(command)
 
 
 @pytest.fixture(scope="module")
 def digits() -> ModuleType:
     return load_file(EXAMPLES / "digits.py")
+
+
+IMAGES = 80
+"""Two batches and a half: the last one shares rows with the one before it."""
+
+
+@pytest.fixture(scope="module")
+def one_device(digits: ModuleType) -> sx.Executable:
+    """An epoch."""
+    return sx.compile(digits.epoch_computation(IMAGES))
 
 
 def epoch_in_numpy(
@@ -63,15 +89,14 @@ def epoch_in_numpy(
     return network, float(np.mean(losses))
 
 
-def test_an_epoch_is_what_numpy_makes_of_it(digits: ModuleType):
-    images = 80  # two batches and a half: the last one shares rows with the one before it
+def test_an_epoch_is_what_numpy_makes_of_it(digits: ModuleType, one_device: sx.Executable):
     rng = np.random.default_rng(1)
-    x = rng.random((images, digits.WIDTHS[0]), np.float32)
-    targets = np.eye(digits.WIDTHS[-1], dtype=np.float32)[rng.integers(0, digits.WIDTHS[-1], images)]
+    x = rng.random((IMAGES, digits.WIDTHS[0]), np.float32)
+    targets = np.eye(digits.WIDTHS[-1], dtype=np.float32)[rng.integers(0, digits.WIDTHS[-1], IMAGES)]
     network = digits.first_network(rng)
     velocity = tuple(tuple(rng.standard_normal(w.shape).astype(np.float32) / 100 for w in layer) for layer in network)
     rate = np.float32(0.05)
-    moved, _, loss = sx.compile(digits.epoch_computation(images))(network, velocity, x, targets, rate)
+    moved, _, loss = one_device(network, velocity, x, targets, rate)
     wanted, wanted_loss = epoch_in_numpy(network, velocity, x, targets, rate, digits.BATCH, digits.MOMENTUM)
     for layer, wanted_layer in zip(moved, wanted, strict=True):
         for found, right in zip(layer, wanted_layer, strict=True):
@@ -89,8 +114,8 @@ def test_the_images_held_out_are_not_trained_with(digits: ModuleType):
     assert images.max() == 1
 
 
-def test_digits_are_learnt():
-    printed = printed_by("digits.py")
+def test_digits_are_learnt(examples: Examples):
+    printed = examples.printed_by("digits.py")
     assert "held-out digits" in printed
     accuracy = float(printed.partition("% of the held-out images")[0].split()[-1])
     assert accuracy >= 96
@@ -103,19 +128,20 @@ def parallel(digits: ModuleType) -> ModuleType:
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-def test_an_epoch_of_several_devices_is_that_of_one(digits: ModuleType, parallel: ModuleType, devices: int):
+def test_an_epoch_of_several_devices_is_that_of_one(
+    digits: ModuleType, parallel: ModuleType, one_device: sx.Executable, devices: int
+):
     """Oracles: numpy in f64, and the program of one device; equal runs are equal to the bit."""
-    images = 80  # two batches and a half
     rng = np.random.default_rng(3)
-    x = rng.random((images, digits.WIDTHS[0]), np.float32)
-    targets = np.eye(digits.WIDTHS[-1], dtype=np.float32)[rng.integers(0, digits.WIDTHS[-1], images)]
+    x = rng.random((IMAGES, digits.WIDTHS[0]), np.float32)
+    targets = np.eye(digits.WIDTHS[-1], dtype=np.float32)[rng.integers(0, digits.WIDTHS[-1], IMAGES)]
     network = digits.first_network(rng)
     velocity = parallel.zeros_like(network)
     given = network, velocity, x, targets, np.float32(0.05)
-    trainer = parallel.Trainer(images, devices)
+    trainer = parallel.Trainer(IMAGES, devices)
     found, speeds, loss = trainer.epoch(*given)
     wanted, wanted_loss = epoch_in_numpy(network, velocity, x, targets, 0.05, digits.BATCH, digits.MOMENTUM)
-    alone, alone_speeds, _ = sx.compile(digits.epoch_computation(images))(*given)
+    alone, alone_speeds, _ = one_device(*given)
     assert loss == pytest.approx(wanted_loss, rel=1e-5)
     for layer, wanted_layer, alone_layer in zip(found, wanted, alone, strict=True):
         for ours, theirs, single in zip(layer, wanted_layer, alone_layer, strict=True):
@@ -126,29 +152,28 @@ def test_an_epoch_of_several_devices_is_that_of_one(digits: ModuleType, parallel
     assert [leaf.tobytes() for leaf in leaves(again)] == [leaf.tobytes() for leaf in leaves((found, speeds, loss))]
 
 
-def test_digits_are_learnt_on_several_devices():
-    printed = printed_by("digits_data_parallel.py", "--epochs", "10", "--expect", "0.9")
+def test_digits_are_learnt_on_several_devices(examples: Examples):
+    printed = examples.printed_by("digits_data_parallel.py", "--epochs", "10", "--expect", "0.9")
     assert "networks of 4 devices and of one are" in printed
 
 
-def test_digits_are_learnt_by_several_processes():
+def test_digits_are_learnt_by_several_processes(examples: Examples):
     """The same text under mpiexec, two devices in each process: the loss is equal to the last bit."""
     pytest.importorskip("mpi4py")
     mpiexec = find_mpiexec()
     if mpiexec is None:
         pytest.skip("mpiexec is not installed")
-    program = [sys.executable, str(EXAMPLES / "digits_data_parallel.py"), "--epochs", "2", "--expect", "0.5"]
-    one, several = (
-        subprocess.run([*before, *program], capture_output=True, text=True, timeout=100)
-        for before in ([], [mpiexec, "-n", "2"])
-    )
+    program = ["digits_data_parallel.py", "--epochs", "2", "--expect", "0.5"]
+    one = examples.run(*program)
+    command = [mpiexec, "-n", "2", sys.executable, *program]
+    several = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, timeout=100)
     assert several.returncode == 0, several.stdout + several.stderr
     told = [next(line for line in done.stdout.splitlines() if "last bit" in line) for done in (one, several)]
     assert told[0] == told[1]
 
 
-def test_digits_says_when_too_few_are_recognised():
-    done = run_example("digits.py", "--epochs", "1", "--expect", "0.999")
+def test_digits_says_when_too_few_are_recognised(examples: Examples):
+    done = examples.run("digits.py", "--epochs", "1", "--expect", "0.999")
     assert done.returncode == 1, done.stderr
     assert "less than the 100% asked for" in done.stdout
 
@@ -177,20 +202,20 @@ def test_an_epoch_of_the_convolutional_network_is_what_xla_makes_of_it():
     np.testing.assert_array_equal(found[-1], wanted[-1])
 
 
-def test_the_convolutional_network_learns():
-    assert "359 held-out digits" in printed_by("convnet.py", "--epochs", "3", "--expect", "0.9")
+def test_the_convolutional_network_learns(examples: Examples):
+    assert "359 held-out digits" in examples.printed_by("convnet.py", "--epochs", "3", "--expect", "0.9")
 
 
-def test_a_file_that_jax_wrote_runs():
-    assert "largest difference from numpy" in printed_by("stablehlo_file.py")
+def test_a_file_that_jax_wrote_runs(examples: Examples):
+    assert "largest difference from numpy" in examples.printed_by("stablehlo_file.py")
 
 
-def test_a_stage_of_a_file_is_printed():
-    assert "linalg.generic" in printed_by("stablehlo_file.py", "--ir", "kernels")
+def test_a_stage_of_a_file_is_printed(examples: Examples):
+    assert "linalg.generic" in examples.printed_by("stablehlo_file.py", "--ir", "kernels")
 
 
-def test_a_file_that_is_not_there():
-    done = run_example("stablehlo_file.py", "nowhere.mlir")
+def test_a_file_that_is_not_there(examples: Examples):
+    done = examples.run("stablehlo_file.py", "nowhere.mlir")
     assert done.returncode == 1
     assert done.stderr == "nowhere.mlir: cannot be read: No such file or directory\n"
 
@@ -204,42 +229,42 @@ def test_the_file_is_what_jax_writes():
     assert load_file(EXAMPLES / "make_mlp_jax.py").text() == text
 
 
-def test_a_module_of_pytorch():
-    done = run_example("torch_module.py", "--batch", "2")
+def test_a_module_of_pytorch(examples: Examples):
+    done = examples.run("torch_module.py", "--batch", "2")
     assert done.returncode == 0, done.stderr
     difference = float(done.stdout.split("largest difference from PyTorch: ")[1].split()[0])
     assert difference < 1e-6
 
 
-def test_speech():
+def test_speech(examples: Examples):
     """Tokens are those of PyTorch's own modules, each chosen after those before it alone."""
     needed("transformers", "torchax")
     small = ["--layers", "1", "--width", "32", "--heads", "2", "--words", "50", "--tokens", "3"]
-    done = run_example("speech.py", *small)
+    done = examples.run("speech.py", *small)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the tokens are equal" in done.stdout
     assert "times as fast" in done.stdout
 
 
 @pytest.mark.parametrize("model", ["vit", "resnet"])
-def test_photographs(model: str):
+def test_photographs(examples: Examples, model: str):
     needed("transformers", "torchax")
-    done = run_example("images.py", "--model", model, "--side", "64", "--layers", "1")
+    done = examples.run("images.py", "--model", model, "--side", "64", "--layers", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "apart from PyTorch's" in done.stdout
 
 
-def test_ants():
+def test_ants(examples: Examples):
     needed("brax")
-    done = run_example("simulation.py", "--ants", "2", "--steps", "3")
+    done = examples.run("simulation.py", "--ants", "2", "--steps", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "apart from jax.jit's" in done.stdout
 
 
-def test_a_regression_is_sampled():
+def test_a_regression_is_sampled(examples: Examples):
     """By XLA's chain and by least squares."""
     needed("numpyro")
-    done = run_example("bayesian_regression.py", "--samples", "150", "--warm-up", "100")
+    done = examples.run("bayesian_regression.py", "--samples", "150", "--warm-up", "100")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "deviations apart" in done.stdout
 
@@ -261,8 +286,8 @@ def test_what_the_examples_of_libraries_share(capsys: Any):
     assert "2.00 times as fast" in capsys.readouterr().out
 
 
-def test_a_training_step_in_jax():
-    printed = printed_by("jax_function.py", "--steps", "60", "--points", "128")
+def test_a_training_step_in_jax(examples: Examples):
+    printed = examples.printed_by("jax_function.py", "--steps", "60", "--points", "128")
     assert float(printed.split("network: ")[1]) < 1e-3
 
 
@@ -283,23 +308,26 @@ SIZES = {
     "tokens": 12,
 }
 SMALL = [word for name, size in SIZES.items() for word in (f"--{name}", str(size))]
+ONE_LAYER = ["--layers", "1"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "more"),
+    ("kind", "layers", "more"),
     [
-        ("f32", []),
-        ("f32", ["--temperature", "0.8"]),
+        ("f32", 2, []),
+        ("f32", 1, ["--temperature", "0.8"]),
         # Sums are rounded to 8 bits, so that their order decides near ties. With these weights the likeliest logit is
         # 0.18 above the next at every token, and errors are 0.01.
-        ("bf16", ["--seed", "291"]),
-        ("int8", []),
-        ("int8", ["--temperature", "0.8"]),
-        ("int4", []),
+        ("bf16", 2, ["--seed", "291"]),
+        ("int8", 1, []),
+        ("int8", 1, ["--temperature", "0.8"]),
+        ("int4", 1, []),
     ],
 )
-def test_a_language_model_generates_what_jax_does(language_model: ModuleType, capsys: Any, kind: str, more: list[str]):
-    done = language_model.main([*SMALL, "--type", kind, *more, "--compare"])
+def test_a_language_model_generates_what_jax_does(
+    language_model: ModuleType, capsys: Any, kind: str, layers: int, more: list[str]
+):
+    done = language_model.main([*SMALL, "--layers", str(layers), "--type", kind, *more, "--compare"])
     printed = capsys.readouterr()
     assert done == 0, printed.out + printed.err
     assert "the tokens are equal" in printed.out
@@ -310,12 +338,12 @@ def test_a_language_model_generates_what_jax_does(language_model: ModuleType, ca
         assert said in printed.out
 
 
-def test_a_language_model_says_how_fast_it_is():
-    assert "tokens a second" in printed_by("language_model.py", *SMALL, "--type", "int4")
+def test_a_language_model_says_how_fast_it_is(examples: Examples):
+    assert "tokens a second" in examples.printed_by("language_model.py", *SMALL, *ONE_LAYER, "--type", "int4")
 
 
 def test_a_language_model_with_a_cache_says_what_it_says_without(language_model: ModuleType):
-    """Its tokens one by one, and each again from all tokens before it at once; the caches stay where they are."""
+    """Its tokens one by one, and some again from all tokens before them at once; the caches stay where they are."""
     size = language_model.Size(2, 64, 4, 2, 128, 64, 24)
     weights = language_model.random_weights(size, 1)
     decoder = language_model.JaxDecoder(weights, size, 0.0, 0)
@@ -325,7 +353,7 @@ def test_a_language_model_with_a_cache_says_what_it_says_without(language_model:
         places.append([cache.unsafe_buffer_pointer() for pair in decoder.caches for cache in pair])
         text.append(decoder(text[-1:], len(text) - 1))
     assert len({tuple(sorted(each)) for each in places}) == 1
-    for count in range(3, len(text)):
+    for count in (6, 9):
         assert language_model.JaxDecoder(weights, size, 0.0, 0)(text[:count], 0) == text[count]
 
 
@@ -394,21 +422,21 @@ def test_sizes_of_a_language_model_that_do_not_fit(
 
 
 def test_a_file_of_another_language_model(language_model: ModuleType, capsys: Any, tmp_path: Path):
-    path = tmp_path / "model.safetensors"
-    assert language_model.main([*SMALL, "--weights", str(path)]) == 0
+    given = [*SMALL, *ONE_LAYER, "--weights", str(path := tmp_path / "model.safetensors")]
+    assert language_model.main(given) == 0
     first = capsys.readouterr().out.split("tokens: ")[1].splitlines()[0]
-    assert language_model.main([*SMALL, "--weights", str(path), "--seed", "7"]) == 0  # of the file, not of the seed
+    assert language_model.main([*given, "--seed", "7"]) == 0  # of the file, not of the seed
     assert capsys.readouterr().out.split("tokens: ")[1].splitlines()[0] == first
-    assert language_model.main([*SMALL, "--weights", str(path), "--layers", "3"]) == 2
-    assert "model.layers.2.input_layernorm.weight is not there" in capsys.readouterr().err
+    assert language_model.main([*given, "--layers", "2"]) == 2
+    assert "model.layers.1.input_layernorm.weight is not there" in capsys.readouterr().err
     path.write_bytes(b"no weights at all")
-    assert language_model.main([*SMALL, "--weights", str(path)]) == 2
+    assert language_model.main(given) == 2
     assert "no safetensors file" in capsys.readouterr().err
 
 
-def test_lowering_rules_of_ones_own():
+def test_lowering_rules_of_ones_own(examples: Examples):
     """Against the standard library's and numpy's functions in f64; without its rule the composite overflows."""
-    done = run_example("custom_lowering.py")
+    done = examples.run("custom_lowering.py")
     assert done.returncode == 0, done.stderr + done.stdout
     before, after = done.stdout.splitlines()[:2]
     assert "softplus inf" in before
@@ -417,13 +445,13 @@ def test_lowering_rules_of_ones_own():
     assert "math.log1p" in done.stdout
 
 
-def test_a_schedule_of_ones_own():
+def test_a_schedule_of_ones_own(examples: Examples):
     """Against numpy's product of the matrices."""
-    printed = printed_by("custom_schedule.py", "--size", "64", "--ir")
+    printed = examples.printed_by("custom_schedule.py", "--size", "64", "--ir")
     assert "the schedule left 16 multiplications" in printed
     assert printed.count("GFLOP/s") == 3
     assert "vector.fma" in printed
-    assert run_example("custom_schedule.py", "--size", "9").returncode == 2
+    assert examples.run("custom_schedule.py", "--size", "9").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -444,7 +472,7 @@ def test_a_schedule_of_ones_own():
         "torch_module.py",
     ],
 )
-def test_help(name: str):
-    done = run_example(name, "--help")
+def test_help(examples: Examples, name: str):
+    done = examples.run(name, "--help")
     assert done.returncode == 0
     assert "usage:" in done.stdout

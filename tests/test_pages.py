@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from stablexla.targets.gpu.ptx.cubin import find_ptxas
+from tests.served import serving
 
 ROOT = Path(__file__).parents[1]
-SERVED = ROOT / "tests/filecheck/served.py"
 TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = [ROOT / "docs" / "pipelines.md", *sorted(set(TUTORIALS.glob("*.md")) - {TUTORIALS / "README.md"})]
 BLOCK = re.compile(r"^```(?P<kind>python|mlir|c|console|text)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -67,14 +67,8 @@ def lacking(page: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The prefix of a tool's command: a fork of one server process, which has imported the tools."""
-    path = tmp_path_factory.mktemp("served") / "socket"
-    server = subprocess.Popen([sys.executable, SERVED, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        assert server.stdout.readline() == b"ready\n"
-        yield f"{sys.executable} -I -S {SERVED} {path}"
-        server.stdin.close()
+    with serving(tmp_path_factory.mktemp("served")) as command:
+        yield shlex.join(command)
 
 
 @pytest.fixture

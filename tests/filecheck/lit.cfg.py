@@ -24,11 +24,12 @@ def _llvm_tool(name: str) -> str:
 def _served() -> str:
     """The command that begins a command of the tools, once their server runs; it ends with this process."""
     served, path = Path(__file__).with_name("served.py"), f"{tempfile.mkdtemp()}/served"
-    server = subprocess.Popen([sys.executable, str(served), path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = [sys.executable, str(served), "serve", path]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
     lit_config.server = server  # held, and with it the pipe whose end it waits for
-    return f"{sys.executable} -I -S {served} {path}"
+    return f"{sys.executable} -I -S {served} ask {path}"
 
 
 SERVED = _served()

@@ -1,7 +1,8 @@
-"""The command-line tools for lit, from one process that has imported them: `served.py SOCKET opt ...` asks it.
+"""The command-line tools for lit, from one process that has imported them: `served.py ask SOCKET opt ...` asks it.
 
 A command of the text tests works for tens of milliseconds, and importing MLIR takes several hundred. The server forks
-for each command; the child has the command's files, folder and environment.
+for each command; the child has the command's files, folder and environment. `ask SOCKET python FILE ...` runs a
+program, for which `serve SOCKET MODULE ...` imports more than the tools do.
 """
 
 import os
@@ -26,19 +27,23 @@ def ask(path: str, words: list[str]) -> int:
         return answer[0] if answer else 70
 
 
-def serve(path: str) -> None:
+def serve(path: str, modules: list[str]) -> None:
     """Answers until standard input ends."""
+    import contextlib
+    import importlib
     import select
-    import signal
 
     _import_what_tools_import()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children: they answer themselves
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
         listening.listen(16)
         print("ready", flush=True)
         while True:
             ready, _, _ = select.select([listening, sys.stdin], [], [])
+            _reap()
             if sys.stdin in ready:
                 return
             connection, _ = listening.accept()
@@ -46,6 +51,15 @@ def serve(path: str) -> None:
                 listening.close()
                 _run(connection)
             connection.close()
+
+
+def _reap() -> None:
+    """Children answer themselves, and nobody waits for them: their time counts as the server's once they have ended."""
+    import contextlib
+
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _import_what_tools_import() -> None:
@@ -76,10 +90,9 @@ def _import_what_tools_import() -> None:
 def _run(connection: socket.socket) -> None:
     """Becomes the command, and does not return."""
     import importlib
-    import signal
+    import runpy
     import traceback
 
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     data, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
     while not data.endswith(b"\0\0"):
         data += connection.recv(1 << 16)
@@ -94,7 +107,13 @@ def _run(connection: socket.socket) -> None:
     tool, *sys.argv[1:] = words
     code: object = 70
     try:
-        code = importlib.import_module(f"stablexla.tools.{tool}").main()
+        if tool == "python":
+            del sys.argv[0]
+            sys.path[0] = os.path.dirname(sys.argv[0])
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            code = 0
+        else:
+            code = importlib.import_module(f"stablexla.tools.{tool}").main()
     except SystemExit as ended:
         code = ended.code
     except BaseException:  # as the interpreter would
@@ -107,6 +126,5 @@ def _run(connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        sys.exit(ask(sys.argv[1], sys.argv[2:]))
-    serve(sys.argv[1])
+    what, socket_path, *rest = sys.argv[1:]
+    sys.exit(ask(socket_path, rest) if what == "ask" else serve(socket_path, rest))
