@@ -57,6 +57,7 @@ class Executable(Uncopied, OnDevices):
     """The program as bytecode, where that is all that is kept of it."""
     origin: str = ""
     """The file that it was loaded from, and whether that was signed; "" for what this process compiled."""
+    _kernels: tuple[KernelSummary, ...] | None = None  # once they have been asked for
     _in_place = "executable.save(path), and sx.load_executable(path) in the other process"
 
     def __init__(
@@ -349,11 +350,13 @@ class Executable(Uncopied, OnDevices):
     @property
     def kernels(self) -> tuple[KernelSummary, ...]:
         """The kernels of the program, in the order of their creation."""
-        from stablexla.targets.codegen.summary import KernelWatcher  # with all that a target needs
+        if self._kernels is None:
+            from stablexla.targets.codegen.summary import KernelWatcher  # with all that a target needs
 
-        watcher = KernelWatcher()
-        self._watch(watcher, "buffers")
-        return watcher.kernels
+            watcher = KernelWatcher()
+            self._watch(watcher, "buffers")
+            self._kernels = watcher.kernels
+        return self._kernels
 
     @property
     def composites(self) -> dict[str, str]:

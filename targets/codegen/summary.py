@@ -41,9 +41,10 @@ class KernelSummary:
 
 
 class KernelWatcher(Watcher):
-    """Notes the kernels after the last pass that leaves any."""
+    """Notes the kernels after the last pass that leaves any, of a program that has been compiled before."""
 
     pass_by_pass = True
+    verify_each = False
 
     def __init__(self) -> None:
         self.kernels: tuple[KernelSummary, ...] = ()

@@ -63,6 +63,13 @@ def sum_over(terms: Array, axes: Sequence[int]) -> Array:
     return np.asarray(total)
 
 
+def with_magnitudes(sums: Callable[..., Array], *arrays: Array) -> tuple[Array, Array]:
+    """Sums, and those of the magnitudes, which are the same where nothing is negative."""
+    values = sums(*arrays)
+    alike = all(a.dtype.kind == "f" and a.min() >= 0 for a in arrays)
+    return values, values if alike else sums(*map(np.abs, arrays))
+
+
 @dataclass(frozen=True)
 class Path:
     """A way of summing.
@@ -154,7 +161,7 @@ def reduction(
 
     def exact(x: Array) -> tuple[Array, Array]:
         terms = x + x if elements else x
-        return sum_over(terms, axes), sum_over(np.abs(terms), axes)
+        return with_magnitudes(lambda x: sum_over(x, axes), terms)
 
     return Path(name, lambda n: [shape(n)], make, exact, **more)
 
@@ -246,7 +253,7 @@ def product(
         return sx.dot_general(x, y, dims)
 
     def exact(x: Array, y: Array) -> tuple[Array, Array]:
-        return _contracted(x, y, contracted, batch), _contracted(np.abs(x), np.abs(y), contracted, batch)
+        return with_magnitudes(lambda x, y: _contracted(x, y, contracted, batch), x, y)
 
     return Path(name, lambda n: [left(n), right(n)], make, exact, **more)
 
@@ -256,12 +263,13 @@ def _contracted(x: Array, y: Array, contracted: Any, batch: Any) -> Array:
 
     def lines(a: Array, c: Sequence[int], b: Sequence[int]) -> Array:
         free = [d for d in range(a.ndim) if d not in (*c, *b)]
-        turned = np.ascontiguousarray(a.transpose([*b, *free, *c]))
+        turned = a.transpose([*b, *free, *c])
         return turned.reshape(prod(a.shape[d] for d in b), prod(a.shape[d] for d in free), -1)
 
     left, right = lines(x, contracted[0], batch[0]), lines(y, contracted[1], batch[1])
     if x.dtype in (np.dtype("f8"), np.dtype("c16")):
         return np.asarray(left @ right.transpose(0, 2, 1)).reshape(-1)
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     sums = [[[sum_over(u * v, (0,)) for v in q] for u in p] for p, q in zip(left, right, strict=True)]
     return np.asarray(sums).reshape(-1)
 
@@ -297,7 +305,7 @@ def convolution(name: str, numbers: tuple[str, str, str], left: Any, right: Any,
         return sx.conv_general(x, w, (1,) * spatial, "VALID", dims, feature_group_count=groups)
 
     def exact(x: Array, w: Array) -> tuple[Array, Array]:
-        return _contracted(x, w, contracted, batch), _contracted(np.abs(x), np.abs(w), contracted, batch)
+        return with_magnitudes(lambda x, w: _contracted(x, w, contracted, batch), x, w)
 
     return Path(name, lambda n: [left(n), right(n)], make, exact, **more)
 
@@ -324,9 +332,9 @@ def windows(name: str, shape: Callable[[int], Dims], axis: int, **more: Any) -> 
         return tuple(d - 1 if i == axis else 1 for i, d in enumerate(x.shape.dimensions))
 
     def exact(x: Array) -> tuple[Array, Array]:
-        parts = [x.take(range(k, x.shape[axis] - 1 + k), axis) for k in (0, 1)]
-        both = [np.stack([sum_over(f(p), (axis,)) for p in parts], axis) for f in (np.asarray, np.abs)]
-        return both[0], both[1]
+        lines = np.moveaxis(x, axis, 0)
+        parts = [np.moveaxis(part, 0, axis) for part in (lines[:-1], lines[1:])]
+        return with_magnitudes(lambda *parts: np.stack([sum_over(p, (axis,)) for p in parts], axis), *parts)
 
     return Path(name, lambda n: [shape(n)], lambda b, x: _windowed(b, x, sizes(x)), exact, **more)
 
@@ -340,10 +348,10 @@ def scan(name: str, shape: Callable[[int], Dims], axis: int, *, backwards: bool 
         return sx.reduce_window_with_general_padding(x, _zero(b, x), sx.add, sizes, (), (), (), pads)
 
     def exact(x: Array) -> tuple[Array, Array]:
-        ordered = np.flip(x, axis) if backwards else x
-        made = [_cumulative(f(ordered), axis) for f in (np.asarray, np.abs)]
-        made = [np.flip(v, axis) for v in made] if backwards else made
-        return made[0], made[1]
+        def sums(x: Array) -> Array:
+            return np.flip(_cumulative(np.flip(x, axis), axis), axis) if backwards else _cumulative(x, axis)
+
+        return with_magnitudes(sums, x)
 
     return Path(name, lambda n: [shape(n)], make, exact, **more)
 

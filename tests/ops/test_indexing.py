@@ -186,16 +186,20 @@ def test_every_element_type_is_moved_unchanged(name: str) -> None:
 @pytest.mark.parametrize("name", ALL_TYPES)
 def test_many_elements_of_a_small_table(name: str) -> None:
     """Selections by the bits of an index instead of loads: of tables of any size, of any index."""
-    for count, indices in ((1, "s8"), (5, "u4"), (7, "s64"), (16, "u8"), (16, "s32"), (16, "u64"), (17, "s16")):
-        table, number = sample(name, 24)[:count], element_type(indices)
-        places = np.resize(hard_indices(indices), (65, 64))
+    cases = [(1, "s8"), (5, "u4"), (7, "s64"), (16, "u8"), (16, "s32"), (16, "u64"), (17, "s16")]
+    tables = [sample(name, 24)[:count] for count, _ in cases]
+    # Of other shapes, so that each has a loop of its own.
+    places = [np.resize(hard_indices(indices), (65, 64 + n)) for n, (_, indices) in enumerate(cases)]
 
-        def make(v: sx.XlaOp, i: sx.XlaOp) -> list[sx.XlaOp]:
-            shape = Gather((), (0,), (0,), 2)
-            return [sx.gather(v, i, dimension_numbers=shape, slice_sizes=(1,))]
+    def make(*given: sx.XlaOp) -> list[sx.XlaOp]:
+        shape = Gather((), (0,), (0,), 2)
+        pairs = zip(given[: len(cases)], given[len(cases) :], strict=True)
+        return [sx.gather(v, i, dimension_numbers=shape, slice_sizes=(1,)) for v, i in pairs]
 
-        (result,) = compute(make, (name, table), (number.name, places))
-        wanted = table[np.clip(places.astype(object), 0, count - 1).astype(np.intp)]
+    indexed = [(indices, i) for (_, indices), i in zip(cases, places, strict=True)]
+    results = compute(make, *((name, table) for table in tables), *indexed)
+    for result, table, i in zip(results, tables, places, strict=True):
+        wanted = table[np.clip(i.astype(object), 0, len(table) - 1).astype(np.intp)]
         np.testing.assert_array_equal(as_bytes(result), as_bytes(wanted))
 
 

@@ -294,29 +294,24 @@ def test_scans_against_the_interpreter(shape: tuple[int, ...], axis: int) -> Non
 LONG = [(20001,), (2, 17000), (9, 1003), (4100, 5), (3000, 3, 4), (40, 1100), (9, 20, 130)]
 
 
+@pytest.mark.parametrize("name", ["integer", "f32", "f64"])
 @pytest.mark.parametrize(
     ("shape", "integer"), [*zip(LONG, ["s16", "s64", "u32", "s8", "u64", "s32", "u8"], strict=True)]
 )
-def test_long_scans(shape: tuple[int, ...], integer: str) -> None:
+def test_long_scans(shape: tuple[int, ...], integer: str, name: str) -> None:
     rng = np.random.default_rng(7)
     axis = 1 if shape[0] in (2, 9) else 0
-    arrays = [rng.integers(0, 100, shape).astype(element_type(integer).dtype)]
-    arrays += [rng.normal(size=shape).astype(t) for t in (np.float32, np.float64)]
+    type_ = element_type(integer if name == "integer" else name)
+    x = (rng.integers(0, 100, shape) if name == "integer" else rng.normal(size=shape)).astype(type_.dtype)
     ways = [(op, back) for op in (sx.add, sx.min) for back in (False, True)]
 
-    def make(b: sx.XlaBuilder, *xs: sx.XlaOp) -> list[sx.XlaOp]:
-        return [
-            cumulative(op, neutral(x.shape.element_type.name, op), shape, axis, back)(b, x)
-            for x in xs
-            for op, back in ways
-        ]
+    def make(b: sx.XlaBuilder, x: sx.XlaOp) -> list[sx.XlaOp]:
+        return [cumulative(op, neutral(type_.name, op), shape, axis, back)(b, x) for op, back in ways]
 
-    results = iter(run(make, *arrays, against=[]))
-    for x in arrays:
-        exact = x.astype(np.longdouble) if x.dtype.kind == "f" else x
-        for op, back in ways:
-            expected = accumulated(np.add if op is sx.add else np.minimum, exact, axis, back).astype(x.dtype)
-            assert_same(next(results), expected, scale={"float32": 2e-5, "float64": 4e-14}.get(x.dtype.name, 0))
+    exact = x if name == "integer" else x.astype(np.longdouble)
+    for (op, back), result in zip(ways, run(make, x, against=[]), strict=True):
+        expected = accumulated(np.add if op is sx.add else np.minimum, exact, axis, back).astype(x.dtype)
+        assert_same(result, expected, scale={"f32": 2e-5, "f64": 4e-14}.get(name, 0))
 
 
 def test_long_scans_are_the_same_on_any_number_of_threads() -> None:

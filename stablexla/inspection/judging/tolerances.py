@@ -71,14 +71,15 @@ class Case:
 def ulp_distance(actual: Array, expected: Array) -> Array:
     """Return the number of floats between the elements of two arrays of one type, flat; 0 where both are NaN."""
     assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
-    signed = np.dtype(f"i{actual.dtype.itemsize}")
+    signed, unsigned = (np.dtype(f"{kind}{actual.dtype.itemsize}") for kind in "iu")
+    lowest = np.iinfo(signed).min
     keys = []
     for array in (actual, expected):
-        bits = np.ascontiguousarray(array).reshape(-1).view(signed).astype(object if signed.itemsize == 8 else np.int64)
-        lowest = -(1 << (8 * signed.itemsize - 1))
+        bits = np.ascontiguousarray(array).reshape(-1).view(signed)
         keys.append(np.where(bits < 0, lowest - bits, bits))
+    above, below = np.maximum(*keys), np.minimum(*keys)
     nan = [np.isnan(a.astype(np.float64) if a.dtype.itemsize < 4 else a).reshape(-1) for a in (actual, expected)]
-    distance = np.abs(keys[0] - keys[1]).astype(np.float64)
+    distance = (above.view(unsigned) - below.view(unsigned)).astype(np.float64)  # which a signed integer may not hold
     return np.where(nan[0] & nan[1], 0.0, np.where(nan[0] | nan[1], np.inf, distance))
 
 

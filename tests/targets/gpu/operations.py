@@ -112,7 +112,6 @@ class _Noting(KnobWatcher):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.pass_by_pass = True
         self._kernels = KernelWatcher()
 
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
@@ -123,6 +122,7 @@ class _Noting(KnobWatcher):
     def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
         """Puts the program together where its PTX stands."""
         super().after_step(number, step, module, seconds)
+        self.pass_by_pass = step.name == "kernels"  # in the step after it they are mapped
         if step.name == "ptx":
             noted.append(Compiled(self._kernels.kernels, ptx_of(module)))
 
