@@ -89,6 +89,7 @@ class Recorder:
             with self._within(kind):
                 return function(*args, **named)
 
+        timed.__code__ = timed.__code__.replace(co_filename=function.__code__.co_filename)  # no line of a user's
         return timed
 
     @pytest.hookimpl(wrapper=True)
