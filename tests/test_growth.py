@@ -39,13 +39,13 @@ def test_branches_of_elements() -> None:
 
 
 def test_calls_that_double() -> None:
-    """2^20 calls of the innermost function; each further level of them makes no more code than other operations."""
-    texts = [nests.program("calls", depth, 2) for depth in (20, 30)]
+    """2^16 calls of the innermost function; each further level of them makes no more code than other operations."""
+    texts = [nests.program("calls", depth, 2) for depth in (16, 30)]
     few, many = (sx.compile(text) for text in texts)
     further = nests.source_size(texts[1]) - nests.source_size(texts[0])
     assert code_of(many).operations - code_of(few).operations < MOST * further
     assert code_of(many).bytes - code_of(few).bytes < MOST_BYTES * further
-    _check_results(few, "calls", 20, 2)
+    _check_results(few, "calls", 16, 2)
 
 
 def test_few_calls_are_inlined() -> None:
