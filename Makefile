@@ -49,6 +49,7 @@ test: lint types
 # Every case of every test, which `make test` draws from: before releases.
 test-all: lint types
 	$(BIN)/pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) --slice --target upstream tests/ops
 
 # The oldest line of jaxlib, with the oldest Python that there is.
 test-oldest:

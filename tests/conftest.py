@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import tombstones
+from tests import programs, tombstones
 from tests.suite.drawing import drawn
 
 # Tests compile; those of the cache turn it on, and STABLEXLA_KERNEL_CACHE=DIR does so for all others.
@@ -20,6 +20,7 @@ TEXTS = "tests/test_filecheck.py"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slice", action="store_true", help="a part: operations, formats, programs")
+    parser.addoption("--target", default="cpu", help="what programs of tests/ops are compiled for: upstream")
     parser.addoption("--drawn", type=int, metavar="SEED", help="of crosses a part: each value once")
 
 
@@ -49,6 +50,7 @@ def _slice(items: list[pytest.Item]) -> list[pytest.Item]:
 def pytest_configure(config: pytest.Config) -> None:
     """Erased operations leave tombstones; `pytest -m gpu` runs what is there for the CPU on a GPU."""
     tombstones.install()
+    programs.TARGET = config.getoption("target")
     if config.getoption("markexpr") == "gpu":
         from tests.targets.gpu import on_device
 

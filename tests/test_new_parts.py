@@ -124,7 +124,10 @@ def test_an_emitter_for_the_cpu(tree: Tree) -> None:
 
 def test_a_target(tree: Tree) -> None:
     program = PROGRAM.format(target="toy")
-    assert tree.printed(program) == ["there is no target 'toy'", '  try: target="cpu" or target="gpu"']
+    assert tree.printed(program) == [
+        "there is no target 'toy'",
+        '  try: target="cpu" or target="gpu" or target="upstream"',
+    ]
     tree.write("targets/toy/target.py", TARGET)
     assert tree.printed(program) == ["toy False", NUMBERS]
     assert tree.printed(PROGRAM.format(target="cpu"))[-1] == NUMBERS

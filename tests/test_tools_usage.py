@@ -75,7 +75,11 @@ class TestEveryTool:
     [
         (["run", "model.mlir", "--shape", "3"], "there is no option --shape", "--shapes"),
         (["run", "model.mlir", "more.mlir"], "one argument too many: more.mlir", "stablexla-run --help"),
-        (["run", "model.mlir", "--target", "gpp"], "'gpp' is none of cpu, gpu; --list-targets", "stablexla-run --help"),
+        (
+            ["run", "model.mlir", "--target", "gpp"],
+            "'gpp' is none of cpu, gpu, upstream; --list",
+            "stablexla-run --help",
+        ),
         (["run", "model.mlir", "--check=nans"], "argument --check: check takes nan, inf,", "stablexla-run --help"),
         (["run", "model.mlir", "--check-dir", "here"], "--check-dir is for --check", "stablexla-run --help"),
         (["run", "model.mlir", "--rtol", "1e-3"], "--rtol is for --expect", "stablexla-run --help"),

@@ -383,9 +383,10 @@ class Executable(Uncopied, OnDevices):
 
         Args:
             arguments: as `execute` takes them.
-            against: "interpreter" (StableHLO's reference interpreter), "xla" (XLA on the CPU); "plain", the least that
-                makes a program run, or a stage, after which it goes on like that; or another pipeline, other options,
-                or another executable of the same program.
+            against: "interpreter" (StableHLO's reference interpreter), "xla" (XLA on the CPU); "upstream" (its passes
+                and execution engine, behind the lowering rules); "plain", the least that makes a program run, or a
+                stage, after which it goes on like that; or another pipeline, other options, or another executable of
+                the same program.
             tolerance: how far results may be apart, as a part of the largest one; by element type if not given.
             ulp: units in the last place that every operation's result may be off; if not given, what StableHLO and
                 docs/numerics.md say for the operation.

@@ -73,7 +73,7 @@ def bufferize_kernels(
             _read_as_inputs(op)
     run_passes(module, FUSE)
     prepare(module)
-    _separate_empties(module)
+    separate_empties(module)
     run_passes(module, BUFFERIZE)
     for op in list(walk(module.operation)):
         if op.name == "memref.copy":
@@ -116,7 +116,7 @@ def run_passes(module: ir.Module, passes: str) -> None:
     pass_manager("upstream", f"builtin.module({passes})").run(module.operation)
 
 
-def _separate_empties(module: ir.Module) -> None:
+def separate_empties(module: ir.Module) -> None:
     """Give each use of an empty or filled tensor its own def, or two arrays would be bufferized as one."""
     for name in ("linalg.fill", "tensor.empty"):
         operations = walk(module.operation)

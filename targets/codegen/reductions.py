@@ -52,6 +52,15 @@ class VectorReduction(Protocol):
         """Return the reduction's results: its initial values combined with the accumulators."""
 
 
+def split_by_reduction(foldings: Sequence[VectorReduction], totals: list[Value]) -> list[list[Value]]:
+    """Split the accumulators of several reductions, one after another, by reduction."""
+    made, first = [], 0
+    for folding in foldings:
+        made.append(totals[first : first + len(folding.types)])
+        first += len(folding.types)
+    return made
+
+
 def initial_values_of(fold: Reduction, scope: LoopScope) -> list[Value]:
     """Return the initial values of a reduction."""
     return [scope.value(ref) for ref in fold.starts]

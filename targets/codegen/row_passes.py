@@ -13,9 +13,10 @@ import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen.bodies import body_cost
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Store, operands_of, reachable
-from stablexla.targets.codegen.reductions import VectorReduction, match_reduction
+from stablexla.targets.codegen.reductions import VectorReduction, match_reduction, split_by_reduction
 from stablexla.targets.codegen.refusals import COMPLEX, Refusal, refuse
 
 # Values of at least so many instructions are stored for later row passes, in thread-local memory, not rematerialized.
@@ -37,6 +38,10 @@ class RowPass:
     def refs(self) -> list[Ref]:
         """The values evaluated for each element."""
         return [ref for f in self.foldings for ref in f.fold.operands] + [s.ref for s in self.stores]
+
+    def split(self, totals: list[Value]) -> list[tuple[VectorReduction, list[Value]]]:
+        """Split the accumulators by reduction."""
+        return list(zip(self.foldings, split_by_reduction(self.foldings, totals), strict=True))
 
 
 @dataclass

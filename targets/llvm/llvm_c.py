@@ -37,8 +37,8 @@ CLEAN_UP = _CLEAN_UP.format("")
 # of 4x4), and takes longer to compile.
 UNROLL = f"{_CLEAN_UP.format('indvars,')[:-1]},loop-unroll<O1>,{_COMBINE},loop-mssa(licm),loop-sink,simplifycfg)"
 PASSES = ("", CLEAN_UP, "default<O2>", "default<O3>")
-# Loops come with the induction variables and strides that they need: strength reduction is a fifth to a quarter of
-# code generation, and what it changes is no quicker. LLVM takes this for the process, not for a module.
+# Loops come with the induction variables and strides that they need: strength reduction takes much of code generation,
+# and what it changes is no quicker. LLVM takes this for the process, not for a module.
 CODE_GENERATION = ("-disable-lsr",)
 
 # Of llvm-c/TargetMachine.h: static relocation model (no shared library), and the JIT's code model.

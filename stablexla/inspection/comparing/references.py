@@ -66,6 +66,10 @@ def imported(way: Compiled, source: ir.Module) -> tuple[Compiled, ir.Module]:
     return replace(way, pipeline=Pipeline(way.pipeline.name, steps, way.pipeline.rules)), made
 
 
+UPSTREAM = "upstream"
+"""The target that has nothing of the others' emitters and runtime."""
+
+
 def other_way(ours: Compiled, against: Against) -> Way:
     """Return the reference that `against` names.
 
@@ -87,6 +91,9 @@ def _way_of_ours(ours: Compiled, against: Against) -> Compiled:
         return Compiled(pipeline, replace(against, pipeline=None), ours.target, _name(pipeline, ours, repr(against)))
     if isinstance(against, Pipeline):
         return _usual(replace(ours, pipeline=against, name=_name(against, ours, "the other pipeline")), ours)
+    if against == UPSTREAM:
+        pipeline = pipeline_of(find_target(UPSTREAM), CompileOptions())
+        return _usual(Compiled(pipeline, CompileOptions(), UPSTREAM, UPSTREAM), ours)
     base = minimal_way(ours)
     if base is not None and against == "plain":
         return _usual(base, ours)
@@ -97,7 +104,8 @@ def _way_of_ours(ours: Compiled, against: Against) -> Compiled:
         return way if is_lowered else _usual(way, ours)
     stages = ["source", *ours.pipeline.names] if base is not None else []
     raise CompileError(
-        f"nothing can be compared with {against!r}", hint=" or ".join(["interpreter", "xla", "plain", *stages])
+        f"nothing can be compared with {against!r}",
+        hint=" or ".join(["interpreter", "xla", UPSTREAM, "plain", *stages]),
     )
 
 

@@ -18,7 +18,12 @@ from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Ref, analyze_nest
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.reductions import ArgReduction, IndependentReductions, VectorReduction
+from stablexla.targets.codegen.reductions import (
+    ArgReduction,
+    IndependentReductions,
+    VectorReduction,
+    split_by_reduction,
+)
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
 from stablexla.targets.codegen.scope import LoopScope, lanes_for
 from stablexla.targets.codegen.sizes import rounded_up
@@ -96,11 +101,7 @@ class _Reduction:
 
     def split(self, totals: Totals) -> list[Totals]:
         """Split the accumulators by reduction."""
-        out, first = [], 0
-        for folding in self.foldings:
-            out.append(totals[first : first + len(folding.types)])
-            first += len(folding.types)
-        return out
+        return split_by_reduction(self.foldings, totals)
 
     def finish(self, scope: LoopScope, totals: Totals) -> None:
         """Emit the epilogue: store the results computed from the accumulators at `scope`."""

@@ -15,7 +15,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, Ref, Store, analyze_nest
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.reductions import IndependentReductions, SequentialReduction, VectorReduction
+from stablexla.targets.codegen.reductions import IndependentReductions, SequentialReduction
 from stablexla.targets.codegen.row_passes import RowPass, RowPasses, in_place_pairs, rematerialize_all, schedule_rows
 from stablexla.targets.codegen.scope import LoopScope, lanes_for
 from stablexla.targets.codegen.vector_loops import (
@@ -113,18 +113,10 @@ class _Rows:
     def _starts(self, now: RowPass, scope: LoopScope, lanes: int, offset: int = 0) -> Totals:
         return flat([f.start(scope, lanes, offset) for f in now.foldings])
 
-    def _parts(self, now: RowPass, totals: Totals) -> list[tuple[VectorReduction, Totals]]:
-        """Split the accumulators by reduction."""
-        out, first = [], 0
-        for folding in now.foldings:
-            out.append((folding, totals[first : first + len(folding.types)]))
-            first += len(folding.types)
-        return out
-
     def _join(self, now: RowPass, sets: list[Totals]) -> Totals:
         if not now.foldings:
             return []
-        split = [[t for _, t in self._parts(now, totals)] for totals in sets]
+        split = [[t for _, t in now.split(totals)] for totals in sets]
         each = [reduction_tree([s[i] for s in split], f.join) for i, f in enumerate(now.foldings)]
         return flat(each)
 
@@ -225,7 +217,7 @@ class AlongRowPasses(_Rows):
                     sets.append(self._step(now, here, at, starts))
             else:
                 sets = self._walk(now, row, self._columns, self._sets(now, row), cg.index(0))
-            for folding, totals in self._parts(now, self._join(now, sets)):
+            for folding, totals in now.split(self._join(now, sets)):
                 row.put(folding.fold, folding.finish(row, folding.across(row, totals)))
         self._store_rows(row)
 
@@ -320,7 +312,7 @@ class _AcrossRows(_Rows):
             sets = [self._starts(now, row, self.lanes) for row in rows]
             sets = self._walk(now, rows, sorted(columns), sets, cg.index(0))
             for row, totals in zip(rows, sets, strict=True):
-                for folding, part in self._parts(now, totals):
+                for folding, part in now.split(totals):
                     row.put(folding.fold, folding.finish(row, part))
         for row in rows:
             self._store_rows(row)

@@ -22,7 +22,7 @@ from stablexla.targets.codegen.row_passes import RowPass, RowPasses
 from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, blocked_reduction
 from stablexla.targets.codegen.vector_loops import Totals, WorkItems, flat
-from stablexla.targets.gpu.reduction.rows import combine_vector, combiner_of, split_by_reduction, store_vector
+from stablexla.targets.gpu.reduction.rows import combine_vector, combiner_of, store_vector
 from stablexla.targets.gpu.threads.grid_stride import coordinates
 from stablexla.targets.gpu.threads.warp_reductions import (
     WARP,
@@ -263,7 +263,7 @@ class ReductionThread:
                 gpu.barrier()  # the previous reduction has been read
             self._joins += 1
         made, first = list[Value](), 0
-        for folding, part in split_by_reduction(now, totals):
+        for folding, part in now.split(totals):
             if walk.kept:
                 made += self._over_rows(folding, part, first)
                 first += sum(walk._bytes(t) for t in folding.types)
@@ -297,7 +297,7 @@ class ReductionThread:
 
     def finish(self, now: RowPass, totals: Totals) -> None:
         """Define the results of a pass's reductions in the scope."""
-        for folding, part in split_by_reduction(now, totals):
+        for folding, part in now.split(totals):
             self.scope.put(folding.fold, folding.finish(self.scope, part))
 
     def first(self) -> Value:

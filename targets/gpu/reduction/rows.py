@@ -134,7 +134,7 @@ class _Rows:
                 totals = self._kept(now, own, starts, inside)
             else:
                 totals = self._read_again(now, row, me, starts)
-            for folding, part in split_by_reduction(now, totals):
+            for folding, part in now.split(totals):
                 place = self._places[number] + self._before(now, folding)
                 part = folding.across(row, part)
                 if self._warps > 1:
@@ -173,7 +173,7 @@ class _Rows:
         for here, within in own:
             conditions = [c for c in (within, inside) if c is not None]
             store_vector(now, here, reduce(Value.__and__, conditions) if conditions else None)
-        each = [[part for _, part in split_by_reduction(now, totals)] for totals in sets]
+        each = [[part for _, part in now.split(totals)] for totals in sets]
         return flat([reduction_tree([s[i] for s in each], f.join) for i, f in enumerate(now.foldings)])
 
     def _read_again(self, now: RowPass, row: LoopScope, me: Value, starts: Totals) -> Totals:
@@ -214,16 +214,7 @@ def combiner_of(now: RowPass) -> Join:
     """Return the combiner of two sets of accumulators of a pass."""
 
     def join(a: Totals, b: Totals) -> Totals:
-        pairs = zip(split_by_reduction(now, a), split_by_reduction(now, b), strict=True)
+        pairs = zip(now.split(a), now.split(b), strict=True)
         return flat([folding.join(x, y) for (folding, x), (_, y) in pairs])
 
     return join
-
-
-def split_by_reduction(now: RowPass, totals: Totals) -> list[tuple[VectorReduction, Totals]]:
-    """Split a pass's accumulators by reduction."""
-    out, first = [], 0
-    for folding in now.foldings:
-        out.append((folding, totals[first : first + len(folding.types)]))
-        first += len(folding.types)
-    return out

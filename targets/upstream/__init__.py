@@ -1,0 +1,1 @@
+"""The shortest way through: upstream's own passes and execution engine, on one thread."""
