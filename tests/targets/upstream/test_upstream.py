@@ -50,7 +50,7 @@ def test_what_it_has_not() -> None:
         sx.compile(reduced, target="upstream", num_replicas=2)
     with pytest.raises(sx.UnsupportedError, match="runs programs for one device"):
         sx.compile(IDENTITY, target="upstream", num_replicas=2)
-    random = sx.rng_uniform(b.constant(0.0), b.constant(1.0), (2,))
+    random = sx.rng_uniform(b.constant(0.0), b.constant(1.0), sx.f32[2])
     with pytest.raises(sx.UnsupportedError, match="has no runtime, which random_key of @random_key_0 calls") as raised:
         sx.compile(b.build(random), target="upstream")
     assert raised.value.hint == 'target="cpu"'
