@@ -148,7 +148,8 @@ def versions() -> str:
 def list_of_targets() -> str:
     """Return a line for each target, with an example of its name."""
     gpu = "gpu:sm_90 or gpu:sm_90,ptx80: NVIDIA's GPUs; gpu alone is the one that is there. --list-chips has the chips"
-    lines = {"cpu": "cpu: this machine's processor", "gpu": gpu}
+    upstream = "upstream: this machine's processor by upstream's own passes, slowly, as a second opinion"
+    lines = {"cpu": "cpu: this machine's processor", "gpu": gpu, "upstream": upstream}
     return "\n".join(lines.get(name, name) for name in target_names())
 
 
