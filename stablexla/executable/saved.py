@@ -20,6 +20,7 @@ from stablexla.executable.memory import limit_of_environment
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.registry import find_target
 from stablexla.targets.runtime import container
 from stablexla.targets.runtime.saved_code import describe, restore
 from stablexla.targets.signature.array_sharding import ArraySharding, Shardings
@@ -95,7 +96,11 @@ def contents(executable: Executable, *, source: bool = True) -> tuple[dict[str, 
 
     Raises:
         CompileError: there is no source, as it was compiled from the text of a later stage.
+        UnsupportedError: its target makes no code that another process can have.
     """
+    if not find_target(executable.target).is_saved:
+        what = f"{executable.name}: code of the target {executable.target} stays in the process that made it"
+        raise UnsupportedError(what, hint='target="cpu"')
     function, sections = describe(executable._function)
     tree = executable._tree
     signature = executable._signature

@@ -25,7 +25,7 @@ from stablexla.targets.pipeline.driver import Watcher, copy_of, run_pipeline
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Step
 from stablexla.targets.registry import find_target
-from stablexla.targets.runtime._runtime import GpuFunction, begin_profile, end_profile
+from stablexla.targets.runtime._runtime import CompiledFunction, GpuFunction, begin_profile, end_profile
 
 if TYPE_CHECKING:
     from stablexla.executable.executable import Executable
@@ -151,7 +151,7 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
     """Run a program with clock readings, after one warm-up run.
 
     Raises:
-        UnsupportedError: a program whose pipeline does not end in LLVM's dialect.
+        UnsupportedError: a program whose pipeline does not end in LLVM's dialect, or of a target without kernels.
         ExecutionError: arguments that do not fit.
     """
     from stablexla.inspection.profiling.bounds import exceeds_peak, with_bounds
@@ -162,6 +162,9 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
         from stablexla.inspection.profiling.profile_gpu import profile_on_gpu
 
         return profile_on_gpu(executable, executable._function, arguments, runs)
+    if not isinstance(executable._function, CompiledFunction):
+        what = f"{executable.name}: the target {executable.target} has no kernels, whose times could be measured"
+        raise UnsupportedError(what, hint='target="cpu"')
     explanation = executable.explain()
     marked, timed = _with_marks(executable)
     with _lock:  # also for the first run: its marks would be noted in another's profile

@@ -6,6 +6,8 @@ Catches lowering rules whose operations mean something else to upstream's passes
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -42,7 +44,7 @@ def test_bytes_of_narrow_types(name: str) -> None:
     assert executable(given).tobytes() == given.T.tobytes()
 
 
-def test_what_it_has_not() -> None:
+def test_what_it_has_not(tmp_path: Path) -> None:
     b = sx.XlaBuilder("devices")
     x = b.parameter(0, sx.f32[2])
     reduced = b.build(sx.all_reduce(x, sx.add))
@@ -54,6 +56,11 @@ def test_what_it_has_not() -> None:
     with pytest.raises(sx.UnsupportedError, match="has no runtime, which random_key of @random_key_0 calls") as raised:
         sx.compile(b.build(random), target="upstream")
     assert raised.value.hint == 'target="cpu"'
+    executable = sx.compile(IDENTITY, target="upstream")
+    with pytest.raises(sx.UnsupportedError, match="the target upstream has no kernels, whose times"):
+        executable.profile([np.zeros(2, np.float32)])
+    with pytest.raises(sx.UnsupportedError, match="code of the target upstream stays in the process that made it"):
+        executable.save(tmp_path / "moved.sxe")
 
 
 def test_as_a_reference() -> None:
