@@ -158,11 +158,12 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
 
     if runs < 1:
         raise ExecutionError(f"{executable.name}: runs is a number from 1 on, not {runs}")
-    if isinstance(executable._function, GpuFunction):
+    function: object = executable._function  # a target may have another kind
+    if isinstance(function, GpuFunction):
         from stablexla.inspection.profiling.profile_gpu import profile_on_gpu
 
-        return profile_on_gpu(executable, executable._function, arguments, runs)
-    if not isinstance(executable._function, CompiledFunction):
+        return profile_on_gpu(executable, function, arguments, runs)
+    if not isinstance(function, CompiledFunction):
         what = f"{executable.name}: the target {executable.target} has no kernels, whose times could be measured"
         raise UnsupportedError(what, hint='target="cpu"')
     explanation = executable.explain()
