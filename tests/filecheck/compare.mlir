@@ -21,7 +21,7 @@
 // WRONG-NEXT: smallest program {{.*}}1 operation: {{.*}}.small/program.mlir
 
 // REFUSED: error: nothing can be compared with 'nothing'
-// REFUSED-NEXT: try: interpreter or xla or plain or source
+// REFUSED-NEXT: try: interpreter or xla or upstream or plain or source
 
 func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
   %0 = stablehlo.abs %x : tensor<8xf32>
