@@ -20,7 +20,6 @@ from stablexla.executable.memory import limit_of_environment
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
-from stablexla.targets.registry import find_target
 from stablexla.targets.runtime import container
 from stablexla.targets.runtime.saved_code import describe, restore
 from stablexla.targets.signature.array_sharding import ArraySharding, Shardings
@@ -98,6 +97,8 @@ def contents(executable: Executable, *, source: bool = True) -> tuple[dict[str, 
         CompileError: there is no source, as it was compiled from the text of a later stage.
         UnsupportedError: its target makes no code that another process can have.
     """
+    from stablexla.targets.registry import find_target  # with MLIR, without which a program is loaded
+
     if not find_target(executable.target).is_saved:
         what = f"{executable.name}: code of the target {executable.target} stays in the process that made it"
         raise UnsupportedError(what, hint='target="cpu"')
