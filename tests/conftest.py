@@ -20,7 +20,7 @@ TEXTS = "tests/test_filecheck.py"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slice", action="store_true", help="a part: operations, formats, programs")
-    parser.addoption("--target", default="cpu", help="what programs of tests/ops are compiled for: upstream")
+    parser.addoption("--target", default="cpu", help="the target for programs of tests/ops: upstream")
     parser.addoption("--drawn", type=int, metavar="SEED", help="of crosses a part: each value once")
 
 

@@ -21,7 +21,7 @@ ORACLES: dict[str, Callable[[str, Sequence[Any]], list[np.ndarray]]] = {
 
 
 TARGET = "cpu"
-"""What programs are compiled for: `pytest --target upstream`."""
+"""The target for which `check` compiles programs: `pytest --target upstream`."""
 
 
 def general_only() -> sx.CompileOptions:

@@ -35,7 +35,7 @@ class Examples:
         return subprocess.run([*self.command, str(EXAMPLES / name), *arguments], capture_output=True, text=True)
 
     def printed_by(self, name: str, *arguments: str) -> str:
-        """What an example prints that ends well and has nothing to complain about."""
+        """Standard output of an example that exits with 0 and writes nothing on standard error."""
         done = self.run(name, *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stderr == ""

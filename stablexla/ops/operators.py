@@ -1,4 +1,4 @@
-"""What stands behind the methods of `XlaOp` and `XlaBuilder`, which know none of the operations."""
+"""The operators of `XlaOp` and the operations that are methods of `XlaBuilder`, filled into the builder's table."""
 
 from stablexla.builder.operators import OPERATORS
 from stablexla.ops import contraction, control, custom_call, dynamic_size, elementwise, shape, tuples

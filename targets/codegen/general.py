@@ -75,12 +75,16 @@ def bufferize_kernels(
     prepare(module)
     separate_empties(module)
     run_passes(module, BUFFERIZE)
-    for op in list(walk(module.operation)):
-        if op.name == "memref.copy":
-            with op.location, ir.InsertionPoint(op):
-                copy_buffer(op.operands[0], op.operands[1])
-            erase(op)
+    write_copies_out(module)
     return module, updates
+
+
+def write_copies_out(module: ir.Module) -> None:
+    """Replace copies of buffers by operations of linalg, and so by loops."""
+    for op in operations_named(module.operation, "memref.copy"):
+        with op.location, ir.InsertionPoint(op):
+            copy_buffer(op.operands[0], op.operands[1])
+        erase(op)
 
 
 def _read_as_inputs(op: ir.Operation) -> None:

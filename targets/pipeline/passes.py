@@ -264,7 +264,7 @@ def import_passes() -> None:
     """Import all modules that register passes of this package, also those of targets not used so far."""
     from stablexla.targets.pipeline.steps import register_passes
 
-    register_passes("cpu", "gpu")
+    register_passes("cpu", "gpu", "upstream")
 
 
 def find_pass(name: str) -> ModulePass:

@@ -1,8 +1,9 @@
-"""The target `upstream`: from StableHLO to a result with nothing of stablexla's but the lowering rules.
+"""The target `upstream`: from StableHLO to a result without emitters, schedules and a runtime.
 
-StableHLO becomes linalg on tensors by the rules of `lowering/`; the rest is upstream's: one-shot bufferization, loops,
-LLVM's dialect, MLIR's execution engine. There is no emitter, no schedule and no runtime, so that this file is all that
-there is to read. It is slow, and its results are a second opinion on those of the target `cpu`.
+StableHLO becomes linalg on tensors by the rules of `lowering/`, as for all targets; the rest is upstream's: one-shot
+bufferization, loops, LLVM's dialect, MLIR's execution engine. Of stablexla's there are besides only the expansions of
+elementary functions and narrow floats, and the small passes below. It is slow, and its results are a second opinion on
+those of the target `cpu`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,12 @@ from typing import Any
 import mlir.ir as ir
 import numpy as np
 import numpy.typing as npt
-from mlir.dialects import linalg
 from mlir.execution_engine import ExecutionEngine
 
-from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError, UnsupportedError
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.kernels import KIND
-from stablexla.lowering.support.operations import operations_named
-from stablexla.targets.codegen.general import separate_empties
+from stablexla.targets.codegen.general import separate_empties, write_copies_out
 from stablexla.targets.host.emitters import HOST_EMITTERS
 from stablexla.targets.llvm.to_llvm import LLVM
 from stablexla.targets.pipeline.options import CompileOptions
@@ -93,10 +91,7 @@ def own_empties(module: ir.Module) -> None:
 @module_pass("stablexla-copy-in-loops", "makes copies of buffers operations of linalg, and so loops")
 def copy_in_loops(module: ir.Module) -> None:
     """Replace memref.copy, which would become a call of a function of MLIR's runner."""
-    for op in operations_named(module.operation, "memref.copy"):
-        with op.location, ir.InsertionPoint(op):
-            linalg.copy(op.operands[0], outs=[op.operands[1]])
-        erase(op)
+    write_copies_out(module)
 
 
 def upstream_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noqa: B008  (a frozen value)

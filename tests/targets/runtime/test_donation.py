@@ -33,7 +33,7 @@ def increase(make_program) -> CompiledFunction:
 
 @pytest.fixture
 def no_leak() -> Iterator[None]:
-    """What there was before is left out of collections: in a long run they take seconds, and free memory of others."""
+    """Freezes older objects: in a long run collecting them takes seconds, and frees memory of other tests."""
     gc.freeze()
     before = runtime.pool_stats()["in_use_blocks"]
     yield

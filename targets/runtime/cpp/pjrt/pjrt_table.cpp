@@ -151,7 +151,7 @@ PJRT_Error* client_compile(PJRT_Client_Compile_Args& args) {
   return nullptr;
 }
 
-void client_processes(PJRT_Client_UpdateGlobalProcessInfo_Args&) {}  // the connections tell who is gone
+void client_processes(PJRT_Client_UpdateGlobalProcessInfo_Args&) {}  // the transport over MPI notices who is gone
 
 void topology_destroy(PJRT_TopologyDescription_Destroy_Args&) {}  // it is the client's
 void topology_name(PJRT_TopologyDescription_PlatformName_Args& args) {
