@@ -111,6 +111,10 @@ def test_bytecode_does_not_say_its_stage(program: str, tmp_path: Path, capfd: py
         sx.compile(Path(file))
     assert opt.main([file, "--from-stage=tensor", "--stage=kernels"]) == 0
     assert capfd.readouterr().out.startswith("// stage kernels: ")
+    damaged = tmp_path / "damaged.mlirbc"
+    damaged.write_bytes(Path(file).read_bytes().replace(b"linalg", b"linarg"))
+    assert opt.main([str(damaged), "--from-stage=tensor", "--stage=kernels"]) == 1
+    assert f"{damaged}: " in capfd.readouterr().err
 
 
 def test_a_pass_that_there_is_not_is_no_option(program: str, capfd: pytest.CaptureFixture[str]) -> None:

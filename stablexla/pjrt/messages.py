@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.interop.encodings.protobuf import Field, fields
+from stablexla.interop.encodings.protobuf import BYTES, VARINT, Field, encode, fields, packed, unpacked
 from stablexla.targets.signature.array_sharding import ArraySharding
 
 # Fields of CompileOptionsProto, ExecutableBuildOptionsProto, DeviceAssignmentProto and its rows, and a map's entry.
@@ -53,8 +53,8 @@ class Options:
     def assignment(self) -> bytes:
         """Write a DeviceAssignmentProto."""
         rows = [self.devices[partition :: self.num_partitions] for partition in range(self.num_partitions)]
-        counts = _number(1, self.num_replicas) + _number(2, self.num_partitions)
-        return counts + b"".join(_bytes(_ROWS, _packed(_IDS, row)) for row in rows)
+        counts = _field(1, self.num_replicas) + _field(2, self.num_partitions)
+        return counts + b"".join(_field(_ROWS, _field(_IDS, packed(row))) for row in rows)
 
 
 def _override(entry: bytes) -> tuple[str, Override]:
@@ -79,57 +79,30 @@ def _numbers(row: bytes) -> list[int]:
     found: list[int] = []
     for field in fields(row):
         if field.number == _IDS:
-            found += _unpacked(field.data) if isinstance(field.value, bytes) else [field.value]
+            found += unpacked(field.data) if isinstance(field.value, bytes) else [field.value]
     return found
 
 
-def _unpacked(data: bytes) -> list[int]:
-    found, value, shift = [], 0, 0
-    for byte in data:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            found.append(value)
-            value = shift = 0
-    return found
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _bytes(field: int, data: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(data)) + data
-
-
-def _packed(field: int, values: Iterable[int]) -> bytes:
-    return _bytes(field, b"".join(map(_varint, values)))
+def _field(number: int, value: int | bytes) -> bytes:
+    return encode([Field(number, BYTES if isinstance(value, bytes) else VARINT, value)])
 
 
 # A frontend attribute of OpSharding (jaxlib 0.12): how summands are put together.
-_SUM = _bytes(7, _bytes(_KEY, b"sdy::reduction_op") + _bytes(_VALUE, b"SUM"))
+_SUM = _field(7, _field(_KEY, b"sdy::reduction_op") + _field(_VALUE, b"SUM"))
 
 
 def shardings(are_tokens: Sequence[bool], known: Sequence[ArraySharding] | None, partitions: int) -> list[bytes]:
     """Write an OpSharding for each value, tokens among them; none for one partition, which has the whole arrays."""
     if known is None:
-        return [_number(1, _REPLICATED)] * len(are_tokens) if partitions > 1 else []
+        return [_field(1, _REPLICATED)] * len(are_tokens) if partitions > 1 else []
     arrays: Iterator[ArraySharding] = iter(known)
-    return [_number(1, _REPLICATED) if is_token else _sharding(next(arrays)) for is_token in are_tokens]
+    return [_field(1, _REPLICATED) if is_token else _sharding(next(arrays)) for is_token in are_tokens]
 
 
 def _sharding(sharding: ArraySharding) -> bytes:
     """Write an OpSharding: tiles of each dimension, then summands and copies of the tiles."""
     if sharding.is_replicated:
-        return _number(1, _REPLICATED)
+        return _field(1, _REPLICATED)
     parts: Sequence[Any] = sharding.parts
     summands = sharding.summands or (0,) * len(parts)
     counts = [len({part[d] for part in parts}) for d in range(len(sharding.shape))]
@@ -138,10 +111,10 @@ def _sharding(sharding: ArraySharding) -> bytes:
     copies = len(parts) // (prod(counts) * added)
     if not sharding.summands:
         dimensions = [*counts, copies] if copies > 1 else counts
-        last = _number(6, 1) if copies > 1 else b""
-        return _number(1, _OTHER) + _packed(3, dimensions) + _packed(4, order) + last
+        last = _field(6, 1) if copies > 1 else b""
+        return _field(1, _OTHER) + _field(3, packed(dimensions)) + _field(4, packed(order)) + last
     if added == len(parts):
-        return _number(1, _UNREDUCED) + _SUM
+        return _field(1, _UNREDUCED) + _SUM
     dimensions = [*counts, added, copies] if copies > 1 else [*counts, added]
-    last = _packed(8, [_UNREDUCED, _REPLICATED] if copies > 1 else [_UNREDUCED])
-    return _number(1, _OTHER) + _packed(3, dimensions) + _packed(4, order) + _SUM + last
+    last = _field(8, packed([_UNREDUCED, _REPLICATED] if copies > 1 else [_UNREDUCED]))
+    return _field(1, _OTHER) + _field(3, packed(dimensions)) + _field(4, packed(order)) + _SUM + last

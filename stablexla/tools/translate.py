@@ -181,6 +181,7 @@ def show(found: Information, where: Console) -> None:
         "StableHLO": _stablehlo(found),
         "bytecode": "" if found.bytecode is None else f"version {found.bytecode}",
         "module": found.module,
+        "not known here": ", ".join(found.unknown),
         **found.attributes,
     }
     _table(where, ("", ""), [(name, value) for name, value in rows.items() if value])
@@ -197,7 +198,7 @@ def show(found: Information, where: Console) -> None:
         _table(
             where,
             ("operations", total, whole),
-            [(name, f"{count:,}", "not known here" if name in found.unknown else "") for name, count in counts],
+            [(name, f"{count:,}", "") for name, count in counts],
             # Programs read the lines of a pipe, which have the counts on the left.
             numbers=(total,) if where.is_terminal else (),
         )

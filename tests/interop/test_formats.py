@@ -19,8 +19,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.interop.encodings import reader
-from stablexla.interop.encodings.bytecode import MalformedError, read_bytecode
-from stablexla.interop.encodings.bytecode_operations import operations
+from stablexla.interop.encodings.bytecode import Cursor, MalformedError, read_bytecode
 from stablexla.interop.encodings.file_information import inform
 from stablexla.interop.encodings.formats import Format, recognise, to_bytecode
 from stablexla.interop.encodings.versions import CURRENT, MINIMUM, resolve, serialise, targets
@@ -252,16 +251,17 @@ class TestAnotherTime:
         assert "artifact of StableHLO 1.99.0" in said
         assert re.search(r"written by +StableHLO_v1\.99\.0", said)
         assert f"StableHLO {MINIMUM} to {CURRENT}" in said
-        assert re.search(r"too new +vhlo\.multiply_v9, operation 9 of 16", said)
+        assert re.search(r"too new +vhlo\.multiply_v9", said)
         assert f"--target-version={CURRENT}" in said
 
     def test_newer_attribute(self, artifact: bytes) -> None:
         # The code of an attribute that no version has yet: only MLIR's reader can tell.
-        tables = read_bytecode(artifact)
-        section = tables.sections[2]
         data = bytearray(self.newer(artifact))
-        shift = len(data) - len(artifact)
-        data[section.at + shift] = 0xFF - 2 | 1
+        cursor = Cursor(bytes(data), data.index(b"\0") + 1)
+        kind = None
+        while kind != 2:
+            kind, contents = cursor.section()
+        data[cursor.at - len(contents)] = 0xFF - 2 | 1
         with pytest.raises(sx.UnsupportedError, match=r"StableHLO 1\.99\.0[^$]*MLIR says"):
             sx.load(bytes(data))
 
@@ -275,7 +275,7 @@ class TestAnotherTime:
 
     def test_operation_that_a_newer_mlir_wrote(self, module: ir.Module) -> None:
         data = to_bytecode(module).replace(b"\0multiply\0", b"\0multiqly\0")
-        with pytest.raises(sx.UnsupportedError, match=r"written by +MLIR[^$]*stablehlo\.multiqly, operation"):
+        with pytest.raises(sx.UnsupportedError, match=r"written by +MLIR[^$]*stablehlo\.multiqly"):
             sx.load(data)
 
 
@@ -418,24 +418,23 @@ print(reader._kept)
 
 
 class TestTables:
-    def test_operations_in_program_order(self, module: ir.Module) -> None:
+    def test_operations_of_every_version(self, module: ir.Module) -> None:
         for version in range(7):
-            names = [str(name) for name in operations(read_bytecode(to_bytecode(module, version)))]
-            assert names[:4] == ["builtin.module", "func.func", "stablehlo.tanh", "func.return"]
-            assert names.count("stablehlo.add") == 2  # one of them in the reduction
+            names = [str(name) for name in read_bytecode(to_bytecode(module, version)).operation_names]
+            assert {"builtin.module", "func.func", "stablehlo.tanh", "func.return"} <= set(names)
+            assert names.count("stablehlo.add") == 1  # of two in the program
 
     def test_every_cut_is_seen(self, module: ir.Module) -> None:
         for data in (to_bytecode(module), to_bytecode(module, 0), serialise(module)):
             for end in range(len(data)):
                 with pytest.raises(MalformedError):
-                    list(operations(read_bytecode(data[:end])))
+                    read_bytecode(data[:end])
 
     def test_counts_larger_than_the_file(self, module: ir.Module) -> None:
-        data = bytearray(to_bytecode(module))
-        at = read_bytecode(bytes(data)).sections[0].at
-        data[at : at + 9] = b"\0" + b"\xff" * 8  # as many strings as there are numbers
-        with pytest.raises(MalformedError, match="strings"):
-            read_bytecode(bytes(data))
+        data = to_bytecode(module)
+        at = data.index(b"\0", 4) + 3  # behind the producer, and the kind and the size of the section of dialects
+        with pytest.raises(MalformedError):
+            read_bytecode(data[:at] + b"\0" + b"\xff" * 8 + data[at + 9 :])  # as many dialects as there are numbers
 
 
 def test_page_is_as_the_script_writes_it() -> None:

@@ -183,8 +183,8 @@ class TestInfo:
         assert translate.main(["--info", str(path)]) == 1
         captured = capfd.readouterr()
         assert "1.99.0 (this build reads" in captured.out
-        assert re.search(r"^vhlo\.multiply_v9 +1 +not known here$", captured.out, re.MULTILINE)
-        assert "operation 9 of 16" in captured.err
+        assert re.search(r"^not known here +vhlo\.multiply_v9$", captured.out, re.MULTILINE)
+        assert "vhlo.multiply_v9" in captured.err
 
     def test_encoding_that_is_too_new(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         path = tmp_path / "new.mlirbc"

@@ -1,7 +1,7 @@
-"""A reader of MLIR bytecode without MLIR: header, sections and tables, each number checked before its use.
+"""What MLIR bytecode says of itself before MLIR reads it: version, producer, and the operations that it names.
 
-MLIR's reader trusts many of them. `bytecode_operations.py` reads operations; attributes and types are left to MLIR, as
-dialects define their encodings.
+Only the header, the lengths of the sections and the names are read: what MLIR cannot tell of a file that is too new
+for it. All else is left to MLIR's reader, which runs in a process of its own (`reader.py`).
 """
 
 from __future__ import annotations
@@ -14,142 +14,71 @@ MAGIC = b"ML\xefR"
 NEWEST = 6
 """The newest version of bytecode that jaxlib's MLIR reads."""
 
-STRINGS, DIALECTS, VALUES, OFFSETS, OPERATIONS, RESOURCES, RESOURCE_OFFSETS, DIALECT_VERSION, PROPERTIES = range(9)
-SECTIONS = (
-    "strings",
-    "dialects",
-    "attributes and types",
-    "offsets of attributes and types",
-    "operations",
-    "resources",
-    "offsets of resources",
-    "version of a dialect",
-    "properties",
-)
-NEEDED = (STRINGS, DIALECTS, VALUES, OFFSETS, OPERATIONS)
-# Features by version.
-DIALECTS_HAVE_VERSIONS, REGIONS_ARE_SECTIONS, USES_HAVE_ORDER, OPERATIONS_ARE_COUNTED, HAS_PROPERTIES = 1, 2, 3, 4, 5
-
+_STRINGS, _DIALECTS, _RESOURCES, _DIALECT_VERSION, _PROPERTIES = 0, 1, 5, 7, 8  # kinds; each has those before 5
+_DIALECTS_HAVE_VERSIONS, _OPERATIONS_ARE_COUNTED, _HAS_PROPERTIES = 1, 4, 5  # versions
 _ALIGNED = 0x80
-_PADDING = 0xCB
-_LARGEST_ALIGNMENT = 1 << 12
 
 
 class MalformedError(Exception):
-    """Bytes that are not bytecode; `at` is the position."""
+    """Bytes that are not bytecode; the message says what is wrong, and where."""
 
     def __init__(self, what: str, at: int) -> None:
         super().__init__(f"{what} (at byte {at})")
-        self.what, self.at = what, at
 
 
 class Cursor:
-    """A position in bytes that end at `end`, with methods to read them."""
+    """A position in bytes, with methods to read them."""
 
-    __slots__ = ("at", "data", "end")
-
-    def __init__(self, data: bytes, at: int, end: int) -> None:
-        self.data, self.at, self.end = data, at, end
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data, self.at = data, at
 
     @property
-    def left(self) -> int:
-        """How many bytes are left."""
-        return self.end - self.at
+    def is_at_end(self) -> bool:
+        return self.at == len(self.data)
 
     def fail(self, what: str) -> MalformedError:
         return MalformedError(what, self.at)
 
-    def byte(self) -> int:
-        if self.at >= self.end:
-            raise self.fail("ends too early")
-        self.at += 1
-        return self.data[self.at - 1]
+    def take(self, size: int) -> bytes:
+        if size > len(self.data) - self.at:
+            raise self.fail(f"{size} bytes are to follow, and {len(self.data) - self.at} do")
+        self.at += size
+        return self.data[self.at - size : self.at]
 
     def number(self) -> int:
         """Read a variable-length number: the zeros below the lowest 1 of its first byte count the bytes after it."""
-        at = self.at
-        if at >= self.end:
-            raise self.fail("ends too early")
-        first = self.data[at]
-        if first & 1:
-            self.at = at + 1
-            return first >> 1
+        first = self.take(1)[0]
         more = (first & -first).bit_length() - 1 if first else 8
-        if at + 1 + more > self.end:
-            raise self.fail("ends inside a number")
-        self.at = at + 1 + more
-        if more == 8:
-            return int.from_bytes(self.data[at + 1 : self.at], "little")
-        return int.from_bytes(self.data[at : self.at], "little") >> (more + 1)
+        rest = int.from_bytes(self.take(more), "little")
+        return rest if more == 8 else (rest << 8 | first) >> (more + 1)
 
     def flagged(self) -> tuple[int, bool]:
         """Read a number and the flag in its lowest bit."""
         number = self.number()
         return number >> 1, bool(number & 1)
 
-    def count(self, of: str) -> int:
-        """Read a count of items: at most the bytes left, as each takes one at least."""
-        number = self.number()
-        if number > self.left:
-            raise self.fail(f"{number} {of}, in {self.left} bytes")
-        return number
-
-    def index(self, size: int, of: str) -> int:
-        """Read a number below `size`."""
-        number = self.number()
-        if number >= size:
-            raise self.fail(f"{of} {number}, of {size}")
-        return number
-
-    def take(self, size: int) -> Cursor:
-        """Return the next `size` bytes as a cursor of their own."""
-        if size > self.left:
-            raise self.fail(f"{size} bytes are to follow, and {self.left} do")
-        self.at += size
-        return Cursor(self.data, self.at - size, self.at)
-
     def text(self) -> str:
         """Read the bytes up to a zero."""
-        end = self.data.find(b"\0", self.at, self.end)
+        end = self.data.find(b"\0", self.at)
         if end < 0:
             raise self.fail("a name without an end")
-        raw, self.at = self.data[self.at : end], end + 1
-        return raw.decode(errors="backslashreplace")
+        return self.take(end + 1 - self.at)[:-1].decode(errors="backslashreplace")
 
-    def section(self) -> tuple[int, Cursor]:
+    def section(self) -> tuple[int, bytes]:
         """Read the next section: its kind and its contents."""
-        tag = self.byte()
-        kind, size = tag & ~_ALIGNED, self.number()
-        if kind >= len(SECTIONS):
-            raise self.fail(f"a section of the unknown kind {kind}")
+        tag = self.take(1)[0]
+        size = self.number()
         if tag & _ALIGNED:
-            alignment = self.number()
-            if alignment & (alignment - 1) or not 0 < alignment <= _LARGEST_ALIGNMENT:
-                raise self.fail(f"a section aligned to {alignment} bytes")
-            self._skip_padding(alignment)
-        return kind, self.take(size)
-
-    def _skip_padding(self, alignment: int) -> None:
-        while self.at % alignment:
-            if self.byte() != _PADDING:
-                raise self.fail("padding that is none")
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """A dialect of a file, with the bytes of its version, if any."""
-
-    name: str
-    version: bytes = b""
+            self.take(-self.at % (self.number() or 1))
+        return tag & ~_ALIGNED, self.take(size)
 
 
 @dataclass(frozen=True)
 class OperationName:
-    """An operation of a file, and whether it was registered with the writer."""
+    """An operation that a file names."""
 
     dialect: str
     name: str
-    registered: bool | None = None
 
     def __str__(self) -> str:
         return f"{self.dialect}.{self.name}" if self.name else self.dialect
@@ -157,26 +86,19 @@ class OperationName:
 
 @dataclass(frozen=True)
 class Bytecode:
-    """The header and tables of a bytecode file.
+    """What a file says of itself.
 
     Attributes:
         version: of the encoding.
         producer: the writer's name.
-        strings, dialects, operation_names: its tables.
-        attributes, types: how many it has.
-        properties: how many; None when there is no such section.
-        sections: the bytes of each section, by its kind.
+        operation_names: each operation that occurs, by dialect.
+        has_resources: whether it holds constants outside of its attributes.
     """
 
     version: int
     producer: str
-    strings: tuple[bytes, ...]
-    dialects: tuple[Dialect, ...]
     operation_names: tuple[OperationName, ...]
-    attributes: int
-    types: int
-    properties: int | None
-    sections: dict[int, Cursor]
+    has_resources: bool
 
 
 def read_header(data: bytes) -> tuple[int, str]:
@@ -185,129 +107,61 @@ def read_header(data: bytes) -> tuple[int, str]:
     Raises:
         MalformedError: there is neither.
     """
-    cursor = Cursor(data, len(MAGIC), len(data))
-    if not data.startswith(MAGIC):
-        raise MalformedError("no bytecode", 0)
+    cursor = _after_magic(data)
     return cursor.number(), cursor.text()
 
 
+def _after_magic(data: bytes) -> Cursor:
+    if not data.startswith(MAGIC):
+        raise MalformedError("no bytecode", 0)
+    return Cursor(data, len(MAGIC))
+
+
 def read_bytecode(data: bytes) -> Bytecode:
-    """Read the header and all tables.
+    """Read the header and the names of operations.
 
     Raises:
-        MalformedError: something in them cannot be.
+        MalformedError: the file ends too early, or is damaged in these.
 
     >>> from stablexla.interop.encodings.formats import to_bytecode
     >>> found = read_bytecode(to_bytecode("func.func @main() { return }"))
     >>> found.producer[:4], [str(name) for name in found.operation_names]
     ('MLIR', ['builtin.module', 'func.func', 'func.return'])
     """
-    version, producer = read_header(data)
-    if version > NEWEST:
-        raise MalformedError(f"bytecode of version {version}, the newest that can be read is {NEWEST}", len(MAGIC))
-    cursor = Cursor(data, len(MAGIC), len(data))
-    cursor.number()
-    cursor.text()
-    sections = _sections(cursor, version)
-    strings = tuple(_strings(_again(sections[STRINGS])))
-    dialects, names = _dialects(_again(sections[DIALECTS]), version, strings)
-    attributes, types = _offsets(_again(sections[OFFSETS]), sections[VALUES].left, len(dialects))
-    properties = _properties(_again(sections[PROPERTIES])) if PROPERTIES in sections else None
-    return Bytecode(version, producer, strings, dialects, names, attributes, types, properties, sections)
-
-
-def _again(cursor: Cursor) -> Cursor:
-    return Cursor(cursor.data, cursor.at, cursor.end)
-
-
-def _sections(cursor: Cursor, version: int) -> dict[int, Cursor]:
-    sections: dict[int, Cursor] = {}
-    while cursor.left:
+    cursor = _after_magic(data)
+    version, producer = cursor.number(), cursor.text()
+    sections: dict[int, bytes] = {}
+    while not cursor.is_at_end:
         kind, contents = cursor.section()
-        if kind in sections or kind == DIALECT_VERSION:
-            raise cursor.fail(f"the section of {SECTIONS[kind]} where none belongs")
         sections[kind] = contents
-    needed = NEEDED + ((PROPERTIES,) if version >= HAS_PROPERTIES else ())
-    missing = [SECTIONS[kind] for kind in needed if kind not in sections]
-    if missing:
-        raise cursor.fail(f"ends too early: {', '.join(missing)} are missing")
-    if (RESOURCES in sections) != (RESOURCE_OFFSETS in sections):
-        raise cursor.fail("resources without offsets, or offsets without resources")
-    return sections
+    if not {*range(_RESOURCES), *[_PROPERTIES] * (version >= _HAS_PROPERTIES)} <= sections.keys():
+        raise cursor.fail("ends too early")
+    strings = list(_strings(Cursor(sections[_STRINGS])))
+    try:
+        names = tuple(_operations(Cursor(sections[_DIALECTS]), version, strings))
+    except (IndexError, UnicodeDecodeError):
+        raise MalformedError("the name of a dialect or an operation that is none", 0) from None
+    return Bytecode(version, producer, names, _RESOURCES in sections)
 
 
 def _strings(cursor: Cursor) -> Iterator[bytes]:
     """Read the strings; their lengths come first, last string first."""
-    lengths = [cursor.number() for _ in range(cursor.count("strings"))]
-    if 0 in lengths or sum(lengths) != cursor.left:
-        raise cursor.fail(f"strings of {sum(lengths)} bytes in {cursor.left} bytes")
+    lengths = [cursor.number() for _ in range(cursor.number())]
     for length in reversed(lengths):
-        yield cursor.data[cursor.at : cursor.at + length - 1]
-        cursor.at += length
+        yield cursor.take(length)[:-1]
 
 
-def _dialects(
-    cursor: Cursor, version: int, strings: tuple[bytes, ...]
-) -> tuple[tuple[Dialect, ...], tuple[OperationName, ...]]:
-    dialects = tuple(_dialect(cursor, version, strings) for _ in range(cursor.count("dialects")))
-    if version >= OPERATIONS_ARE_COUNTED:
-        cursor.count("names of operations")
-    names: list[OperationName] = []
-    while cursor.left:
-        dialect = dialects[cursor.index(len(dialects), "dialect")].name
-        for _ in range(cursor.count("names of operations")):
-            index, registered = cursor.flagged() if version >= HAS_PROPERTIES else (cursor.number(), None)
-            names.append(OperationName(dialect, _string(strings, index, cursor), registered))
-    return dialects, tuple(names)
-
-
-def _dialect(cursor: Cursor, version: int, strings: tuple[bytes, ...]) -> Dialect:
-    if version < DIALECTS_HAVE_VERSIONS:
-        return Dialect(_string(strings, cursor.number(), cursor))
-    index, has_version = cursor.flagged()
-    name = _string(strings, index, cursor)
-    if not has_version:
-        return Dialect(name)
-    kind, contents = cursor.section()
-    if kind != DIALECT_VERSION:
-        raise cursor.fail(f"the section of {SECTIONS[kind]} where a version belongs")
-    return Dialect(name, contents.data[contents.at : contents.end])
-
-
-def _string(strings: tuple[bytes, ...], index: int, cursor: Cursor) -> str:
-    if index >= len(strings):
-        raise cursor.fail(f"string {index}, of {len(strings)}")
-    try:
-        return strings[index].decode()
-    except UnicodeDecodeError:
-        raise cursor.fail("a name that is no text") from None
-
-
-def _offsets(cursor: Cursor, size: int, dialects: int) -> tuple[int, int]:
-    """Return the numbers of attributes and types; all of them are within `size` bytes."""
-    attributes, types = cursor.number(), cursor.number()
-    end = 0
-    for what, count in (("attributes", attributes), ("types", types)):
-        if count > cursor.left:
-            raise cursor.fail(f"{count} {what}, in {cursor.left} bytes")
-        while count:
-            cursor.index(dialects, "dialect")
-            group = cursor.number()
-            if group > count:
-                raise cursor.fail(f"{group} {what} where {count} are left")
-            end += sum(cursor.flagged()[0] for _ in range(group))
-            count -= group
-    if end > size or cursor.left:
-        raise cursor.fail(f"attributes and types of {end} bytes in {size} bytes")
-    return attributes, types
-
-
-def _properties(cursor: Cursor) -> int:
-    if not cursor.left:
-        return 0
-    count = cursor.count("properties")
-    for _ in range(count):
-        cursor.take(cursor.number())
-    if cursor.left:
-        raise cursor.fail("more properties than were counted")
-    return count
+def _operations(cursor: Cursor, version: int, strings: list[bytes]) -> Iterator[OperationName]:
+    dialects: list[str] = []
+    for _ in range(cursor.number()):
+        index, has_version = cursor.flagged() if version >= _DIALECTS_HAVE_VERSIONS else (cursor.number(), False)
+        dialects.append(strings[index].decode())
+        if has_version and cursor.section()[0] != _DIALECT_VERSION:
+            raise cursor.fail("another section where the version of a dialect belongs")
+    if version >= _OPERATIONS_ARE_COUNTED:
+        cursor.number()
+    while not cursor.is_at_end:
+        dialect = dialects[cursor.number()]
+        for _ in range(cursor.number()):
+            index = cursor.flagged()[0] if version >= _HAS_PROPERTIES else cursor.number()
+            yield OperationName(dialect, strings[index].decode())

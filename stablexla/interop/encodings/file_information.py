@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import field
 from typing import Any
@@ -12,10 +13,9 @@ from stablexla.dialects.errors import StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.interop.encodings import bytecode
-from stablexla.interop.encodings.bytecode_operations import operations
 from stablexla.interop.encodings.exported import find_exported
 from stablexla.interop.encodings.formats import Format, recognise
-from stablexla.interop.encodings.version_errors import stablehlo_version
+from stablexla.interop.encodings.version_errors import stablehlo_version, unknown_operations
 from stablexla.interop.load import load_bytes
 
 
@@ -40,8 +40,8 @@ class Information:
         module: the program's name.
         attributes: of the module, as text.
         functions: in the order of the file.
-        operations: how many there are of each, by name; those of nested regions too.
-        unknown: those of them that this build does not have.
+        operations: how many there are of each, by name; those of nested regions too; none when it cannot be read.
+        unknown: names of operations in it that this build does not have.
         problem: why it cannot be read.
     """
 
@@ -119,18 +119,9 @@ def _add_module(found: Information, module: ir.Module) -> None:
 
 
 def _add_tables(found: Information, data: bytes) -> None:
-    """Add the facts of bytecode tables when MLIR cannot read the file."""
-    from stablexla.interop.encodings.versions import is_known
-
-    if not data.startswith(bytecode.MAGIC):
-        return
-    try:
-        tables = bytecode.read_bytecode(data)
-        names = [str(name) for name in operations(tables)]
-    except bytecode.MalformedError:
-        return
-    found.operations = Counter(names)
-    found.unknown = [name for name in dict.fromkeys(names) if not is_known(name) and not name.startswith("mhlo.")]
+    """Add what bytecode says of itself when MLIR cannot read the file."""
+    with contextlib.suppress(bytecode.MalformedError):
+        found.unknown = unknown_operations(bytecode.read_bytecode(data))
 
 
 def _short(text: str, width: int = 200) -> str:

@@ -1,7 +1,6 @@
 """Programs as bytes: bytecode, portable artifacts, HLO and files of `jax.export`.
 
-Bytecode is checked before MLIR's reader runs. Unless the bytes are trusted, that reader, and XLA's of HLO,
-runs in a process of its own (`reader.py`).
+Unless the bytes are trusted, MLIR's reader of bytecode, and XLA's of HLO, runs in a process of its own (`reader.py`).
 """
 
 from __future__ import annotations
@@ -13,15 +12,7 @@ import jaxlib.mlir.ir as ir
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
 from stablexla.dialects.errors import ParseError, StablexlaError, UnsupportedError, VerificationError
 from stablexla.interop.encodings import protobuf, reader
-from stablexla.interop.encodings.bytecode import (
-    OPERATIONS,
-    RESOURCES,
-    Bytecode,
-    MalformedError,
-    read_bytecode,
-    read_header,
-)
-from stablexla.interop.encodings.bytecode_operations import operations
+from stablexla.interop.encodings.bytecode import Bytecode, MalformedError, read_bytecode, read_header
 from stablexla.interop.encodings.exported import find_exported
 from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.reader_process import NO_STABLEHLO, Kind
@@ -32,8 +23,6 @@ from stablexla.interop.resources import inline_resources
 from stablexla.interop.text import excerpt
 from stablexla.targets.pipeline.messages import messages_of
 
-_LOOKED_THROUGH = 32 << 20
-"""Bytes of operations up to which each is looked at before MLIR reads them; beyond, the reader's process has to do."""
 _HLO_PLACE = re.compile(r"was parsing (\d+):(\d+): error: (.*)")
 _ABOUT_AN_OPERATION = re.compile(r"'[\w.]+' op ")
 _PLACE_IN_BYTES = re.compile(r'^"[^"\n]*":0:0: ')
@@ -69,14 +58,13 @@ def _load_bytecode(data: bytes, file: str, trusted: bool) -> ir.Module:
     try:
         check_header(*read_header(data), file)
         found = read_bytecode(data)
-        names = list(operations(found)) if _size(found) < _LOOKED_THROUGH else []
     except MalformedError as error:
         raise ParseError(f"damaged bytecode, or none: {error}", file=file) from None
-    check_operations(found, names, file)
+    check_operations(found, file)
     kind = _kind(found)
     try:
         module = _read(kind, data, file, trusted)
-        return inline_resources(module, file) if RESOURCES in found.sections else module
+        return inline_resources(module, file) if found.has_resources else module
     except reader.Refused as refused:
         raise _bytecode_refused(refused, found, file) from None
 
@@ -84,10 +72,6 @@ def _load_bytecode(data: bytes, file: str, trusted: bool) -> ir.Module:
 def _kind(found: Bytecode) -> Kind:
     dialects = {name.dialect for name in found.operation_names}
     return "mhlo" if "mhlo" in dialects else "artifact" if "vhlo" in dialects else "bytecode"
-
-
-def _size(found: Bytecode) -> int:
-    return found.sections[OPERATIONS].left
 
 
 def _read(kind: Kind, data: bytes, file: str, trusted: bool) -> ir.Module:

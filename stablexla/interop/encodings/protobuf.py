@@ -1,4 +1,4 @@
-"""The part of protocol buffers' encoding needed to find an HLO module in a file and to change its instructions.
+"""The part of protocol buffers' encoding needed to find and change an HLO module, and for jaxlib's messages.
 
 HLO comes as an `HloModuleProto`, or as an `HloProto` or another message that has one as its first field.
 """
@@ -11,7 +11,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 
 # Fields of HloModuleProto.
 _NAME, _ENTRY_NAME, _COMPUTATIONS = 1, 2, 3
-_VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
+VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ def fields(data: bytes) -> Iterator[Field]:
         number, kind = tag >> 3, tag & 7
         if number == 0:
             raise ValueError("no field has the number 0")
-        if kind == _VARINT:
+        if kind == VARINT:
             value, at = _varint(data, at)
             yield Field(number, kind, value)
             continue

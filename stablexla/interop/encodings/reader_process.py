@@ -112,9 +112,16 @@ def _computation(data: bytes) -> Any:
     return _jax.mlir.mlir_module_to_xla_computation(data, use_tuple_args=False, return_tuple=False)
 
 
-Kind: TypeAlias = Literal["bytecode", "artifact", "hlo", "hlotext", "mhlo", "to-hlo", "to-text"]
+def _read_upstream(data: bytes, context: Any) -> Any:
+    import mlir.ir as ir
+
+    return ir.Module.parse(data, context)
+
+
+Kind: TypeAlias = Literal["upstream", "bytecode", "artifact", "hlo", "hlotext", "mhlo", "to-hlo", "to-text"]
 NO_STABLEHLO = "no StableHLO for "
 READERS: dict[Kind, Callable[[bytes, Any], Any]] = {
+    "upstream": _read_upstream,
     "bytecode": _read_bytecode,
     "artifact": _read_artifact,
     "hlo": _read_hlo_proto,
@@ -133,7 +140,7 @@ def read(kind: Kind, data: bytes, contexts: Any) -> Any:
     Raises:
         ValueError: they hold none; the arguments are the messages.
     """
-    context = contexts.stablehlo_context()
+    context = contexts.upstream_context() if kind == "upstream" else contexts.stablehlo_context()
     # Diagnostics go to the handler alone: to put one that is no UTF-8 into an exception would end the process.
     context.emit_error_diagnostics = True
     with contexts.diagnostics(context) as seen:

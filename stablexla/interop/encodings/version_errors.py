@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stablexla.dialects.builds.installed import installed_version
 from stablexla.dialects.builds.stablehlo_version import NEWER, parts
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.interop.encodings.bytecode import NEWEST, Bytecode, OperationName
+from stablexla.interop.encodings.bytecode import NEWEST, Bytecode
 from stablexla.interop.encodings.formats import ARTIFACT
 from stablexla.interop.encodings.versions import CURRENT, MINIMUM, is_known
 
@@ -52,28 +50,20 @@ def check_header(version: int, producer: str, file: str) -> None:
         )
 
 
-def check_operations(found: Bytecode, names: Sequence[OperationName], file: str) -> None:
+def unknown_operations(found: Bytecode) -> list[str]:
+    """Return the operations in a file that this build lacks; MHLO's are rewritten."""
+    return sorted(str(name) for name in found.operation_names if name.dialect != "mhlo" and not is_known(str(name)))
+
+
+def check_operations(found: Bytecode, file: str) -> None:
     """Refuse operations that this build lacks.
 
-    Args:
-        found: the file.
-        names: its operations in program order.
-        file: what to call it.
-
     Raises:
-        UnsupportedError: there is such an operation; the error names the first.
+        UnsupportedError: there is such an operation; the error names some of them.
     """
-    unknown = {name for name in found.operation_names if name.dialect != "mhlo" and not is_known(str(name))}
-    places = [place for place, name in enumerate(names) if name in unknown]
-    if places:
-        raise of_another_version(found, file, _operation(names, places))
-
-
-def _operation(names: Sequence[OperationName], places: Sequence[int]) -> str:
-    first = names[places[0]]
-    others = sorted({str(names[place]) for place in places} - {str(first)})
-    text = f"{first}, operation {places[0] + 1} of {len(names)}"
-    return text + (f"; then {', '.join(others[:8])}{' ...' if len(others) > 8 else ''}" if others else "")
+    unknown = unknown_operations(found)
+    if unknown:
+        raise of_another_version(found, file, f"{', '.join(unknown[:8])}{' ...' if len(unknown) > 8 else ''}")
 
 
 def of_another_version(found: Bytecode, file: str, what: str = "", said: str = "") -> UnsupportedError:

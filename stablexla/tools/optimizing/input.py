@@ -12,8 +12,8 @@ import mlir.ir as ir
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import ParseError, VerificationError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.interop.encodings import reader
 from stablexla.interop.encodings.bytecode import MalformedError, read_bytecode
-from stablexla.interop.encodings.bytecode_operations import operations
 from stablexla.interop.encodings.formats import Format, recognise, refuse_saved
 from stablexla.interop.load import load_bytes, parse_file, parse_text
 from stablexla.targets.pipeline.driver import side_after
@@ -107,29 +107,21 @@ class Part:
                 raise ParseError("; ".join(messages_of(error, seen)), file=self.file) from None
 
     def _dialects(self) -> set[str]:
-        """Return the dialects of the operations in bytecode, which is scanned before MLIR reads it.
+        """Return the dialects of the operations in bytecode.
 
         Raises:
             ParseError: it is damaged.
         """
         try:
-            found = read_bytecode(self.data)
-            list(operations(found))
+            return {name.dialect for name in read_bytecode(self.data).operation_names}
         except MalformedError as error:
             raise ParseError(f"damaged bytecode, or none: {error}", file=self.file) from None
-        return {name.dialect for name in found.operation_names}
 
     def _upstream_bytecode(self) -> Any:
-        self._dialects()
-        context = upstream_context()
-        with diagnostics(context) as seen:
-            try:
-                module = ir.Module.parse(self.data, context)
-                module.operation.verify()
-            except (ir.MLIRError, ValueError, RuntimeError) as error:
-                said = [*messages_of(error, seen), str(error)]
-                raise VerificationError(f"{self.file}: {said[0].removeprefix('error: ')}") from None
-        return module
+        try:
+            return ir.Module.parse(reader.read_in_child("upstream", self.data, self.file), upstream_context())
+        except reader.Refused as refused:
+            raise VerificationError(f"{self.file}: {refused.messages[0].removeprefix('error: ')}") from None
 
 
 def split_input(data: bytes, separator: str) -> list[bytes]:
