@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
+from stablexla.lowering.math.functions import shared
 from stablexla.lowering.math.registry import expands, expands_operation, is_real
 from stablexla.lowering.math.values import (
     Integer,
@@ -69,18 +70,24 @@ def reduce_angle(x: Real) -> tuple[Pair, Integer]:
     huge = abs(x) >= format.pick(_HUGE_SINGLE, _HUGE_DOUBLE)
 
     def with_huge() -> list[Real | Integer]:
-        r, quadrant = _reduce_huge(x.to_double())
-        rounded = r.high.rounded_to(format)
-        # for f32, the low part is the rounding error of the high part
-        rest = r.low if rounded is r.high else (r.high - rounded.to_double()).rounded_to(format)
+        r_high, r_low, quadrant = shared("huge_angle", _huge_angle, x)
         return [
-            select(huge, rounded, high),
-            select(huge, rest, low),
-            select_integer(huge, quadrant.narrowed_to(format), shifted.bits()),
+            select(huge, r_high, high),
+            select(huge, r_low, low),
+            select_integer(huge, quadrant, shifted.bits()),
         ]
 
     high, low, quadrant = when_any(huge, with_huge, small)
     return Pair(high, low), quadrant
+
+
+def _huge_angle(x: Real) -> tuple[Real, Real, Integer]:
+    """Reduce by Payne and Hanek's way: return r's two parts, and n."""
+    r, quadrant = _reduce_huge(x.to_double())
+    rounded = r.high.rounded_to(x.format)
+    # for f32, the low part is the rounding error of the high part
+    rest = r.low if rounded is r.high else (r.high - rounded.to_double()).rounded_to(x.format)
+    return rounded, rest, quadrant.narrowed_to(x.format)
 
 
 def _reduce_huge(x: Real) -> tuple[Pair, Integer]:

@@ -157,3 +157,22 @@ def test_locations_are_kept() -> None:
     text = module.operation.get_asm(enable_debug_info=True)
     assert text.count('loc("here")') + text.count("#loc") > 5
     assert "math.log" not in text
+
+
+def test_rare_parts_are_one_function_for_each_type() -> None:
+    sines = "%1 = math.sin %x : {0} %2 = math.cos %1 : {0} %3 = math.tan %2 : {0} return %3 : {0}"
+    functions = [
+        f"func.func @f{k}(%x: {type_}) -> {type_} {{ {sines.format(type_)} }}"
+        for k, type_ in enumerate(["f32", "vector<f32>", "vector<16xf32>", "vector<16xf32>", "vector<8xf64>"])
+    ]
+    text = expanded("\n".join(functions))
+    assert re.findall(r"func private @stablexla\.huge_angle_(\w+)", text)[::-1] == [
+        *("f32", "vector_f32", "vector_16xf32", "vector_8xf64"),
+    ]
+    assert text.count("call @stablexla.huge_angle_") == 15
+
+
+def test_code_for_a_device_has_no_functions_of_its_own() -> None:
+    text = expanded("gpu.module @g { func.func @f(%x: f32) -> f32 { %1 = math.sin %x : f32 return %1 : f32 } }")
+    assert "call" not in text
+    assert names(text) <= NATIVE
