@@ -102,6 +102,11 @@ def _own(text: str) -> tuple[str, int]:
 _active: ContextVar[Choices | None] = ContextVar("stablexla_active_choices", default=None)
 
 
+def active_choices() -> str:
+    """Return the choices of the compilation that is running, as text."""
+    return str(_active.get() or USUAL)
+
+
 @contextmanager
 def chosen(text: str) -> Iterator[None]:
     """Have gates give the values of these choices, in this thread.

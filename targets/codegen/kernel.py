@@ -70,6 +70,7 @@ class Kernel:
         shared_symbols: names of the functions that kernels of the module share, by what they are made from.
         emitted: the functions that were made for it, shared ones among them.
         refusal: why no emitter took it.
+        uses_library: whether shared functions may be declared, and their code come from the library.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Kernel:
         self.shared_symbols = {} if shared_symbols is None else shared_symbols
         self.emitted: list[ir.Operation] = []
         self.refusal: Refusal | None = None
+        self.uses_library = False
         self.name: str = function.name.value
         self.kind: str = ir.StringAttr(function.attributes[KIND]).value
         block = function.regions[0].blocks[0]

@@ -46,6 +46,8 @@ def emit_kernels(
     left_general = general_kernels(general, general_only, kernels)
 
     early = None if any(map(_may_be_packed, kernels)) else open_session()
+    for kernel in kernels:
+        kernel.uses_library = early is not None and early.may_call(module.operation)
 
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:
         emitted = HOST_EMITTERS.emit(kernel, target) if kernel.kind in HOST_EMITTERS else None

@@ -1,4 +1,4 @@
-"""Functions shared by kernels: sizes are arguments, so that one copy in a module serves all shapes.
+"""Functions shared by kernels: sizes are arguments, so that one copy serves all shapes, in a module and in the library.
 
 A function is looked up by the value that it is made from, a `SharedFunction`. Buffers are passed as memrefs of a
 nominal extent; with the bare-pointer calling convention only an address is left.
@@ -7,19 +7,22 @@ nominal extent; with the bare-pointer calling convention only an address is left
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any, ClassVar
+from collections.abc import Hashable, Sequence
+from dataclasses import field, fields
+from typing import Any, ClassVar, Protocol
 
 import mlir.ir as ir
 from mlir.dialects import func, memref
 
+from stablexla.dialects.choices import active_choices
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.codegen.kernel import ROLLED, Kernel
+from stablexla.targets.codegen.kernel import ROLLED
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.llvm.early_code import EarlyCode, open_session
 
 # The nominal extent of every buffer inside a shared function: no access is out of bounds.
 EXTENT = 1 << 40
@@ -50,11 +53,25 @@ class SharedFunction(ABC):
         """Emit the body; `functions` are for calls of others."""
 
 
+class Home(Protocol):
+    """What shared functions belong to: a `Kernel`, or a module of the library.
+
+    Attributes:
+        func: the function before which they stand.
+        shared_symbols, emitted, uses_library: as of `Kernel`.
+    """
+
+    func: Any
+    shared_symbols: dict[Hashable, str]
+    emitted: list[ir.Operation]
+    uses_library: bool
+
+
 class SharedFunctions:
     """Emit shared functions into a kernel's module, and calls of them."""
 
-    def __init__(self, kernel: Kernel, target: CpuTarget) -> None:
-        self._kernel, self._target = kernel, target
+    def __init__(self, home: Home, target: CpuTarget) -> None:
+        self._home, self._target = home, target
         self._open: dict[ir.Value, ir.Value] = {}
 
     def call(self, spec: SharedFunction, buffers: Sequence[Value], numbers: Sequence[Index]) -> None:
@@ -64,27 +81,46 @@ class SharedFunctions:
             TypeError: a field of `spec` is no value.
         """
         elements = tuple(b.element for b in buffers)
-        key, symbols = (spec, elements, self._target), self._kernel.shared_symbols
+        key, symbols = (spec, elements, self._target), self._home.shared_symbols
         if key not in symbols:
             check_value(spec, type(spec).__name__)
-            symbols[key] = self._new_symbol(spec, elements)
-            self._emit(spec, symbols[key], elements, len(numbers))
+            session = open_session() if self._home.uses_library else None
+            if session is None:
+                symbols[key] = self._new_symbol(spec, elements)
+                self._emit(spec, symbols[key], elements, len(numbers))
+            else:
+                symbols[key] = self._of_library(session, spec, elements, len(numbers))
         func.CallOp([], symbols[key], [*(self._opened(b) for b in buffers), *(cg.index(n).ssa for n in numbers)])
 
+    def _of_library(self, session: EarlyCode, spec: SharedFunction, elements: Sequence[ir.Type], count: int) -> str:
+        """Declare a function of the library, and return its symbol."""
+        target = self._target
+        machine = (target.vector_bits, target.features, target.emulated)
+        key = (spec, [str(element) for element in elements], count, machine, active_choices())
+        module = self._home.func.operation.parent
+        symbol = session.library_symbol(
+            module, _symbol(spec, elements), key, lambda symbol: _alone(spec, symbol, elements, count, target)
+        )
+        self._declared(symbol, elements, count)
+        return symbol
+
     def _new_symbol(self, spec: SharedFunction, elements: Sequence[ir.Type]) -> str:
-        name = "_".join([spec.name, *(str(element) for element in elements)])
-        block = self._kernel.func.operation.parent.regions[0].blocks[0]
+        name = _symbol(spec, elements)
+        block = self._home.func.operation.parent.regions[0].blocks[0]
         taken = {symbol_of(op) for op in block.operations}
         number, symbol = 0, name
         while symbol in taken:
             number, symbol = number + 1, f"{name}_{number + 1}"
         return symbol
 
-    def _emit(self, spec: SharedFunction, symbol: str, elements: Sequence[ir.Type], count: int) -> None:
+    def _declared(self, symbol: str, elements: Sequence[ir.Type], count: int) -> func.FuncOp:
         types = [_open(element) for element in elements] + [ir.IndexType.get()] * count
-        with ir.InsertionPoint(self._kernel.func), ir.Location.unknown():
-            made = func.FuncOp(symbol, ir.FunctionType.get(types, []), visibility="private")
-        self._kernel.emitted.append(made.operation)
+        with ir.InsertionPoint(self._home.func), ir.Location.unknown():
+            return func.FuncOp(symbol, ir.FunctionType.get(types, []), visibility="private")
+
+    def _emit(self, spec: SharedFunction, symbol: str, elements: Sequence[ir.Type], count: int) -> None:
+        made = self._declared(symbol, elements, count)
+        self._home.emitted.append(made.operation)
         made.attributes["no_inline"] = ir.UnitAttr.get()
         if spec.rolled:
             made.attributes[ROLLED] = ir.UnitAttr.get(made.context)
@@ -101,6 +137,33 @@ class SharedFunctions:
             with begin or ir.InsertionPoint.after(owner):
                 found = self._open[buffer.ssa] = _reinterpreted(buffer)
         return found
+
+
+@dataclass(eq=False)
+class _Alone:
+    """The home of a function of the library: a module with nothing else."""
+
+    func: Any
+    shared_symbols: dict[Hashable, str] = field(default_factory=dict)
+    emitted: list[ir.Operation] = field(default_factory=list)
+    uses_library: bool = False
+
+
+def _alone(
+    spec: SharedFunction, symbol: str, elements: Sequence[ir.Type], count: int, target: CpuTarget
+) -> ir.Module:
+    """Emit a function, and what it calls, in a module of their own."""
+    with ir.Location.unknown(elements[0].context):
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            place = func.FuncOp("place", ir.FunctionType.get([], []), visibility="private")
+        SharedFunctions(_Alone(place), target)._emit(spec, symbol, elements, count)
+        erase(place.operation)
+    return module
+
+
+def _symbol(spec: SharedFunction, elements: Sequence[ir.Type]) -> str:
+    return "_".join([spec.name, *(str(element) for element in elements)])
 
 
 def check_value(value: Any, where: str) -> None:

@@ -40,11 +40,12 @@ class CodeThreads:
         _hurry(1)
         self._resources.callback(_hurry, -1)
 
-    def add(self, job: Job) -> None:
-        """Add a job at the end of the queue."""
+    def add(self, job: Job) -> int:
+        """Add a job at the end of the queue; return its number."""
         future = self._pool.submit(job)
         self._jobs.append((job, future))
         self._work[future] = None
+        return len(self._jobs) - 1
 
     def results(self) -> list[bytes]:
         """Return what all jobs made, in their order, once they are done."""

@@ -1,12 +1,12 @@
 """Machine code of kernels that are finished, made on other threads while Python emits the next ones.
 
 A session is open while one program is compiled. It takes functions out of the module as they are emitted, and leaves
-declarations, by which what stays calls them.
+declarations, by which what stays calls them. Functions of the library are declared from the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -19,6 +19,7 @@ from stablexla.dialects.contexts import pass_manager
 from stablexla.dialects.erasing import erase
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.llvm.code_threads import CodeThreads
+from stablexla.targets.llvm.library import LIBRARY, digest_of
 from stablexla.targets.llvm.llvm_c import run_passes
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.split_module import MOST_OF_SMALL, ModulePart, Symbol, declare
@@ -37,16 +38,15 @@ _session: ContextVar[EarlyCode | None] = ContextVar("early code", default=None)
 
 
 @contextmanager
-def early_code(cpu: CpuOptions) -> Iterator[EarlyCode | None]:
-    """Open a session, unless there is one processor alone."""
-    session = EarlyCode(cpu) if host_target().num_threads > 1 else None
+def early_code(cpu: CpuOptions) -> Iterator[EarlyCode]:
+    """Open a session."""
+    session = EarlyCode(cpu)
     token = _session.set(session)
     try:
         yield session
     finally:
         _session.reset(token)
-        if session is not None:
-            session.close()
+        session.close()
 
 
 def open_session() -> EarlyCode | None:
@@ -55,9 +55,9 @@ def open_session() -> EarlyCode | None:
 
 
 def taken_from(module: ir.Module) -> EarlyCode | None:
-    """Return the session, if it has taken functions out of this module."""
+    """Return the session, if it has code that this module calls."""
     session = _session.get()
-    is_its = session is not None and session.has_begun and session.module == module.operation
+    is_its = session is not None and bool(session.symbols) and session.module == module.operation
     return session if is_its else None
 
 
@@ -66,7 +66,7 @@ class EarlyCode:
 
     Attributes:
         module: what they are taken from.
-        symbols: their names.
+        symbols: their names, and those of the library's functions.
     """
 
     def __init__(self, cpu: CpuOptions) -> None:
@@ -74,20 +74,56 @@ class EarlyCode:
         self.symbols: set[str] = set()
         self._cpu = cpu
         self._waiting: list[list[Symbol]] = []
+        self._has_taken = False
         self._threads: CodeThreads | None = None
+        self._files: dict[str, bytes | int] = {}  # the library's by symbol: what it had, or the number of a job
         self._managers: SimpleQueue[Any] = SimpleQueue()
 
     @property
     def has_begun(self) -> bool:
         """Whether any function was taken out of the module."""
-        return self._threads is not None
+        return self._has_taken
+
+    def library_symbol(
+        self, module: ir.Operation, name: str, key: Sequence[object], make: Callable[[str], ir.Module]
+    ) -> str:
+        """Return the symbol of a function of the library for a module that calls it.
+
+        Args:
+            name: the beginning of the symbol, for readers.
+            key: all that the code depends on, but for the processor.
+            make: emits the function in a module of its own, under the symbol; called when the library lacks it.
+        """
+        self.module = self.module or module
+        digest = digest_of(*key, self._cpu.cpu, self._cpu.opt_level)
+        symbol = f"{name}_{digest[:8]}"
+        if symbol not in self._files:
+            self._files[symbol] = LIBRARY.find(digest) or self._begin(digest, make(symbol))
+            self.symbols.add(symbol)
+        return symbol
+
+    def may_call(self, module: ir.Operation) -> bool:
+        """Return whether the session is for this module: one that is compiled again for its error stays whole."""
+        return self.module is None or module == self.module
+
+    def _begin(self, digest: str, module: ir.Module) -> int:
+        """Begin to make the code of a library function; return the job's number."""
+
+        def job() -> bytes:
+            code = self._compiled(expanded, is_of_small=True)
+            LIBRARY.put(digest, code)
+            return code
+
+        threads = self._threads or self._start(module.context)
+        expanded = run_pipeline(module, _BEFORE)
+        return threads.add(job)
 
     def take(self, functions: Sequence[ir.Operation]) -> None:
         """Take the functions of a kernel that is finished; they wait until there are enough.
 
         Those of a second module, when a step is repeated for its error, stay.
         """
-        if not functions:
+        if not functions or host_target().num_threads == 1:
             return
         module = functions[0].parent.operation
         self.module = self.module or module
@@ -96,28 +132,36 @@ class EarlyCode:
         self._waiting.append([Symbol.of(function) for function in functions])
         if _weight(self._waiting) < (PART if self.has_begun else MOST_OF_SMALL() // 3):
             return
-        threads = self._threads or self._start()
+        threads = self._threads or self._start(module.context)
+        self._has_taken = True
         for chosen in _cut(self._waiting):
             threads.add(partial(self._compiled, self._moved(chosen)))
         self._waiting = []
 
     def results(self, others: Sequence[ModulePart]) -> list[bytes]:
-        """Return the object files of what was taken, and after them those of other parts, in LLVM's dialect."""
-        assert self._threads is not None
-        for part in others:
-            self._threads.add(partial(part.object_file, self._cpu))
-        return self._threads.results()
+        """Return the object files: the library's, those of what was taken, and those of parts in LLVM's dialect."""
+        assert self.module is not None
+        if self._threads is None and len(others) > 1:
+            self._start(self.module.context)
+        if self._threads is None:
+            made = [part.object_file(self._cpu) for part in others]
+        else:
+            for part in others:
+                self._threads.add(partial(part.object_file, self._cpu))
+            made = self._threads.results()
+        of_library = [made[file] if isinstance(file, int) else file for file in self._files.values()]
+        numbers = {file for file in self._files.values() if isinstance(file, int)}
+        return [*of_library, *(file for number, file in enumerate(made) if number not in numbers)]
 
     def close(self) -> None:
         """End the threads."""
         if self._threads is not None:
             self._threads.close()
 
-    def _start(self) -> CodeThreads:
+    def _start(self, context: ir.Context) -> CodeThreads:
         """Start the threads; each has a pass manager, as none can be run by two."""
         count = host_target().num_threads
-        assert self.module is not None
-        self._threads = CodeThreads(self.module.context, count)
+        self._threads = CodeThreads(context, count)
         for number in range(1, count + 1):
             self._managers.put(pass_manager("upstream", _CONVERSIONS, verify_each=False, number=number))
         return self._threads
@@ -141,14 +185,14 @@ class EarlyCode:
         self.symbols |= names
         return run_pipeline(part, _BEFORE)
 
-    def _compiled(self, part: ir.Module) -> bytes:
+    def _compiled(self, part: ir.Module, *, is_of_small: bool = False) -> bytes:
         """Compile a part; passes and LLVM release the GIL."""
         manager = self._managers.get()
         try:
             run_passes(manager, part)
         finally:
             self._managers.put(manager)
-        return ModulePart(run_pipeline(part, _AFTER), is_of_small=False).object_file(self._cpu)
+        return ModulePart(run_pipeline(part, _AFTER), is_of_small=is_of_small).object_file(self._cpu)
 
 
 def _weight(kernels: Sequence[Sequence[Symbol]]) -> int:
