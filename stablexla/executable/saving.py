@@ -16,15 +16,15 @@ from stablexla.version import VERSION
 if TYPE_CHECKING:
     from stablexla.executable.executable import Executable  # whose method `save` is here
 
+Contents = tuple[dict[str, Any], dict[str, container.Part]]
+
 
 def save(executable: Executable, path: str | Path, key: bytes | None = None, *, source: bool = True) -> None:
     """Write an executable to a file; see `Executable.save`."""
     container.write(Path(path), *contents_for_others(executable, source=source), key=key)
 
 
-def contents_for_others(
-    executable: Executable, *, source: bool = True
-) -> tuple[dict[str, Any], dict[str, container.Part]]:
+def contents_for_others(executable: Executable, *, source: bool = True) -> Contents:
     """Return `contents` for another process.
 
     Raises:
@@ -41,7 +41,7 @@ def contents_for_others(
     return description, sections
 
 
-def contents(executable: Executable, *, source: bool = True) -> tuple[dict[str, Any], dict[str, container.Part]]:
+def contents(executable: Executable, *, source: bool = True) -> Contents:
     """Return the file contents of an executable: plain values, and sections of bytes.
 
     Raises:
