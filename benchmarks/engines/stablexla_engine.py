@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import ClassVar
 
-import stablexla as sx
 from benchmarks.engines.base import Array
 from benchmarks.programs.registry import Program
-from stablexla.compiling.compiler import compile_watched
+from stablexla.compiling.core import Request, compile_watched
 from stablexla.targets.pipeline.dump import KnobWatcher
 
 
@@ -27,7 +26,7 @@ class _Prepared:
     compile_seconds = None
 
     def __init__(self, text: str) -> None:
-        self._executable = compile_watched(text, "main", "cpu", None, None, sx.CompileOptions(), _Timed)
+        self._executable = compile_watched(Request(text), _Timed)
         self.stages = _Timed.last
 
     def bind(self, arguments: Sequence[Array]) -> None:

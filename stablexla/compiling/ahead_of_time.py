@@ -12,7 +12,7 @@ from typing import Literal
 
 from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.c_header import function_name, header, is_function_name, is_identifier
-from stablexla.compiling.compiler import leaf_names
+from stablexla.compiling.core import leaf_names
 from stablexla.compiling.output_files import check_output
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects import custom_calls

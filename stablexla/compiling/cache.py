@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +27,21 @@ import jaxlib.mlir.ir as ir
 import jaxlib.mlir.passmanager as passmanager
 
 from stablexla.builder.computation import XlaComputation
-from stablexla.compiling.compiler import contexts_for
 from stablexla.compiling.composite_kernels import accept_all
+from stablexla.compiling.core import Request, contexts_for
 from stablexla.compiling.device_counts import with_counts
 from stablexla.compiling.program_bytes import bytes_of, contents_of_file, mentions
 from stablexla.dialects import composites, custom_calls
+from stablexla.dialects.builds.installed import installed_version
 from stablexla.dialects.caller import warn
 from stablexla.dialects.errors import LoadError, StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import in_scope
 from stablexla.executable.executable import Executable
-from stablexla.executable.saved import contents, executable_of
+from stablexla.executable.saved import executable_of
+from stablexla.executable.saving import contents
 from stablexla.interop.encodings.formats import to_bytecode
-from stablexla.interop.load import Program, load
+from stablexla.interop.load import load
 from stablexla.lowering.rules.calls.composites import call_of_host
 from stablexla.lowering.support.registry import RULES
 from stablexla.targets.codegen.machine import host_target
@@ -177,27 +178,19 @@ def _warn_of(path: Path) -> None:
     warn(f"{text}; chmod 700, or name another folder by STABLEXLA_CACHE", RuntimeWarning)
 
 
-def compile_cached(
-    compile_now: Callable[[], Executable],
-    folder: Folder,
-    program: Program,
-    entry: str,
-    target: str,
-    num_replicas: int | None,
-    num_partitions: int | None,
-    options: CompileOptions,
-) -> Executable:
+def compile_cached(compile_now: Callable[[Request], Executable], folder: Folder, request: Request) -> Executable:
     """Return the cached executable, or compile and store it.
 
     Raises:
         StablexlaError: the folder cannot be created; and the errors of compiling.
     """
+    program, entry, target, num_replicas, num_partitions, options = request
     steps = _steps(target, options)
     kind, data = bytes_of(program) if steps is not None else ({}, b"")
     data = data or contents_of_file(kind)
     if steps is None or not _is_known_by_its_bytes(data):
         counts.bypassed += 1
-        return compile_now()
+        return compile_now(request)
     places = hashlib.sha256(data).hexdigest()
     if isinstance(program, (XlaComputation, ir.Module)):
         data = _without_locations(program)
@@ -212,7 +205,7 @@ def compile_cached(
                 found._source = with_counts(source, (found.num_replicas, found.num_partitions))
     else:
         counts.misses += 1
-        found = compile_now()
+        found = compile_now(request)
         _store(folder, found, path, places)
     found._compile_options = options
     return found
@@ -337,7 +330,7 @@ def _option_texts(options: CompileOptions) -> list[str]:
 @functools.cache
 def surroundings() -> tuple[Any, ...]:
     """Return the rest of the key: the compiler and the machine."""
-    builds = [metadata.version(name) for name in _BUILDS]
+    builds = [installed_version(name) for name in _BUILDS]
     machine = [processor.machine(), sorted(processor.features()), repr(host_target())]
     return VERSION, container.FORMAT, builds, machine, _digest_of_the_package()
 

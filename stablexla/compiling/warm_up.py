@@ -53,10 +53,9 @@ def _compile_once(target: str) -> None:
     if target in _warm:
         return
     import stablexla as sx
-    from stablexla.compiling.compiler import compile_watched
-    from stablexla.targets.pipeline.options import CompileOptions
+    from stablexla.compiling.core import Request, compile_watched
 
     b = sx.XlaBuilder("warm_up")
     x = b.parameter(0, sx.f32[9, 9])
-    compile_watched(b.build(sx.tanh(sx.dot(x, x))), "main", target, None, None, CompileOptions())
+    compile_watched(Request(b.build(sx.tanh(sx.dot(x, x))), target=target))
     _warm.add(target)

@@ -25,6 +25,8 @@ from stablexla.executable.devices import Devices
 from stablexla.executable.memory import MemoryEstimate, estimate_of, located
 from stablexla.executable.on_devices import OnDevices, one_or_all
 from stablexla.executable.running import limits
+from stablexla.executable.saving import save
+from stablexla.executable.sharded import run_sharded
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuFunction
 from stablexla.targets.runtime.bounded import BoundedFunction
@@ -57,6 +59,8 @@ class Executable(Uncopied, OnDevices):
     """The program as bytecode, where that is all that is kept of it."""
     origin: str = ""
     """The file that it was loaded from, and whether that was signed; "" for what this process compiled."""
+    lost_functions: bool = False
+    """Whether rules or passes that were given as functions made it, which the file that it was loaded from lacks."""
     _kernels: tuple[KernelSummary, ...] | None = None  # once they have been asked for
     _in_place = "executable.save(path), and sx.load_executable(path) in the other process"
 
@@ -227,8 +231,6 @@ class Executable(Uncopied, OnDevices):
 
     def _run_sharded(self, arguments: Sequence[object]) -> list[Array]:
         """Run a program on sharded arrays; takes and returns whole arrays."""
-        from stablexla.executable.sharded import run_sharded
-
         return run_sharded(self, arguments)
 
     def _located(self, error: OutOfMemoryError) -> OutOfMemoryError:
@@ -303,8 +305,6 @@ class Executable(Uncopied, OnDevices):
             CompileError: there is no source, as it was compiled from the text of a later stage.
             StablexlaError: that is no key.
         """
-        from stablexla.executable.saved import save
-
         save(self, path, key, source=source)
 
     def seed(self, number: int) -> None:

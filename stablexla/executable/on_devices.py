@@ -14,6 +14,7 @@ import numpy.typing as npt
 from stablexla.dialects.errors import ExecutionError, OutOfMemoryError
 from stablexla.executable.devices import Devices, local_devices
 from stablexla.executable.running import Running, checked_limit, limits
+from stablexla.targets.runtime import ArraySpec
 from stablexla.targets.runtime.host import Host
 from stablexla.targets.runtime.queues import Item
 from stablexla.targets.signature.array_sharding import ArraySharding, Shardings
@@ -36,6 +37,11 @@ class OnDevices(ABC):
     @abstractmethod
     def name(self) -> str:
         """The program's name."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[ArraySpec, ...]:
+        """The dtype, shape and name of each argument array."""
 
     @abstractmethod
     def execute(

@@ -1,4 +1,4 @@
-"""Saved programs: an executable is written with its machine code, and loaded without compiling.
+"""Saved programs: an executable is loaded from a file, without compiling. `saving.py` writes it.
 
 The format of machine code is in `targets/runtime/saved_code.py`; here are the interface, the source and the pipeline.
 """
@@ -7,49 +7,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stablexla.builder.tuple_tree import TupleTree
 from stablexla.dialects.attributes.arguments import told
-from stablexla.dialects.custom_calls import OF_THIS_PROCESS
-from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, UnsupportedError
+from stablexla.dialects.errors import CompileError, LoadError, StablexlaError
 from stablexla.executable.executable import Executable
 from stablexla.executable.memory import limit_of_environment
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.runtime import container
-from stablexla.targets.runtime.saved_code import describe, restore
+from stablexla.targets.runtime.saved_code import restore
 from stablexla.targets.signature.array_sharding import ArraySharding, Shardings
 from stablexla.targets.signature.interface import Signature
 from stablexla.version import VERSION
-
-if TYPE_CHECKING:
-    from stablexla.targets.runtime.container import Container, Part
-
-
-def save(executable: Executable, path: str | Path, key: bytes | None = None, *, source: bool = True) -> None:
-    """Write an executable to a file; see `Executable.save`."""
-    container.write(Path(path), *contents_for_others(executable, source=source), key=key)
-
-
-def contents_for_others(executable: Executable, *, source: bool = True) -> tuple[dict[str, Any], dict[str, Part]]:
-    """Return `contents` for another process.
-
-    Raises:
-        UnsupportedError: the program calls functions of this process.
-    """
-    description, sections = contents(executable, source=source)
-    calls = description["function"]["host_calls"] or ()
-    here = [call for call in calls if call.get("target", "").startswith(OF_THIS_PROCESS)]
-    if here:
-        raise UnsupportedError(
-            f"{executable.name}: {len(here)} callbacks of JAX live in the process that traced the program",
-            hint="sx.register_custom_call(name, function), and a custom call of that name in the program",
-        )
-    return description, sections
 
 
 def load_executable(path: str | Path, *, key: bytes | None = None) -> Executable:
@@ -90,39 +63,7 @@ def load_executable(path: str | Path, *, key: bytes | None = None) -> Executable
     return executable
 
 
-def contents(executable: Executable, *, source: bool = True) -> tuple[dict[str, Any], dict[str, Part]]:
-    """Return the file contents of an executable: plain values, and sections of bytes.
-
-    Raises:
-        CompileError: there is no source, as it was compiled from the text of a later stage.
-        UnsupportedError: its target makes no code that another process can have.
-    """
-    from stablexla.targets.registry import find_target  # with MLIR, without which a program is loaded
-
-    if not find_target(executable.target).is_saved:
-        what = f"{executable.name}: code of the target {executable.target} stays in the process that made it"
-        raise UnsupportedError(what, hint='target="cpu"')
-    function, sections = describe(executable._function)
-    tree = executable._tree
-    signature = executable._signature
-    description = {
-        "stablexla": VERSION,
-        "target": executable.target,
-        **signature.plain(),
-        "tree": None if tree is None else tree.texts(),
-        "pipeline": str(executable.pipeline),
-        "has_functions": _has_functions(executable),
-        "options": _plain_options(executable._compile_options),
-        "num_replicas": executable.num_replicas,
-        "num_partitions": executable.num_partitions,
-        "digest": executable._digest().hex() if executable.num_devices > 1 else "",
-        "shardings": [[array.plain() for array in side] for side in executable._shardings or ()],
-        "function": function,
-    }
-    return description, {**sections, "source": _bytecode(executable) if source else b""}
-
-
-def executable_of(file: Container, name: str, pipeline: Pipeline | None = None) -> Executable:
+def executable_of(file: container.Container, name: str, pipeline: Pipeline | None = None) -> Executable:
     """Return the executable in a file of that name.
 
     Args:
@@ -184,29 +125,6 @@ class _LoadedExecutable(Executable):
                 hint="compile it again and ask that executable; what the loaded one computes is as it was saved",
             )
         return self.pipeline
-
-
-def _bytecode(executable: Executable) -> bytes:
-    if executable.source_bytes is not None:
-        return executable.source_bytes
-    from stablexla.interop.encodings.formats import to_bytecode
-
-    try:
-        return to_bytecode(executable._stablehlo)
-    except CompileError as error:
-        raise CompileError(error.summary, hint="save(path, source=False)", option="--no-source") from None
-
-
-def _has_functions(executable: Executable) -> bool:
-    """Return whether the pipeline has Python functions that its text cannot describe."""
-    lost = isinstance(executable, _LoadedExecutable) and executable.lost_functions
-    return lost or not executable.pipeline.is_text
-
-
-def _plain_options(options: CompileOptions | None) -> dict[str, Any]:
-    """Return the options that are plain values; the pipeline and its rules are separate."""
-    found = {f.name: getattr(options, f.name) for f in fields(CompileOptions)} if options is not None else {}
-    return {name: value for name, value in found.items() if isinstance(value, (bool, int)) or name == "target_cpu"}
 
 
 def _shardings(sides: Sequence[Any]) -> Shardings | None:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError
+from stablexla.executable.on_devices import OnDevices
 from stablexla.targets.runtime import ArraySpec
 from stablexla.targets.runtime.arguments import fit_at
 from stablexla.targets.signature.array_sharding import ArraySharding
 
-if TYPE_CHECKING:
-    from stablexla.executable.executable import Executable
-
 Array = npt.NDArray[Any]
 
 
-def run_sharded(executable: Executable, arguments: Sequence[object], donate: bool = False) -> list[Array]:
+def run_sharded(executable: OnDevices, arguments: Sequence[object]) -> list[Array]:
     """Run a partitioned program on whole arrays.
 
     Every replica gets the same arrays; results are those of the first one. All processes call it with the same
@@ -28,12 +26,12 @@ def run_sharded(executable: Executable, arguments: Sequence[object], donate: boo
     Raises:
         ExecutionError: arguments that do not fit, or what `execute_replicated` raises.
     """
-    results = run_parts(executable, arguments, donate)
+    results = run_parts(executable, arguments)
     outputs = executable._shardings[1] if executable._shardings is not None else ()
     return [joined(parts, sharding) for parts, sharding in zip(results, outputs, strict=True)]
 
 
-def run_parts(executable: Executable, arguments: Sequence[object], donate: bool = False) -> list[list[Array]]:
+def run_parts(executable: OnDevices, arguments: Sequence[object]) -> list[list[Array]]:
     """Run a partitioned program; return each result as the partitions' shards."""
     shardings = executable._shardings
     if shardings is None:
@@ -48,7 +46,7 @@ def run_parts(executable: Executable, arguments: Sequence[object], donate: bool 
     ]
     per_array = [parts_of(array, sharding) for array, sharding in zip(arrays, inputs, strict=True)]
     partitions = [[parts[p] for parts in per_array] for p in range(executable.num_partitions)]
-    results = executable.execute_replicated(partitions * executable.num_replicas, donate=donate)
+    results = executable.execute_replicated(partitions * executable.num_replicas)
     return [[results[p][i] for p in range(executable.num_partitions)] for i in range(len(outputs))]
 
 

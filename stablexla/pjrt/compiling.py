@@ -18,7 +18,8 @@ from stablexla.dialects.caller import warn
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, UnsupportedError
 from stablexla.executable.executable import Executable
-from stablexla.executable.saved import contents_for_others, executable_of
+from stablexla.executable.saved import executable_of
+from stablexla.executable.saving import contents_for_others
 from stablexla.interop.encodings.formats import to_bytecode
 from stablexla.interop.jax.callbacks import release_with
 from stablexla.interop.jax.ffi import use_targets_of

@@ -12,29 +12,37 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from stablexla.builder.computation import XlaComputation
+from stablexla.compiling.composite_kernels import register_composite_kernel
+from stablexla.compiling.core import OpenProgram, Request, compile_watched
+from stablexla.dialects import rules
+from stablexla.dialects.composites import REGISTERED
+from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
+from stablexla.dialects.rules import LoweringRule
+from stablexla.dialects.shapes import Shape
+from stablexla.executable.saving import contents
+from stablexla.interop.encodings.formats import to_bytecode
+from stablexla.interop.load import load_bytes
 from stablexla.processes import wire
 from stablexla.processes.serving import answer_all, connect
 from stablexla.processes.wire import Message
+from stablexla.targets.pipeline.dump import KnobWatcher, reproducing_options
+from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import Pipeline, Step
+from stablexla.targets.pipeline.standard_error import leave_for_others
+from stablexla.targets.registry import find_target
+from stablexla.targets.runtime import container
+from stablexla.targets.runtime.host import HANDLERS
 
 
 def main() -> None:
     """Serve the other end of a socket until that is closed."""
     link = connect()
-    _import_all()
+    find_target("cpu").pipeline(CompileOptions())  # with its imports, which are no part of a program's time
+    leave_for_others()
     wire.send(link, wire.READY, {})
     answer_all(link, partial(answer, link))
-
-
-def _import_all() -> None:
-    """Import everything ahead, so that it does not count as a program's time."""
-    from stablexla.compiling import compiler  # noqa: F401
-    from stablexla.executable import saved  # noqa: F401
-    from stablexla.targets.pipeline.options import CompileOptions
-    from stablexla.targets.pipeline.standard_error import leave_for_others
-    from stablexla.targets.registry import find_target
-
-    find_target("cpu").pipeline(CompileOptions())
-    leave_for_others()
 
 
 def answer(link: socket.socket, request: Message) -> None:
@@ -52,13 +60,6 @@ def answer(link: socket.socket, request: Message) -> None:
 
 def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], bytes]:
     """Return the compiled program as a file's contents; the source, when shapes come with the arguments."""
-    from stablexla.compiling.compiler import compile_watched
-    from stablexla.compiling.specialization import ShapedExecutable
-    from stablexla.executable.saved import contents
-    from stablexla.interop.encodings.formats import to_bytecode
-    from stablexla.targets.pipeline.knobs import knobs
-    from stablexla.targets.runtime import container
-
     values = request.values
     for module in values["modules"]:
         importlib.import_module(module)
@@ -66,27 +67,16 @@ def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], byt
     _register(values["custom_calls"], values["composites"])
     folder = None if values["folder"] is None else Path(values["folder"])
     with knobs.scoped(**_knobs(values["knobs"]), cache=None):  # that is the business of the other process
-        executable = compile_watched(
-            _program(values["program"], request.data),
-            entry=values["entry"],
-            target=values["target"],
-            num_replicas=values["num_replicas"],
-            num_partitions=values["num_partitions"],
-            options=options,
-            watcher=_watcher(link, folder),
-        )
+        how = {name: values[name] for name in ("entry", "target", "num_replicas", "num_partitions")}
+        asked = Request(_program(values["program"], request.data), **how, options=options)
+        made = compile_watched(asked, _watcher(link, folder))
     sys.stderr.flush()
-    if isinstance(executable, ShapedExecutable):
-        counts = {"num_replicas": executable.num_replicas, "num_partitions": executable.num_partitions}
-        return {"waits": True, **counts}, to_bytecode(executable._stablehlo)
-    return {"overrides": executable._overrides}, b"".join(container.pieces(*contents(executable)))
+    if isinstance(made, OpenProgram):
+        return {"waits": made.counts}, to_bytecode(made.source)
+    return {"overrides": made._overrides}, b"".join(container.pieces(*contents(made)))
 
 
 def _program(values: Mapping[str, Any], data: bytes) -> Any:
-    from stablexla.builder.computation import XlaComputation
-    from stablexla.dialects.shapes import Shape
-    from stablexla.interop.load import load_bytes
-
     kind = values["kind"]
     if kind == "text":
         return data.decode("utf-8", "surrogatepass")
@@ -103,16 +93,11 @@ def _program(values: Mapping[str, Any], data: bytes) -> Any:
 
 
 def _options(values: Mapping[str, Any], rules: list[list[str]]) -> Any:
-    from stablexla.targets.pipeline.options import CompileOptions
-    from stablexla.targets.pipeline.pipelines import Pipeline
-
     pipeline = None if values["pipeline"] is None else Pipeline.parse(values["pipeline"])
     return CompileOptions(**{**values, "pipeline": pipeline, "rules": [_rule(*rule) for rule in rules]})
 
 
 def _rule(name: str, module: str, path: str) -> Any:
-    from stablexla.dialects.rules import LoweringRule
-
     found: Any = importlib.import_module(module)
     for part in path.split("."):
         found = getattr(found, part)
@@ -129,12 +114,6 @@ def _register(custom_calls: Mapping[str, str], composites: list[list[Any]]) -> N
 
     Registrations of imported user modules do not apply here.
     """
-    from stablexla.compiling.composite_kernels import register_composite_kernel
-    from stablexla.dialects import rules
-    from stablexla.dialects.composites import REGISTERED
-    from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
-    from stablexla.targets.runtime.host import HANDLERS
-
     stands_for: dict[str, dict[str, Any]] = {
         "c": {"address": 1},
         "ffi": {"stages": (1, 1, 1, 1)},
@@ -155,8 +134,6 @@ def _elsewhere(*arguments: object, **keywords: object) -> None:
 
 def _watcher(link: socket.socket, folder: Path | None) -> Any:
     """Return a watcher class: it reports every pass, and writes the module before each step to the folder, if any."""
-    from stablexla.targets.pipeline.dump import KnobWatcher, reproducing_options
-    from stablexla.targets.pipeline.pipelines import Step
 
     class ProgressWatcher(KnobWatcher):
         def __post_init__(self) -> None:

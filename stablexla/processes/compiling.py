@@ -11,14 +11,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from stablexla.compiling.core import OpenProgram, Request
 from stablexla.compiling.program_bytes import bytes_of, contents_of_file
-from stablexla.compiling.specialization import executable_for_shapes
 from stablexla.dialects import composites, custom_calls
 from stablexla.dialects.custom_calls import CustomCallTarget
 from stablexla.dialects.errors import CompileError
 from stablexla.executable.executable import Executable
 from stablexla.executable.saved import executable_of
-from stablexla.interop.load import Program, load_bytes
+from stablexla.interop.load import load_bytes
 from stablexla.processes import wire
 from stablexla.processes.functions import modules_of, rules_of, sendable_composites
 from stablexla.processes.reproducer import keep_reproducer
@@ -30,29 +30,22 @@ from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.runtime import container
 
 
-def compile_isolated(
-    program: Program,
-    entry: str,
-    target: str,
-    num_replicas: int | None,
-    num_partitions: int | None,
-    options: CompileOptions,
-) -> Executable:
-    """Like `sx.compile`, with everything that reads or changes the program in another process.
+def compile_isolated(asked: Request) -> Executable | OpenProgram:
+    """Like `compile_watched`, with everything that reads or changes the program in another process.
 
     Raises:
         CompileError: also when that process ended, or took too long.
         UnsupportedError: the program needs functions that another process cannot import.
     """
-    kind, data = bytes_of(program)
-    found = find_target(target)
-    pipeline = pipeline_of(found, options)
+    options, target = asked.options, find_target(asked.target)
+    kind, data = bytes_of(asked.program)
+    pipeline = pipeline_of(target, options)
     request = {
         "program": kind,
-        "entry": entry,
-        "target": found.name,
-        "num_replicas": num_replicas,
-        "num_partitions": num_partitions,
+        "entry": asked.entry,
+        "target": target.name,
+        "num_replicas": asked.num_replicas,
+        "num_partitions": asked.num_partitions,
         "options": plain_options(options),
         "knobs": knob_values(),
         "modules": modules_of(pipeline),
@@ -65,13 +58,13 @@ def compile_isolated(
         answer = _run(request, data, folder, options.time_limit)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if "waits" not in answer.values:
-        file = container.parse(answer.data, "the compiled program")
-        executable = executable_of(file, "the compiled program", pipeline)
-        executable._overrides = tuple(answer.values["overrides"])
-        return executable
-    counts = answer.values["num_replicas"], answer.values["num_partitions"]
-    return executable_for_shapes(load_bytes(answer.data, trusted=True), found, options, *counts)
+    if "waits" in answer.values:
+        replicas, partitions = answer.values["waits"]
+        return OpenProgram(load_bytes(answer.data, trusted=True), target.name, (replicas, partitions))
+    file = container.parse(answer.data, "the compiled program")
+    executable = executable_of(file, "the compiled program", pipeline)
+    executable._overrides = tuple(answer.values["overrides"])
+    return executable
 
 
 def _run(request: dict[str, Any], data: bytes, folder: Path, seconds: float | None) -> Message:

@@ -7,12 +7,9 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
+from stablexla.targets.buffers.buffer import Buffer
 from stablexla.targets.codegen.sizes import rounded_up
-
-if TYPE_CHECKING:
-    from stablexla.targets.buffers.assignment import Buffer
 
 ALIGNMENT = 64
 _ALIGNED_FROM = 1 << 20

@@ -14,8 +14,10 @@ from mlir.dialects import arith, func, memref, scf, ub
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import COMBINER, EFFECT, KIND
 from stablexla.lowering.support.operations import clone_with, is_tensor, terminator_of
-from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, PackedAhead, PingPong
+from stablexla.targets.buffers.assignment import ALIASES, BufferAssignment, Copy, PackedAhead, PingPong
+from stablexla.targets.buffers.buffer import Buffer
 from stablexla.targets.buffers.copies import BufferCopies, as_bytes, bytes_type
+from stablexla.targets.buffers.donation import find_aliases
 from stablexla.targets.buffers.guards import KernelGuards
 from stablexla.targets.codegen.calls import PARALLEL_GRAIN, KernelCall, Phase
 from stablexla.targets.codegen.emission import viewed
@@ -54,6 +56,7 @@ class BufferedMain:
 
     def __init__(self, assignment: BufferAssignment, num_threads: int, guards: KernelGuards | None = None) -> None:
         self._assignment = assignment
+        self._aliases = find_aliases(assignment)
         self._num_threads = num_threads
         self._guards = guards or KernelGuards()
         self._values: dict[ir.Value, ir.Value] = {}
@@ -74,9 +77,7 @@ class BufferedMain:
         rows.append(("arena", ir.MemRefType.get([self._assignment.arena_bytes], byte)))
         with ir.InsertionPoint(old):
             made = func.FuncOp("main", ir.FunctionType.get([t for _, t in rows], []), visibility="public")
-        made.attributes["arg_attrs"] = _argument_attributes(
-            [role for role, _ in rows], constants, self._assignment.aliases
-        )
+        made.attributes["arg_attrs"] = _argument_attributes([role for role, _ in rows], constants, self._aliases)
         self._copying = BufferCopies(made.operation)
         self._entry = made.add_entry_block()
         counts: dict[str, int] = {}
@@ -147,7 +148,7 @@ class BufferedMain:
     def _may_be_one(self, copy: Copy) -> bool:
         """Whether parameter and result may alias: the caller may donate the parameter's memory."""
         source, target = copy.source.find(), copy.target.find()
-        return (source.role, target.role) == ("parameter", "result") and self._assignment.aliases.get(
+        return (source.role, target.role) == ("parameter", "result") and self._aliases.get(
             target.number
         ) == source.number
 
@@ -206,7 +207,7 @@ class BufferedMain:
         kept = {pair.result for pair in call.updates}
         for i, value in enumerate(op.results):
             buffer = self._assignment.buffer_of(value)
-            if buffer in given or (buffer.role == "result" and buffer.number in self._assignment.aliases):
+            if buffer in given or (buffer.role == "result" and buffer.number in self._aliases):
                 kept.add(i)
         done = self._assignment.packed[op]
         packed = {packing.scratch for packing in call.packs if packing.function in done}

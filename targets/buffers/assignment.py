@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import field
 from heapq import heappop, heappush
 
 import mlir.ir as ir
@@ -20,7 +19,7 @@ from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import defining, is_inside, is_tensor, main_of, terminator_of
 from stablexla.targets.buffers.arena import arena_buffers, plan_arena, plan_guarded_arena
-from stablexla.targets.buffers.donation import find_aliases
+from stablexla.targets.buffers.buffer import Buffer
 from stablexla.targets.buffers.ping_pong import BufferCycle, copies_after_rotation, find_buffer_cycles
 from stablexla.targets.codegen.calls import KernelCall, Packing, call_of, packed_inputs
 from stablexla.targets.codegen.sizes import bytes_of
@@ -29,41 +28,6 @@ from stablexla.targets.pipeline.steps import CAST
 # Rotations of more buffers are settled place by place.
 LONGEST_WRITTEN_OUT = Gate("assignment.longest-written-out", 4, eager=1)
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast", CAST])
-
-
-@dataclass(eq=False)
-class Buffer:
-    """Memory of one or more arrays with disjoint live ranges.
-
-    Attributes:
-        role: "parameter", "constant", "result" or "arena".
-        number: which parameter, constant or result.
-        bytes: size.
-        spans: live ranges of its arrays, as first and last position.
-        offset: in the arena.
-    """
-
-    role: str
-    bytes: int
-    number: int = 0
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    offset: int = 0
-    owner: Buffer | None = None
-
-    def find(self) -> Buffer:
-        """Return the buffer that this one was merged into, or itself (union-find)."""
-        found = self
-        while found.owner is not None:
-            found = found.owner
-        return found
-
-    @property
-    def first(self) -> int:
-        return min(s for s, _ in self.spans)
-
-    @property
-    def last(self) -> int:
-        return max(e for _, e in self.spans)
 
 
 @dataclass(frozen=True)
@@ -163,7 +127,6 @@ class BufferAssignment:
         self.constants: list[ir.Attribute] = []
         self._numbers: dict[ir.Attribute, int] = {}
         self.arena_bytes = 0
-        self.aliases: dict[int, int] = {}
         self._results: list[Buffer] = []
         self._symbols = ir.SymbolTable(module.operation)
         self._buffers: dict[ir.Value, Buffer] = {}
@@ -252,7 +215,6 @@ class BufferAssignment:
                 copies.append(Copy(found, Buffer("result", bytes_of(value.type), i), value.type))
             self._results.append(found if found.role == "result" and found.number == i else copies[-1].target)
         self.copies[terminator] = copies
-        self.aliases = find_aliases(self)
         everything = list(self._everything())
         guarded = bool(self._guard)
         self.arena_bytes = plan_guarded_arena(everything, self._guard) if guarded else plan_arena(everything)

@@ -7,17 +7,15 @@ So a caller who does not donate pays nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.donation import DONATED
 from stablexla.lowering.support.operations import is_tensor, terminator_of
+from stablexla.targets.buffers.assignment import BufferAssignment
+from stablexla.targets.buffers.buffer import Buffer
 from stablexla.targets.codegen.calls import BufferPair
-
-if TYPE_CHECKING:
-    from stablexla.targets.buffers.assignment import Buffer, BufferAssignment
 
 
 def donated_parameters(main: ir.Operation) -> dict[int, int]:

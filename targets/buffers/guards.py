@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 import mlir.ir as ir
 from mlir.dialects import arith, memref
 
+from stablexla.targets.buffers.buffer import Buffer
 from stablexla.targets.codegen.runtime_calls import GUARD, call_at_place, call_runtime, number_of
 from stablexla.targets.codegen.sizes import bytes_of
-
-if TYPE_CHECKING:
-    from stablexla.targets.buffers.assignment import Buffer
 
 _DECLARED = f"""
 llvm.func @{GUARD}array(i64, i64, i64)

@@ -7,12 +7,10 @@ carried value to the next rotate in a longer cycle.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stablexla.targets.buffers.assignment import Buffer
+from stablexla.targets.buffers.buffer import Buffer
 
-BufferCycle = list["Buffer"]
+BufferCycle = list[Buffer]
 
 
 def find_buffer_cycles(wanted: Mapping[Buffer, Buffer], is_spare: Callable[[Buffer], bool]) -> list[BufferCycle]:

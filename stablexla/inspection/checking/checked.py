@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy.typing as npt
 
-from stablexla.compiling.specialization import with_known_shapes
+from stablexla.compiling.known_shapes import with_known_shapes
 from stablexla.dialects.caller import warn
 from stablexla.dialects.errors import CheckError, CheckWarning, ExecutionError, UnsupportedError
 from stablexla.dialects.value_checks import kinds_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stablexla.builder.computation import XlaComputation
-from stablexla.compiling.compiler import contexts_for, leaf_names
+from stablexla.compiling.core import contexts_for, leaf_names
 from stablexla.compiling.device_counts import counts_of, with_counts
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects.errors import UnsupportedError

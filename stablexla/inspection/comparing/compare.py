@@ -17,7 +17,7 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 import numpy.typing as npt
 
-from stablexla.compiling.specialization import ShapedExecutable, executable_for_sizes
+from stablexla.compiling.compiler import compile_for_sizes
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -83,13 +83,11 @@ def compare(
             "gives depends on the others",
             hint="results of execute_replicated, of two executables",
         )
-    if isinstance(executable, ShapedExecutable):
-        executable = executable.specialize([np.shape(a) for a in arguments])
     notes: tuple[str, ...] = ()
     if not executable._signature.is_static:
         leaves: list[Any] = list(arguments) if executable._tree is None else executable._tree.arguments(list(arguments))
         with knobs.scoped(override=None):
-            arguments, known = leaves, executable_for_sizes(executable, leaves)
+            arguments, known = leaves, compile_for_sizes(executable, leaves)
         notes = (
             *overrides_note(executable),
             "its sizes are known at run time: operations are judged in the program for these sizes",

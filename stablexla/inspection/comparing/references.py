@@ -10,7 +10,6 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 import numpy.typing as npt
 
-from stablexla.compiling.specialization import SHAPES
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.dialects.rules import CUSTOM_CALL, merged
 from stablexla.executable.executable import Executable
@@ -22,6 +21,7 @@ from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.runtime.arguments import fit_at
+from stablexla.targets.stablehlo.imports.shapes.refinement import SHAPES
 
 Array = npt.NDArray[Any]
 IMPORTS = (

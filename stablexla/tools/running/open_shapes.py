@@ -9,13 +9,11 @@ from pathlib import Path
 import jaxlib.mlir.ir as ir
 import numpy as np
 
-from stablexla.compiling.specialization import ArrayPattern, shapes_step
-from stablexla.dialects.dynamic_sizes import is_unknown
+from stablexla.compiling.known_shapes import ArrayPattern, parameters_of, with_shapes
 from stablexla.dialects.errors import ExecutionError
-from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.pipelines import Pipeline
-from stablexla.targets.signature.signature import argument_name, body_of, module_name, needs_shapes
+from stablexla.targets.signature.signature import module_name, needs_shapes
 from stablexla.tools.running.inputs import arrays_of, literal, ordered_specs
 from stablexla.tools.running.on_devices import numbered
 
@@ -32,18 +30,16 @@ def known_shapes(module: ir.Module, arguments: argparse.Namespace) -> ir.Module:
         if arguments.shapes:
             raise ExecutionError("--shapes: all shapes of the program are known")
         return module
-    parameters = [a for a in body_of(module).arguments if not is_token(a.type)]
-    open_ = [i for i, a in enumerate(parameters) if is_unknown(a.type)]
-    patterns = [ArrayPattern.of(a.type, argument_name(a)) for a in parameters]
+    patterns = parameters_of(module)
+    open_ = [i for i, pattern in enumerate(patterns) if None in pattern.shape]
     given = _given(arguments, open_, patterns, module_name(module))
     shapes = []
     for i, pattern in enumerate(patterns):
         shape = given[i] if i in given else tuple(n or 0 for n in pattern.shape)
         if not pattern.takes(shape):
-            raise ExecutionError(f"{_place(i, pattern)} takes {pattern}, but its shape is given as {_text(shape)}")
+            raise ExecutionError(f"{pattern.place(i)} takes {pattern}, but its shape is given as {_text(shape)}")
         shapes.append(shape)
-    types = [a.type for a in body_of(module).arguments]
-    made: ir.Module = run_pipeline(copy_of(module), Pipeline("shapes", [shapes_step(types, tuple(shapes))]))
+    made: ir.Module = run_pipeline(copy_of(module), with_shapes(Pipeline("shapes", []), module, tuple(shapes)))
     return made
 
 
@@ -65,14 +61,10 @@ def _given(
     for i in open_:
         if found.get(i) is None:
             raise ExecutionError(
-                f"{_place(i, patterns[i])} takes {patterns[i]}: its shape is not known",
+                f"{patterns[i].place(i)} takes {patterns[i]}: its shape is not known",
                 hint=f"--shapes {','.join(_text([n or 2 for n in patterns[j].shape]) for j in open_)}",
             )
     return {i: shape for i, shape in found.items() if shape is not None and i in open_}
-
-
-def _place(number: int, pattern: ArrayPattern) -> str:
-    return f"parameter {number}" + (f" ({pattern.name})" if pattern.name else "")
 
 
 def _shape_of_input(spec: str) -> Shape | None:

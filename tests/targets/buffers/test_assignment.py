@@ -14,7 +14,8 @@ import pytest
 
 from stablexla.targets.buffers import arena
 from stablexla.targets.buffers.arena import plan_arena
-from stablexla.targets.buffers.assignment import Buffer, BufferAssignment
+from stablexla.targets.buffers.assignment import BufferAssignment
+from stablexla.targets.buffers.buffer import Buffer
 from tests.fuzz.generate import FOUNDATION, draw
 from tests.targets.buffers.control_flow import ControlFlow
 from tests.targets.grouping.shadow import Shadow

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.targets.buffers.assignment import Buffer
+from stablexla.targets.buffers.buffer import Buffer
 from stablexla.targets.buffers.ping_pong import copies_after_rotation, find_buffer_cycles
 from stablexla.targets.pipeline.knobs import knobs
 

@@ -21,7 +21,7 @@ import numpy as np
 
 import stablexla as sx
 from stablexla.builder.registry import REGISTRY
-from stablexla.compiling.compiler import compile_watched
+from stablexla.compiling.core import Request, compile_watched
 from stablexla.dialects.builds.stablehlo_version import has_stablehlo
 from stablexla.targets.codegen.summary import KernelSummary, KernelWatcher
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of
@@ -143,9 +143,8 @@ def compiled(name: str) -> Compiled:
     """The program of an operation, compiled for a GPU."""
     with warnings.catch_warnings(), _known_targets():
         warnings.simplefilter("ignore", UserWarning)  # those that name what runs on the host
-        options = sx.CompileOptions()
         counts = REPLICAS.get(name, 1), PARTITIONS.get(name)
-        compile_watched(program_of(name), "main", f"gpu:{CHIP}", *counts, options, _Noting)
+        compile_watched(Request(program_of(name), "main", f"gpu:{CHIP}", *counts), _Noting)
     return noted.pop()
 
 

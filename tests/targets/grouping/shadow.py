@@ -13,7 +13,9 @@ import mlir.ir as ir
 import numpy as np
 
 from stablexla.lowering.support.operations import is_tensor
-from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, viewed_array
+from stablexla.targets.buffers.assignment import ALIASES, BufferAssignment, Copy, viewed_array
+from stablexla.targets.buffers.buffer import Buffer
+from stablexla.targets.buffers.donation import find_aliases
 from stablexla.targets.codegen.calls import BufferPair
 from stablexla.targets.codegen.sizes import bytes_of
 
@@ -26,7 +28,7 @@ class Shadow:
 
     def __init__(self, assignment: BufferAssignment, seed: int, *, donated: bool = False) -> None:
         self._assignment = assignment
-        self._aliases = assignment.aliases if donated else {}
+        self._aliases = find_aliases(assignment) if donated else {}
         self._random = random.Random(seed)
         self._memory: dict[tuple[str, int], np.ndarray] = {}
         self._marks: dict[ir.Value, int] = {}

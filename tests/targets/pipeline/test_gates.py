@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.compiling.compiler import compile_watched
+from stablexla.compiling.core import Request, compile_watched
 from stablexla.dialects.choices import GATES
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu import emit
@@ -322,7 +322,7 @@ def code(row: Row, target: str, choices: str) -> str:
 
     options = sx.CompileOptions(pipeline=pipeline_of(row, target, choices))
     try:
-        executable = compile_watched(program, "main", target, None, None, options, Reading)
+        executable = compile_watched(Request(program, target=target, options=options), Reading)
     except Known:
         return text
     results = executable.execute(list(given.arguments))

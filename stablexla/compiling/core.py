@@ -1,0 +1,219 @@
+"""The core of compilation: one program in this process, without the cache and other processes.
+
+interop/ reads the program, targets/ has the steps and passes; this module combines them. `compiler.py`, the facade,
+stands above it, and the cache between the two.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import jaxlib.mlir.ir as hlo_ir
+
+from stablexla.builder.computation import XlaComputation
+from stablexla.compiling.device_counts import Counts, counts_of, with_counts
+from stablexla.compiling.known_shapes import with_known_shapes
+from stablexla.compiling.staged import StagedText
+from stablexla.dialects.caller import warn
+from stablexla.dialects.choices import chosen
+from stablexla.dialects.contexts import contexts_of_their_own, take_in
+from stablexla.dialects.errors import StablexlaError
+from stablexla.dialects.rules import LoweringRule, each_used, is_one_program, merged
+from stablexla.dialects.stopping import stoppable
+from stablexla.executable.executable import Executable
+from stablexla.interop.entry import MAIN
+from stablexla.interop.load import Program, load
+from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
+from stablexla.targets.pipeline.dump import KnobWatcher
+from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.registry import Target, find_target, pipeline_of
+from stablexla.targets.signature.signature import Signature, needs_shapes, signature_of
+from stablexla.targets.stablehlo.inlining import operations_of
+from stablexla.targets.stablehlo.partition import partitioned
+
+BIG = 8 << 20
+"""Bytes of constants above which a program is compiled in contexts of its own."""
+
+
+class Request(NamedTuple):
+    """What is to be compiled, and how: the arguments of `sx.compile`."""
+
+    program: Program
+    entry: str = MAIN
+    target: str = "cpu"
+    num_replicas: int | None = None
+    num_partitions: int | None = None
+    options: CompileOptions = CompileOptions()
+
+    @property
+    def computation(self) -> XlaComputation | None:
+        """The program, if it is one of the builder's and compiled as a whole: its parameters have names and trees."""
+        return self.program if isinstance(self.program, XlaComputation) and self.entry == MAIN else None
+
+
+class OpenProgram(NamedTuple):
+    """A program with unknown extents, which is compiled when the shapes of its parameters are known."""
+
+    source: hlo_ir.Module
+    target: str
+    counts: Counts
+
+
+def compile_watched(request: Request, watcher: type[KnobWatcher] = KnobWatcher) -> Executable | OpenProgram:
+    """Compile in this process, with a `watcher` of the pipeline.
+
+    Raises:
+        StablexlaError: as `sx.compile`.
+    """
+    with stoppable(request.options.time_limit), contexts_for(request.program):
+        return _compile(request, watcher)
+
+
+def _compile(request: Request, watch: type[KnobWatcher]) -> Executable | OpenProgram:
+    options, target = request.options, find_target(request.target)
+    for name in target.ignores:
+        if getattr(options, name) is not None:
+            warn(f"{name}={getattr(options, name)} changes nothing for the target {target.name}")
+    lowered = StagedText.of(request.program)
+    if lowered is not None:
+        target = lowered.target(request.target)
+        if (rest := lowered.rest(target, options)) is not None:
+            signature, module = lowered.signature(), lowered.module(pipeline_of(target, options))
+            return _finished(watch(signature.name, rest, module, signature), module, target, signature, options)
+    source = load(request.program, entry=request.entry)
+    counts = counts_of(source, request.num_replicas, request.num_partitions)
+    source = with_counts(source, counts)
+    pipeline = pipeline_of(target, options)
+    if options.pipeline is not None:
+        check_pipeline(pipeline)
+    known = source
+    if needs_shapes(source):
+        after = with_known_shapes(source, pipeline)
+        if after is None:
+            return OpenProgram(source, target.name, counts)
+        known = after
+    # Partition (SPMD): a program on sharded arrays becomes that of each device.
+    sharded = partitioned(copy_of(known)) if counts[1] > 1 else None
+    prepared = sharded.module if sharded is not None and known is source else source
+    signature = signature_of(known if sharded is None else sharded.module)
+    if request.computation is not None:
+        signature = replace(signature, parameter_names=leaf_names(request.computation))
+    shardings = None if sharded is None else (sharded.inputs, sharded.outputs)
+    more: dict[str, Any] = {"computation": request.computation, "shardings": shardings}
+    with each_used(_rules_of_program(pipeline, options)):
+        return _finished(watch(signature.name, pipeline, source), prepared, target, signature, options, **more)
+
+
+def _rules_of_program(pipeline: Pipeline, options: CompileOptions) -> tuple[LoweringRule, ...]:
+    """Return the rules that were given for one program; those that are registered are for others too."""
+    own = options.pipeline.rules if options.pipeline is not None else ()
+    return pipeline.rules if is_one_program() else merged(own, options.rules)
+
+
+def _finished(
+    watcher: KnobWatcher,
+    module: hlo_ir.Module,
+    target: Target,
+    signature: Signature,
+    options: CompileOptions,
+    **more: Any,
+) -> Executable:
+    """Take a module through the watched pipeline, and return the executable of the program that it belongs to."""
+    pipeline = watcher.pipeline
+    function = _built(module, pipeline, target, signature, options, watcher)
+    watcher.finish()
+    made = Executable(
+        watcher.source,
+        signature,
+        function,
+        pipeline,
+        target=target.name,
+        num_replicas=signature.num_replicas,
+        num_partitions=signature.num_partitions,
+        options=options,
+        **more,
+    )
+    made._overrides = watcher.overrides
+    return made
+
+
+def _built(
+    module: hlo_ir.Module,
+    pipeline: Pipeline,
+    target: Target,
+    signature: Signature,
+    options: CompileOptions,
+    watcher: KnobWatcher,
+) -> Any:
+    """Run the steps on a copy of the module, and load what they make."""
+
+    def build() -> Any:
+        lowered = run_pipeline(copy_of(module), pipeline, watcher=watcher, again=lambda: copy_of(module))
+        start = perf_counter()
+        with chosen(options.choices or knobs.choices):
+            function = target.load(lowered, signature, options)
+        watcher.times["machine code"] = perf_counter() - start
+        return function
+
+    if options.pipeline is not None or watcher.sees_modules:
+        return build()
+    with target.ahead(options) as ahead:
+        try:
+            return build()
+        except StablexlaError:
+            if ahead is None or not ahead.has_begun:
+                raise
+    return build()  # the error says more where the module is whole
+
+
+def is_big(program: Program) -> bool:
+    """Return whether a program has constants too large to stay in the thread's contexts."""
+    return _bytes_of(program) > BIG
+
+
+def contexts_for(program: Program) -> AbstractContextManager[None]:
+    """Enter contexts for a program: the thread's own, unless its constants would make them too large."""
+    size = _bytes_of(program)
+    return nullcontext() if size <= BIG and take_in(size) else contexts_of_their_own()
+
+
+def _bytes_of(program: Program) -> int:
+    """Return about how many bytes a program's constants take."""
+    if isinstance(program, Path):
+        return program.stat().st_size if program.is_file() else 0
+    if isinstance(program, (str, bytes, bytearray, memoryview)):
+        return len(program)
+    module = program.module if isinstance(program, XlaComputation) else program
+    return _constant_bytes(module) if isinstance(module, hlo_ir.Module) else 0
+
+
+def _constant_bytes(module: hlo_ir.Module) -> int:
+    """Return about how many bytes the module's constants take: four for each element."""
+    return sum(4 * _stored_elements(op) for op in operations_of(module, "stablehlo.constant"))
+
+
+def _stored_elements(constant: Any) -> int:
+    count: int = prod(constant.results[0].type.shape)
+    with suppress(TypeError):  # of complex numbers, which the bindings do not read
+        if count > 1 and constant.attributes["value"].is_splat:
+            return 1
+    return count
+
+
+def leaf_names(computation: XlaComputation) -> tuple[str, ...]:
+    """Return a name for each array among the parameters; those of a tuple are numbered."""
+    names: list[str] = []
+    for name, shape in zip(computation.parameter_names, computation.parameter_shapes, strict=True):
+        if shape.is_tuple:
+            count = shape.without_tokens().leaf_count
+            names += [f"{name}.{i}" if name else "" for i in range(count)]
+        elif not shape.is_token:
+            names.append(name)
+    return tuple(names)
