@@ -26,12 +26,12 @@ from stablexla.targets.gpu.attention.places import AttentionTile
 from stablexla.targets.gpu.attention.places import linear_offset as place_of
 from stablexla.targets.gpu.attention.plan import KEYS, AttentionMmaPlan, format_of, plan_attention_mma, rows_are_aligned
 from stablexla.targets.gpu.attention.tiles import takes_attention
-from stablexla.targets.gpu.chips import GpuName, compute_capability
+from stablexla.targets.gpu.chips import compute_capability
 from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES
 from stablexla.targets.gpu.contraction.mma_fragments import FragmentReader
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
 from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS, MmaOperand
-from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.ptx.inline_ptx import (
     commit_copies,
     copy_async,
@@ -41,9 +41,7 @@ from stablexla.targets.gpu.ptx.inline_ptx import (
     truncate_to_i32,
     wait_for_copies,
 )
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, thread_index
+from stablexla.targets.gpu.threads import WARP, Launch, block_index, kernel_function, thread_index
 
 Rows = Callable[[Value], tuple[Value, Value | None]]
 

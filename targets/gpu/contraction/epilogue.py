@@ -16,7 +16,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, stores_vectors
 from stablexla.targets.gpu.contraction.mma_plan import GemmPlan
-from stablexla.targets.gpu.threads.warp_reductions import shared_buffer, thread_index
+from stablexla.targets.gpu.threads import shared_buffer, thread_index
 
 StoreSums = Callable[[Value, Value, Value], None]
 """Stores some neighbouring sums, given their row and the column of the first."""

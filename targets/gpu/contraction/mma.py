@@ -13,7 +13,7 @@ from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
-from stablexla.targets.gpu.chips import GpuName, compute_capability
+from stablexla.targets.gpu.chips import compute_capability
 from stablexla.targets.gpu.contraction.epilogue import (
     epilogue_store,
     lanes_for,
@@ -30,9 +30,8 @@ from stablexla.targets.gpu.contraction.mma_plan import GemmPlan, mma_operands, p
 from stablexla.targets.gpu.contraction.skinny import max_skinny_rows
 from stablexla.targets.gpu.contraction.split_k import emit_split_k
 from stablexla.targets.gpu.contraction.wgmma_loop import WgmmaLoop
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, block_index
 
 TOGETHER = Gate("gpu-mma.together", 8, eager=2)
 """Rows of tiles whose blocks run side by side (rasterization), so that they share factors in L2."""

@@ -14,7 +14,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, TileLoader, swizzles_pairs
 from stablexla.targets.gpu.ptx.inline_ptx import i32, store_shared, truncate_to_i32
-from stablexla.targets.gpu.threads.warp_reductions import thread_index
+from stablexla.targets.gpu.threads import thread_index
 
 
 class ElementTileLoader(TileLoader):

@@ -13,7 +13,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.contraction.mma_plan import MmaOperand
 from stablexla.targets.gpu.ptx.inline_ptx import copy_async, extend_to_i64, i32, truncate_to_i32
-from stablexla.targets.gpu.threads.warp_reductions import thread_index
+from stablexla.targets.gpu.threads import thread_index
 
 CHUNKS = ROW_BYTES // CHUNK_BYTES
 _FARTHEST = 1 << 30

@@ -15,9 +15,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.gpu.contraction.epilogue import lanes_for
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.threads import Launch, coordinates, grid_loop, kernel_function
 
 
 def split_k_workspace(parts: int, sums: str, c: Contraction) -> tuple[tuple[str, int], ...]:

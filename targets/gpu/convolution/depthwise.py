@@ -19,17 +19,14 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import ContractionOperand
 from stablexla.targets.codegen.match.convolution import match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, stores_vectors
-from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.convolution.implicit_gemm import (
     ImplicitGemm,
     OutputPixel,
     convolution_is_empty,
     implicit_gemms,
 )
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, coordinates, grid_loop, kernel_function
 
 MOST_TAPS = Gate("gpu-convolution.most-taps", 49, eager=1)
 """Windows of up to so many elements are unrolled."""

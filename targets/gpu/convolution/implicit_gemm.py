@@ -17,7 +17,7 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.convolution import DilationPhase, MatchedConvolution, WindowDimension
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, ResultRow
-from stablexla.targets.gpu.threads.grid_stride import coordinates
+from stablexla.targets.gpu.threads import coordinates
 
 
 @dataclass(frozen=True)

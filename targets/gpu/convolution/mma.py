@@ -18,7 +18,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.codegen.match.convolution import match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
-from stablexla.targets.gpu.chips import GpuName, compute_capability
+from stablexla.targets.gpu.chips import compute_capability
 from stablexla.targets.gpu.contraction.epilogue import lanes_for, stage_accumulators, store_tile
 from stablexla.targets.gpu.contraction.mma import WAYS
 from stablexla.targets.gpu.contraction.mma_element_loads import ElementTileLoader
@@ -27,11 +27,9 @@ from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, TileLoader, swiz
 from stablexla.targets.gpu.contraction.mma_loop import PipelineStages
 from stablexla.targets.gpu.contraction.mma_plan import GemmPlan, MmaOperand, mma_operands, plan_gemm
 from stablexla.targets.gpu.convolution.implicit_gemm import ImplicitGemm, convolution_is_empty, implicit_gemms
-from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.ptx.inline_ptx import copy_async, extend_to_i64, i32, truncate_to_i32
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
+from stablexla.targets.gpu.threads import Launch, block_index, kernel_function, thread_index
 
 LEAST = Gate("gpu-convolution.least-of-mma", 16, eager=1)
 LEAST_DEPTH = Gate("gpu-convolution.least-depth", 32, eager=1)

@@ -17,7 +17,6 @@ from stablexla.targets.codegen.match.convolution import MatchedConvolution, matc
 from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, stores_vectors
 from stablexla.targets.codegen.refusals import COMPLEX, CONVOLVED, refuse
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
-from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.contraction.register_tile import (
     DEPTH,
     LANES,
@@ -29,10 +28,8 @@ from stablexla.targets.gpu.contraction.register_tile import (
     add_accumulators,
 )
 from stablexla.targets.gpu.convolution.implicit_gemm import ImplicitGemm, convolution_is_empty, implicit_gemms
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, block_index, kernel_function, thread_index
 
 STEPS = 4
 """Unroll factor along k."""

@@ -30,12 +30,10 @@ from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.refusals import Refusal, refuse
-from stablexla.targets.gpu.chips import GpuName, compute_capability
-from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.chips import compute_capability
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.fft.lines import LARGEST_RADIX, ComplexValue, FftLines, FftLinesShape
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index
+from stablexla.targets.gpu.threads import Launch, block_index, kernel_function
 
 ELEMENTS = Gate("gpu-fft.elements", 1024, eager=1)
 """Elements of a block, where lines are short."""

@@ -23,10 +23,10 @@ from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, blocked_reduction
 from stablexla.targets.codegen.vector_loops import Totals, WorkItems, flat
 from stablexla.targets.gpu.reduction.rows import combine_vector, combiner_of, store_vector
-from stablexla.targets.gpu.threads.grid_stride import coordinates
-from stablexla.targets.gpu.threads.warp_reductions import (
+from stablexla.targets.gpu.threads import (
     WARP,
     block_index,
+    coordinates,
     reduce_block,
     reduction_shared_bytes,
     shared_buffer,

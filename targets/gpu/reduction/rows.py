@@ -21,15 +21,14 @@ from stablexla.targets.codegen.row_passes import RowPass, RowPasses, remateriali
 from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.codegen.vector_loops import Totals, WorkItems, flat, reduction_tree
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import (
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import (
     WARP,
     Join,
+    Launch,
     block_index,
+    coordinates,
+    kernel_function,
     reduce_block,
     reduce_warp,
     reduction_shared_bytes,

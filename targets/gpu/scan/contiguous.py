@@ -20,9 +20,7 @@ from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.gpu.scan.plan import ScanElements, ScanPlan, Values
 from stablexla.targets.gpu.scan.warp_scans import scan_warp
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, shared_buffer, thread_index
+from stablexla.targets.gpu.threads import WARP, Launch, block_index, kernel_function, shared_buffer, thread_index
 
 # (position of the first in scan order) -> elements of a thread; and the same with the elements to be stored.
 _Read = Callable[[Value], list[Values]]

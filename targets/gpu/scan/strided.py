@@ -12,9 +12,7 @@ from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.gpu.scan.plan import ScanElements, ScanPlan, Values
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.threads import Launch, coordinates, grid_loop, kernel_function
 
 AHEAD = 4
 """Elements loaded ahead of their use."""

@@ -11,7 +11,7 @@ from mlir.dialects import arith
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.gpu.threads.warp_reductions import WARP, Join, shuffle_xor, thread_index
+from stablexla.targets.gpu.threads import WARP, Join, shuffle_xor, thread_index
 
 
 def scan_warp(values: list[Value], join: Join, nothing: list[Value]) -> tuple[list[Value], list[Value]]:

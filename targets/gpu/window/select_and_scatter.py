@@ -20,11 +20,8 @@ from stablexla.targets.codegen.combiners import combine_values, compare
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import Refusal, refuse
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, coordinates, grid_loop, kernel_function
 
 # (indices along the axes so far, loop-carried values) -> loop-carried values.
 _Turn = Callable[[list[Value], list[Value]], list[Value]]
