@@ -17,8 +17,9 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.configs import config_attribute, read_config
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.codegen.kernel import Kernel, KernelArguments
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 
 # ---- launch configurations -------------------------------------------------------------------------------------------
@@ -26,6 +27,8 @@ from stablexla.targets.codegen.machine import CpuTarget
 LAUNCH = "stablexla.launch"
 """Attribute of a function whose body is one thread's code: see `Launch`."""
 THREADS = 256
+ACCESS_BITS = 128
+"""Bits that a thread loads or stores in one access, at most."""
 MOST_BLOCKS = Gate("gpu-launch.most-blocks", 1 << 16, eager=1)
 
 
@@ -56,6 +59,24 @@ class Launch:
 def launched_functions(module: ir.Module) -> dict[str, ir.Operation]:
     """Return a module's functions that hold one thread's code, by name."""
     return {symbol_of(view): view.operation for view in module.body.operations if LAUNCH in view.operation.attributes}
+
+
+def launched(names: Sequence[str], scratch: Sequence[tuple[str, int]] = ()) -> Emitted:
+    """Return what a kernel is that functions of these names launch, one after another."""
+    return Emitted(1, 1, scratch=tuple(scratch), phases=tuple(Phase(name, 1, 1) for name in names))
+
+
+def unlaunched(kernel: Kernel) -> Emitted:
+    """Return what a kernel without elements is: nothing is launched."""
+    return Emitted(0, 1, phases=(Phase(kernel.impl_name, 0, 1),))
+
+
+def access_lanes(bits: int, *extents: int, most: int = 8) -> int:
+    """Return the vector width of a 16-byte access of elements of so many bits, which divides all extents."""
+    lanes = max(1, min(most, ACCESS_BITS // max(8, bits)))
+    while any(extent % lanes for extent in extents):
+        lanes //= 2
+    return lanes
 
 
 # ---- kernel functions ------------------------------------------------------------------------------------------------
@@ -225,3 +246,32 @@ def shared_buffer(element: ir.Type, size: int, first_byte: int) -> Value:
     whole = gpu.DynamicSharedMemoryOp(ir.MemRefType.get([dynamic], byte, memory_space=space)).result
     offset = arith.constant(ir.IndexType.get(), first_byte)
     return Value(memref.view(ir.MemRefType.get([size], element, memory_space=space), whole, offset, []))
+
+
+def scan_warp(values: list[Value], join: Join, nothing: list[Value]) -> tuple[list[Value], list[Value]]:
+    """Return the exclusive scan over the warp's threads, and the total.
+
+    Threads exchange the totals of ever larger groups, as in a reduction; each adds those of the groups before its own,
+    so that the order of combination is kept.
+
+    Args:
+        nothing: the identity, which the first thread gets.
+    """
+    lane = thread_index() % WARP
+    before, whole, offset = nothing, values, 1
+    while offset < WARP:
+        other = [shuffle_xor(v, offset) for v in whole]
+        upper = _has_bits(lane, offset)
+        none_yet = (lane % offset).eq(0)
+        extended = [cg.select(none_yet, o, j) for o, j in zip(other, join(other, before), strict=True)]
+        before = [cg.select(upper, e, b) for e, b in zip(extended, before, strict=True)]
+        first = [cg.select(upper, o, w) for o, w in zip(other, whole, strict=True)]
+        second = [cg.select(upper, w, o) for o, w in zip(other, whole, strict=True)]
+        whole = join(first, second)
+        offset *= 2
+    return before, whole
+
+
+def _has_bits(lane: Value, bits: int) -> Value:
+    number = arith.index_cast(ir.IntegerType.get_signless(32), lane.ssa)
+    return (Value(number) & bits).ne(0)

@@ -23,7 +23,7 @@ from stablexla.targets.codegen.vector_loops import Totals, flat
 from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.reduction.block_reductions import ReductionPlan, ReductionThread, plan_reduction
 from stablexla.targets.gpu.reduction.rows import combiner_of
-from stablexla.targets.gpu.threads import Launch, kernel_function
+from stablexla.targets.gpu.threads import Launch, kernel_function, launched
 
 MOST_SHARED = 48 << 10
 MANY_BLOCKS = Gate("gpu-reduction.many-blocks", 256, eager=2)
@@ -102,7 +102,7 @@ class _Launches:
             if now.foldings:
                 names.append(f"{self.kernel.impl_name}_whole{number}")
                 self._write_whole(names[-1], number, now)
-        return Emitted(1, 1, scratch=self.scratch, phases=tuple(Phase(name, 1, 1) for name in names))
+        return launched(names, self.scratch)
 
     def _write_parts(self, name: str, number: int, now: RowPass) -> None:
         walk = self.walk

@@ -26,6 +26,7 @@ from stablexla.targets.gpu.threads import (
     WARP,
     Join,
     Launch,
+    access_lanes,
     block_index,
     coordinates,
     kernel_function,
@@ -81,9 +82,7 @@ def plan_rows(chain: RowPasses) -> RowPlan:
     nest, length = chain.nest, chain.length
     places: list[Load | Store] = [*nest.loads, *(s for p in chain.passes for s in p.stores)]
     widest = max((cg.bits_of(place.element) for place in places), default=32)  # none: a constant's sum for another pass
-    lanes = max(1, min(8, 128 // widest))
-    while length % lanes:
-        lanes //= 2
+    lanes = access_lanes(widest, length)
     vectors = length // lanes
     if vectors <= WARP * MOST_KEPT():
         few = [n for n in (32, 16, 8, 4, 2, 1) if -(-vectors // n) <= MOST_KEPT()]

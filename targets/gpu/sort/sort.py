@@ -12,7 +12,6 @@ from mlir.dialects import gpu
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import Refusal, refuse
@@ -25,6 +24,7 @@ from stablexla.targets.gpu.threads import (
     Launch,
     block_index,
     kernel_function,
+    launched,
     reduce_block,
     shared_buffer,
     thread_index,
@@ -96,7 +96,7 @@ class _Phases:
         scratch = tuple((str(e), size) for size in self.scratch for e in plan.elements)
         for number, (what, source, target) in enumerate(self.waiting):
             self._emit(number, what, source, target, scratch)
-        return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in self.names))
+        return launched(self.names, scratch)
 
     def _add_merges(self, source: int, length: int, slots: int) -> None:
         levels = (-(-length // slots) - 1).bit_length()
