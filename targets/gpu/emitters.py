@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.registry import Emitters
-from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.chips import GpuName as GpuName  # it is named from here
 
 Emitter = Callable[[Kernel, GpuName], Emitted | None]
 EMITTERS: Emitters[Emitter] = Emitters()

@@ -26,24 +26,19 @@ from stablexla.targets.gpu.attention.places import AttentionTile
 from stablexla.targets.gpu.attention.places import linear_offset as place_of
 from stablexla.targets.gpu.attention.plan import KEYS, AttentionMmaPlan, format_of, plan_attention_mma, rows_are_aligned
 from stablexla.targets.gpu.attention.tiles import takes_attention
-from stablexla.targets.gpu.chips import GpuName, compute_capability
-from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES
+from stablexla.targets.gpu.chips import compute_capability
+from stablexla.targets.gpu.contraction.mma_formats import ROW_BYTES
 from stablexla.targets.gpu.contraction.mma_fragments import FragmentReader
-from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
+from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, copy_chunk, swizzled, thread_chunk
 from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS, MmaOperand
-from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.ptx.inline_ptx import (
     commit_copies,
-    copy_async,
-    extend_to_i64,
     i32,
     shared_base,
-    truncate_to_i32,
     wait_for_copies,
 )
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, thread_index
+from stablexla.targets.gpu.threads import WARP, Launch, block_index, kernel_function, thread_index
 
 Rows = Callable[[Value], tuple[Value, Value | None]]
 
@@ -71,14 +66,11 @@ class _Copier:
 
     def __init__(self, plan: AttentionMmaPlan, factor: AttentionOperand, extent: int, buffer: Value) -> None:
         self.plan, self.factor, self.extent = plan, factor, extent
-        me = thread_index()
-        self.place, self.chunk = me // CHUNKS, me % CHUNKS
+        self.place, self.chunk = thread_chunk()
         self.source = cg.address(buffer)
-        # XOR swizzle: chunk c of row r is stored at c ^ (r % 8); with 32 threads a step covers four rows: two offsets.
-        self.to = {
-            first: truncate_to_i32(self.place * ROW_BYTES + (self.chunk ^ (self.place + first) % CHUNKS) * CHUNK_BYTES)
-            for first in range(0, CHUNKS, min(CHUNKS, plan.threads // CHUNKS))
-        }
+        # With 32 threads a step covers four rows: two offsets.
+        steps = range(0, CHUNKS, min(CHUNKS, plan.threads // CHUNKS))
+        self.to = {first: swizzled(self.place, self.chunk, (self.place + first) % CHUNKS) for first in steps}
 
     def issue(self, to: Value, offset: int, rows: int, at: Rows) -> None:
         """Issue the asynchronous copies of a tile to address `to` + `offset`; `at`: a row's offset and mask, if any."""
@@ -92,14 +84,8 @@ class _Copier:
                 if (panel + 1) * format_.depth > self.extent:
                     within = column.lt(self.extent)
                     inside = within if inside is None else inside & within
-                place, size = start + column, None
-                if inside is not None:
-                    place = cg.select(inside, place, cg.index(0))
-                    size = cg.select(inside, cg.constant(CHUNK_BYTES, i32()), cg.constant(0, i32()))
-                from_ = extend_to_i64(self.source + place * format_.bytes)
-                copy_async(
-                    to + self.to[first % CHUNKS], offset + panel * rows * ROW_BYTES + first * ROW_BYTES, from_, 0, size
-                )
+                to_row = offset + (panel * rows + first) * ROW_BYTES
+                copy_chunk(to, self.to[first % CHUNKS], to_row, self.source, start + column, format_.bytes, inside)
 
 
 class _Block:

@@ -23,7 +23,7 @@ from stablexla.targets.codegen.reductions import IndependentReductions, VectorRe
 from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.vector_loops import Totals
 from stablexla.targets.gpu.ptx.inline_ptx import inline_ptx
-from stablexla.targets.gpu.threads.warp_reductions import reduce_warp
+from stablexla.targets.gpu.threads import reduce_warp
 
 LOG2_E = 1.4426950408889634
 _CONVERSIONS = frozenset(["arith.truncf", "arith.extf"])

@@ -15,7 +15,7 @@ from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.codegen.match.contraction import ContractionOperand
-from stablexla.targets.gpu.threads.grid_stride import coordinates
+from stablexla.targets.gpu.threads import coordinates
 
 
 @dataclass(frozen=True)

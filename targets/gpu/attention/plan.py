@@ -12,7 +12,7 @@ from stablexla.targets.gpu.attention.places import outer_strides
 from stablexla.targets.gpu.chips import shared_limit
 from stablexla.targets.gpu.contraction.mma_formats import FORMATS, ROW_BYTES, MmaFormat
 from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS
-from stablexla.targets.gpu.threads.warp_reductions import WARP
+from stablexla.targets.gpu.threads import WARP
 
 KEYS = 64
 """Keys of a tile: their powers fill 128 bytes."""

@@ -17,11 +17,9 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand, matched_attention
 from stablexla.targets.gpu.attention.online_softmax import OnlineSoftmax, ScoreTile, SoftmaxMatch, match_softmax
 from stablexla.targets.gpu.attention.places import AttentionTile, linear_offset, load_aligned, outer_strides
-from stablexla.targets.gpu.chips import GpuName, shared_limit
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index, shared_buffer, thread_index
+from stablexla.targets.gpu.chips import shared_limit
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, block_index, kernel_function, shared_buffer, thread_index
 
 SIDE, ROWS, LANES = 16, 4, 4
 """Threads along each side of the score tile, queries of a thread, and vector width of loads."""

@@ -16,11 +16,10 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, stores_vectors
 from stablexla.targets.gpu.contraction.mma_plan import GemmPlan
-from stablexla.targets.gpu.threads.warp_reductions import shared_buffer, thread_index
+from stablexla.targets.gpu.threads import access_lanes, shared_buffer, thread_index
 
 StoreSums = Callable[[Value, Value, Value], None]
 """Stores some neighbouring sums, given their row and the column of the first."""
-_ACCESS = 128
 
 
 def lanes_for(c: Contraction) -> int:
@@ -29,11 +28,7 @@ def lanes_for(c: Contraction) -> int:
         return 1
     arrays = [result.type for result in c.kernel.results]
     arrays += [i.value.type for op in c.epilogue for i in op.inputs if i.kind == "array"]
-    widest = max(cg.bits_of(t) for t in arrays)
-    lanes = max(1, min(8, _ACCESS // widest))
-    while c.n.extent % lanes:
-        lanes //= 2
-    return lanes
+    return access_lanes(max(cg.bits_of(t) for t in arrays), c.n.extent)
 
 
 def stage_accumulators(plan: GemmPlan, pieces: Iterable[tuple[Value, Value]]) -> Value:

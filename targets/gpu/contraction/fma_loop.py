@@ -21,7 +21,7 @@ from stablexla.targets.gpu.contraction.mma_loop import PipelineStages
 from stablexla.targets.gpu.contraction.mma_plan import BlockTiling, MmaOperand
 from stablexla.targets.gpu.contraction.register_tile import SEVERAL, TERMS, add_accumulators
 from stablexla.targets.gpu.ptx.inline_ptx import load_shared, shared_base, truncate_to_i32, wait_for_copies
-from stablexla.targets.gpu.threads.warp_reductions import WARP, thread_index
+from stablexla.targets.gpu.threads import WARP, thread_index
 
 FOUR = 4
 OWN = 8

@@ -2,18 +2,18 @@
 
 `mma_plan` chooses tiles, `mma_loads` copies the factors into shared memory, `mma_loop`, `wgmma_loop` and, without
 tensor cores, `fma_loop` multiply, `epilogue` is the epilogue. A factor whose rows are not aligned to 16
-bytes is loaded by `mma_element_loads`.
+bytes is loaded element by element.
 """
 
 from __future__ import annotations
 
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.emission import Value
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
+from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis, match_contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
-from stablexla.targets.gpu.chips import GpuName, compute_capability
+from stablexla.targets.gpu.chips import compute_capability
 from stablexla.targets.gpu.contraction.epilogue import (
     epilogue_store,
     lanes_for,
@@ -22,17 +22,15 @@ from stablexla.targets.gpu.contraction.epilogue import (
     store_tile,
 )
 from stablexla.targets.gpu.contraction.fma_loop import FmaLoop
-from stablexla.targets.gpu.contraction.mma_element_loads import ElementTileLoader
 from stablexla.targets.gpu.contraction.mma_formats import ROW_BYTES, mma_format_of
-from stablexla.targets.gpu.contraction.mma_loads import TileLoader
+from stablexla.targets.gpu.contraction.mma_loads import ElementTileLoader, TileLoader
 from stablexla.targets.gpu.contraction.mma_loop import MmaLoop, PipelineStages
-from stablexla.targets.gpu.contraction.mma_plan import GemmPlan, mma_operands, plan_gemm
+from stablexla.targets.gpu.contraction.mma_plan import GemmPlan, MmaOperand, mma_operands, plan_gemm
 from stablexla.targets.gpu.contraction.skinny import max_skinny_rows
 from stablexla.targets.gpu.contraction.split_k import emit_split_k
 from stablexla.targets.gpu.contraction.wgmma_loop import WgmmaLoop
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, block_index
 
 TOGETHER = Gate("gpu-mma.together", 8, eager=2)
 """Rows of tiles whose blocks run side by side (rasterization), so that they share factors in L2."""
@@ -72,6 +70,27 @@ def _is_for_them(c: Contraction) -> bool:
     return bool(c.k.extent and c.batches) and c.n.c == 1 and all(axis.extent for axis in c.k_outer)
 
 
+def sum_tile(
+    plan: GemmPlan,
+    loaders: tuple[TileLoader, TileLoader],
+    first: Index,
+    chip: GpuName,
+    outer: tuple[ContractionAxis, ...] = (),
+) -> Value:
+    """Emit the main loop from `first` along k on, and over the loops outside; returns the sums in shared memory."""
+    tiling, count = plan.tiling, min(plan.tiling.stages, max(2, plan.turns))
+    stages = PipelineStages(loaders, (0, tiling.rows * ROW_BYTES), count, tiling.stage, plan.turns, outer)
+    sides = loaders[0].side, loaders[1].side
+    work = WAYS[tiling.way](tiling, plan.format, sides, compute_capability(chip.chip))
+    return stage_accumulators(plan, work.pieces(work.run(stages, first)))
+
+
+def loader_of(side: MmaOperand, plan: GemmPlan, buffer: Value, size: int, depth: int, whole: bool) -> TileLoader:
+    """Return the loader of a factor, by asynchronous copies or element by element; the arguments are its fields."""
+    kind = ElementTileLoader if side.gathered else TileLoader
+    return kind(side, plan.format, buffer, size, plan.tiling.threads, depth, whole)
+
+
 class _Block:
     """One thread's part of its block's tile."""
 
@@ -87,20 +106,13 @@ class _Block:
         batch, part, first = self._place()
         frame = self.scene.frame(batch)
         start = part * (plan.turns * plan.format.depth)
-        sides = mma_operands(self.c, plan.format)
-        loaders = tuple(
-            (ElementTileLoader if side.gathered else TileLoader)(
-                side, plan.format, self.scene.inputs[side.number], size, tiling.threads, self.c.k.extent, self._whole
-            )
-            for side, size in zip(sides, (tiling.rows, tiling.columns), strict=True)
+        left, right = (
+            loader_of(side, plan, self.scene.inputs[side.number], size, self.c.k.extent, self._whole)
+            for side, size in zip(mma_operands(self.c, plan.format), (tiling.rows, tiling.columns), strict=True)
         )
-        for loader, base, row in zip(loaders, (frame.a, frame.b), first, strict=True):
-            loader.start(base, row, start)
-        count = min(tiling.stages, max(2, plan.turns))
-        offsets = 0, tiling.rows * ROW_BYTES
-        stages = PipelineStages((loaders[0], loaders[1]), offsets, count, tiling.stage, plan.turns, self.c.k_outer)
-        work = WAYS[tiling.way](tiling, plan.format, sides, compute_capability(self.chip.chip))
-        buffer = stage_accumulators(plan, work.pieces(work.run(stages, start)))
+        left.start(frame.a, first[0], start)
+        right.start(frame.b, first[1], start)
+        buffer = sum_tile(plan, (left, right), start, self.chip, self.c.k_outer)
         lanes = lanes_for(self.c)
         put = epilogue_store(self.scene, frame, lanes)
         if self.partial is not None:

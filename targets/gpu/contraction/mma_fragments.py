@@ -16,7 +16,7 @@ from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, INSTRUCTI
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
 from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS, MmaOperand
 from stablexla.targets.gpu.ptx.inline_ptx import ldmatrix, load_shared, truncate_to_i32
-from stablexla.targets.gpu.threads.warp_reductions import WARP, thread_index
+from stablexla.targets.gpu.threads import WARP, thread_index
 
 Registers = list[Value]
 

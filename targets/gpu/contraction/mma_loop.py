@@ -19,7 +19,7 @@ from stablexla.targets.gpu.contraction.mma_loads import TileLoader
 from stablexla.targets.gpu.contraction.mma_plan import FRAGMENT_ROWS, BlockTiling, MmaOperand
 from stablexla.targets.gpu.contraction.register_tile import add_accumulators
 from stablexla.targets.gpu.ptx.inline_ptx import commit_copies, shared_base, wait_for_copies
-from stablexla.targets.gpu.threads.warp_reductions import WARP, thread_index
+from stablexla.targets.gpu.threads import WARP, thread_index
 
 STEPS = ROW_BYTES // INSTRUCTION_DEPTH_BYTES
 MAX_CHAIN = Gate("gpu-mma.longest-chain", 256, eager=1)

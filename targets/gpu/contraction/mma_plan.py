@@ -9,7 +9,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
 from stablexla.targets.gpu.chips import compute_capability, shared_limit
 from stablexla.targets.gpu.contraction.mma_formats import ROW_BYTES, MmaFormat
-from stablexla.targets.gpu.threads.warp_reductions import WARP
+from stablexla.targets.gpu.threads import WARP
 
 FRAGMENT_ROWS = 16
 """Rows, or columns, of one fragment."""

@@ -14,7 +14,7 @@ from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.gpu.threads.warp_reductions import shared_buffer
+from stablexla.targets.gpu.threads import shared_buffer
 
 SIDE = 16
 """Threads along each side of a block's tile."""

@@ -18,19 +18,17 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type
-from stablexla.targets.gpu.chips import GpuName, compute_capability
+from stablexla.targets.gpu.chips import compute_capability
 from stablexla.targets.gpu.contraction.epilogue import epilogue_store, partial_sum_store
 from stablexla.targets.gpu.contraction.mma_formats import mma_format_of
 from stablexla.targets.gpu.contraction.skinny_loops import SkinnyAlongK, SkinnyAlongN, SkinnyWork
 from stablexla.targets.gpu.contraction.split_k import emit_split_k
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, shared_buffer, thread_index
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import WARP, Launch, access_lanes, block_index, shared_buffer, thread_index
 
 MOST_ROWS = Gate("gpu-skinny.most-rows", 15, eager=1)
 MOST_ROWS_OF_NARROW = Gate("gpu-skinny.most-rows-of-narrow", 4, eager=1)
 """Most rows of types that tensor cores multiply: with more, scalar FMAs would take longer than the loads."""
-ACCESS = 128
 BUSY = 528
 """Blocks that fill a chip."""
 MOST_PARTS = Gate("gpu-skinny.most-parts", 64, eager=2)
@@ -122,10 +120,7 @@ def _lanes(c: Contraction, extent: int, strides: list[int]) -> int:
     """Return the vector width of loads: 16 bytes, if all offsets are aligned to that."""
     fitting = gcd(extent, *strides, *(axis.b for axis in c.batch), *(axis.a for axis in c.batch))
     widest = max(cg.bits_of(c.a.element), cg.bits_of(c.b.element))
-    lanes = max(1, ACCESS // widest) if widest >= 8 else 1
-    while fitting % lanes:
-        lanes //= 2
-    return lanes
+    return access_lanes(widest, fitting, most=16) if widest >= 8 else 1
 
 
 class _Block:

@@ -10,7 +10,7 @@ from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, blocked_reduction
 from stablexla.targets.gpu.contraction.register_tile import add_accumulators
-from stablexla.targets.gpu.threads.warp_reductions import WARP, shuffle_xor, thread_index
+from stablexla.targets.gpu.threads import WARP, shuffle_xor, thread_index
 
 Range = tuple[Index, Index]
 UNROLLED = 4

@@ -9,15 +9,12 @@ from collections.abc import Callable
 from math import prod
 
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.gpu.contraction.epilogue import lanes_for
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.threads import Launch, coordinates, grid_loop, kernel_function, launched
 
 
 def split_k_workspace(parts: int, sums: str, c: Contraction) -> tuple[tuple[str, int], ...]:
@@ -48,7 +45,7 @@ def emit_split_k(
     second = Launch.for_items(c.batches * c.m.extent * c.n.extent // lanes)
     with kernel_function(kernel, second, names[1], scratch) as arguments:
         _add_parts(parts, c, arguments, lanes)
-    return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in names))
+    return launched(names, scratch)
 
 
 def _add_parts(parts: int, c: Contraction, arguments: KernelArguments, lanes: int) -> None:

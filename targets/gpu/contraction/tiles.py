@@ -20,7 +20,6 @@ from stablexla.targets.codegen.match.contraction import Contraction, Contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type, stores_vectors
 from stablexla.targets.codegen.refusals import COMPLEX, Refusal, refuse
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
-from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.contraction.register_tile import (
     DEPTH,
     LANES,
@@ -31,10 +30,8 @@ from stablexla.targets.gpu.contraction.register_tile import (
     RegisterTile,
     add_accumulators,
 )
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, block_index, kernel_function, thread_index
 
 MOST_SHARED = 48 << 10
 BIG_TILES = Gate("gpu-contraction.big-tiles", 512, eager=1)

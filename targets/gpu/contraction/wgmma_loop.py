@@ -21,7 +21,7 @@ from stablexla.targets.gpu.contraction.mma_loop import MAX_CHAIN, STEPS, Pipelin
 from stablexla.targets.gpu.contraction.mma_plan import ALIGNED, FRAGMENT_ROWS, BlockTiling, MmaOperand
 from stablexla.targets.gpu.contraction.register_tile import add_accumulators
 from stablexla.targets.gpu.ptx.inline_ptx import inline_ptx, shared_base, wait_for_copies
-from stablexla.targets.gpu.threads.warp_reductions import WARP, thread_index
+from stablexla.targets.gpu.threads import WARP, thread_index
 
 ROWS = 64
 SWIZZLED = 1 << 62

@@ -12,51 +12,44 @@ from mlir.dialects import vector
 
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.conversion import convert, load_converted
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import ContractionOperand
-from stablexla.targets.codegen.match.convolution import match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, stores_vectors
-from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.convolution.implicit_gemm import (
+    MOST_LAUNCHES,
     ImplicitGemm,
     OutputPixel,
-    convolution_is_empty,
+    emit_phases,
     implicit_gemms,
 )
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, access_lanes, coordinates, grid_loop, kernel_function
 
 MOST_TAPS = Gate("gpu-convolution.most-taps", 49, eager=1)
 """Windows of up to so many elements are unrolled."""
-BITS, MOST_LANES = 128, 8
-MOST_LAUNCHES = 16
 
 
 @gpu_emitter("convolution", priority=10)
 def emit_channels(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit convolutions with one input feature in each group and windows small enough to unroll."""
-    with kernel.func.context, ir.Location.unknown():
-        convolved = match_convolution(kernel)
-    if convolved is None or convolution_is_empty(convolved, kernel.inputs) or convolved.inputs.extent != 1:
+    parts = implicit_gemms(kernel)
+    if not 0 < len(parts) <= MOST_LAUNCHES:
         return None
-    parts = implicit_gemms(convolved)
-    if convolved.taps > MOST_TAPS() or len(parts) > MOST_LAUNCHES or convolved.group.extent == 1:
+    convolved = parts[0].convolved
+    if convolved.inputs.extent != 1 or convolved.taps > MOST_TAPS() or convolved.group.extent == 1:
         return None
     with kernel.func.context:
         if not isinstance(accumulator_type(convolved.contraction), ir.FloatType | ir.IntegerType):
             return None
-    names = []
-    for number, windows in enumerate(parts):
-        names.append(f"{kernel.impl_name}_{number}" if len(parts) > 1 else kernel.impl_name)
+
+    def emit(windows: ImplicitGemm, name: str) -> None:
         channels = _Channels(windows)
-        with kernel_function(kernel, Launch.for_items(channels.items), names[-1]) as arguments:
+        with kernel_function(kernel, Launch.for_items(channels.items), name) as arguments:
             channels.write(arguments)
-    return Emitted(1, 1, phases=tuple(Phase(name, 1, 1) for name in names))
+
+    return emit_phases(kernel, parts, emit)
 
 
 class _Channels:
@@ -65,11 +58,8 @@ class _Channels:
     def __init__(self, windows: ImplicitGemm) -> None:
         self.windows, self.convolved = windows, windows.convolved
         c = self.convolved
-        self.lanes = 1
-        if c.outputs == 1 and c.group.a == c.group.b == 1 and stores_vectors(c.contraction):
-            self.lanes = max(1, min(MOST_LANES, BITS // max(8, cg.bits_of(c.contraction.a.element))))
-            while c.group.extent % self.lanes:
-                self.lanes //= 2
+        vectors = c.outputs == 1 and c.group.a == c.group.b == 1 and stores_vectors(c.contraction)
+        self.lanes = access_lanes(cg.bits_of(c.contraction.a.element), c.group.extent) if vectors else 1
 
     @property
     def items(self) -> int:

@@ -6,7 +6,7 @@ product of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
 
@@ -15,9 +15,18 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.codegen.match.convolution import DilationPhase, MatchedConvolution, WindowDimension
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.match.convolution import (
+    DilationPhase,
+    MatchedConvolution,
+    WindowDimension,
+    match_convolution,
+)
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, ResultRow
-from stablexla.targets.gpu.threads.grid_stride import coordinates
+from stablexla.targets.gpu.threads import coordinates, launched
+
+MOST_LAUNCHES = 16
+"""Phases of a convolution, at most, each of which is a launch."""
 
 
 @dataclass(frozen=True)
@@ -137,15 +146,21 @@ class ImplicitGemm:
         return scene.row(BatchFrame(0, 0, at, tuple(coordinates)), last)
 
 
-def implicit_gemms(convolved: MatchedConvolution) -> list[ImplicitGemm]:
-    """Return one `ImplicitGemm` for each phase that has outputs."""
+def implicit_gemms(kernel: Kernel) -> list[ImplicitGemm]:
+    """Match a convolution: one `ImplicitGemm` for each phase that has outputs; none for other kernels."""
+    with kernel.func.context, ir.Location.unknown():
+        convolved = match_convolution(kernel)
+    sizes = [prod(value.type.shape) for value in kernel.inputs if isinstance(value.type, ir.RankedTensorType)]
+    if convolved is None or not all(sizes) or not prod(convolved.contraction.shape):
+        return []
     dims = (*convolved.outer, convolved.last)
     numbers = product(*(range(min(len(d.phases), d.outputs)) for d in dims))
     return [ImplicitGemm(convolved, n) for n in numbers]
 
 
-def convolution_is_empty(convolved: MatchedConvolution, inputs: Sequence[ir.Value]) -> bool:
-    """Return whether results or inputs have no elements."""
-    sizes = [prod(value.type.shape) for value in inputs if isinstance(value.type, ir.RankedTensorType)]
-    c = convolved.contraction
-    return not all(sizes) or not c.batches * c.m.extent * c.n.extent
+def emit_phases(kernel: Kernel, parts: Sequence[ImplicitGemm], emit: Callable[[ImplicitGemm, str], None]) -> Emitted:
+    """Emit a launch for each phase; `emit` writes the function of a name."""
+    names = [f"{kernel.impl_name}_{n}" if len(parts) > 1 else kernel.impl_name for n in range(len(parts))]
+    for windows, name in zip(parts, names, strict=True):
+        emit(windows, name)
+    return launched(names)

@@ -7,8 +7,7 @@ features of it; outside of lhs it writes zeros.
 from __future__ import annotations
 
 from dataclasses import replace
-
-import mlir.ir as ir
+from math import gcd
 
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -16,22 +15,16 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, ContractionAxis
-from stablexla.targets.codegen.match.convolution import match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
-from stablexla.targets.gpu.chips import GpuName, compute_capability
-from stablexla.targets.gpu.contraction.epilogue import lanes_for, stage_accumulators, store_tile
-from stablexla.targets.gpu.contraction.mma import WAYS
-from stablexla.targets.gpu.contraction.mma_element_loads import ElementTileLoader
-from stablexla.targets.gpu.contraction.mma_formats import CHUNK_BYTES, ROW_BYTES, MmaFormat, mma_format_of
-from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, TileLoader, swizzles_pairs
-from stablexla.targets.gpu.contraction.mma_loop import PipelineStages
+from stablexla.targets.gpu.chips import compute_capability
+from stablexla.targets.gpu.contraction.epilogue import lanes_for, store_tile
+from stablexla.targets.gpu.contraction.mma import loader_of, sum_tile
+from stablexla.targets.gpu.contraction.mma_formats import ROW_BYTES, MmaFormat, mma_format_of
+from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, TileLoader, copy_chunk, swizzled, thread_chunk
 from stablexla.targets.gpu.contraction.mma_plan import GemmPlan, MmaOperand, mma_operands, plan_gemm
-from stablexla.targets.gpu.convolution.implicit_gemm import ImplicitGemm, convolution_is_empty, implicit_gemms
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.ptx.inline_ptx import copy_async, extend_to_i64, i32, truncate_to_i32
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
+from stablexla.targets.gpu.convolution.implicit_gemm import ImplicitGemm, implicit_gemms
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, block_index, kernel_function
 
 LEAST = Gate("gpu-convolution.least-of-mma", 16, eager=1)
 LEAST_DEPTH = Gate("gpu-convolution.least-depth", 32, eager=1)
@@ -41,16 +34,16 @@ LEAST_DEPTH = Gate("gpu-convolution.least-depth", 32, eager=1)
 @gpu_emitter("convolution", priority=20)
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit convolutions of types that tensor cores multiply, without dilation of lhs, with features last in lhs."""
-    with kernel.func.context, ir.Location.unknown():
-        convolved = match_convolution(kernel)
-        format_ = mma_format_of(convolved.contraction) if convolved is not None else None
-    if convolved is None or format_ is None or compute_capability(chip.chip) < format_.oldest:
+    parts = implicit_gemms(kernel)
+    if len(parts) != 1:
         return None
-    if convolution_is_empty(convolved, kernel.inputs) or len(implicit_gemms(convolved)) > 1:
+    (windows,) = parts
+    with kernel.func.context:
+        format_ = mma_format_of(windows.convolved.contraction)
+    if format_ is None or compute_capability(chip.chip) < format_.oldest:
         return None
-    (windows,) = implicit_gemms(convolved)
-    small = min(windows.rows, convolved.outputs) < LEAST() or windows.depth < LEAST_DEPTH()
-    if small or convolved.contraction.n.c != 1:
+    small = min(windows.rows, windows.convolved.outputs) < LEAST() or windows.depth < LEAST_DEPTH()
+    if small or windows.convolved.contraction.n.c != 1:
         return None
     flat = as_contraction(windows)
     if flat is None or not _fits(windows, format_):
@@ -62,7 +55,7 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     plan = replace(plan, parts=1, turns=turns)
     launch = Launch(plan.blocks, plan.tiling.threads, plan.tiling.shared(format_))
     with kernel_function(kernel, launch) as arguments:
-        _Block(windows, flat, plan, arguments, compute_capability(chip.chip)).write()
+        _Block(windows, flat, plan, arguments, chip).write()
     return Emitted(plan.blocks, 1)
 
 
@@ -96,10 +89,8 @@ class Im2colLoader(TileLoader):
 
     def start(self, base: Index, first: Value, k: Index) -> None:
         """Compute the windows of the thread's rows, for the tile that begins at row `first`."""
-        me = thread_index()
-        place, chunk = me // CHUNKS, me % CHUNKS
-        swapped = (place * 2 if swizzles_pairs(self.side, self.format) else place) % CHUNKS
-        self._to = truncate_to_i32(place * ROW_BYTES + (chunk ^ swapped) * CHUNK_BYTES)
+        place, chunk = thread_chunk()
+        self._to = swizzled(place, chunk, self._key(place))
         self._k = chunk * self.format.chunk
         rows = self.threads // CHUNKS
         self._pixels = [self.windows.pixel(first + place + n * rows) for n in range(self.size // rows)]
@@ -116,24 +107,19 @@ class Im2colLoader(TileLoader):
         place, rows = cg.index(k) + self._k, self.threads // CHUNKS
         taps, feature = self.windows.tap(place)
         exists = None if self.whole else place.lt(self.depth)
-        full, none = cg.constant(CHUNK_BYTES, i32()), cg.constant(0, i32())
         for number, pixel in enumerate(self._pixels):
             at, inside = self.windows.left(pixel, taps)
             if exists is not None:
                 inside = exists if inside is None else inside & exists
-            at = at + feature + self._base
-            size = None
-            if inside is not None:
-                at, size = cg.select(inside, at, cg.index(0)), cg.select(inside, full, none)
-            from_ = extend_to_i64(source + at * self.format.bytes)
-            copy_async(to + self._to, to_offset + number * rows * ROW_BYTES, from_, 0, size)
+            at, to_row = at + feature + self._base, to_offset + number * rows * ROW_BYTES
+            copy_chunk(to, self._to, to_row, source, at, self.format.bytes, inside)
 
 
 class _Block:
     """One thread's part of its block's tile."""
 
     def __init__(
-        self, windows: ImplicitGemm, flat: Contraction, plan: GemmPlan, arguments: KernelArguments, chip: int
+        self, windows: ImplicitGemm, flat: Contraction, plan: GemmPlan, arguments: KernelArguments, chip: GpuName
     ) -> None:
         self.windows, self.flat, self.plan, self.chip = windows, flat, plan, chip
         self.scene = ContractionScene(windows.convolved.contraction, arguments)
@@ -143,34 +129,21 @@ class _Block:
         plan, tiling, flat = self.plan, self.plan.tiling, self.flat
         group, column, row = cg.split_index(block_index(), [plan.batches, plan.columns, plan.rows])
         first = row * tiling.rows, column * tiling.columns
-        sides, whole = self._sides(), flat.k.extent % plan.format.depth == 0
-        inputs, threads = self.scene.inputs, tiling.threads
-        depth, f = flat.k.extent, plan.format
-        buffers = [inputs[side.number] for side in sides]
-        left = Im2colLoader(sides[0], f, buffers[0], tiling.rows, threads, depth, whole, self.windows)
-        load_right = ElementTileLoader if sides[1].gathered else TileLoader
-        right = load_right(sides[1], f, buffers[1], tiling.columns, threads, depth, whole)
+        sides, f, depth = self._sides(), plan.format, flat.k.extent
+        whole, (lhs, rhs) = depth % f.depth == 0, (self.scene.inputs[side.number] for side in sides)
+        left = Im2colLoader(sides[0], f, lhs, tiling.rows, tiling.threads, depth, whole, self.windows)
+        right = loader_of(sides[1], plan, rhs, tiling.columns, depth, whole)
         left.start(group * flat.batch[0].a, first[0], 0)
         right.start(group * flat.batch[0].b, first[1], 0)
-        count = min(tiling.stages, max(2, plan.turns))
-        stages = PipelineStages((left, right), (0, tiling.rows * ROW_BYTES), count, tiling.stage, plan.turns)
-        work = WAYS[tiling.way](tiling, plan.format, sides, self.chip)
-        buffer = stage_accumulators(plan, work.pieces(work.run(stages, cg.index(0))))
+        buffer = sum_tile(plan, (left, right), cg.index(0), self.chip)
 
         def put(value: Value, number: Value, feature: Value) -> None:
             out = self.windows.row(self.scene, self.windows.pixel(number))
             self.scene.write(value, out, feature + group * flat.n.extent, max(1, value.lanes))
 
-        store_tile(plan, flat, buffer, first, self._lanes(), put)
+        store_tile(plan, flat, buffer, first, gcd(lanes_for(self.scene.contraction), flat.n.extent), put)
 
     def _sides(self) -> tuple[MmaOperand, MmaOperand]:
         """Return both factors; the left one is contiguous along k within one element of the window."""
         left, right = mma_operands(self.flat, self.plan.format)
         return replace(left, stride_k=1, along_k=True, gathered=False), right
-
-    def _lanes(self) -> int:
-        """Return the vector width of stores along features."""
-        lanes = lanes_for(self.scene.contraction)
-        while self.flat.n.extent % lanes:
-            lanes //= 2
-        return lanes

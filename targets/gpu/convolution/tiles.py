@@ -10,14 +10,12 @@ from mlir.dialects import gpu
 
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.match.convolution import MatchedConvolution, match_convolution
+from stablexla.targets.codegen.match.convolution import MatchedConvolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene, accumulator_type, stores_vectors
 from stablexla.targets.codegen.refusals import COMPLEX, CONVOLVED, refuse
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
-from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.contraction.register_tile import (
     DEPTH,
     LANES,
@@ -28,11 +26,9 @@ from stablexla.targets.gpu.contraction.register_tile import (
     RegisterTile,
     add_accumulators,
 )
-from stablexla.targets.gpu.convolution.implicit_gemm import ImplicitGemm, convolution_is_empty, implicit_gemms
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index, thread_index
+from stablexla.targets.gpu.convolution.implicit_gemm import MOST_LAUNCHES, ImplicitGemm, emit_phases, implicit_gemms
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, block_index, kernel_function, thread_index
 
 STEPS = 4
 """Unroll factor along k."""
@@ -40,29 +36,26 @@ LEAST = Gate("gpu-convolution.least", 8, eager=1)
 """Output features and rows from which tiles pay off."""
 BIG_TILES = Gate("gpu-convolution.big-tiles", 128, eager=1)
 MANY_TILES = Gate("gpu-convolution.many-tiles", 128, eager=1)
-MOST_LAUNCHES = 16
 
 
 @gpu_emitter("convolution")
 def emit_convolution(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Emit convolutions of real numbers with some output features in each group."""
-    with kernel.func.context, ir.Location.unknown():
-        convolved = match_convolution(kernel)
-    if convolved is None or convolution_is_empty(convolved, kernel.inputs) or convolved.outputs < LEAST():
+    parts = implicit_gemms(kernel)
+    if not parts or parts[0].convolved.outputs < LEAST():
         return None
-    parts = implicit_gemms(convolved)
     with kernel.func.context:
-        compute = accumulator_type(convolved.contraction)
+        compute = accumulator_type(parts[0].convolved.contraction)
     if len(parts) > MOST_LAUNCHES or not isinstance(compute, ir.FloatType | ir.IntegerType):
         refuse(COMPLEX if isinstance(compute, ir.ComplexType) else CONVOLVED)
         return None
-    names = []
-    for number, windows in enumerate(parts):
-        names.append(f"{kernel.impl_name}_{number}" if len(parts) > 1 else kernel.impl_name)
+
+    def emit(windows: ImplicitGemm, name: str) -> None:
         work = _Work(windows, compute)
-        with kernel_function(kernel, Launch(work.blocks, THREADS, work.tile.shared), names[-1]) as arguments:
+        with kernel_function(kernel, Launch(work.blocks, THREADS, work.tile.shared), name) as arguments:
             _Block(work, arguments).write()
-    return Emitted(1, 1, phases=tuple(Phase(name, 1, 1) for name in names))
+
+    return emit_phases(kernel, parts, emit)
 
 
 class _Work:

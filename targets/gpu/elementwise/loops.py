@@ -5,19 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Store, analyze_nest, in_place
 from stablexla.targets.codegen.scope import LoopScope
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
-
-BITS = 128
-MOST_LANES = 8
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, access_lanes, coordinates, grid_loop, kernel_function, unlaunched
 
 
 @gpu_emitter("loop", "row", "reduce", "transpose", "general")
@@ -28,7 +21,7 @@ def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if nest is None or nest.folds or any(place.domain != everything for place in nest.stores):
         return None
     if not prod(nest.extents):
-        return Emitted(0, 1, phases=(Phase(kernel.impl_name, 0, 1),))
+        return unlaunched(kernel)
     *outer, extent = nest.extents
     lanes = elementwise_lanes(nest)
     pieces = -(-extent // lanes)
@@ -46,7 +39,7 @@ def elementwise_lanes(nest: LoopNest) -> int:
     """Return the vector width: one access of the widest elements; 1 where rows are not aligned to accesses."""
     places: list[Load | Store] = [*nest.loads, *nest.stores]
     widest = max(cg.bits_of(place.element) for place in places)
-    lanes = max(1, min(MOST_LANES, BITS // widest))
+    lanes = access_lanes(widest)
     aligned = len(nest.extents) == 1 or nest.extents[-1] % lanes == 0
     return lanes if aligned and nest.extents[-1] >= lanes else 1
 

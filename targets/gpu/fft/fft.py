@@ -26,16 +26,13 @@ from stablexla.lowering.kernels.fft.plan import (
 )
 from stablexla.lowering.rules.fft import FftConfig
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.refusals import Refusal, refuse
-from stablexla.targets.gpu.chips import GpuName, compute_capability
-from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.chips import compute_capability
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.fft.lines import LARGEST_RADIX, ComplexValue, FftLines, FftLinesShape
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index
+from stablexla.targets.gpu.threads import Launch, block_index, kernel_function, launched
 
 ELEMENTS = Gate("gpu-fft.elements", 1024, eager=1)
 """Elements of a block, where lines are short."""
@@ -69,7 +66,7 @@ def emit_fft(kernel: Kernel, chip: GpuName) -> Emitted | None:
         blocks = -(-axis.outer // shape.lines) if axis.inner == 1 else axis.outer * -(-axis.inner // shape.lines)
         with kernel_function(kernel, Launch(blocks, shape.threads, shape.bytes), name, scratch) as arguments:
             _Dimension(plan, axis, shape, arguments, number == 0, number == len(shapes) - 1).write()
-    return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in names))
+    return launched(names, scratch)
 
 
 def _fits(plan: Line | RealLine) -> bool:

@@ -17,7 +17,7 @@ from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Pass, R
 from stablexla.lowering.kernels.fft.tables import Powers, Table, roots
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.gpu.threads.warp_reductions import shared_buffer, thread_index
+from stablexla.targets.gpu.threads import shared_buffer, thread_index
 
 ComplexValue = tuple[Value, Value]
 """Complex value: real and imaginary part."""

@@ -15,9 +15,7 @@ from mlir.dialects import arith, func, memref
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import captured, clone_with, constant_of, defining
 from stablexla.targets.gpu.general.vectorized_copies import copy_lanes, write_vectorized
-from stablexla.targets.gpu.threads.arguments import ALIGNMENT
-from stablexla.targets.gpu.threads.grid_stride import constant, delinearize, grid_stride_loop, in_first_thread
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.threads import ALIGNMENT, Launch, constant, delinearize, grid_stride_loop, in_first_thread
 
 _PURE = ("arith.", "math.", "complex.", "affine.apply", "index.", "ub.")
 _VIEWS = frozenset(

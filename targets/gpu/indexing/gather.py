@@ -14,13 +14,8 @@ from stablexla.lowering.support.storage import from_storage
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
-
-BITS, MOST_LANES = 128, 16
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, access_lanes, coordinates, grid_loop, kernel_function
 
 
 @gpu_emitter("gather")
@@ -60,4 +55,4 @@ def _lanes(axes: Sequence[GatherAxis], starts: Sequence[GatherStart], element: i
     if (row.index_step, row.operand_step, row.result_step) != (0, 1, 1):
         return 1
     steps = [step for axis in outer for step in (axis.operand_step, axis.result_step)]
-    return gcd(min(MOST_LANES, BITS // cg.bits_of(element)), row.extent, *steps, *(start.step for start in starts))
+    return gcd(access_lanes(cg.bits_of(element), most=16), row.extent, *steps, *(start.step for start in starts))

@@ -18,14 +18,10 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import COMBINER, Refusal, refuse
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.indexing.scatter_owner_blocks import OwnerBlocks, write_owner_blocks
 from stablexla.targets.gpu.indexing.scatter_windows import ScatterPlan, ScatterWindows
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import THREADS, Launch
-from stablexla.targets.gpu.threads.warp_reductions import thread_index
+from stablexla.targets.gpu.threads import THREADS, Launch, coordinates, grid_loop, kernel_function, thread_index
 
 ATOMIC = {
     **{name: name for name in ("addi", "andi", "ori", "xori")},

@@ -16,10 +16,16 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.gpu.indexing.scatter_windows import ScatterPlan, ScatterWindows, in_bounds
-from stablexla.targets.gpu.scan.warp_scans import scan_warp
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import THREADS, Launch
-from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, shared_buffer, thread_index
+from stablexla.targets.gpu.threads import (
+    THREADS,
+    WARP,
+    Launch,
+    block_index,
+    kernel_function,
+    scan_warp,
+    shared_buffer,
+    thread_index,
+)
 
 EACH = 8
 """Neighbouring index vectors that a thread tests at a time."""

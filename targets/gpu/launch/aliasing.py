@@ -9,7 +9,7 @@ import mlir.ir as ir
 
 from stablexla.lowering.support.operations import constant_of, defining, main_of, walk
 from stablexla.targets.codegen.sizes import bytes_of
-from stablexla.targets.gpu.threads.launch import launched_functions
+from stablexla.targets.gpu.threads import launched_functions
 from stablexla.targets.llvm.entry import ALIAS, ROLE
 from stablexla.targets.pipeline.passes import module_pass
 

@@ -16,8 +16,7 @@ from mlir.dialects import func
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import clone_with, defining, main_of, walk
-from stablexla.targets.gpu.threads.grid_stride import constant, in_first_thread
-from stablexla.targets.gpu.threads.launch import LAUNCH, Launch, launched_functions
+from stablexla.targets.gpu.threads import LAUNCH, Launch, constant, in_first_thread, launched_functions
 from stablexla.targets.pipeline.passes import module_pass
 
 _PURE = ("arith.", "math.", "complex.", "index.")

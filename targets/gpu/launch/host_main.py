@@ -18,7 +18,7 @@ from stablexla.targets.codegen.sizes import bytes_of, element_bytes
 from stablexla.targets.gpu.launch.host_calls import HostCalls, is_host_call
 from stablexla.targets.gpu.launch.launches import LaunchTable, kernel_of, launch_of, parameters_of
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of
-from stablexla.targets.gpu.threads.grid_stride import constant
+from stablexla.targets.gpu.threads import constant
 from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
 from stablexla.targets.pipeline.passes import module_pass
 

@@ -10,7 +10,7 @@ import mlir.ir as ir
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.operations import constant_of
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.threads import Launch
 
 KERNELS, IMAGE = "stablexla.gpu_kernels", "stablexla.gpu_image"
 """Attributes of the module: launched kernels, by number, and the PTX that holds them."""

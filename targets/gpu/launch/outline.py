@@ -7,7 +7,7 @@ from mlir.dialects import arith, gpu
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import clone_with, walk
-from stablexla.targets.gpu.threads.launch import LAUNCH, Launch, launched_functions
+from stablexla.targets.gpu.threads import LAUNCH, Launch, launched_functions
 from stablexla.targets.pipeline.passes import module_pass
 
 MODULE = "kernels"

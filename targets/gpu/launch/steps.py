@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.threads import Launch
 
 Base = Literal["parameter", "constant", "result", "arena"]
 

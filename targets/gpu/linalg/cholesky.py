@@ -16,12 +16,9 @@ from stablexla.lowering.rules.linear_algebra import CholeskyConfig, Field
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.linalg.square_tiles import THREADS, SquareTile, own_elements, subtract_products, tile_rows
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index, shared_buffer, thread_index
+from stablexla.targets.gpu.threads import Launch, block_index, kernel_function, shared_buffer, thread_index
 
 ROWS = 128
 """Rows below the diagonal tile that are solved at a time."""

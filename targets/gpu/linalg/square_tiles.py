@@ -13,7 +13,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.rules.linear_algebra import Field
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.gpu.threads.warp_reductions import shared_buffer, thread_index
+from stablexla.targets.gpu.threads import shared_buffer, thread_index
 
 THREADS = 256
 # (row, column) -> element.

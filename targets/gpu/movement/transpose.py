@@ -17,11 +17,8 @@ from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.loop_nest import LoopNest, Store, analyze_nest
 from stablexla.targets.codegen.scope import LoopScope
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import block_index, shared_buffer, thread_index
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, block_index, kernel_function, shared_buffer, thread_index
 
 TILE, ROWS = 32, 8
 PITCH = TILE + 1

@@ -23,10 +23,11 @@ from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, blocked_reduction
 from stablexla.targets.codegen.vector_loops import Totals, WorkItems, flat
 from stablexla.targets.gpu.reduction.rows import combine_vector, combiner_of, store_vector
-from stablexla.targets.gpu.threads.grid_stride import coordinates
-from stablexla.targets.gpu.threads.warp_reductions import (
+from stablexla.targets.gpu.threads import (
     WARP,
+    access_lanes,
     block_index,
+    coordinates,
     reduce_block,
     reduction_shared_bytes,
     shared_buffer,
@@ -40,8 +41,6 @@ SHORT = Gate("gpu-reduction.short", 16, eager=1)
 """Up to so many steps are one thread's."""
 ABREAST = 4
 """Loads that a thread has in flight at a time (unroll factor)."""
-BITS = 128
-MOST_LANES = 8
 
 
 @dataclass(frozen=True)
@@ -146,12 +145,9 @@ def _lanes(chain: RowPasses) -> int:
     nest, inner = chain.nest, chain.inner
     stores = [*chain.row_stores, *(s for p in chain.passes for s in p.stores)]
     places: list[Load | Store] = [*nest.loads, *stores]
-    lanes = max(1, min(MOST_LANES, BITS // max(cg.bits_of(place.element) for place in places)))
     if any(inner in s.domain and s.strides[inner] != 1 for s in stores):
         return 1
-    while nest.extents[inner] % lanes:
-        lanes //= 2
-    return lanes
+    return access_lanes(max(cg.bits_of(place.element) for place in places), nest.extents[inner])
 
 
 class ReductionThread:

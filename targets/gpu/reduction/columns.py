@@ -20,12 +20,10 @@ from stablexla.targets.codegen.reductions import SequentialReduction
 from stablexla.targets.codegen.row_passes import RowPass, RowPasses, rematerialize_all, schedule_rows
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.codegen.vector_loops import Totals, flat
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.reduction.block_reductions import ReductionPlan, ReductionThread, plan_reduction
 from stablexla.targets.gpu.reduction.rows import combiner_of
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.threads import Launch, kernel_function, launched
 
 MOST_SHARED = 48 << 10
 MANY_BLOCKS = Gate("gpu-reduction.many-blocks", 256, eager=2)
@@ -104,7 +102,7 @@ class _Launches:
             if now.foldings:
                 names.append(f"{self.kernel.impl_name}_whole{number}")
                 self._write_whole(names[-1], number, now)
-        return Emitted(1, 1, scratch=self.scratch, phases=tuple(Phase(name, 1, 1) for name in names))
+        return launched(names, self.scratch)
 
     def _write_parts(self, name: str, number: int, now: RowPass) -> None:
         walk = self.walk

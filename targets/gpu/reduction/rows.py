@@ -21,15 +21,15 @@ from stablexla.targets.codegen.row_passes import RowPass, RowPasses, remateriali
 from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
 from stablexla.targets.codegen.vector_loops import Totals, WorkItems, flat, reduction_tree
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import (
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import (
     WARP,
     Join,
+    Launch,
+    access_lanes,
     block_index,
+    coordinates,
+    kernel_function,
     reduce_block,
     reduce_warp,
     reduction_shared_bytes,
@@ -82,9 +82,7 @@ def plan_rows(chain: RowPasses) -> RowPlan:
     nest, length = chain.nest, chain.length
     places: list[Load | Store] = [*nest.loads, *(s for p in chain.passes for s in p.stores)]
     widest = max((cg.bits_of(place.element) for place in places), default=32)  # none: a constant's sum for another pass
-    lanes = max(1, min(8, 128 // widest))
-    while length % lanes:
-        lanes //= 2
+    lanes = access_lanes(widest, length)
     vectors = length // lanes
     if vectors <= WARP * MOST_KEPT():
         few = [n for n in (32, 16, 8, 4, 2, 1) if -(-vectors // n) <= MOST_KEPT()]

@@ -14,15 +14,20 @@ from mlir.dialects import gpu
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.gpu.scan.plan import ScanElements, ScanPlan, Values
-from stablexla.targets.gpu.scan.warp_scans import scan_warp
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, shared_buffer, thread_index
+from stablexla.targets.gpu.threads import (
+    WARP,
+    Launch,
+    block_index,
+    kernel_function,
+    launched,
+    scan_warp,
+    shared_buffer,
+    thread_index,
+)
 
 # (position of the first in scan order) -> elements of a thread; and the same with the elements to be stored.
 _Read = Callable[[Value], list[Values]]
@@ -118,7 +123,7 @@ def _emit_parts(plan: ScanPlan, deal: LineDistribution, size: int) -> Emitted:
         stop = cg.minimum(part * size + size, plan.extent)
         exists = cg.truth(True) if plan.starts else part.gt(0)
         lines.scan(line, part * size, stop, before, exists, written=True)
-    return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in names))
+    return launched(names, scratch)
 
 
 def _shared(plan: ScanPlan, deal: LineDistribution) -> int:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import COMBINER, refuse
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.scan.contiguous import emit_lines
 from stablexla.targets.gpu.scan.plan import ScanPlan
 from stablexla.targets.gpu.scan.strided import emit_columns

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, KernelArguments
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_scan
 from stablexla.targets.gpu.scan.plan import ScanElements, ScanPlan, Values
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.threads import Launch, coordinates, grid_loop, kernel_function, launched
 
 AHEAD = 4
 """Elements loaded ahead of their use."""
@@ -58,7 +55,7 @@ def _emit_parts(plan: ScanPlan, lines: int, size: int) -> Emitted:
         before = [cg.load(v, place) for v in arguments.scratch]
         stop = cg.minimum(part * size + size, plan.extent)
         _Columns(plan, arguments).scan(outer, column, part * size, stop, (part.gt(0), before), written=True)
-    return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in names))
+    return launched(names, scratch)
 
 
 class _Columns:

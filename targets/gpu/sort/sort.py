@@ -12,17 +12,23 @@ from mlir.dialects import gpu
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import Refusal, refuse
-from stablexla.targets.gpu.chips import GpuName, shared_limit
-from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.chips import shared_limit
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.sort.merge import MergeRuns, Read, cuts_fit, merge_elements, merge_path
 from stablexla.targets.gpu.sort.plan import EACH, FEWEST_SLOTS, NUMBERS_BYTES, SortElements, SortPlan, Values
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import WARP, block_index, reduce_block, shared_buffer, thread_index
+from stablexla.targets.gpu.threads import (
+    WARP,
+    Launch,
+    block_index,
+    kernel_function,
+    launched,
+    reduce_block,
+    shared_buffer,
+    thread_index,
+)
 
 _SORT = Refusal(
     "its comparator is more than arithmetic on numbers, or a block's shared memory does not hold its arrays",
@@ -90,7 +96,7 @@ class _Phases:
         scratch = tuple((str(e), size) for size in self.scratch for e in plan.elements)
         for number, (what, source, target) in enumerate(self.waiting):
             self._emit(number, what, source, target, scratch)
-        return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in self.names))
+        return launched(self.names, scratch)
 
     def _add_merges(self, source: int, length: int, slots: int) -> None:
         levels = (-(-length // slots) - 1).bit_length()

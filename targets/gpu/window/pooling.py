@@ -16,18 +16,13 @@ from mlir.dialects import arith
 from stablexla.lowering.kernels.window.axes import Axis
 from stablexla.lowering.rules.window import PoolConfig
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.combiners import combine_values, identity
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.refusals import POOLED, refuse
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, access_lanes, coordinates, grid_loop, kernel_function, unlaunched
 
-BITS, MOST_LANES = 128, 8
 Fold = Callable[[Value, Value], Value]
 
 
@@ -45,7 +40,7 @@ def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
         return None
     pool = _Pool(kernel, config.axes, wide, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
     if not pool.items:
-        return Emitted(0, 1, phases=(Phase(kernel.impl_name, 0, 1),))
+        return unlaunched(kernel)
     with kernel_function(kernel, Launch.for_items(pool.items)) as arguments:
         _write(pool, arguments)
     return Emitted(pool.items, pool.items)
@@ -61,12 +56,8 @@ class _Pool:
 
     def __init__(self, kernel: Kernel, axes: tuple[Axis, ...], wide: ir.Type, fold: Fold) -> None:
         self.axes, self.wide, self.fold = axes, wide, fold
-        last, lanes = self.axes[-1], min(MOST_LANES, BITS // max(8, cg.bits_of(kernel.inputs[0].type.element_type)))
-        while not last.alone or last.extent % lanes:
-            lanes //= 2
-            if lanes <= 1:
-                break
-        self.lanes = max(1, lanes)
+        last, bits = self.axes[-1], cg.bits_of(kernel.inputs[0].type.element_type)
+        self.lanes = access_lanes(bits, last.extent) if last.alone else 1
         self.items = prod(axis.positions for axis in self.axes) // self.lanes
 
     def write(self, arguments: KernelArguments, item: Value) -> None:

@@ -15,16 +15,12 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.window.axes import Axis
 from stablexla.lowering.kernels.window.select import SelectAndScatterConfig
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.combiners import combine_values, compare
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import Refusal, refuse
-from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import gpu_emitter
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.grid_stride import coordinates, grid_loop
-from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
+from stablexla.targets.gpu.threads import Launch, coordinates, grid_loop, kernel_function, launched
 
 # (indices along the axes so far, loop-carried values) -> loop-carried values.
 _Turn = Callable[[list[Value], list[Value]], list[Value]]
@@ -59,7 +55,7 @@ def emit_select_and_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
         with grid_loop(elements) as item:
             total = windows.combined(item.iv, cg.load(start, item.iv), given, chosen)
             cg.store(total, arguments.results[0], item.iv)
-    return Emitted(1, 1, scratch=scratch, phases=tuple(Phase(name, 1, 1) for name in names))
+    return launched(names, scratch)
 
 
 @dataclass(frozen=True)

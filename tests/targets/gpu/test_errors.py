@@ -12,9 +12,7 @@ from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.gpu import emitters
 from stablexla.targets.gpu.chips import CHIPS, SHARED_KIB, GpuName, compute_capability, shared_limit
 from stablexla.targets.gpu.ptx.to_ptx import check_nvvm
-from stablexla.targets.gpu.threads.arguments import kernel_function
-from stablexla.targets.gpu.threads.launch import Launch
-from stablexla.targets.gpu.threads.warp_reductions import shared_buffer
+from stablexla.targets.gpu.threads import Launch, kernel_function, shared_buffer
 from stablexla.targets.runtime.gpu_driver import device_chips
 
 
