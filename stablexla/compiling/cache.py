@@ -45,6 +45,7 @@ from stablexla.interop.load import load
 from stablexla.lowering.rules.calls.composites import call_of_host
 from stablexla.lowering.support.registry import RULES
 from stablexla.targets.codegen.machine import host_target
+from stablexla.targets.llvm.library import LIBRARY
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
 from stablexla.targets.pipeline.options import CompileOptions
@@ -92,10 +93,19 @@ class Folder:
     @staticmethod
     def by_default() -> Folder | None:
         """Return the folder that is used when none is named; None where there is none that can be trusted."""
-        chosen, base = knobs.kernel_cache, user_cache_folder()
+        return Folder._of_user(knobs.kernel_cache, "stablexla")
+
+    @staticmethod
+    def of_library() -> Folder | None:
+        """Return the folder of the library's code, which is the user's own, too."""
+        return Folder._of_user(knobs.library, "stablexla/library")
+
+    @staticmethod
+    def _of_user(chosen: Path | str | None, name: str) -> Folder | None:
+        base = user_cache_folder()
         if chosen == "off" or (chosen is None and base is None):
             return None
-        path = base / "stablexla" if chosen is None and base is not None else Path(str(chosen)).expanduser()
+        path = base / name if chosen is None and base is not None else Path(str(chosen)).expanduser()
         made = Folder(path, is_private=True)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -164,6 +174,32 @@ class Folder:
             if not self.is_private:
                 text = f"{self.path}: the compiled program is not cached: {error.strerror}"
                 warn(text, RuntimeWarning)
+
+
+class KeptLibrary:
+    """The `Store` of the library in the user's cache folder, and of this version for this machine."""
+
+    def get(self, digest: str) -> bytes | None:
+        """Return an object file, or None."""
+        folder = Folder.of_library()
+        if folder is None:
+            return None
+        try:
+            return bytes(folder.read(self._path(folder, digest)).sections["code"])
+        except (LoadError, KeyError):
+            return None
+
+    def put(self, digest: str, code: bytes) -> None:
+        """Keep an object file, where there is a folder."""
+        folder = Folder.of_library()
+        if folder is not None:
+            folder.write(self._path(folder, digest), {}, {"code": [code]})
+
+    def _path(self, folder: Folder, digest: str) -> Path:
+        return folder.path / f"{_digest([digest, *surroundings()], b'')}{SUFFIX}"
+
+
+LIBRARY.store = KeptLibrary()
 
 
 def _is_own(found: os.stat_result) -> bool:

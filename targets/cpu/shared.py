@@ -84,7 +84,8 @@ class SharedFunctions:
         key, symbols = (spec, elements, self._target), self._home.shared_symbols
         if key not in symbols:
             check_value(spec, type(spec).__name__)
-            session = open_session() if self._home.uses_library else None
+            is_ours = type(spec).__module__.startswith("stablexla.")  # others may change while a process runs
+            session = open_session() if self._home.uses_library and is_ours else None
             if session is None:
                 symbols[key] = self._new_symbol(spec, elements)
                 self._emit(spec, symbols[key], elements, len(numbers))
@@ -96,7 +97,7 @@ class SharedFunctions:
         """Declare a function of the library, and return its symbol."""
         target = self._target
         machine = (target.vector_bits, target.features, target.emulated)
-        key = (spec, [str(element) for element in elements], count, machine, active_choices())
+        key = (type(spec).__module__, spec, [str(element) for element in elements], count, machine, active_choices())
         module = self._home.func.operation.parent
         symbol = session.library_symbol(
             module, _symbol(spec, elements), key, lambda symbol: _alone(spec, symbol, elements, count, target)
@@ -149,9 +150,7 @@ class _Alone:
     uses_library: bool = False
 
 
-def _alone(
-    spec: SharedFunction, symbol: str, elements: Sequence[ir.Type], count: int, target: CpuTarget
-) -> ir.Module:
+def _alone(spec: SharedFunction, symbol: str, elements: Sequence[ir.Type], count: int, target: CpuTarget) -> ir.Module:
     """Emit a function, and what it calls, in a module of their own."""
     with ir.Location.unknown(elements[0].context):
         module = ir.Module.create()

@@ -76,7 +76,7 @@ class EarlyCode:
         self._waiting: list[list[Symbol]] = []
         self._has_taken = False
         self._threads: CodeThreads | None = None
-        self._files: dict[str, bytes | int] = {}  # the library's by symbol: what it had, or the number of a job
+        self._files: dict[str, bytes | int] = {}  # the library's by digest: what it had, or the number of a job
         self._managers: SimpleQueue[Any] = SimpleQueue()
 
     @property
@@ -97,8 +97,8 @@ class EarlyCode:
         self.module = self.module or module
         digest = digest_of(*key, self._cpu.cpu, self._cpu.opt_level)
         symbol = f"{name}_{digest[:8]}"
-        if symbol not in self._files:
-            self._files[symbol] = LIBRARY.find(digest) or self._begin(digest, make(symbol))
+        if digest not in self._files:
+            self._files[digest] = LIBRARY.find(digest) or self._begin(make(symbol))
             self.symbols.add(symbol)
         return symbol
 
@@ -106,17 +106,10 @@ class EarlyCode:
         """Return whether the session is for this module: one that is compiled again for its error stays whole."""
         return self.module is None or module == self.module
 
-    def _begin(self, digest: str, module: ir.Module) -> int:
+    def _begin(self, module: ir.Module) -> int:
         """Begin to make the code of a library function; return the job's number."""
-
-        def job() -> bytes:
-            code = self._compiled(expanded, is_of_small=True)
-            LIBRARY.put(digest, code)
-            return code
-
         threads = self._threads or self._start(module.context)
-        expanded = run_pipeline(module, _BEFORE)
-        return threads.add(job)
+        return threads.add(partial(self._compiled, run_pipeline(module, _BEFORE), is_of_small=True))
 
     def take(self, functions: Sequence[ir.Operation]) -> None:
         """Take the functions of a kernel that is finished; they wait until there are enough.
@@ -149,8 +142,11 @@ class EarlyCode:
             for part in others:
                 self._threads.add(partial(part.object_file, self._cpu))
             made = self._threads.results()
-        of_library = [made[file] if isinstance(file, int) else file for file in self._files.values()]
+        for digest, file in self._files.items():
+            if isinstance(file, int):
+                LIBRARY.put(digest, made[file])
         numbers = {file for file in self._files.values() if isinstance(file, int)}
+        of_library = [made[file] if isinstance(file, int) else file for file in self._files.values()]
         return [*of_library, *(file for number, file in enumerate(made) if number not in numbers)]
 
     def close(self) -> None:

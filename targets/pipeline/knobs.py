@@ -249,6 +249,12 @@ class Knobs:
         _folder_or_off,
         "off, or the folder of the cache that is on by default; without it one in the user's cache folder.",
     )
+    library: Knob[Path | Literal["off"] | None] = Knob(
+        "STABLEXLA_LIBRARY",
+        None,
+        _folder_or_off,
+        "off, or the folder of the machine code that all programs share; without it one in the user's cache folder.",
+    )
     cache_limit: Knob[int] = Knob(
         "STABLEXLA_CACHE_LIMIT",
         2 << 30,

@@ -1,0 +1,161 @@
+"""The library: functions with sizes as arguments, whose machine code programs link instead of compiling it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import mlir.ir as ir
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.compiling.cache import Folder, KeptLibrary
+from stablexla.dialects.contexts import upstream_context
+from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.cpu import shared
+from stablexla.targets.llvm import early_code
+from stablexla.targets.llvm.library import Library
+from stablexla.targets.pipeline.knobs import knobs
+
+LHS = np.random.default_rng(1).standard_normal((300, 500), np.float32)
+RHS = np.random.default_rng(2).standard_normal((500, 400), np.float32)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    """A library with nothing in it and no folder."""
+    made = Library()
+    monkeypatch.setattr(early_code, "LIBRARY", made)
+    return made
+
+
+@pytest.fixture
+def emitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The symbols of shared functions that are emitted from now on."""
+    symbols: list[str] = []
+    emit = shared.SharedFunctions._emit
+
+    def noted(self: Any, spec: Any, symbol: str, *rest: Any) -> None:
+        symbols.append(symbol)
+        emit(self, spec, symbol, *rest)
+
+    monkeypatch.setattr(shared.SharedFunctions, "_emit", noted)
+    return symbols
+
+
+def product(more: int = 0, **options: Any) -> sx.Executable:
+    """A packed product, of more columns than the arrays have by `more`."""
+    b = sx.XlaBuilder("product")
+    x = b.parameter(0, sx.f32[LHS.shape], name="x")
+    y = b.parameter(1, sx.f32[RHS.shape[0], RHS.shape[1] + more], name="y")
+    return sx.compile(b.build(x @ y), options=sx.CompileOptions(**options))
+
+
+def files_of(executable: sx.Executable) -> list[bytes]:
+    files: list[bytes] = executable._function.keep_alive.object_files()
+    return files
+
+
+def test_sizes_are_arguments(library: Library, emitted: list[str]) -> None:
+    first = product()
+    made, emitted[:] = [*emitted], []
+    assert any("sum_block" in symbol for symbol in made)
+    assert len(library._files) + 1 == len(files_of(first))
+    other = product(more=33)
+    assert emitted == []
+    assert files_of(other)[:-1] == files_of(first)[:-1]
+    expected = LHS.astype(np.float64) @ RHS
+    np.testing.assert_allclose(first(LHS, RHS), expected, rtol=2e-5, atol=2e-4)
+    wider = np.concatenate([RHS, RHS[:, :33]], axis=1)
+    np.testing.assert_array_equal(np.asarray(other(LHS, wider))[:, : RHS.shape[1]], first(LHS, RHS))
+
+
+def test_the_same_bits_and_files_as_when_it_was_made(library: Library) -> None:
+    made, found = product(), product()
+    assert files_of(made) == files_of(found)
+    np.testing.assert_array_equal(made(LHS, RHS), found(LHS, RHS))
+
+
+@pytest.mark.parametrize(
+    "options", [{"opt_level": 2}, {"vector_bits": 128}, {"target_cpu": "x86-64-v2"}, {"choices": "eager"}], ids=str
+)
+def test_other_code_is_another_function(library: Library, options: dict[str, Any]) -> None:
+    product()
+    before = set(library._files)
+    made = product(**options)
+    assert set(library._files) - before
+    np.testing.assert_allclose(made(LHS, RHS), LHS.astype(np.float64) @ RHS, rtol=2e-5, atol=2e-4)
+
+
+def test_what_is_saved_needs_no_library(library: Library, tmp_path: Path) -> None:
+    path = tmp_path / "product.sxe"
+    made = product()
+    made.save(path)
+    code = "import sys, numpy as np, stablexla as sx; x, y = np.load(sys.argv[2]).values(); "
+    code += "np.save(sys.argv[3], sx.load_executable(sys.argv[1])(x, y))"
+    np.savez(tmp_path / "in.npz", LHS, RHS)
+    names = [str(path), str(tmp_path / "in.npz"), str(tmp_path / "out.npy")]
+    subprocess.run([sys.executable, "-c", code, *names], check=True)
+    np.testing.assert_array_equal(np.load(names[2]), made(LHS, RHS))
+
+
+def test_whoever_looks_sees_everything(library: Library, tmp_path: Path) -> None:
+    assert "func.func private @stablexla_sum_block_" in product().ir("buffers")
+    emptied = set(library._files)
+    with knobs.scoped(dump=tmp_path):
+        product()
+    (file,) = tmp_path.rglob("*.buffers.mlir")
+    bodies = [line for line in file.read_text().splitlines() if "func.func private @stablexla_" in line]
+    assert bodies
+    assert all(line.endswith("{") for line in bodies)
+    assert set(library._files) == emptied
+
+
+def test_constants_that_are_packed_keep_a_program_whole(library: Library) -> None:
+    b = sx.XlaBuilder("constant")
+    x = b.parameter(0, sx.f32[LHS.shape], name="x")
+    made = sx.compile(b.build(x @ b.constant(RHS)))
+    assert not library._files
+    np.testing.assert_allclose(made(LHS), LHS.astype(np.float64) @ RHS, rtol=2e-5, atol=2e-4)
+
+
+def test_kept_in_a_folder(library: Library, emitted: list[str], tmp_path: Path) -> None:
+    with knobs.scoped(library=tmp_path / "kept"):
+        library.store = KeptLibrary()
+        made = product()
+        assert len(list((tmp_path / "kept").iterdir())) == len(library._files)
+        library._files.clear()
+        emitted.clear()
+        np.testing.assert_array_equal(product()(LHS, RHS), made(LHS, RHS))
+        assert emitted == []
+        for file in (tmp_path / "kept").iterdir():
+            file.write_bytes(file.read_bytes()[:-70])
+        library._files.clear()
+        np.testing.assert_array_equal(product()(LHS, RHS), made(LHS, RHS))
+        assert emitted
+    with knobs.scoped(library="off"):
+        assert Folder.of_library() is None
+        assert KeptLibrary().get("0" * 64) is None
+        KeptLibrary().put("0" * 64, b"code")
+
+
+@dataclass(frozen=True)
+class _OfAUser(shared.SharedFunction):
+    name = "of_a_user"
+
+    def emit(self, functions: Any, buffers: list[Any], numbers: list[Any]) -> None:
+        pass
+
+
+def test_functions_of_others_are_not_kept() -> None:
+    with upstream_context() as context, ir.Location.unknown(context), early_code.early_code(early_code.CpuOptions()):
+        module = ir.Module.parse("func.func private @place()")
+        home = shared._Alone(module.body.operations[0], uses_library=True)
+        with ir.InsertionPoint.at_block_begin(module.body):
+            shared.SharedFunctions(home, CpuTarget()).call(_OfAUser(), [], [])
+    assert "func.func private @of_a_user() attributes {no_inline} {" in str(module)
+    assert len(home.emitted) == 1
