@@ -45,6 +45,7 @@ from stablexla.interop.load import load
 from stablexla.lowering.rules.calls.composites import call_of_host
 from stablexla.lowering.support.registry import RULES
 from stablexla.targets.codegen.machine import host_target
+from stablexla.targets.kinds import kind_of
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
 from stablexla.targets.pipeline.options import CompileOptions
@@ -248,9 +249,10 @@ def _digest(values: list[Any], data: bytes) -> str:
 def _steps(target: str, options: CompileOptions) -> str | None:
     """Return the text of the pipeline; None where functions or files take part in it, or nothing can be saved.
 
-    The CPU's own pipeline is known by the options and the package: a hit imports neither passes nor MLIR's dialects.
+    Where a target's own pipeline is known by the options and the package, a hit imports neither passes nor dialects.
     """
-    if target == "cpu" and options.pipeline is None and not (options.rules or in_scope() or knobs.choices):
+    is_own = options.pipeline is None and not (options.rules or in_scope() or knobs.choices)
+    if is_own and kind_of(target).is_known_by_options:
         return ""
     found = find_target(target)
     pipeline = pipeline_of(found, options)

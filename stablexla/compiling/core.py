@@ -22,7 +22,7 @@ from stablexla.compiling.staged import StagedText
 from stablexla.dialects.caller import warn
 from stablexla.dialects.choices import chosen
 from stablexla.dialects.contexts import contexts_of_their_own, take_in
-from stablexla.dialects.errors import StablexlaError
+from stablexla.dialects.errors import StablexlaError, UnsupportedError
 from stablexla.dialects.rules import LoweringRule, each_used, is_one_program, merged
 from stablexla.dialects.stopping import stoppable
 from stablexla.executable.executable import Executable
@@ -31,7 +31,7 @@ from stablexla.interop.load import Program, load
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import KnobWatcher
 from stablexla.targets.pipeline.knobs import knobs
-from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.options import DEFAULT_TARGET, CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import Target, find_target, pipeline_of
 from stablexla.targets.signature.signature import Signature, needs_shapes, signature_of
@@ -81,6 +81,13 @@ def _compile(request: Request, watch: type[KnobWatcher]) -> Executable | OpenPro
     for name in target.ignores:
         if getattr(options, name) is not None:
             warn(f"{name}={getattr(options, name)} changes nothing for the target {target.name}")
+    for name in target.refuses:
+        if value := getattr(options, name):
+            raise UnsupportedError(
+                f"the target {target.name} cannot compile with {name}={value!r}: it has nothing of what that changes",
+                hint=f'no {name}, or target="{DEFAULT_TARGET}"',
+                option=f"no --{name.replace('_', '-')}, or --target={DEFAULT_TARGET}",
+            )
     lowered = StagedText.of(request.program)
     if lowered is not None:
         target = lowered.target(request.target)

@@ -17,8 +17,8 @@ from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
 from stablexla.dialects.rules import one_program
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.interop.load import load, load_bytes
-from stablexla.targets.pipeline.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
-from stablexla.targets.registry import target_names
+from stablexla.targets.kinds import target_names
+from stablexla.targets.pipeline.options import DEFAULT_TARGET, OPT_LEVELS, VECTOR_BITS, CompileOptions
 from stablexla.tools.parser import Printed, list_of_chips, list_of_targets
 from stablexla.tools.terminal import print_error
 from stablexla.tools.user_code import add_code_options, read_pipeline, rule_of
@@ -34,7 +34,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `compile_options` reads."""
     group = parser.add_argument_group("compilation")
     help_ = "what to compile for: cpu (default), gpu, gpu:sm_90 ..."
-    group.add_argument("--target", type=target, default="cpu", metavar="NAME", help=help_)
+    group.add_argument("--target", type=target, default=DEFAULT_TARGET, metavar="NAME", help=help_)
     group.add_argument("--list-targets", action=Printed, text=list_of_targets, help="print the targets, and end")
     group.add_argument("--list-chips", action=Printed, text=list_of_chips, help="print the GPUs' chips, and end")
     group.add_argument("--opt-level", type=int, choices=OPT_LEVELS, help="LLVM's optimisation level")

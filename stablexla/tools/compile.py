@@ -12,6 +12,7 @@ from stablexla.compiling.ahead_of_time import SUFFIXES, compile_library
 from stablexla.compiling.compiler import compile
 from stablexla.compiling.output_files import check_output
 from stablexla.interop.load import Program
+from stablexla.targets.kinds import kind_of
 from stablexla.targets.llvm.toolchain import archive
 from stablexla.tools.common import (
     add_compile_options,
@@ -130,7 +131,7 @@ def _run(given: argparse.Namespace) -> int:
 
 def _print(given: argparse.Namespace) -> int:
     """Print what else is written to a file; only text is."""
-    suffix = next((s for s in TEXTS if SUFFIXES[s] == given.emit), "") if given.target == "cpu" else KERNELS[0]
+    suffix = next((s for s in TEXTS if SUFFIXES[s] == given.emit), "") if _makes_library(given) else KERNELS[0]
     if not suffix:
         what = f"--emit={given.emit} is no text" if given.emit else "what to print does not follow from the name"
         parser().error(f"-o -: {what}", " or ".join(f"--emit={SUFFIXES[s]}" for s in TEXTS))
@@ -155,7 +156,7 @@ def _make(given: argparse.Namespace) -> int:
         executable = compile(program, target=given.target, options=options)
         executable.save(given.output, key=key_of(given), source=not given.no_source)
         return 0
-    if given.target != "cpu":
+    if not _makes_library(given):
         return write_kernels(program, given)
     made = compile_library(
         program,
@@ -181,7 +182,9 @@ def _check_options_of_target(given: argparse.Namespace) -> None:
             if getattr(given, name) != parser().get_default(name):
                 parser().error(f"--{name.replace('_', '-')} is for libraries, not for saved executables")
         return
-    if given.target == "cpu":
+    if not kind_of(given.target).files:
+        parser().error(f"code for {given.target} stays in the process that made it, and is no file", "--target=cpu")
+    if _makes_library(given):
         return
     if str(given.output) != "-" and given.output.suffix not in KERNELS:
         parser().error(f"for {given.target} there are {', '.join(KERNELS)}, not {given.output.name}")
@@ -192,6 +195,10 @@ def _check_options_of_target(given: argparse.Namespace) -> None:
         if getattr(given, name) != parser().get_default(name):
             what = "libraries" if name.startswith("link") else "the CPU alone"
             parser().error(f"--{name.replace('_', '-')} is for {what}")
+
+
+def _makes_library(given: argparse.Namespace) -> bool:
+    return kind_of(given.target).files == "library"
 
 
 if __name__ == "__main__":

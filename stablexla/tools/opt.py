@@ -26,6 +26,7 @@ from stablexla.dialects.rules import each_used
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline, side_of
 from stablexla.targets.pipeline.dump import Header, signature_as_written, signature_or_none
+from stablexla.targets.pipeline.options import DEFAULT_TARGET
 from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
 from stablexla.targets.pipeline.printing import PassTimes, pass_names
 from stablexla.targets.registry import find_target, pipeline_of
@@ -178,7 +179,7 @@ class Job:
         if given.stage is not None:
             words.append(("--stage", given.stage))
         words += [("--pass-pipeline", step.text) for step in pipeline if step.name == PASSES]
-        others = {"--target": "cpu", "--entry": MAIN, "--refine-arguments": None}
+        others = {"--target": DEFAULT_TARGET, "--entry": MAIN, "--refine-arguments": None}
         for option, default in (others | {"--transform-script": None, "--transform-at": None}).items():
             value = getattr(given, option.removeprefix("--").replace("-", "_"))
             words += [(option, value)] if value and value != default else []
@@ -251,7 +252,8 @@ def _check_names(given: argparse.Namespace, target: Pipeline) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    if given.target == "cpu" and given.file != "-" and (lowered := StagedText.of(Path(given.file))) is not None:
+    lowered = StagedText.of(Path(given.file)) if given.target == DEFAULT_TARGET and given.file != "-" else None
+    if lowered is not None:
         given.target = lowered.header.target  # of the stage at which the file is
     target = pipeline_of(find_target(given.target), compile_options(given))
     if given.show_passes is not None:
