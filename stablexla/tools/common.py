@@ -19,7 +19,8 @@ from stablexla.interop.entry import MAIN, with_entry
 from stablexla.interop.load import load, load_bytes
 from stablexla.targets.kinds import target_names
 from stablexla.targets.pipeline.options import DEFAULT_TARGET, OPT_LEVELS, VECTOR_BITS, CompileOptions
-from stablexla.tools.parser import Printed, list_of_chips, list_of_targets
+from stablexla.targets.pipeline.printing import Form
+from stablexla.tools.parser import Printed, UsageError, list_of_chips, list_of_targets
 from stablexla.tools.terminal import print_error
 from stablexla.tools.user_code import add_code_options, read_pipeline, rule_of
 
@@ -55,6 +56,19 @@ def add_entry_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--entry", metavar="NAME", default=MAIN, help=help_)
 
 
+def add_text_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options that `form_of` reads."""
+    group.add_argument("--mlir-print-debuginfo", action="store_true", help="print locations")
+    group.add_argument("--mlir-print-op-generic", action="store_true", help="print operations in their generic form")
+    larger = "leave out constants of more elements"
+    group.add_argument("--mlir-elide-elementsattrs-if-larger", metavar="N", type=int, help=larger)
+
+
+def form_of(given: argparse.Namespace) -> Form:
+    """Return the form in which modules are printed."""
+    return Form(given.mlir_print_debuginfo, given.mlir_print_op_generic, given.mlir_elide_elementsattrs_if_larger)
+
+
 def target(text: str) -> str:
     """Parse an option's target; the text after the colon is checked at look-up."""
     if text.partition(":")[0] not in target_names():
@@ -84,16 +98,11 @@ def compile_options(arguments: argparse.Namespace) -> CompileOptions:
     Raises:
         CompileError: as `read_pipeline` and `rule_of`.
     """
+    plain = ("opt_level", "num_threads", "flush_denormals", "vector_bits", "isolated", "time_limit", "cache")
     return CompileOptions(
         pipeline=None if arguments.pipeline is None else read_pipeline(arguments.pipeline),
         rules=[rule_of(text) for text in arguments.rule],
-        opt_level=arguments.opt_level,
-        num_threads=arguments.num_threads,
-        flush_denormals=arguments.flush_denormals,
-        vector_bits=arguments.vector_bits,
-        isolated=arguments.isolated,
-        time_limit=arguments.time_limit,
-        cache=arguments.cache,
+        **{name: getattr(arguments, name) for name in plain},
     )
 
 
@@ -153,14 +162,22 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     print(escaped(f"warning: {message}"), file=sys.stderr)
 
 
-def run_tool(main: Callable[[], int]) -> int:
-    """Return the exit code of a tool: that of `main`, 1 after an error, which is printed, or 130 after Ctrl-C."""
+def run_tool(main: Callable[[], int], refuse: Callable[[str], int] | None = None) -> int:
+    """Return the exit code of a tool: that of `main`, 1 after an error, which is printed, or 130 after Ctrl-C.
+
+    Args:
+        main: the work.
+        refuse: prints what a `UsageError` of it says, and returns the exit code for that.
+    """
     if sys.stdout is None:  # the caller closed it
         sys.stdout = io.TextIOWrapper(io.BytesIO())
     try:
         with warnings.catch_warnings(), one_program():
             warnings.showwarning = _show_warning
             return main()
+    except UsageError as error:
+        assert refuse is not None
+        return refuse(str(error))
     except StablexlaError as error:
         tell(error)
     except KeyboardInterrupt:

@@ -62,6 +62,12 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{what} {rest[0]}", next(filter(None, near), ""))
         return given, rest
 
+    def given(self, arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]:
+        """Yield the options among these, by their names in `arguments`, that have another value than by default."""
+        for name in names:
+            if getattr(arguments, name) != self.get_default(name):
+                yield f"--{name.replace('_', '-')}"
+
     def error(self, message: str, hint: str = "") -> NoReturn:
         """Print two lines, and end with 2."""
         sys.exit(self.refuse(message, hint))
