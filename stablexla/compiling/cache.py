@@ -45,7 +45,7 @@ from stablexla.interop.load import load
 from stablexla.lowering.rules.calls.composites import call_of_host
 from stablexla.lowering.support.registry import RULES
 from stablexla.targets.codegen.machine import host_target
-from stablexla.targets.kinds import kind_of
+from stablexla.targets.kinds import PACKAGE, kind_of, target_names
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
 from stablexla.targets.pipeline.options import CompileOptions
@@ -280,8 +280,9 @@ def _is_known_by_its_bytes(data: bytes) -> bool:
 def _rules_and_emitters() -> Iterator[Any]:
     """Return all lowering rules and emitters that are registered, as far as their modules are imported."""
     yield from (registration.rule for registration in RULES.values())
-    for name in ("stablexla.targets.cpu.emitters", "stablexla.targets.gpu.emitters"):
-        for registered in sys.modules[name].EMITTERS.values() if name in sys.modules else ():
+    for name in target_names():
+        emitters = sys.modules.get(f"{PACKAGE}.{name}.emitters")
+        for registered in emitters.EMITTERS.values() if emitters is not None else ():
             yield from registered
 
 
