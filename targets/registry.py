@@ -1,25 +1,23 @@
 """The targets by name: a pipeline, and the function that loads its result.
 
 A target is a folder `targets/<name>/` with a file `target.py` whose function `target` makes a `Target` of the text
-that names it. It is imported when it is first compiled for: building and reading programs does not wait for it.
+that names it. It is imported when it is first compiled for: building and reading programs does not wait for it. What is
+asked before that, `KIND` in the folder's `__init__.py` says (`kinds.py`).
 """
 
 from __future__ import annotations
 
-import difflib
-import functools
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Protocol
 
 from stablexla.dialects.collector import without_collections
-from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import in_scope, merged
+from stablexla.targets.kinds import PACKAGE, no_target, target_names
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.signature.signature import Signature
@@ -43,7 +41,10 @@ class Target:
         load: makes the last step's module callable: a function of arrays with `execute(sequence)` and `__call__`.
         texts: for stages that are read as something else than MLIR, what gives their text.
         is_saved: what `load` gives can be written to a file, and so be kept in a cache.
-        ignores: fields of `CompileOptions` that change nothing of its code.
+        ignores: fields of `CompileOptions` that change nothing of its code, of which a warning tells.
+        refuses: fields that it would have to heed and cannot.
+        plain: the least that makes a program run: nothing folded or fused, and kernels by the general path alone.
+        assignment: makes the `BufferAssignment` of a module's main, as the target's own pass makes it.
         ahead: opened around the target's own steps and `load`, where nobody looks at what is between them: parts of the
             program may be compiled early. It gives what says whether any was.
     """
@@ -54,6 +55,9 @@ class Target:
     texts: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
     is_saved: bool = True
     ignores: tuple[str, ...] = ()
+    refuses: tuple[str, ...] = ()
+    plain: Callable[[CompileOptions], Pipeline] | None = None
+    assignment: Callable[[Any], Any] | None = None
     ahead: Callable[[CompileOptions], AbstractContextManager[Ahead | None]] = lambda _: nullcontext()
 
 
@@ -62,16 +66,6 @@ def pipeline_of(target: Target, options: CompileOptions) -> Pipeline:
     pipeline = target.pipeline(options) if options.pipeline is None else options.pipeline
     rules = merged(in_scope(), pipeline.rules, options.rules)
     return Pipeline(pipeline.name, pipeline.steps, rules) if rules else pipeline
-
-
-PACKAGE = "stablexla.targets"
-
-
-@functools.cache
-def target_names() -> tuple[str, ...]:
-    """The names of all targets: the folders of `targets/` that have a file `target.py`."""
-    folders = import_module(PACKAGE).__path__
-    return tuple(sorted({file.parent.name for folder in folders for file in Path(folder).glob("*/target.py")}))
 
 
 def find_target(name: str) -> Target:
@@ -89,9 +83,3 @@ def find_target(name: str) -> Target:
         module = import_module(module_name)
     found: Target = module.target(str(name))
     return found
-
-
-def no_target(name: str) -> CompileError:
-    """The error of a text that names no target."""
-    near = difflib.get_close_matches(str(name), target_names(), n=1) or target_names()
-    return CompileError(f"there is no target {name!r}", hint=" or ".join(f'target="{n}"' for n in near))

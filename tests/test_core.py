@@ -13,7 +13,9 @@ from tests.tree import Tree
 SATELLITES = (
     *("inspection", "pjrt", "tools", "distributed.py", "gpu.py", "interop/jax", "interop/torch.py"),
     *(f"processes/{name}.py" for name in ("child", "compiling", "functions", "reproducer", "worker")),
+    *(f"compiling/gpu_{name}.py" for name in ("header", "kernels", "library", "manifest")),
 )
+TARGETS = ("gpu", "upstream")
 PROGRAM = """
 import numpy as np
 import stablexla as sx
@@ -49,8 +51,10 @@ for name, ask in asked.items():
 
 def test_the_core_alone(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
-    for name in SATELLITES:
-        path = tree.root / "stablexla" / name
+    for path in (
+        *(tree.root / "stablexla" / name for name in SATELLITES),
+        *(tree.root / "targets" / t for t in TARGETS),
+    ):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     sums = "[48.0, 120.0]"
     said = tree.printed(PROGRAM)

@@ -10,27 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.c_header import function_name, header, is_function_name, is_identifier
-from stablexla.compiling.core import leaf_names
+from stablexla.compiling.core import OpenProgram, Request, given_program
 from stablexla.compiling.output_files import check_output
-from stablexla.compiling.staged import StagedText
 from stablexla.dialects import custom_calls
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.custom_calls import CustomCallTarget
 from stablexla.dialects.errors import CompileError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.interop.load import Program, load
+from stablexla.interop.load import Program
+from stablexla.targets.kinds import kind_of
 from stablexla.targets.llvm import toolchain
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.standalone import Standalone, generated, optimized, standalone
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import KnobWatcher
 from stablexla.targets.pipeline.options import CompileOptions
-from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.runtime.processor import LEVELS
 from stablexla.targets.signature.interface import Signature
-from stablexla.targets.signature.signature import needs_shapes, signature_of
 
 Form = Literal["library", "object", "assembly", "llvm-ir"]
 SUFFIXES: dict[str, Form] = {".so": "library", ".o": "object", ".s": "assembly", ".ll": "llvm-ir"}
@@ -114,32 +111,26 @@ def compile_library(
 
 
 def _lowered(program: Program, name: str, options: CompileOptions) -> tuple[Standalone, Signature]:
-    lowered = StagedText.of(program)
-    if lowered is not None and (target := lowered.target("cpu").name) != "cpu":
-        raise CompileError(f"{lowered.file}: it was lowered for {target}, and a C library is for the CPU alone")
-    if lowered is not None and (rest := lowered.rest(find_target("cpu"), options)) is not None:
-        module, signature = lowered.module(pipeline_of(find_target("cpu"), options)), lowered.signature()
-        made = run_pipeline(module, rest, watcher=KnobWatcher(signature.name, rest, module, signature))
-        return standalone(made, signature, name, options.flush_denormals), signature
-    source = load(program)
-    if needs_shapes(source):
+    given = given_program(Request(program, options=options))
+    if isinstance(given, OpenProgram):
         raise UnsupportedError(
             "the shapes of the program's parameters are not known yet",
             hint="stablexla-compile --shapes 2x3,5 makes a library for certain shapes",
             option="--shapes 2x3,5",
         )
-    signature = signature_of(source)
+    signature, target = given.signature, given.target.name
+    if kind_of(target).files != "library":
+        file = f"{program}: " if isinstance(program, Path) else ""
+        raise CompileError(f"{file}it was lowered for {target}, and a C library is for the CPU alone")
     if signature.num_devices > 1:
         raise UnsupportedError(
             f"the program is for {signature.num_devices} devices, and a C function runs on one: there is nobody to "
             "wait for in a collective",
             hint="executable.save(path) keeps a program for several devices",
         )
-    if isinstance(program, XlaComputation):
-        signature = replace(signature, parameter_names=leaf_names(program))
-    pipeline = pipeline_of(find_target("cpu"), options)
-    watcher = KnobWatcher(signature.name, pipeline, source)
-    made = run_pipeline(copy_of(source), pipeline, watcher=watcher, again=lambda: copy_of(source))
+    made = run_pipeline(
+        copy_of(given.source), given.pipeline, watcher=given.watcher(KnobWatcher), again=lambda: copy_of(given.source)
+    )
     return standalone(made, signature, name, options.flush_denormals), signature
 
 

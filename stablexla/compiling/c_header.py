@@ -6,6 +6,7 @@ import ctypes
 import functools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from stablexla.dialects.element_types import ElementType, element_type
 from stablexla.targets.runtime import ArraySpec
@@ -52,7 +53,7 @@ _TEMPLATE = """\
 #define {upper}_VERSION "{version}"
 #define {upper}_NUM_PARAMETERS {num_parameters}
 #define {upper}_NUM_RESULTS {num_results}
-{constants}
+{sizes}
 #ifdef __cplusplus
 extern "C" {{
 #endif
@@ -117,22 +118,27 @@ def header(name: str, signature: Signature, *, is_random: bool) -> str:
     names, made = array_names(signature)
     typed = [f"const {_declaration(spec, n)}" for spec, n in zip(parameters, names, strict=True)]
     typed += [_declaration(spec, n) for spec, n in zip(results, made, strict=True)]
-    constants = [
-        f"#define {name.upper()}_{n.upper()}_BYTES {spec.nbytes}"
-        for spec, n in zip([*parameters, *results], [*names, *made], strict=True)
-    ]
     return _TEMPLATE.format(
-        summary=f"{name}: {signature}".replace("*/", "* /").replace("/*", "/ *"),
-        version=VERSION,
-        guard=f"{name.upper()}_H",
-        upper=name.upper(),
-        name=name,
-        num_parameters=len(parameters),
-        num_results=len(results),
-        constants="\n".join(constants),
+        **words_of(name, signature, (names, made)),
         typed=",\n    ".join(typed) or "void",
         seed=_SEED.format(name=name) if is_random else "",
     )
+
+
+def words_of(name: str, signature: Signature, names: tuple[list[str], list[str]]) -> dict[str, Any]:
+    """Return what all templates of headers have: summary, guard, and the macros of the arrays with these names."""
+    upper, specs = name.upper(), [*signature.parameter_specs(), *signature.result_specs()]
+    rows = zip(specs, [*names[0], *names[1]], strict=True)
+    return {
+        "summary": f"{name}: {signature}".replace("*/", "* /").replace("/*", "/ *"),
+        "version": VERSION,
+        "guard": f"{upper}_H",
+        "upper": upper,
+        "name": name,
+        "num_parameters": len(names[0]),
+        "num_results": len(names[1]),
+        "sizes": "\n".join(f"#define {upper}_{array.upper()}_BYTES {spec.nbytes}" for spec, array in rows),
+    }
 
 
 def array_names(signature: Signature, taken: Sequence[str] = ()) -> tuple[list[str], list[str]]:

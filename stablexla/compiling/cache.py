@@ -45,6 +45,7 @@ from stablexla.interop.load import load
 from stablexla.lowering.rules.calls.composites import call_of_host
 from stablexla.lowering.support.registry import RULES
 from stablexla.targets.codegen.machine import host_target
+from stablexla.targets.kinds import PACKAGE, kind_of, target_names
 from stablexla.targets.llvm.library import LIBRARY
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
@@ -284,9 +285,10 @@ def _digest(values: list[Any], data: bytes) -> str:
 def _steps(target: str, options: CompileOptions) -> str | None:
     """Return the text of the pipeline; None where functions or files take part in it, or nothing can be saved.
 
-    The CPU's own pipeline is known by the options and the package: a hit imports neither passes nor MLIR's dialects.
+    Where a target's own pipeline is known by the options and the package, a hit imports neither passes nor dialects.
     """
-    if target == "cpu" and options.pipeline is None and not (options.rules or in_scope() or knobs.choices):
+    is_own = options.pipeline is None and not (options.rules or in_scope() or knobs.choices)
+    if is_own and kind_of(target).is_known_by_options:
         return ""
     found = find_target(target)
     pipeline = pipeline_of(found, options)
@@ -314,8 +316,9 @@ def _is_known_by_its_bytes(data: bytes) -> bool:
 def _rules_and_emitters() -> Iterator[Any]:
     """Return all lowering rules and emitters that are registered, as far as their modules are imported."""
     yield from (registration.rule for registration in RULES.values())
-    for name in ("stablexla.targets.cpu.emitters", "stablexla.targets.gpu.emitters"):
-        for registered in sys.modules[name].EMITTERS.values() if name in sys.modules else ():
+    for name in target_names():
+        emitters = sys.modules.get(f"{PACKAGE}.{name}.emitters")
+        for registered in emitters.EMITTERS.values() if emitters is not None else ():
             yield from registered
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from stablexla.dialects.composites import REGISTERED, CompositeKernel, Key
 from stablexla.dialects.shapes import Shape
 from stablexla.lowering.rules.calls.composites import call_of_host
+from stablexla.targets.kinds import kind_of, target_names
 
 Accepts = Callable[[Sequence[Shape], Mapping[str, Any]], bool]
 
@@ -56,10 +57,12 @@ def register_composite_kernel(
         raise TypeError(f"a composite has a name and the number of a version, not {name!r} and {version!r}")
     if not callable(function):
         raise TypeError(f"{function!r} is no function")
-    if target not in (None, "cpu", "gpu"):
-        raise ValueError(f"a composite's kernel is for the target 'cpu' or 'gpu', not {target!r}")
-    if target == "gpu" and not lowering:
-        raise ValueError("a function that is called runs on the host: for 'gpu' alone there are lowering rules")
+    takers = {each: kind_of(each).composites for each in target_names()} if target is not None else {}
+    if target is not None and not takers.get(target):
+        listed = " or ".join(repr(each) for each, taken in takers.items() if taken)
+        raise ValueError(f"a composite's kernel is for the target {listed}, not {target!r}")
+    if target is not None and takers[target] == "rules" and not lowering:
+        raise ValueError(f"a function that is called runs on the host: for {target!r} alone there are lowering rules")
     rule = function if lowering else partial(call_of_host, name, version)
     made = CompositeKernel(name, accepts or accept_all, rule, frozenset([version]), function)
     REGISTERED[_key(name, version, target)] = made

@@ -22,7 +22,7 @@ from stablexla.compiling.staged import StagedText
 from stablexla.dialects.caller import warn
 from stablexla.dialects.choices import chosen
 from stablexla.dialects.contexts import contexts_of_their_own, take_in
-from stablexla.dialects.errors import StablexlaError
+from stablexla.dialects.errors import StablexlaError, UnsupportedError
 from stablexla.dialects.rules import LoweringRule, each_used, is_one_program, merged
 from stablexla.dialects.stopping import stoppable
 from stablexla.executable.executable import Executable
@@ -31,7 +31,7 @@ from stablexla.interop.load import Program, load
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import KnobWatcher
 from stablexla.targets.pipeline.knobs import knobs
-from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.options import DEFAULT_TARGET, CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import Target, find_target, pipeline_of
 from stablexla.targets.signature.signature import Signature, needs_shapes, signature_of
@@ -77,71 +77,108 @@ def compile_watched(request: Request, watcher: type[KnobWatcher] = KnobWatcher) 
 
 
 def _compile(request: Request, watch: type[KnobWatcher]) -> Executable | OpenProgram:
-    options, target = request.options, find_target(request.target)
-    for name in target.ignores:
-        if getattr(options, name) is not None:
-            warn(f"{name}={getattr(options, name)} changes nothing for the target {target.name}")
-    lowered = StagedText.of(request.program)
-    if lowered is not None:
-        target = lowered.target(request.target)
-        if (rest := lowered.rest(target, options)) is not None:
-            signature, module = lowered.signature(), lowered.module(pipeline_of(target, options))
-            return _finished(watch(signature.name, rest, module, signature), module, target, signature, options)
-    source = load(request.program, entry=request.entry)
-    counts = counts_of(source, request.num_replicas, request.num_partitions)
-    source = with_counts(source, counts)
-    pipeline = pipeline_of(target, options)
-    if options.pipeline is not None:
-        check_pipeline(pipeline)
-    known = source
-    if needs_shapes(source):
-        after = with_known_shapes(source, pipeline)
-        if after is None:
-            return OpenProgram(source, target.name, counts)
-        known = after
+    options, given = request.options, given_program(request)
+    if isinstance(given, OpenProgram):
+        return given
+    source, known, signature, target, pipeline, is_lowered = given
     # Partition (SPMD): a program on sharded arrays becomes that of each device.
-    sharded = partitioned(copy_of(known)) if counts[1] > 1 else None
-    prepared = sharded.module if sharded is not None and known is source else source
-    signature = signature_of(known if sharded is None else sharded.module)
-    if request.computation is not None:
-        signature = replace(signature, parameter_names=leaf_names(request.computation))
-    shardings = None if sharded is None else (sharded.inputs, sharded.outputs)
-    more: dict[str, Any] = {"computation": request.computation, "shardings": shardings}
-    with each_used(_rules_of_program(pipeline, options)):
-        return _finished(watch(signature.name, pipeline, source), prepared, target, signature, options, **more)
-
-
-def _rules_of_program(pipeline: Pipeline, options: CompileOptions) -> tuple[LoweringRule, ...]:
-    """Return the rules that were given for one program; those that are registered are for others too."""
-    own = options.pipeline.rules if options.pipeline is not None else ()
-    return pipeline.rules if is_one_program() else merged(own, options.rules)
-
-
-def _finished(
-    watcher: KnobWatcher,
-    module: hlo_ir.Module,
-    target: Target,
-    signature: Signature,
-    options: CompileOptions,
-    **more: Any,
-) -> Executable:
-    """Take a module through the watched pipeline, and return the executable of the program that it belongs to."""
-    pipeline = watcher.pipeline
-    function = _built(module, pipeline, target, signature, options, watcher)
+    sharded = None if is_lowered or signature.num_partitions == 1 else partitioned(copy_of(known))
+    module = sharded.module if sharded is not None and known is source else source
+    if sharded is not None:
+        signature = replace(signature_of(sharded.module), parameter_names=signature.parameter_names)
+    watcher = given.watcher(watch)
+    with each_used(() if is_lowered else _rules_of_program(pipeline, options)):
+        function = _built(module, pipeline, target, signature, options, watcher)
     watcher.finish()
     made = Executable(
-        watcher.source,
+        source,
         signature,
         function,
         pipeline,
         target=target.name,
         num_replicas=signature.num_replicas,
         num_partitions=signature.num_partitions,
+        computation=request.computation,
         options=options,
-        **more,
+        shardings=None if sharded is None else (sharded.inputs, sharded.outputs),
     )
     made._overrides = watcher.overrides
     return made
+
+
+class GivenProgram(NamedTuple):
+    """A program of known shapes as it was read, before any step.
+
+    Attributes:
+        source: the module.
+        known: the same with the shapes of all arrays.
+        signature: its parameters and results.
+        target: what it is compiled for.
+        pipeline: the steps that it has before it.
+        is_lowered: it is the text of a later stage.
+    """
+
+    source: hlo_ir.Module
+    known: hlo_ir.Module
+    signature: Signature
+    target: Target
+    pipeline: Pipeline
+    is_lowered: bool = False
+
+    def watcher(self, kind: type[KnobWatcher]) -> KnobWatcher:
+        """Return a watcher of the pipeline."""
+        return kind(self.signature.name, self.pipeline, self.source, self.signature if self.is_lowered else None)
+
+
+def given_program(request: Request) -> GivenProgram | OpenProgram:
+    """Read the program that is to be compiled.
+
+    Raises:
+        StablexlaError: as `sx.compile`.
+    """
+    options, target = request.options, find_target(request.target)
+    _check_options(target, options)
+    lowered = StagedText.of(request.program)
+    if lowered is not None:
+        target = lowered.target(request.target)
+        if (rest := lowered.rest(target, options)) is not None:
+            signature, module = lowered.signature(), lowered.module(pipeline_of(target, options))
+            return GivenProgram(module, module, signature, target, rest, True)
+    source = load(request.program, entry=request.entry)
+    counts = counts_of(source, request.num_replicas, request.num_partitions)
+    source = known = with_counts(source, counts)
+    pipeline = pipeline_of(target, options)
+    if options.pipeline is not None:
+        check_pipeline(pipeline)
+    if needs_shapes(source):
+        after = with_known_shapes(source, pipeline)
+        if after is None:
+            return OpenProgram(source, target.name, counts)
+        known = after
+    signature = signature_of(known)
+    if request.computation is not None:
+        signature = replace(signature, parameter_names=leaf_names(request.computation))
+    return GivenProgram(source, known, signature, target, pipeline)
+
+
+def _check_options(target: Target, options: CompileOptions) -> None:
+    """Warn of options that change nothing for the target, and refuse those that it would have to heed and cannot."""
+    for name in target.ignores:
+        if getattr(options, name) is not None:
+            warn(f"{name}={getattr(options, name)} changes nothing for the target {target.name}")
+    for name in target.refuses:
+        if value := getattr(options, name):
+            raise UnsupportedError(
+                f"the target {target.name} cannot compile with {name}={value!r}: it has nothing of what that changes",
+                hint=f'no {name}, or target="{DEFAULT_TARGET}"',
+                option=f"no --{name.replace('_', '-')}, or --target={DEFAULT_TARGET}",
+            )
+
+
+def _rules_of_program(pipeline: Pipeline, options: CompileOptions) -> tuple[LoweringRule, ...]:
+    """Return the rules that were given for one program; those that are registered are for others too."""
+    own = options.pipeline.rules if options.pipeline is not None else ()
+    return pipeline.rules if is_one_program() else merged(own, options.rules)
 
 
 def _built(

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from stablexla.compiling.c_header import words_of
 from stablexla.compiling.gpu_manifest import ARRAY_ALIGNMENT, constant_offsets, names_of
 from stablexla.targets.gpu.launch.steps import CopyStep, GpuProgram, LaunchStep, Place, Scalar, Step
 from stablexla.targets.signature.interface import Signature
-from stablexla.version import VERSION
 
-_LIBRARY = """\
+_HEAD = """\
 /* {summary}
- * Made by stablexla {version} for {target}. The library calls libcuda alone; the program that uses it links that.
+ * Made by stablexla {version} for {target}. {needs}
  *
  * Arrays are in the memory of the GPU, dense, in row-major order, at addresses that are multiples of {alignment}; an
  * element of less than a byte lies in a byte. A result may not overlap anything else{aliased}.
@@ -24,6 +24,9 @@ _LIBRARY = """\
 #ifndef {guard}
 #define {guard}
 
+"""
+
+_LIBRARY = """\
 #ifdef __cplusplus
 extern "C" {{
 #endif
@@ -55,17 +58,6 @@ int {name}_unload(struct {name}* program);
 """
 
 _TEMPLATE = """\
-/* {summary}
- * Made by stablexla {version} for {target}. It needs cuda.h and libcuda alone.
- *
- * Arrays are in the memory of the GPU, dense, in row-major order, at addresses that are multiples of {alignment}; an
- * element of less than a byte lies in a byte. A result may not overlap anything else{aliased}.
- *
- * The functions work in the current context and return the driver's CUresult: 0 is CUDA_SUCCESS, and
- * CUDA_ERROR_INVALID_VALUE also stands for an address of the caller that is NULL or not aligned. */
-#ifndef {guard}
-#define {guard}
-
 #include <cuda.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -193,51 +185,45 @@ static inline CUresult {name}_run(const struct {name}* program, CUstream stream,
 
 def header(name: str, program: GpuProgram, signature: Signature, target: str) -> str:
     """Return the text of the header for a program that is a list of steps; its functions begin with `name`."""
-    return _filled(_TEMPLATE, name, program, signature, target)
+    return _filled(_TEMPLATE, "It needs cuda.h and libcuda alone.", name, program, signature, target)
 
 
 def library_header(name: str, program: GpuProgram, signature: Signature, target: str) -> str:
     """Return the text of the header of a library whose functions begin with `name`."""
-    return _filled(_LIBRARY, name, program, signature, target)
+    needs = "The library calls libcuda alone; the program that uses it links that."
+    return _filled(_LIBRARY, needs, name, program, signature, target)
 
 
-def _filled(template: str, name: str, program: GpuProgram, signature: Signature, target: str) -> str:
-    parameters, results = signature.parameter_specs(), signature.result_specs()
-    names = names_of(signature)
+def _filled(template: str, needs: str, name: str, program: GpuProgram, signature: Signature, target: str) -> str:
+    specs, names = [*signature.parameter_specs(), *signature.result_specs()], names_of(signature)
+    num_parameters, num_results = map(len, names)
     offsets, constant_bytes = constant_offsets(program)
     numbers = {kernel: number for number, kernel in enumerate(program.launches)}
-    tables = _Tables(numbers, len(parameters), len(results), len(program.constants))
+    tables = _Tables(numbers, num_parameters, num_results, len(program.constants))
     for step in program.steps:
         tables.add(step)
-    sizes = zip([*parameters, *results], [*names[0], *names[1]], strict=True)
     arguments = [len(step.arguments) for step in program.steps if isinstance(step, LaunchStep)]
-    return template.format(
-        summary=f"{name}: {signature}".replace("*/", "* /").replace("/*", "/ *"),
-        version=VERSION,
+    return (_HEAD + template).format(
+        **words_of(name, signature, names),
+        needs=needs,
         target=target,
         alignment=ARRAY_ALIGNMENT,
         aliased=_aliased(program, *names),
-        guard=f"{name.upper()}_H",
-        upper=name.upper(),
-        name=name,
-        num_parameters=len(parameters),
-        num_results=len(results),
         arena_bytes=program.arena_bytes,
         constant_bytes=constant_bytes,
-        sizes="\n".join(f"#define {name.upper()}_{array.upper()}_BYTES {spec.nbytes}" for spec, array in sizes),
         kernel_room=max(1, len(numbers)),
         num_kernels=len(numbers),
         kernels=_rows(f'{{"{kernel}", {at.shared}}}' for kernel, at in program.launches.items()) or '    {"", 0},',
         parameters=", ".join(names[0]) or "none",
         results=", ".join(names[1]) or "none",
-        num_arrays=len(parameters) + len(results),
+        num_arrays=len(specs),
         num_buffers=tables.arena + 1,
         num_steps=len(tables.steps),
         launches=_rows(f"{{{at.blocks}, {at.threads}, {at.shared}}}" for at in program.launches.values())
         or "    {0, 0, 0},",
         steps=_rows(tables.steps) or "    {0, 0, 0},",
         places=_rows(tables.places) or "    {0, 0},",
-        bytes=", ".join(str(spec.nbytes) for spec in [*parameters, *results]) or "0",
+        bytes=", ".join(str(spec.nbytes) for spec in specs) or "0",
         constants=", ".join(map(str, offsets)) or "0",
         num_constants=len(offsets),
         most_arguments=max([1, *arguments]),

@@ -16,6 +16,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.runtime.arguments import parameter_place
 from stablexla.targets.signature.signature import argument_name, body_of, element_type_of
 from stablexla.targets.stablehlo.imports.shapes.refinement import SHAPES, refining_step
 
@@ -46,7 +47,7 @@ class ArrayPattern:
 
     def place(self, number: int) -> str:
         """Return what errors call a parameter of that number."""
-        return f"parameter {number}" + (f" ({self.name})" if self.name else "")
+        return parameter_place(number, self.name)
 
     def __str__(self) -> str:
         return f"{self.element}[{','.join('?' if n is None else str(n) for n in self.shape)}]"

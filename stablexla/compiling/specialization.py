@@ -120,10 +120,6 @@ class ShapedExecutable(Executable):
             wanted = f"{len(self._parameters)} argument" + ("s" if len(self._parameters) != 1 else "")
             raise ExecutionError(f"{self.name}: takes {wanted}, but {len(arguments)} came: {self._signature_text()}")
         shapes = tuple(_shape_of(a, self.name, i) for i, a in enumerate(arguments))
-        with self._lock:
-            if shapes in self._made:
-                self._made.move_to_end(shapes)
-                return self._made[shapes]
         self._check(shapes)
         return self._make(shapes)
 
@@ -149,6 +145,7 @@ class ShapedExecutable(Executable):
         """Compile, or wait for the thread that does."""
         with self._lock:
             if shapes in self._made:
+                self._made.move_to_end(shapes)
                 return self._made[shapes]
             others = self._pending.get(shapes)
             mine = self._pending.setdefault(shapes, Future())

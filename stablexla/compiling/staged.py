@@ -10,7 +10,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.encodings.formats import Format, recognise
 from stablexla.targets.pipeline.driver import side_after
 from stablexla.targets.pipeline.dump import Header, parse_stage
-from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.options import DEFAULT_TARGET, CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import Target, find_target, pipeline_of
 from stablexla.targets.signature.signature import Signature
@@ -50,7 +50,7 @@ class StagedText:
             CompileError: `asked` is another one, and not the default.
         """
         name = self.header.target
-        if asked not in ("cpu", name) and str(find_target(asked).name) != str(find_target(name).name):
+        if asked not in (DEFAULT_TARGET, name) and str(find_target(asked).name) != str(find_target(name).name):
             raise CompileError(f"{self.file}: it was lowered for {name}, and cannot become a program for {asked}")
         return find_target(name)
 

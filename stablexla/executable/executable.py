@@ -215,9 +215,10 @@ class Executable(Uncopied, OnDevices):
 
         Raises:
             ExecutionError: arguments that do not fit the parameters; a run beyond its time limit.
+            UnsupportedError: a time limit for the target "upstream", whose runs cannot be ended.
         """
         if time_limit is not None:
-            with limits(time_limit):
+            with limits(time_limit, self.target):
                 return self.execute(arguments, donate=donate)
         leaves = arguments if self._tree is None else self._tree.arguments(arguments)
         try:
@@ -435,7 +436,7 @@ class Executable(Uncopied, OnDevices):
         >>> finding.operation, finding.index, [operand.value for operand in finding.operands]
         ('stablehlo.multiply', (2,), ['-0.0', '-inf'])
         """
-        with limits(time_limit):
+        with limits(time_limit, self.target):
             found: CheckFinding | None = satellite("inspection.checking.checked").check(self, arguments, kinds)
         return found
 

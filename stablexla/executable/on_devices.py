@@ -25,6 +25,8 @@ Array = npt.NDArray[Any]
 class OnDevices(ABC):
     """The mixin of `Executable` for devices. Their numbers are replica * num_partitions + partition."""
 
+    target: str
+    """The target that it was compiled for."""
     num_replicas: int
     """How many replicas run the program."""
     num_partitions: int
@@ -84,7 +86,7 @@ class OnDevices(ABC):
         >>> run.result(), run.done()
         ([array([4., 9.], dtype=float32)], True)
         """
-        return Running(self.name, lambda: self.execute(arguments, donate=donate), time_limit)
+        return Running(self.name, lambda: self.execute(arguments, donate=donate), time_limit, self.target)
 
     @overload
     def execute_replicated(
@@ -140,7 +142,7 @@ class OnDevices(ABC):
         if len(arguments) == 1 == self._devices.count and arguments[0] is not None:
             return [self.execute(arguments[0], donate=donate, time_limit=time_limit)]
         try:
-            with limits(time_limit):
+            with limits(time_limit, self.target):
                 return self._devices.execute_replicated(arguments, gather, donate)
         except OutOfMemoryError as error:
             raise self._located(error) from None

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy.typing as npt
 
-from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.dialects.uncopied import Uncopied
+from stablexla.targets.kinds import kind_of
+from stablexla.targets.pipeline.options import DEFAULT_TARGET
 from stablexla.targets.runtime._runtime import RunLimits
 
 Array = npt.NDArray[Any]
@@ -37,8 +39,10 @@ class Running(Uncopied):
 
     _in_place = "run.result(), whose arrays can be"
 
-    def __init__(self, name: str, run: Callable[[], list[Array]], time_limit: float | None) -> None:
-        self.name = name
+    def __init__(self, name: str, run: Callable[[], list[Array]], time_limit: float | None, target: str) -> None:
+        self.name, self._target = name, target
+        if time_limit is not None:
+            _check_ends_runs(target, "time_limit")
         self._limits = RunLimits(checked_limit(time_limit, "time_limit"))
         self._future: Future[list[Array]] = Future()
         self._thread = threading.Thread(target=self._work, args=[run], name=f"stablexla {name}", daemon=True)
@@ -74,7 +78,13 @@ class Running(Uncopied):
             raise TimeoutError(f"{self.name}: still running after {timeout:g} s") from None
 
     def cancel(self) -> None:
-        """End the run at the next kernel or iteration of a loop; it does nothing when the run has ended."""
+        """End the run at the next kernel or iteration of a loop; it does nothing when the run has ended.
+
+        Raises:
+            UnsupportedError: runs for the target cannot be ended.
+        """
+        if not self.done():
+            _check_ends_runs(self._target, "cancel")
         self._limits.cancel()
 
     def done(self) -> bool:
@@ -103,15 +113,26 @@ def _end_all() -> None:
         run._thread.join(max(0.0, end - monotonic()))
 
 
-def limits(time_limit: float | None) -> AbstractContextManager[object]:
-    """Return the limits of the runs inside it; nothing where there is no limit.
+def limits(time_limit: float | None, target: str) -> AbstractContextManager[object]:
+    """Return the limits of the runs inside it, of a program for a target; nothing where there is no limit.
 
     Raises:
         ExecutionError: a time limit that is no number of seconds.
+        UnsupportedError: runs for the target cannot be ended.
     """
     if time_limit is None:
         return nullcontext()
+    _check_ends_runs(target, "time_limit")
     return RunLimits(checked_limit(time_limit, "time_limit"))
+
+
+def _check_ends_runs(target: str, what: str) -> None:
+    if not kind_of(target).ends_runs:
+        raise UnsupportedError(
+            f"{what}: runs of programs for the target {target} cannot be ended",
+            hint=f'no {what}, or target="{DEFAULT_TARGET}"',
+            option=f"no --time-limit, or --target={DEFAULT_TARGET}",
+        )
 
 
 def checked_limit(seconds: float | None, name: str) -> float | None:

@@ -28,7 +28,7 @@ from stablexla.processes.serving import answer_all, connect
 from stablexla.processes.wire import Message
 from stablexla.targets.pipeline.dump import KnobWatcher, reproducing_options
 from stablexla.targets.pipeline.knobs import knobs
-from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.options import DEFAULT_TARGET, CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.pipeline.standard_error import leave_for_others
 from stablexla.targets.registry import find_target
@@ -39,7 +39,7 @@ from stablexla.targets.runtime.host import HANDLERS
 def main() -> None:
     """Serve the other end of a socket until that is closed."""
     link = connect()
-    find_target("cpu").pipeline(CompileOptions())  # with its imports, which are no part of a program's time
+    find_target(DEFAULT_TARGET).pipeline(CompileOptions())  # with its imports, which are no part of a program's time
     leave_for_others()
     wire.send(link, wire.READY, {})
     answer_all(link, partial(answer, link))

@@ -17,9 +17,10 @@ from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
 from stablexla.dialects.rules import one_program
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.interop.load import load, load_bytes
-from stablexla.targets.pipeline.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
-from stablexla.targets.registry import target_names
-from stablexla.tools.parser import Printed, list_of_chips, list_of_targets
+from stablexla.targets.kinds import target_names
+from stablexla.targets.pipeline.options import DEFAULT_TARGET, OPT_LEVELS, VECTOR_BITS, CompileOptions
+from stablexla.targets.pipeline.printing import Form
+from stablexla.tools.parser import Printed, UsageError, list_of_chips, list_of_targets
 from stablexla.tools.terminal import print_error
 from stablexla.tools.user_code import add_code_options, read_pipeline, rule_of
 
@@ -34,7 +35,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `compile_options` reads."""
     group = parser.add_argument_group("compilation")
     help_ = "what to compile for: cpu (default), gpu, gpu:sm_90 ..."
-    group.add_argument("--target", type=target, default="cpu", metavar="NAME", help=help_)
+    group.add_argument("--target", type=target, default=DEFAULT_TARGET, metavar="NAME", help=help_)
     group.add_argument("--list-targets", action=Printed, text=list_of_targets, help="print the targets, and end")
     group.add_argument("--list-chips", action=Printed, text=list_of_chips, help="print the GPUs' chips, and end")
     group.add_argument("--opt-level", type=int, choices=OPT_LEVELS, help="LLVM's optimisation level")
@@ -53,6 +54,19 @@ def add_entry_option(parser: argparse.ArgumentParser) -> None:
     """Add the option for the entry function of a module."""
     help_ = "the function of the program to run; it becomes main (default: main)"
     parser.add_argument("--entry", metavar="NAME", default=MAIN, help=help_)
+
+
+def add_text_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options that `form_of` reads."""
+    group.add_argument("--mlir-print-debuginfo", action="store_true", help="print locations")
+    group.add_argument("--mlir-print-op-generic", action="store_true", help="print operations in their generic form")
+    larger = "leave out constants of more elements"
+    group.add_argument("--mlir-elide-elementsattrs-if-larger", metavar="N", type=int, help=larger)
+
+
+def form_of(given: argparse.Namespace) -> Form:
+    """Return the form in which modules are printed."""
+    return Form(given.mlir_print_debuginfo, given.mlir_print_op_generic, given.mlir_elide_elementsattrs_if_larger)
 
 
 def target(text: str) -> str:
@@ -84,16 +98,11 @@ def compile_options(arguments: argparse.Namespace) -> CompileOptions:
     Raises:
         CompileError: as `read_pipeline` and `rule_of`.
     """
+    plain = ("opt_level", "num_threads", "flush_denormals", "vector_bits", "isolated", "time_limit", "cache")
     return CompileOptions(
         pipeline=None if arguments.pipeline is None else read_pipeline(arguments.pipeline),
         rules=[rule_of(text) for text in arguments.rule],
-        opt_level=arguments.opt_level,
-        num_threads=arguments.num_threads,
-        flush_denormals=arguments.flush_denormals,
-        vector_bits=arguments.vector_bits,
-        isolated=arguments.isolated,
-        time_limit=arguments.time_limit,
-        cache=arguments.cache,
+        **{name: getattr(arguments, name) for name in plain},
     )
 
 
@@ -153,14 +162,22 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     print(escaped(f"warning: {message}"), file=sys.stderr)
 
 
-def run_tool(main: Callable[[], int]) -> int:
-    """Return the exit code of a tool: that of `main`, 1 after an error, which is printed, or 130 after Ctrl-C."""
+def run_tool(main: Callable[[], int], refuse: Callable[[str], int] | None = None) -> int:
+    """Return the exit code of a tool: that of `main`, 1 after an error, which is printed, or 130 after Ctrl-C.
+
+    Args:
+        main: the work.
+        refuse: prints what a `UsageError` of it says, and returns the exit code for that.
+    """
     if sys.stdout is None:  # the caller closed it
         sys.stdout = io.TextIOWrapper(io.BytesIO())
     try:
         with warnings.catch_warnings(), one_program():
             warnings.showwarning = _show_warning
             return main()
+    except UsageError as error:
+        assert refuse is not None
+        return refuse(str(error))
     except StablexlaError as error:
         tell(error)
     except KeyboardInterrupt:

@@ -11,7 +11,9 @@ from pathlib import Path
 from stablexla.compiling.ahead_of_time import SUFFIXES, compile_library
 from stablexla.compiling.compiler import compile
 from stablexla.compiling.output_files import check_output
+from stablexla.executable.executable import Executable
 from stablexla.interop.load import Program
+from stablexla.targets.kinds import kind_of
 from stablexla.targets.llvm.toolchain import archive
 from stablexla.tools.common import (
     add_compile_options,
@@ -22,14 +24,14 @@ from stablexla.tools.common import (
     run_tool,
     source_of,
 )
-from stablexla.tools.compile_gpu import SUFFIXES as KERNELS
-from stablexla.tools.compile_gpu import write_kernels
 from stablexla.tools.isolated_tool import run_apart
 from stablexla.tools.parser import Parser
-from stablexla.tools.running.open_shapes import known_shapes
+from stablexla.tools.running.open_shapes import add_shapes_option, known_shapes
 from stablexla.tools.saved_files import add_key_option, key_of
 from stablexla.tools.user_code import load_files
 
+KERNELS = (".ptx", ".cubin", ".so")
+"""What there is for a GPU."""
 OUTPUT = (
     f"the file to make: {', '.join(SUFFIXES)}; .sxe, a saved executable; {', '.join(KERNELS)} with --target gpu:sm_90; "
     "- prints the text of --emit=assembly or llvm-ir, or a GPU's PTX"
@@ -92,8 +94,7 @@ def parser() -> Parser:
     add("file", nargs="?", help="MLIR text, bytecode or a portable artifact; - is standard input")
     add_entry_option(parser)
     add("-o", "--output", type=Path, metavar="FILE", help=OUTPUT)
-    add("--shapes", metavar="LIST", help="a shape for each parameter whose type leaves extents open: 2x3,5")
-    parser.set_defaults(inputs=None, input=[])
+    add_shapes_option(parser)
     add("--emit", choices=sorted(SUFFIXES.values()), help="what to make (default: by the name of the output)")
     add("--header", type=Path, metavar="FILE", help="write the C header; for a GPU one that launches the kernels")
     add("--name", default="", help="what the functions begin with (default: the name of the output)")
@@ -119,10 +120,9 @@ def parser() -> Parser:
 def _run(given: argparse.Namespace) -> int:
     if given.file is None or given.output is None:
         parser().error("a program and -o OUTPUT are needed")
-    if given.no_source and given.output.suffix != SAVED:
-        parser().error(f"--no-source is for {SAVED}")
-    if given.key_file and given.output.suffix != SAVED:
-        parser().error(f"--key-file is for {SAVED}: nothing else is signed")
+    if given.output.suffix != SAVED:
+        _refuse(given, ["no_source"], SAVED)
+        _refuse(given, ["key_file"], f"{SAVED}: nothing else is signed")
     _check_options_of_target(given)
     load_files(given)
     return _print(given) if str(given.output) == "-" else _make(given)
@@ -130,7 +130,7 @@ def _run(given: argparse.Namespace) -> int:
 
 def _print(given: argparse.Namespace) -> int:
     """Print what else is written to a file; only text is."""
-    suffix = next((s for s in TEXTS if SUFFIXES[s] == given.emit), "") if given.target == "cpu" else KERNELS[0]
+    suffix = next((s for s in TEXTS if SUFFIXES[s] == given.emit), "") if _makes_library(given) else KERNELS[0]
     if not suffix:
         what = f"--emit={given.emit} is no text" if given.emit else "what to print does not follow from the name"
         parser().error(f"-o -: {what}", " or ".join(f"--emit={SUFFIXES[s]}" for s in TEXTS))
@@ -155,8 +155,9 @@ def _make(given: argparse.Namespace) -> int:
         executable = compile(program, target=given.target, options=options)
         executable.save(given.output, key=key_of(given), source=not given.no_source)
         return 0
-    if given.target != "cpu":
-        return write_kernels(program, given)
+    if not _makes_library(given):
+        _make_for_gpu(compile(program, target=given.target, options=compile_options(given)), given)
+        return 0
     made = compile_library(
         program,
         given.output,
@@ -175,23 +176,40 @@ def _make(given: argparse.Namespace) -> int:
     return 0
 
 
+def _make_for_gpu(executable: Executable, given: argparse.Namespace) -> None:
+    from stablexla.compiling import gpu_kernels, gpu_library  # which import the GPU's passes
+
+    names = {"header_file": given.header, "name": given.name}
+    if given.output.suffix == ".so":
+        gpu_library.write_library(executable, given.output, **names, linker=given.linker, link_arguments=given.link_arg)
+    else:
+        gpu_kernels.write_kernels(executable, given.output, **names)
+
+
 def _check_options_of_target(given: argparse.Namespace) -> None:
     if given.output.suffix == SAVED:
-        for name in ("emit", "header", "name", "target_triple", "c_function", "linker", "link_arg"):
-            if getattr(given, name) != parser().get_default(name):
-                parser().error(f"--{name.replace('_', '-')} is for libraries, not for saved executables")
+        names = ["emit", "header", "name", "target_triple", "c_function", "linker", "link_arg"]
+        _refuse(given, names, "libraries, not for saved executables")
         return
-    if given.target == "cpu":
+    if not kind_of(given.target).files:
+        parser().error(f"code for {given.target} stays in the process that made it, and is no file", "--target=cpu")
+    if _makes_library(given):
         return
     if str(given.output) != "-" and given.output.suffix not in KERNELS:
         parser().error(f"for {given.target} there are {', '.join(KERNELS)}, not {given.output.name}")
-    of_the_cpu = ["emit", "target_cpu", "target_triple", "c_function"]
+    _refuse(given, ["emit", "target_cpu", "target_triple", "c_function"], "the CPU alone")
     if given.output.suffix != ".so":
-        of_the_cpu += ["linker", "link_arg"]
-    for name in of_the_cpu:
-        if getattr(given, name) != parser().get_default(name):
-            what = "libraries" if name.startswith("link") else "the CPU alone"
-            parser().error(f"--{name.replace('_', '-')} is for {what}")
+        _refuse(given, ["linker", "link_arg"], "libraries")
+
+
+def _refuse(given: argparse.Namespace, names: list[str], what: str) -> None:
+    """End with an error where one of these options was given, which are for something else."""
+    for option in parser().given(given, names):
+        parser().error(f"{option} is for {what}")
+
+
+def _makes_library(given: argparse.Namespace) -> bool:
+    return kind_of(given.target).files == "library"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import difflib
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,19 @@ from stablexla.dialects.rules import each_used
 from stablexla.interop.entry import MAIN, with_entry
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline, side_of
 from stablexla.targets.pipeline.dump import Header, signature_as_written, signature_or_none
+from stablexla.targets.pipeline.options import DEFAULT_TARGET
 from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
 from stablexla.targets.pipeline.printing import PassTimes, pass_names
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.signature.interface import Signature
 from stablexla.targets.stablehlo.imports.shapes.refinement import refining_step
-from stablexla.tools.common import FAILED, compile_options, read_input, run_tool, tell
+from stablexla.tools.common import FAILED, compile_options, form_of, read_input, run_tool, tell
 from stablexla.tools.isolated_tool import run_apart
 from stablexla.tools.optimizing.expected import compare
 from stablexla.tools.optimizing.input import Part, split_input
 from stablexla.tools.optimizing.options import SEPARATOR, in_its_nest, parse, parser
 from stablexla.tools.optimizing.passes import show_passes
-from stablexla.tools.optimizing.watcher import OptWatcher, form_of, printing_of
+from stablexla.tools.optimizing.watcher import OptWatcher, printing_of
 from stablexla.tools.parser import UsageError
 from stablexla.tools.terminal import highlighted, print_errors
 from stablexla.tools.user_code import rule_of
@@ -178,7 +179,7 @@ class Job:
         if given.stage is not None:
             words.append(("--stage", given.stage))
         words += [("--pass-pipeline", step.text) for step in pipeline if step.name == PASSES]
-        others = {"--target": "cpu", "--entry": MAIN, "--refine-arguments": None}
+        others = {"--target": DEFAULT_TARGET, "--entry": MAIN, "--refine-arguments": None}
         for option, default in (others | {"--transform-script": None, "--transform-at": None}).items():
             value = getattr(given, option.removeprefix("--").replace("-", "_"))
             words += [(option, value)] if value and value != default else []
@@ -208,34 +209,29 @@ def _reproduced(header: Header | None, loaded: Sequence[str]) -> tuple[str, str 
     return given["--pass-pipeline"], given.get("--leaves"), [value for name, _, value in words if name == "--rule"]
 
 
-def _run_parts(job: Job, parts: Sequence[Part]) -> tuple[list[bytes], int]:
-    """Return the output of each part, and the exit code; a failing part does not stop the others."""
-    written, code = [], 0
-    for part in parts:
-        try:
-            written.append(job.run(part))
-        except StablexlaError as error:
-            tell(error)
-            written.append(b"")
-            code = FAILED
-    return written, code
+def _run_parts(job: Job, parts: Sequence[Part], verified: str | None) -> tuple[list[bytes], int]:
+    """Return the output of each part, and the exit code; a failing part does not stop the others.
 
-
-def _verify_parts(job: Job, parts: Sequence[Part], only_expected: bool) -> tuple[list[bytes], int]:
-    """Like `_run_parts`; expected failures are fine."""
+    Args:
+        verified: what `-verify-diagnostics` says: errors that a part expects are fine; None without it.
+    """
     written, code = [], 0
     for part in parts:
         said: list[Diagnostic] = []
-        with listening(said.append):
+        with nullcontext() if verified is None else listening(said.append):
             try:
                 written.append(job.run(part))
             except StablexlaError as error:
-                if isinstance(error, CompileError) and not said and not error.stage:
+                if verified is None:
+                    tell(error)
+                    code = FAILED
+                elif isinstance(error, CompileError) and not said and not error.stage:
                     raise
-                if not any(one.severity == "error" for one in said):  # a pass written in Python raises its own error
+                elif not any(one.severity == "error" for one in said):  # a pass written in Python raises its own error
                     said.append(Diagnostic("error", str(error), str(error)))
                 written.append(b"")
-        for complaint in compare(part.text, said, part.file, only_expected=only_expected):
+        only = verified == "only-expected"
+        for complaint in [] if verified is None else compare(part.text, said, part.file, only_expected=only):
             print_errors(complaint)
             code = FAILED
     return written, code
@@ -251,7 +247,8 @@ def _check_names(given: argparse.Namespace, target: Pipeline) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    if given.target == "cpu" and given.file != "-" and (lowered := StagedText.of(Path(given.file))) is not None:
+    lowered = StagedText.of(Path(given.file)) if given.target == DEFAULT_TARGET and given.file != "-" else None
+    if lowered is not None:
         given.target = lowered.header.target  # of the stage at which the file is
     target = pipeline_of(find_target(given.target), compile_options(given))
     if given.show_passes is not None:
@@ -270,10 +267,7 @@ def _run(given: argparse.Namespace) -> int:
     job = Job(given, target)
     contexts = (stablehlo_context(), upstream_context()) if given.allow_unregistered_dialect else ()
     with unregistered_allowed(*contexts):
-        if given.verify_diagnostics is None:
-            written, code = _run_parts(job, parts)
-        else:
-            written, code = _verify_parts(job, parts, given.verify_diagnostics == "only-expected")
+        written, code = _run_parts(job, parts, given.verify_diagnostics)
     _write(given, written, f"\n{separator or SEPARATOR}\n".encode(), code)
     job.report()
     return code
@@ -300,10 +294,7 @@ def _run_with(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; return its exit code."""
-    try:
-        return run_tool(lambda: _run_with(sys.argv[1:] if argv is None else argv))
-    except UsageError as error:
-        return parser().refuse(str(error))
+    return run_tool(lambda: _run_with(sys.argv[1:] if argv is None else argv), lambda said: parser().refuse(said))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from stablexla.dialects.builds.installed import installed_version
 from stablexla.dialects.builds.pins import PINS
-from stablexla.targets.registry import target_names
+from stablexla.targets.kinds import kind_of, target_names
 from stablexla.version import VERSION
 
 USAGE = 2
@@ -61,6 +61,12 @@ class Parser(argparse.ArgumentParser):
             what = "there is no option" if rest[0].startswith("-") else "one argument too many:"
             self.error(f"{what} {rest[0]}", next(filter(None, near), ""))
         return given, rest
+
+    def given(self, arguments: argparse.Namespace, names: Iterable[str]) -> Iterator[str]:
+        """Yield the options among these, by their names in `arguments`, that have another value than by default."""
+        for name in names:
+            if getattr(arguments, name) != self.get_default(name):
+                yield f"--{name.replace('_', '-')}"
 
     def error(self, message: str, hint: str = "") -> NoReturn:
         """Print two lines, and end with 2."""
@@ -147,10 +153,7 @@ def versions() -> str:
 
 def list_of_targets() -> str:
     """Return a line for each target, with an example of its name."""
-    gpu = "gpu:sm_90 or gpu:sm_90,ptx80: NVIDIA's GPUs; gpu alone is the one that is there. --list-chips has the chips"
-    upstream = "upstream: this machine's processor by upstream's own passes, slowly, as a second opinion"
-    lines = {"cpu": "cpu: this machine's processor", "gpu": gpu, "upstream": upstream}
-    return "\n".join(lines.get(name, name) for name in target_names())
+    return "\n".join(kind_of(name).summary for name in target_names())
 
 
 def list_of_chips() -> str:

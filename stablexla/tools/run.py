@@ -48,7 +48,7 @@ from stablexla.tools.running.launching import LAUNCHED, is_quiet, launch, run_la
 from stablexla.tools.running.on_devices import EXAMPLES as DEVICE_EXAMPLES
 from stablexla.tools.running.on_devices import HELP as DEVICES
 from stablexla.tools.running.on_devices import add_device_options, device_inputs, runner
-from stablexla.tools.running.open_shapes import known_shapes
+from stablexla.tools.running.open_shapes import add_shapes_option, known_shapes
 from stablexla.tools.saved_files import add_key_option, is_saved, load_saved
 from stablexla.tools.user_code import load_files
 
@@ -113,7 +113,7 @@ def parser() -> Parser:
     add("--input", action="append", default=[], metavar="SPEC", help="an input; see below")
     add("--inputs", type=Path, metavar="FILE", help="all inputs: an .npz with one array for each parameter")
     add("--strict-inputs", action="store_true", help="inputs that are not given are an error, and not random")
-    add("--shapes", metavar="LIST", help="a shape for each parameter whose type leaves extents open: 2x3,5")
+    add_shapes_option(parser)
     add("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
     add("--print", action="store_true", help="print the results in full")
     add(
@@ -239,7 +239,7 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
         executable = load_saved(source, arguments)
         if any(getattr(arguments, option) for option in OF_SOURCE):
             executable._stablehlo  # noqa: B018  # raises before anything runs, where it was saved without its source
-        return _inspect_and_work(executable, None, arguments, 0.0)
+        return _work(executable, executable._signature, arguments, 0.0)
     lowered = lowered_input(arguments, source)
     if lowered is None:
         module = program_of(arguments, source)
@@ -265,7 +265,7 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
             options=_options(arguments),
         )
     compiling = perf_counter() - start
-    return _inspect_and_work(executable, signature, arguments, compiling)
+    return _work(executable, signature, arguments, compiling)
 
 
 def _refuse_compiling(arguments: argparse.Namespace) -> None:
@@ -274,24 +274,14 @@ def _refuse_compiling(arguments: argparse.Namespace) -> None:
     Raises:
         CompileError: there is one.
     """
-    usual = parser()
-    for option in OF_COMPILING:
-        if getattr(arguments, option) != usual.get_default(option):
-            name = f"--{option.replace('_', '-')}"
-            raise CompileError(f"{name} is for compiling, and {arguments.file} is compiled", option="stablexla-compile")
-
-
-def _inspect_and_work(
-    executable: Executable, signature: Signature | None, arguments: argparse.Namespace, compiling: float
-) -> int:
-    """Do what is asked; a saved executable knows its signature itself."""
-    if not explain(executable, arguments):
-        return 0
-    return _work(executable, signature or executable._signature, arguments, compiling)
+    for name in parser().given(arguments, OF_COMPILING):
+        raise CompileError(f"{name} is for compiling, and {arguments.file} is compiled", option="stablexla-compile")
 
 
 def _work(executable: Executable, signature: Signature, arguments: argparse.Namespace, compiling: float) -> int:
-    """Run the program, and execute the other requests."""
+    """Explain and run the program, and execute the other requests."""
+    if not explain(executable, arguments):
+        return 0
     if arguments.collective_timeout:
         executable.collective_timeout = arguments.collective_timeout
     inputs = device_inputs(arguments, signature, 1 if executable._shardings else executable.num_devices)

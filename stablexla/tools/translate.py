@@ -21,7 +21,7 @@ from stablexla.interop.encodings.versions import CURRENT, MINIMUM, resolve
 from stablexla.interop.encodings.writers import FORMS, write
 from stablexla.interop.entry import with_entry
 from stablexla.interop.load import load, load_bytes
-from stablexla.tools.common import FAILED, add_entry_option, read_input, run_tool
+from stablexla.tools.common import FAILED, add_entry_option, add_text_options, form_of, read_input, run_tool
 from stablexla.tools.parser import Parser, UsageError
 from stablexla.tools.saved_files import add_key_option, describe, is_saved, key_of
 from stablexla.tools.terminal import highlighted, print_error
@@ -82,12 +82,7 @@ def parser() -> Parser:
         action="store_true",
         help="let operations into an artifact that no version of StableHLO promises to read",
     )
-    text = parser.add_argument_group("text")
-    text.add_argument("--mlir-print-op-generic", action="store_true", help="print without pretty forms")
-    text.add_argument("--mlir-print-debuginfo", action="store_true", help="print locations")
-    text.add_argument(
-        "--mlir-elide-elementsattrs-if-larger", type=int, metavar="N", help="leave out constants of more elements"
-    )
+    add_text_options(parser.add_argument_group("text"))
     return parser
 
 
@@ -137,9 +132,7 @@ def _translate(arguments: argparse.Namespace) -> int:
         target=arguments.target_version or "current",
         bytecode_version=arguments.bytecode_version,
         allow_other_dialects=arguments.allow_other_dialects,
-        generic=arguments.mlir_print_op_generic,
-        locations=arguments.mlir_print_debuginfo,
-        elide=arguments.mlir_elide_elementsattrs_if_larger,
+        text=form_of(arguments),
     )
     if arguments.output == "-":
         sys.stdout.buffer.write(highlighted(written, sys.stdout))
@@ -225,10 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool; return its exit code."""
     options = parser()
     arguments = options.parse_args(argv)
-    try:
-        return run_tool(lambda: _run(arguments))
-    except UsageError as error:
-        return options.refuse(str(error))
+    return run_tool(lambda: _run(arguments), options.refuse)
 
 
 if __name__ == "__main__":

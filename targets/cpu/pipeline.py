@@ -6,7 +6,7 @@ from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.options import CompileOptions
-from stablexla.targets.pipeline.pipelines import Pipeline, Step
+from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
 from stablexla.targets.pipeline.steps import BUFFERS, kernels_step, register_passes, stablehlo_step, tensor_step
 
 
@@ -30,3 +30,9 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
         Step("llvm", ",".join(TO_LLVM), LLVM),
     ]
     return Pipeline("cpu", steps).with_choices(options.choices or knobs.choices)
+
+
+def plain_pipeline(options: CompileOptions) -> Pipeline:
+    """The same with as little as can be done to a program: nothing folded, one thread, kernels by the general path."""
+    buffers = "stablexla-emit-kernels{general-only=true},stablexla-assign-buffers{num-threads=1}"
+    return cpu_pipeline(options).with_step("tensor", LOWER).with_step("buffers", buffers)

@@ -5,6 +5,14 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+from stablexla.targets.kinds import Kind
+
+KIND = Kind(
+    "gpu:sm_90 or gpu:sm_90,ptx80: NVIDIA's GPUs; gpu alone is the one that is there. --list-chips has the chips",
+    composites="rules",
+    files="kernels",
+)
+
 
 class _Callable(ModuleType):
     """Make the package a function that spells targets, which are plain texts."""

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.launch.device_buffers import DeviceAssignment
 from stablexla.targets.gpu.launch.engine import load
-from stablexla.targets.gpu.pipeline import gpu_pipeline
+from stablexla.targets.gpu.pipeline import gpu_pipeline, plain_pipeline
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of
 from stablexla.targets.registry import Target
 
@@ -24,6 +25,8 @@ def target(text: str) -> Target:
         lambda options: gpu_pipeline(name, options),
         partial(load, chip=name.chip),
         {"ptx": _ptx},
+        plain=partial(plain_pipeline, str(name)),
+        assignment=DeviceAssignment,
         ignores=("num_threads", "vector_bits"),
     )
 

@@ -29,6 +29,7 @@ from stablexla.lowering.support.types import tensor_type
 from stablexla.targets.pipeline.driver import Watcher, side_after, side_of, users_files
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.messages import messages_of
+from stablexla.targets.pipeline.options import DEFAULT_TARGET
 from stablexla.targets.pipeline.passes import Side
 from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
 from stablexla.targets.pipeline.printing import Printer, Printing
@@ -61,9 +62,9 @@ class Header:
 
     @property
     def target(self) -> str:
-        """The target that the command names; cpu if it names none."""
+        """The target that the command names, or the default."""
         match = re.search(r"(?<!\S)--target[= ](\S+)", self.command)
-        return match[1] if match else "cpu"
+        return match[1] if match else DEFAULT_TARGET
 
     @staticmethod
     def read(text: str) -> Header | None:

@@ -21,6 +21,10 @@ OPT_LEVELS = (0, 1, 2, 3)
 VECTOR_BITS = (128, 256, 512)
 
 
+DEFAULT_TARGET = "cpu"
+"""What a program is compiled for when nobody says."""
+
+
 @dataclass(frozen=True)
 class CompileOptions:
     """How a program is compiled; a value that can be compared and hashed.

@@ -18,6 +18,7 @@ from stablexla.dialects.choices import USUAL, chosen
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import label_of, place_of_function
+from stablexla.targets.kinds import target_names
 from stablexla.targets.pipeline.contents import Looks
 
 PREFIX = "stablexla-"
@@ -264,7 +265,7 @@ def import_passes() -> None:
     """Import all modules that register passes of this package, also those of targets not used so far."""
     from stablexla.targets.pipeline.steps import register_passes
 
-    register_passes("cpu", "gpu", "upstream")
+    register_passes(*target_names())
 
 
 def find_pass(name: str) -> ModulePass:

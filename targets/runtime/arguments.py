@@ -51,6 +51,15 @@ DLPACK_TYPES: dict[tuple[int, int], npt.DTypeLike] = {
 }
 
 
+def parameter_place(number: int, name: str) -> str:
+    """Return what errors call a parameter.
+
+    >>> parameter_place(0, "x"), parameter_place(1, "")
+    ('parameter 0 (x)', 'parameter 1')
+    """
+    return f"parameter {number}" + (f" ({name})" if name else "")
+
+
 def fit(value: object, spec: ArraySpec, program: str, index: int) -> Array:
     """Return `value` as an array with the parameter's dtype and shape, contiguous and aligned.
 
@@ -59,7 +68,7 @@ def fit(value: object, spec: ArraySpec, program: str, index: int) -> Array:
     Raises:
         ExecutionError: the value is no array or number, or one that does not fit.
     """
-    return fit_at(value, spec, f"{program}: parameter {index}" + (f" ({spec.name})" if spec.name else ""))
+    return fit_at(value, spec, f"{program}: {parameter_place(index, spec.name)}")
 
 
 def fit_at(value: object, spec: ArraySpec, place: str) -> Array:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError
 from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuFunction
-from stablexla.targets.runtime.arguments import fit, raise_wrong_count
+from stablexla.targets.runtime.arguments import fit, parameter_place, raise_wrong_count
 from stablexla.targets.runtime.available_memory import copied
 
 Array = npt.NDArray[Any]
@@ -97,9 +97,8 @@ class BoundedFunction:
         )
         if not fits:
             sizes = ",".join(f"<={n}" if i in dynamic else str(n) for i, n in enumerate(spec.shape))
-            name = f" ({spec.name})" if spec.name else ""
             raise ExecutionError(
-                f"{self._function.name}: parameter {index}{name} takes {spec.dtype.name}[{sizes}], "
+                f"{self._function.name}: {parameter_place(index, spec.name)} takes {spec.dtype.name}[{sizes}], "
                 f"but an array of the shape [{','.join(map(str, shape))}] came"
             )
         if type(value) is np.ndarray and value.dtype == spec.dtype:

@@ -23,12 +23,13 @@ from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.kernels import KIND
 from stablexla.targets.codegen.general import separate_empties, write_copies_out
 from stablexla.targets.host.emitters import HOST_EMITTERS
+from stablexla.targets.kinds import no_target
 from stablexla.targets.llvm.to_llvm import LLVM
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.pipeline.steps import register_passes, stablehlo_step, tensor_step
-from stablexla.targets.registry import Target, no_target
+from stablexla.targets.registry import Target
 from stablexla.targets.runtime.arguments import fit, raise_wrong_count
 from stablexla.targets.signature.signature import Signature
 
@@ -171,4 +172,5 @@ def target(text: str) -> Target:
     if text != "upstream":
         raise no_target(text)
     ignored = ("opt_level", "vector_bits", "num_threads", "target_cpu")
-    return Target("upstream", upstream_pipeline, load, is_saved=False, ignores=ignored)
+    refused = ("flush_denormals", "choices")
+    return Target("upstream", upstream_pipeline, load, is_saved=False, ignores=ignored, refuses=refused)

@@ -24,6 +24,7 @@ from stablexla.interop.encodings.file_information import inform
 from stablexla.interop.encodings.formats import Format, recognise, to_bytecode
 from stablexla.interop.encodings.versions import CURRENT, MINIMUM, resolve, serialise, targets
 from stablexla.interop.encodings.writers import write
+from stablexla.targets.pipeline.printing import Form
 from tests import oracles
 from tests.fuzz.damage import FAMILIES_IN_TURN
 from tests.fuzz.generate import draw
@@ -105,7 +106,7 @@ class TestEveryForm:
         np.testing.assert_array_equal(*signs)
 
     def test_generic_text_with_locations(self, module: ir.Module, expected) -> None:
-        text = write(module, Format.TEXT, generic=True, locations=True).decode()
+        text = write(module, Format.TEXT, text=Form(debug_info=True, generic=True)).decode()
         assert '"stablehlo.add"' in text
         assert "loc(" in text
         same(text, expected)

@@ -14,6 +14,7 @@ from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.writers import write
 from stablexla.interop.load import parse_text
 from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.printing import Form
 
 X = np.array([1.0, 2.0], np.float32)
 BODY = "(%x: tensor<2xf32>) -> tensor<2xf32> { %0 = stablehlo.add %x, %x : tensor<2xf32> return %0 : tensor<2xf32> }"
@@ -269,7 +270,7 @@ class TestResources:
         np.testing.assert_array_equal(third, [True, False, True])
 
     def test_left_out(self) -> None:
-        text = write(sx.load(self.TEXT), Format.TEXT, elide=1).decode()
+        text = write(sx.load(self.TEXT), Format.TEXT, text=Form(elide_above=1)).decode()
         with pytest.raises(UnsupportedError, match="left out when the program was printed"):
             sx.load(text)
 

@@ -27,6 +27,7 @@ from stablexla.lowering.support.registry import RULES
 from stablexla.targets.pipeline.driver import Watcher, copy_of, run_pipeline
 from stablexla.targets.pipeline.passes import FUNCTION
 from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
+from stablexla.targets.registry import find_target
 
 # Whether a way gets a program wrong; None where it does not compile or run.
 GoesWrong = Callable[[Compiled], bool | None]
@@ -56,17 +57,9 @@ def minimal_way(way: Compiled) -> Compiled | None:
 
     None for a target without one.
     """
-    if way.target == "cpu":
-        from stablexla.targets.cpu.pipeline import cpu_pipeline
-
-        buffers = f"{EMIT[0]}{{general-only=true}},stablexla-assign-buffers{{num-threads=1}}"
-        pipeline = cpu_pipeline(way.options).with_step("tensor", LOWER).with_step("buffers", buffers)
-    elif way.target.startswith("gpu:"):
-        from stablexla.targets.gpu.pipeline import plain_pipeline
-
-        pipeline = plain_pipeline(way.target, way.options)
-    else:
+    if (plain := find_target(way.target).plain) is None:
         return None
+    pipeline = plain(way.options)
     pipeline = pipeline.with_step("kernels", _with_option(pipeline["kernels"].passes, "stablexla-group", "alone=true"))
     options = replace(way.options, pipeline=None, opt_level=0, num_threads=1)
     return Compiled(Pipeline("plain", pipeline.steps, way.pipeline.rules), options, way.target, "plain")

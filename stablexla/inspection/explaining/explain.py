@@ -29,6 +29,7 @@ from stablexla.targets.codegen.calls import IMPL, KernelCall, call_of
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.pipelines import Element, Pipeline, Step
+from stablexla.targets.registry import Target, find_target
 from stablexla.targets.stablehlo.composite_ways import CompositeWatcher
 from stablexla.targets.stablehlo.inlining import operations_of
 
@@ -62,7 +63,7 @@ def explain(module: hlo_ir.Module, pipeline: Pipeline, *, name: str, signature: 
     """
     operations = number_operations(module)
     composites = _Composites(module)
-    watcher = _Follower()
+    watcher = _Follower(find_target(target))
     watcher.stages["source"] = _text(module)
     run_pipeline(module, pipeline, watcher=watcher)
     return Explanation(
@@ -86,8 +87,9 @@ class _Follower(CompositeWatcher):
 
     pass_by_pass = True
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
         super().__init__()
+        self._target = target
         self.stages: dict[str, str] = {}
         self.kernels: list[KernelNote] = []
         self.calls: list[CallNote] = []
@@ -110,7 +112,8 @@ class _Follower(CompositeWatcher):
         }
         if not functions and element.name != "stablexla-emit-kernels":
             return
-        assignment = _assignment(module)
+        assert self._target.assignment is not None, "a target with kernels has buffers for them"
+        assignment = self._target.assignment(module)
         self.arena_bytes = assignment.arena_bytes
         self.constant_bytes = sum(bytes_of(c.type) for c in assignment.constants)
         self.calls = [_call(i, op, depth, assignment) for i, (op, depth) in enumerate(_calls(assignment.main))]
@@ -151,15 +154,6 @@ class _Follower(CompositeWatcher):
                 for number in numbers_in(str(op.location)):
                     if not self.main.get(number, "").startswith("scf."):
                         self.main[number] = op.name
-
-
-def _assignment(module: Any) -> BufferAssignment:
-    """Return the buffer assignment of main, as the target's pass will make it."""
-    if all("stablexla.launch" not in view.operation.attributes for view in module.body.operations):
-        return BufferAssignment(module)
-    from stablexla.targets.gpu.launch.device_buffers import DeviceAssignment
-
-    return DeviceAssignment(module)
 
 
 def _parts(module: hlo_ir.Module) -> Iterator[PartNote]:

@@ -10,6 +10,7 @@ from stablexla.interop.encodings.formats import Format, to_bytecode
 from stablexla.interop.encodings.reader_process import Kind
 from stablexla.interop.encodings.versions import serialise
 from stablexla.interop.hlo.text import keep_negative_zeros
+from stablexla.targets.pipeline.printing import Form
 
 FORMS = (Format.TEXT, Format.BYTECODE, Format.ARTIFACT, Format.HLO_TEXT, Format.HLO_PROTO)
 """The forms that can be written."""
@@ -22,9 +23,7 @@ def write(
     target: str = "current",
     bytecode_version: int | None = None,
     allow_other_dialects: bool = False,
-    generic: bool = False,
-    locations: bool = False,
-    elide: int | None = None,
+    text: Form = Form(),  # noqa: B008  (a frozen value)
 ) -> bytes:
     """Write a module in one of `FORMS`.
 
@@ -34,8 +33,7 @@ def write(
         target: of an artifact, the oldest StableHLO that shall read it; as `versions.resolve` takes it.
         bytecode_version: of bytecode, the version of the encoding.
         allow_other_dialects: in an artifact, let operations pass that no version of StableHLO promises to read.
-        generic, locations: of text, without pretty forms, and with locations.
-        elide: of text, leave out constants with more elements than this; what is left does not parse.
+        text: of text, how it is printed; where constants are left out, it does not parse.
 
     Raises:
         UnsupportedError: the form cannot hold the program.
@@ -45,10 +43,7 @@ def write(
     b'ML\\xefR\\rStableHLO_v1.0.'
     """
     if form is Format.TEXT:
-        text: str = module.operation.get_asm(
-            enable_debug_info=locations, print_generic_op_form=generic, large_elements_limit=elide
-        )
-        return text.rstrip("\n").encode() + b"\n"
+        return text.text(module).encode()
     if form is Format.BYTECODE:
         return to_bytecode(module, bytecode_version)
     if form is Format.ARTIFACT:

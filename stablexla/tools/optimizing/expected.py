@@ -28,22 +28,18 @@ class Expected:
         kind: error, warning, note or remark.
         line: the line that it is about; 0 for a place that is not known.
         text: the expectation, as written.
-        is_pattern: whether it has regular expressions in it.
+        pattern: the regular expression that the message has in it.
     """
 
     at: int
     kind: str
     line: int
     text: str
-    is_pattern: bool
+    pattern: str
 
     def fits(self, found: Diagnostic, line: int) -> bool:
         """Return whether it expects this message on this line."""
-        if (found.severity, line) != (self.kind, self.line):
-            return False
-        if not self.is_pattern:
-            return self.text in found.message
-        return re.search(_pattern(self.text), found.message) is not None
+        return (found.severity, line) == (self.kind, self.line) and re.search(self.pattern, found.message) is not None
 
 
 def _pattern(text: str) -> str:
@@ -82,7 +78,8 @@ def _line(place: str | None, number: int, previous: int) -> int:
 
 
 def _expected(at: int, match: re.Match[str], line: int) -> Expected:
-    return Expected(at, match["kind"], line, match["text"], match["re"] is not None)
+    text = match["text"]
+    return Expected(at, match["kind"], line, text, _pattern(text) if match["re"] else re.escape(text))
 
 
 def compare(text: str, said: list[Diagnostic], file: str, *, only_expected: bool = False) -> list[str]:

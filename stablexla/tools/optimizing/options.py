@@ -16,7 +16,7 @@ from stablexla.targets.pipeline.pass_list import all_passes
 from stablexla.targets.pipeline.passes import PASSES, PREFIX
 from stablexla.targets.pipeline.pipelines import Element
 from stablexla.targets.pipeline.standard_error import captured_stderr
-from stablexla.tools.common import add_compile_options, add_entry_option
+from stablexla.tools.common import add_compile_options, add_entry_option, add_text_options
 from stablexla.tools.parser import Parser, UsageError
 from stablexla.tools.user_code import load_python
 
@@ -140,9 +140,7 @@ def _add_printing(made: argparse.ArgumentParser) -> None:
     add("--mlir-print-ir-after-change", action="store_true", help="print it only where a pass changed it")
     add("--mlir-print-ir-after-failure", action="store_true", help="print it after a pass that failed")
     add("--mlir-print-ir-module-scope", action="store_true", help="for mlir-opt's sake: whole modules are printed")
-    add("--mlir-print-debuginfo", action="store_true", help="print locations")
-    add("--mlir-print-op-generic", action="store_true", help="print operations in their generic form")
-    add("--mlir-elide-elementsattrs-if-larger", metavar="N", type=int, help="leave larger constants out")
+    add_text_options(group)
     add("--mlir-timing", metavar="0|1", help="print how long each pass took on standard error")
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from stablexla.targets.pipeline.dump import Header, KnobWatcher, assembly, reproducing
 from stablexla.targets.pipeline.pipelines import Element, Pipeline, Step
-from stablexla.targets.pipeline.printing import Form, PassTimes, Printer, Printing
+from stablexla.targets.pipeline.printing import PassTimes, Printer, Printing
+from stablexla.tools.common import form_of
 
 
 def printing_of(given: argparse.Namespace) -> Printing:
@@ -22,11 +23,6 @@ def printing_of(given: argparse.Namespace) -> Printing:
         after_failure=given.mlir_print_ir_after_failure,
         form=form_of(given),
     )
-
-
-def form_of(given: argparse.Namespace) -> Form:
-    """Return the printed form of modules."""
-    return Form(given.mlir_print_debuginfo, given.mlir_print_op_generic, given.mlir_elide_elementsattrs_if_larger)
 
 
 def _names(given: list[str]) -> frozenset[str]:

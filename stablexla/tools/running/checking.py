@@ -14,6 +14,7 @@ from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.value_checks import ERRORS, WORDS, kinds_of
 from stablexla.executable.executable import Executable
+from stablexla.targets.runtime.arguments import parameter_place
 from stablexla.tools.common import FAILED
 
 HELP = """
@@ -69,7 +70,6 @@ def _not_finite(executable: Executable, inputs: Sequence[Any]) -> list[str]:
                 wide = np.asarray(array) if array.dtype.kind in "biuc" else np.asarray(array).astype(np.float64)
             counts = {"NaN": np.isnan(wide).sum(), "infinite": np.isinf(wide).sum()}
             if what := " and ".join(f"{count} {word}" for word, count in counts.items() if count):
-                place = f"parameter {i}" + (f" ({spec.name})" if spec.name else "")
-                place = f"device {device}, {place}" if len(rows) > 1 else place
+                place = (f"device {device}, " if len(rows) > 1 else "") + parameter_place(i, spec.name)
                 lines.append(escaped(f"{place}: {what} of {wide.size} elements are given so"))
     return lines

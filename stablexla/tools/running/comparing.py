@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from stablexla.executable.executable import Executable
+from stablexla.targets.pipeline.options import DEFAULT_TARGET
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.tools.common import FAILED
 from stablexla.tools.user_code import read_pipeline
@@ -78,7 +79,7 @@ def _again(arguments: argparse.Namespace) -> list[str]:
     """Return the options that repeat the comparison, in any folder."""
     words = [f"--load={Path(file).absolute()}" for file in arguments.load]
     words += [f"--rule={rule}" for rule in arguments.rule]
-    if arguments.target != "cpu":
+    if arguments.target != DEFAULT_TARGET:
         words.append(f"--target={arguments.target}")
     for name in ("opt_level", "vector_bits", "num_threads", "tolerance", "ulp"):
         if (value := getattr(arguments, name)) is not None:

@@ -18,6 +18,7 @@ from stablexla.dialects.errors import ExecutionError
 from stablexla.dialects.value_ranges import converted, keeps_kind, range_of
 from stablexla.inspection.composite_kernels import random_array
 from stablexla.lowering.support.types import TensorType
+from stablexla.targets.runtime.arguments import parameter_place
 from stablexla.targets.runtime.available_memory import copied
 from stablexla.targets.signature.interface import Signature, argument_names
 
@@ -103,7 +104,7 @@ def random_inputs(arguments: argparse.Namespace, signature: Signature) -> list[t
 def places_of(signature: Signature) -> list[str]:
     """Return the parameters' names in errors."""
     names = signature.parameter_names or ("",) * len(signature.parameters)
-    return [f"parameter {i}" + (f" ({name})" if name else "") for i, name in enumerate(names)]
+    return [parameter_place(i, name) for i, name in enumerate(names)]
 
 
 def ordered_specs(specs: Sequence[str], program: str, names: Sequence[str]) -> list[str | None]:

@@ -20,6 +20,13 @@ from stablexla.tools.running.on_devices import numbered
 Shape = tuple[int, ...]
 
 
+def add_shapes_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that `known_shapes` reads, beside those of inputs where a tool has them."""
+    help_ = "a shape for each parameter whose type leaves extents open: 2x3,5"
+    parser.add_argument("--shapes", metavar="LIST", help=help_)
+    parser.set_defaults(inputs=None, input=[])
+
+
 def known_shapes(module: ir.Module, arguments: argparse.Namespace) -> ir.Module:
     """Return the program for the given shapes; a program of known shapes unchanged.
 
