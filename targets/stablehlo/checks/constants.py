@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -15,10 +15,9 @@ from stablexla.dialects.constants import read_constant, splat_value
 from stablexla.dialects.element_types import BY_MLIR
 from stablexla.dialects.value_checks import NAN
 from stablexla.targets.stablehlo.checks.operations import (
-    CONTROL,
     Checked,
-    is_number,
     maker_of,
+    numbers_of,
     operations_with_paths,
     terminator,
 )
@@ -37,13 +36,13 @@ def from_constants(function: Any, kind: str) -> list[Checked]:
     which may hold anything.
     """
     block = function.regions[0].blocks[0]
-    every = list(operations_with_paths(block, ()))
+    every = list(operations_with_paths(block))
     if any(op.name in _QUEUES for op, _ in every):
         return []
     returned = {maker_of(value) for value in terminator(block).operands}
     found: list[Checked] = []
     for op, path in every:
-        if any(is_number(r) for r in op.results) and _takes_constant(op, kind, is_returned=op in returned):
+        if numbers_of(op.results) and _takes_constant(op, kind, is_returned=op in returned):
             found.append(Checked(len(found) + 1, op, (kind,), path, is_alone=True))
     return found
 
@@ -59,7 +58,7 @@ def constant_behind(value: Any, kind: str) -> Any:
     maker = maker_of(value)
     while maker is not None and maker.name in _KEEP:
         maker = maker_of(maker.operands[0])
-    if maker is None or maker.name != "stablehlo.constant" or not is_number(maker.results[0]):
+    if maker is None or maker.name != "stablehlo.constant" or not numbers_of(maker.results):
         return None
     numbers = _numbers(maker)
     return maker if (np.isnan(numbers) if kind == NAN else np.isinf(numbers)).any() else None
@@ -77,23 +76,14 @@ def _numbers(op: Any) -> Any:
 
 def reached(function: Any, operations: Sequence[Checked]) -> list[int]:
     """Return which results of a function depend on one of the operations."""
-    touched = {each.op for each in operations} | {op for each in operations for op, _ in each.path}
-    values: set[Any] = {r for op in touched for r in op.results}
-    every = list(operations_with_paths(function.regions[0].blocks[0], ()))
-    count = -1
-    while count != len(touched):
-        count = len(touched)
-        for op, path in every:
-            if op not in touched and (any(v in values for v in op.operands) or any(v in values for v in _held(op))):
-                touched |= {op, *(outer for outer, _ in path)}
-            if op in touched:
-                values.update(op.results)
-                values.update(a for region in op.regions for block in region.blocks for a in block.arguments)
-    return [i for i, value in enumerate(terminator(function.regions[0].blocks[0]).operands) if value in values]
-
-
-def _held(op: Any) -> Iterator[Any]:
-    """Yield what the regions of an operation return, such as the branches of an `if`."""
-    if op.name in CONTROL:
-        for region in op.regions:
-            yield from terminator(region.blocks[0]).operands
+    waiting = [each.op for each in operations]
+    touched = set(waiting)
+    for op in waiting:
+        values = [*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)]
+        following = {use.owner.operation for value in values for use in value.uses} | {op.parent.operation}
+        new = [each for each in following - touched if each != function]
+        touched.update(new)
+        waiting += new
+    return [
+        i for i, value in enumerate(terminator(function.regions[0].blocks[0]).operands) if maker_of(value) in touched
+    ]

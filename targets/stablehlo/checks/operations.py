@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
@@ -11,47 +11,24 @@ import jaxlib.mlir.ir as ir
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.op_traits import TRAITS
-from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, INF, NAN, SHIFTS
+from stablexla.dialects.op_traits import TRAITS, OpTraits
+from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, NAN, OVERFLOW, SHIFTS
 from stablexla.lowering.support.types import tensor_type
 
+Path = tuple[tuple[Any, int], ...]
 CONTROL = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
-_MOVE = (
-    *("broadcast", "broadcast_in_dim", "concatenate", "copy", "dynamic_broadcast_in_dim", "dynamic_gather"),
-    *("dynamic_pad", "dynamic_reshape", "dynamic_slice", "dynamic_update_slice", "gather", "get_tuple_element"),
-    *(
-        "optimization_barrier",
-        "pad",
-        "real_dynamic_slice",
-        "reshape",
-        "reverse",
-        "select",
-        "slice",
-        "sort",
-        "transpose",
-    ),
-    *("torch_index_select", "tuple"),
+_OF_INTEGERS = {
+    DIVISION: ("divide", "remainder"),
+    INDICES: ("dynamic_slice", "dynamic_update_slice", "gather", "scatter"),
+    SHIFTS: ("shift_left", "shift_right_arithmetic", "shift_right_logical"),
+}
+_STORED = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("while", "if", "case", "dot_general", "convolution", "gather", "scatter", "sort", "fft", "custom_call"),
+        *("cholesky", "triangular_solve", "constant"),
+    )
 )
-_MOVE_BETWEEN_DEVICES = ("all_gather", "all_to_all", "collective_broadcast", "collective_permute")
-_START = ("constant", "infeed", "iota", "recv", "rng", "rng_bit_generator", "create_token", "after_all")
-_NEITHER = ("ceil", "clamp", "complex", "floor", "imag", "maximum", "minimum", "negate", "real", "sign")
-_ROUND = ("round_nearest_afz", "round_nearest_even")
-NEVER = frozenset(f"stablehlo.{name}" for name in (*_MOVE, *_MOVE_BETWEEN_DEVICES, *_START, *_NEITHER, *_ROUND))
-"""Operations whose results hold no NaN and no infinity but those of their operands."""
-_BOUNDED = frozenset(
-    ["stablehlo.abs", "stablehlo.logistic", "stablehlo.tanh", "stablehlo.cbrt", "chlo.erf", "chlo.erfc"]
-)
-_NO_NAN = frozenset(["stablehlo.exponential", "stablehlo.exponential_minus_one", "stablehlo.reduce_precision"])
-POLES = frozenset(
-    [
-        *("stablehlo.log", "stablehlo.log_plus_one", "stablehlo.rsqrt", "chlo.atanh", "chlo.erf_inv", "chlo.digamma"),
-        *("chlo.lgamma", "chlo.polygamma", "chlo.zeta"),
-    ]
-)
-"""Functions whose infinities are poles, not overflow."""
-_SHIFTS = frozenset(f"stablehlo.shift_{name}" for name in ("left", "right_arithmetic", "right_logical"))
-_INDEXED = frozenset(f"stablehlo.{name}" for name in ("dynamic_slice", "dynamic_update_slice", "gather", "scatter"))
-_DIVIDE = frozenset(["stablehlo.divide", "stablehlo.remainder"])
 _RANGE = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}  # bits of the exponent
 
 
@@ -68,15 +45,10 @@ def maker_of(value: Any) -> Any:
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value is an array of floats or complex numbers."""
-    element = element_of(value)
-    return element is not None and (element.is_float or element.is_complex)
-
-
-def has_nan(element: ElementType) -> bool:
-    """Return whether a type has a NaN."""
-    return element.bits > 6
+def numbers_of(values: Iterable[Any]) -> list[Any]:
+    """Return the arrays, each once, of floats or complex numbers of a type that has a NaN."""
+    elements = {value: element_of(value) for value in values}
+    return [v for v, e in elements.items() if e is not None and (e.is_float or e.is_complex) and e.part.bits > 6]
 
 
 def has_inf(element: ElementType) -> bool:
@@ -84,48 +56,48 @@ def has_inf(element: ElementType) -> bool:
     return element.bits > 8 or element.name in ("f8e5m2", "f8e4m3", "f8e3m4")
 
 
-def name_of(op: Any) -> str:
-    """Return an operation's name; of a composite, which is lowered whole, the composite's."""
-    if op.name == "stablehlo.composite":
-        return str(ir.StringAttr(op.attributes["name"]).value)
-    return str(op.name)
+def traits_of(op: Any) -> OpTraits:
+    """Return the facts of an operation; of a composite, which is lowered whole, those of the composite."""
+    name = str(ir.StringAttr(op.attributes["name"]).value) if op.name == "stablehlo.composite" else op.name
+    return TRAITS.get(name, OpTraits())
 
 
 def is_elementwise(op: Any) -> bool:
     """Return whether an element of the result depends on the operands' elements at its index alone."""
-    traits = TRAITS.get(name_of(op))
-    if traits is None or not traits.is_elementwise or len(op.results) != 1:
+    if not traits_of(op).is_elementwise or len(op.results) != 1:
         return False
     shape = list(op.results[0].type.shape)
     return all(list(value.type.shape) == shape for value in op.operands)
 
 
+def is_stored(value: Any) -> bool:
+    """Return whether an array is in memory whatever reads it: no kernel that reads it computes it as well."""
+    maker = maker_of(value)
+    return bool(value.type.rank) and (maker is None or maker.name in _STORED)
+
+
 def kinds_at(op: Any, kinds: Sequence[str]) -> tuple[str, ...]:
     """Return those of the kinds that an operation may show."""
-    return tuple(kind for kind in kinds if (_makes(op, kind) if kind in ERRORS else _misused(op, kind)))
+    return tuple(kind for kind in kinds if (_makes(op, kind) if kind in ERRORS else _misuses(op, kind)))
 
 
-def _misused(op: Any, kind: str) -> bool:
-    if kind == INDICES:
-        return op.name in _INDEXED
-    names = {DIVISION: _DIVIDE, SHIFTS: _SHIFTS}[kind]
-    element = element_of(op.results[0]) if op.name in names else None
-    return element is not None and element.is_integer
+def _misuses(op: Any, kind: str) -> bool:
+    if op.name.partition(".")[2] not in _OF_INTEGERS[kind]:
+        return False
+    element = element_of(op.results[0])
+    return kind == INDICES or (element is not None and element.is_integer)
 
 
 def _makes(op: Any, kind: str) -> bool:
-    if op.name in NEVER or op.name in CONTROL or not any(is_number(value) for value in op.results):
-        return False
-    is_real = not any(element is not None and element.is_complex for element in map(element_of, op.operands))
-    if is_real and name_of(op) in _BOUNDED:
+    makes = traits_of(op).makes.split()
+    if not makes or op.name in CONTROL or not numbers_of(op.results):
         return False
     if op.name == "stablehlo.convert":
         return _loses_range(op, kind)
-    if is_real and _is_harmless(op, kind):
-        return False
-    if kind == NAN:
-        return not (is_real and op.name in _NO_NAN) and any(has_nan(e) for e in map(element_of, op.results) if e)
-    return kind == INF or name_of(op) not in POLES
+    if any(isinstance(getattr(v.type, "element_type", None), ir.ComplexType) for v in op.operands):
+        return kind != OVERFLOW or "pole" not in makes
+    known = {NAN: ("nan",), OVERFLOW: ("inf",)}.get(kind, ("inf", "pole"))
+    return any(word in makes for word in known) and not _is_harmless(op, kind)
 
 
 def _is_harmless(op: Any, kind: str) -> bool:
@@ -154,14 +126,20 @@ _ARITHMETIC = frozenset(f"stablehlo.{name}" for name in ("add", "subtract", "mul
 
 def splat_of(value: Any) -> float | None:
     """Return the float that is each element of a constant of the program's text, or of an array of one."""
-    while not isinstance(value.owner, ir.Block) and value.owner.operation.name == "stablehlo.broadcast_in_dim":
-        value = value.owner.operation.operands[0]
-    element = element_of(value)  # the bindings read no complex constants
-    if isinstance(value.owner, ir.Block) or element is None or not element.is_float:
+    maker = maker_of(value)
+    while maker is not None and maker.name == "stablehlo.broadcast_in_dim":
+        maker = maker_of(maker.operands[0])
+    element = None if maker is None or maker.name != "stablehlo.constant" else element_of(maker.results[0])
+    if element is None or not element.is_float:  # the bindings read no complex constants
         return None
-    maker = value.owner.operation
-    held = ir.DenseElementsAttr(maker.attributes["value"]) if maker.name == "stablehlo.constant" else None
-    return None if held is None or not held.is_splat else float(ir.FloatAttr(held.get_splat_value()).value)
+    held = ir.DenseElementsAttr(maker.attributes["value"])
+    return float(ir.FloatAttr(held.get_splat_value()).value) if held.is_splat else None
+
+
+def is_finite_constant(value: Any) -> bool:
+    """Return whether each element of a value is one finite number of the program's text."""
+    number = splat_of(value)
+    return number is not None and isfinite(number)
 
 
 def _loses_range(op: Any, kind: str) -> bool:
@@ -171,7 +149,7 @@ def _loses_range(op: Any, kind: str) -> bool:
         return False
     source, made = source.part, made.part
     if not has_inf(made):
-        return has_nan(made) and source.name != made.name
+        return source.name != made.name
     if kind == NAN:
         return False
     if not source.is_float:
@@ -188,7 +166,6 @@ class Checked:
         number: from 1, in program order.
         op: the operation.
         kinds: those that it may show.
-        loops: the loops around it, outermost first.
         path: the regions around it, outermost first: the operation, and which of its regions.
         is_alone: whether a NaN in a result, or what is not finite, is enough, whatever the operands are.
     """
@@ -196,7 +173,7 @@ class Checked:
     number: int
     op: Any
     kinds: tuple[str, ...]
-    path: tuple[tuple[Any, int], ...] = ()
+    path: Path = ()
     is_alone: bool = False
 
     @property
@@ -208,16 +185,14 @@ class Checked:
 def checked_operations(main: Any, kinds: Sequence[str]) -> list[Checked]:
     """Return the operations of a function that may show a kind, in program order, those in loops and branches too."""
     found: list[Checked] = []
-    for op, path in operations_with_paths(main.regions[0].blocks[0], ()):
+    for op, path in operations_with_paths(main.regions[0].blocks[0]):
         own = kinds_at(op, kinds)
         if own:
             found.append(Checked(len(found) + 1, op, own, path))
     return found
 
 
-def operations_with_paths(
-    block: Any, path: tuple[tuple[Any, int], ...]
-) -> Iterator[tuple[Any, tuple[tuple[Any, int], ...]]]:
+def operations_with_paths(block: Any, path: Path = ()) -> Iterator[tuple[Any, Path]]:
     """Yield the operations of a block, those in loops and branches too, each with the regions around it."""
     for view in block.operations:
         op = view.operation
@@ -227,16 +202,6 @@ def operations_with_paths(
                 yield from operations_with_paths(region.blocks[0], (*path, (op, number)))
 
 
-def path_of(op: Any) -> tuple[tuple[Any, int], ...]:
-    """Return the regions around an operation, as in `Checked.path`."""
-    path: list[tuple[Any, int]] = []
-    outer = op.block.owner.operation
-    while outer.name in CONTROL:
-        path.insert(0, (outer, next(i for i, r in enumerate(outer.regions) if r.blocks[0] == op.block)))
-        op, outer = outer, outer.block.owner.operation
-    return tuple(path)
-
-
 def terminator(block: Any) -> Any:
     """Return a block's last operation."""
     return list(block.operations)[-1].operation
@@ -244,11 +209,9 @@ def terminator(block: Any) -> Any:
 
 def counts(condition: Any) -> bool:
     """Return whether a loop's condition compares integers, none of which an operation of the condition makes."""
-    made = terminator(condition).operands[0].owner
-    if isinstance(made, ir.Block) or made.operation.name != "stablehlo.compare":
+    compared = maker_of(terminator(condition).operands[0])
+    if compared is None or compared.name != "stablehlo.compare":
         return False
-    compared = made.operation
     if not isinstance(compared.operands[0].type.element_type, ir.IntegerType):
         return False
-    makers = [value.owner for value in compared.operands]
-    return all(isinstance(m, ir.Block) or m.operation.name == "stablehlo.constant" for m in makers)
+    return all(m is None or m.name == "stablehlo.constant" for m in map(maker_of, compared.operands))
