@@ -97,7 +97,7 @@ def compile(
     given = (program, entry, target, num_replicas, num_partitions, options)
     with EndingAtUser():
         if options.check:
-            checked: Executable = satellite("inspection.checking.compiling").compile_checked(*given)
+            checked: Executable = satellite("inspection.checking.checked").compile_checked(*given)
             return checked
         if StagedText.of(program) is not None:
             return _compile_now(*given)

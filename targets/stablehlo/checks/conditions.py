@@ -1,4 +1,4 @@
-"""Conditions under which an operation shows a NaN, an infinity or a misused integer, emitted in StableHLO.
+"""Conditions under which an operation shows a NaN, an infinity or a misused integer, as operations of StableHLO.
 
 A condition is on elements of arrays of one shape, so that one operation can compute it together with what is made of
 it, or on whole arrays: a scalar.
@@ -6,30 +6,15 @@ it, or on whole arrays: a scalar.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import jaxlib.mlir.ir as ir
 import numpy as np
 
+from stablexla.dialects import hlo
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
-from stablexla.dialects.hlo import (
-    array,
-    block,
-    compare,
-    constant,
-    convert,
-    elementwise,
-    emit,
-    i64s,
-    integer_tensor,
-    number,
-    operation,
-    reduce,
-    return_,
-    tensor,
-)
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.value_checks import DIVISION, INDICES, INF, NAN, OVERFLOW, WARNINGS
 from stablexla.targets.stablehlo.checks.operations import (
@@ -41,6 +26,7 @@ from stablexla.targets.stablehlo.checks.operations import (
     is_stored,
     numbers_of,
 )
+from stablexla.targets.stablehlo.computations.element_loops import where
 
 Value = Any
 Test = Callable[[Value, str], Value]
@@ -71,31 +57,19 @@ class Condition:
     def emit(self, at: Mapping[Value, Value]) -> Value:
         """Emit an array of pred, or a scalar, from the values' places in the program with checks."""
         given = [at[value] for value in self.values]
-        return (
-            mapped(given, integer_tensor(1).element_type, self.compute) if self.is_pointwise else self.compute(*given)
-        )
+        return mapped(given, self.compute) if self.is_pointwise else self.compute(*given)
 
 
-def mapped(values: Sequence[Value], element: Any, compute: Callable[..., Value]) -> Value:
-    """Emit one operation that computes an element from those of the arrays at its index."""
+def mapped(values: Sequence[Value], compute: Callable[..., Value], element: Any = None) -> Value:
+    """Emit one operation that computes an element from those of the arrays at its index: a pred, or of another type."""
     shape = list(values[0].type.shape)
     if not shape:
         return compute(*values)
-    dimensions = {"dimensions": i64s(range(len(shape)))}
-    op = operation("stablehlo.map", values, [ir.RankedTensorType.get(shape, element)], dimensions, regions=1)
-    with block(op.regions[0], [tensor(value.type, []) for value in values]) as scalars:
-        return_([compute(*scalars)])
+    made = ir.RankedTensorType.get(shape, hlo.integer_tensor(1).element_type if element is None else element)
+    op = hlo.operation("stablehlo.map", values, [made], {"dimensions": hlo.i64s(range(len(shape)))}, regions=1)
+    with hlo.block(op.regions[0], [hlo.tensor(value.type, []) for value in values]) as scalars:
+        hlo.return_([compute(*scalars)])
     return op.results[0]
-
-
-def choose(condition: Value, compute: Callable[[], Value], bits: int = 1) -> Value:
-    """Emit a branch: an integer that is computed where a condition holds, else 0."""
-    type_ = integer_tensor(bits)
-    choice = operation("stablehlo.if", [condition], [type_], regions=2)
-    for region, make in zip(choice.regions, (compute, lambda: number(type_, "0")), strict=True):
-        with block(region):
-            return_([make()])
-    return choice.results[0]
 
 
 def reduced(value: Value, name: str) -> Value:
@@ -103,18 +77,15 @@ def reduced(value: Value, name: str) -> Value:
     rank = value.type.rank
     if not rank:
         return value
-    zero = number(value.type, "0")
+    zero = hlo.number(value.type, "0")
     if rank > 1 and value.type.shape[-1] >= LEAST_ROW:
-        value = reduce(value, zero, [rank - 1], name)
-    return reduce(value, zero, range(value.type.rank), name)
+        value = hlo.reduce(value, zero, [rank - 1], name)
+    return hlo.reduce(value, zero, range(value.type.rank), name)
 
 
-def joined(name: str, conditions: Sequence[Value]) -> Value:
+def joined(name: str, conditions: Iterable[Value]) -> Value:
     """Join conditions by `and` or `or`."""
-    made, *others = conditions
-    for other in others:
-        made = elementwise(name, made, other)
-    return made
+    return reduce(partial(hlo.elementwise, name), conditions)
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------
@@ -150,7 +121,7 @@ def bad(values: Sequence[Value], kind: str) -> Condition:
     """Return the condition that values are NaN, or for any other kind not finite."""
     if len(values) == 1:
         return Condition(tuple(values), partial(is_bad, kind=kind))
-    return Condition(tuple(values), lambda *found: joined("or", [_any(is_bad, v, kind) for v in found]), False)
+    return Condition(tuple(values), lambda *given: joined("or", [_any(is_bad, v, kind) for v in given]), False)
 
 
 def _made_of_sound(op: Any, kinds: Sequence[str]) -> Condition:
@@ -160,30 +131,29 @@ def _made_of_sound(op: Any, kinds: Sequence[str]) -> Condition:
     """
     is_pointwise, results = is_elementwise(op), numbers_of(op.results)
     operands = [value for value in numbers_of(op.operands) if not is_finite_constant(value)]
-    stored = [] if is_pointwise else [value for value in operands if is_stored(value)]
-    place = {"stablehlo.divide": 1, "stablehlo.power": 0}.get(op.name) if OVERFLOW in kinds else None
-    poles = [] if place is None else [op.operands[place]]  # an infinite quotient by zero is no overflow
+    stored = [value for value in operands if not is_pointwise and is_stored(value)]
+    pole = {"stablehlo.divide": 1, "stablehlo.power": 0}.get(op.name) if OVERFLOW in kinds else None
+    poles = [] if pole is None else [op.operands[pole]]  # an infinite quotient by zero is no overflow
     values = tuple(dict.fromkeys([*results, *operands, *poles]))
 
     def compute(*given: Value) -> Value:
         at = dict(zip(values, given, strict=True))
+        holds = (lambda test, value, kind: test(value, kind)) if is_pointwise else _any
 
-        def any_shows(value: Value, kind: str) -> Value:
-            return _shows(at[value], kind) if is_pointwise else _any(_shows, at[value], kind)
-
-        def sound(operands: Sequence[Value], kind: str) -> list[Value]:
+        def sound(kind: str, values: Sequence[Value]) -> list[Value]:
             if is_pointwise:
-                return [_is_sound(at[value], kind) for value in operands]
-            return [elementwise("not", _any(is_bad, at[value], kind)) for value in operands]
+                return [is_sound(at[value], kind) for value in values]
+            return [hlo.elementwise("not", _any(is_bad, at[value], kind)) for value in values]
 
         def shows(kind: str) -> Value:
-            found = joined("or", [any_shows(value, kind) for value in results])
-            found = joined("and", [found, *sound([value for value in operands if value not in stored], kind)])
-            if kind == OVERFLOW and poles:
-                found = joined("and", [found, *(elementwise("not", _is_zero(at[pole])) for pole in poles)])
-            return choose(found, lambda: joined("and", sound(stored, kind))) if stored else found
+            shown = joined("or", [holds(_shows, at[value], kind) for value in results])
+            near = sound(kind, [value for value in operands if value not in stored])
+            finite = [hlo.elementwise("not", _is_zero(at[x])) for x in poles if kind == OVERFLOW]
+            shown = joined("and", [shown, *near, *finite])
+            none = hlo.number(shown.type, "0")
+            return where(shown, lambda: [joined("and", sound(kind, stored))], [none])[0] if stored else shown
 
-        return joined("or", [shows(kind) for kind in kinds])
+        return joined("or", map(shows, kinds))
 
     return Condition(values, compute, is_pointwise, results[0] if is_pointwise else None)
 
@@ -191,26 +161,18 @@ def _made_of_sound(op: Any, kinds: Sequence[str]) -> Condition:
 # ---- floats and complex numbers --------------------------------------------------------------------------------------
 
 
-def _any(holds: Test, value: Value, kind: str) -> Value:
+def _any(test: Test, value: Value, kind: str) -> Value:
     """Return whether any element of an array is bad, or shows a kind."""
-    return reduced(mapped([value], integer_tensor(1).element_type, partial(holds, kind=kind)), "or")
+    return reduced(mapped([value], partial(test, kind=kind)), "or")
 
 
-def _is_sound(value: Value, kind: str) -> Value:
-    """Return whether a scalar is a number, for NaN, or finite."""
-    element = element_of(value)
-    if kind == NAN or not has_inf(element.part):
-        return compare(value, value, "EQ", "FLOAT")
-    if element.is_complex:
-        return joined("and", [_is_sound(part, kind) for part in _parts(value)])
-    return emit("stablehlo.is_finite", [value], [integer_tensor(1)])
+def is_bad(value: Value, kind: str, direction: str = "NE") -> Value:
+    """Return whether a scalar is NaN, or for any other kind not finite: x - x is NaN, in the fewest instructions."""
+    x = value if kind == NAN else hlo.elementwise("subtract", value, value)
+    return hlo.compare(x, x, direction, "FLOAT")
 
 
-def is_bad(value: Value, kind: str) -> Value:
-    """Return whether a scalar is NaN, or for any other kind not finite."""
-    if kind == NAN:
-        return compare(value, value, "NE", "FLOAT")
-    return elementwise("not", _is_sound(value, kind))
+is_sound = partial(is_bad, direction="EQ")
 
 
 def _shows(value: Value, kind: str) -> Value:
@@ -219,84 +181,59 @@ def _shows(value: Value, kind: str) -> Value:
     if kind == NAN or not has_inf(element.part):
         return is_bad(value, NAN)
     if element.is_complex:
-        return joined("or", [_shows(part, kind) for part in _parts(value)])
-    if element.name in _INFINITY:  # one comparison
-        return compare(elementwise("abs", value), constant(value.type, _INFINITY[element.name]), "EQ", "FLOAT")
-    return joined("and", [is_bad(value, kind), _is_sound(value, NAN)])
-
-
-_INFINITY = {"f16": "0x7C00", "bf16": "0x7F80", "f32": "0x7F800000", "f64": "0x7FF0000000000000"}
-
-
-def _parts(value: Value) -> list[Value]:
-    part = ir.RankedTensorType.get([], value.type.element_type.element_type)
-    return [emit(f"stablehlo.{name}", [value], [part]) for name in ("real", "imag")]
+        part = ir.RankedTensorType.get([], value.type.element_type.element_type)
+        return joined("or", [_shows(hlo.emit(f"stablehlo.{name}", [value], [part]), kind) for name in ("real", "imag")])
+    infinity = hex(int.from_bytes(np.array(np.inf, element.dtype).tobytes(), "little"))
+    return hlo.compare(hlo.elementwise("abs", value), hlo.constant(value.type, infinity), "EQ", "FLOAT")
 
 
 # ---- integers --------------------------------------------------------------------------------------------------------
 
 
 def _is_zero(value: Value) -> Value:
-    return compare(value, number(value.type, "0"), "EQ", None)
+    return hlo.compare(value, hlo.number(value.type, "0"), "EQ", None)
 
 
 def _is_wide(amount: Value) -> Value:
     """Return whether a number of bits to shift by is the type's width or more, or below 0."""
     width = amount.type.element_type.width
-    unsigned = emit(
-        "stablehlo.bitcast_convert", [amount], [ir.RankedTensorType.get([], ir.IntegerType.get_unsigned(width))]
-    )
-    return compare(unsigned, constant(unsigned.type, width), "GE", "UNSIGNED")
+    unsigned = ir.RankedTensorType.get([], ir.IntegerType.get_unsigned(width))
+    bits = hlo.emit("stablehlo.bitcast_convert", [amount], [unsigned])
+    return hlo.compare(bits, hlo.constant(unsigned, width), "GE", "UNSIGNED")
 
 
 def _out_of_range(op: Any) -> Condition:
-    """Return whether an index points to a slice or window that is not all in the array."""
-    room, starts = _RANGES[op.name](op, np.array(op.operands[0].type.shape, np.int64))
+    """Return whether clamping the indices, as slices and gathers do, changes one of them."""
+    starts, room = _ranges(op)
 
-    def compute(*given: Value) -> Value:
-        return joined("or", [reduced(_beyond(*each), "or") for each in zip(given, room, strict=True)])
+    def changed(indices: Value, most: Any) -> Value:
+        wide = hlo.convert(indices, ir.IntegerType.get_signless(64))
+        limits = hlo.array(np.broadcast_to(most, list(wide.type.shape)).astype(np.int64, "C"))
+        clamped = hlo.emit("stablehlo.clamp", [hlo.number(wide.type, "0"), wide, limits], [wide.type])
+        return reduced(hlo.compare(clamped, wide, "NE"), "or")
 
-    return Condition(tuple(starts), compute, is_pointwise=False)
-
-
-def _beyond(indices: Value, most: Any) -> Value:
-    """Return where indices are out of range: where clamping them, as operations do, changes them."""
-    wide = convert(indices, ir.IntegerType.get_signless(64))
-    limits = array(np.broadcast_to(most, list(wide.type.shape)).astype(np.int64, "C"))
-    clamped = emit("stablehlo.clamp", [number(wide.type, "0"), wide, limits], [wide.type])
-    return compare(clamped, wide, "NE")
+    return Condition(tuple(starts), lambda *given: joined("or", map(changed, given, room)), is_pointwise=False)
 
 
-def _of_slice(op: Any, shape: Any) -> tuple[Any, Sequence[Value]]:
-    return shape - list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"])), list(op.operands)[1:]
-
-
-def _of_update(op: Any, shape: Any) -> tuple[Any, Sequence[Value]]:
-    return shape - list(op.operands[1].type.shape), list(op.operands)[2:]
-
-
-def _of_gather(op: Any, shape: Any) -> tuple[Any, Sequence[Value]]:
-    numbers = GatherDimensionNumbers.read(op.attributes["dimension_numbers"])
-    room = shape - list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
-    return _of_vectors(room[list(numbers.start_index_map)], op.operands[1], numbers.index_vector_dim)
-
-
-def _of_scatter(op: Any, shape: Any) -> tuple[Any, Sequence[Value]]:
-    numbers = ScatterDimensionNumbers.read(op.attributes["scatter_dimension_numbers"])
-    indices, updates = list(op.operands)[len(op.operands) // 2 :][:2]
-    left_out = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
-    windows = iter([updates.type.shape[d] for d in numbers.update_window_dims])
-    room = shape - [1 if d in left_out else next(windows) for d in range(len(shape))]
-    return _of_vectors(room[list(numbers.scatter_dims_to_operand_dims)], indices, numbers.index_vector_dim)
-
-
-def _of_vectors(room: Any, indices: Value, dimension: int) -> tuple[Any, Sequence[Value]]:
-    return [room.reshape([-1 if d == dimension else 1 for d in range(indices.type.rank)])], [indices]
-
-
-_RANGES: dict[str, Callable[[Any, Any], tuple[Any, Sequence[Value]]]] = {
-    "stablehlo.dynamic_slice": _of_slice,
-    "stablehlo.dynamic_update_slice": _of_update,
-    "stablehlo.gather": _of_gather,
-    "stablehlo.scatter": _of_scatter,
-}
+def _ranges(op: Any) -> tuple[Sequence[Value], Sequence[Any]]:
+    """Return an operation's arrays of indices, and the largest that are in range for each."""
+    operands, shape = list(op.operands), list(op.operands[0].type.shape)
+    if op.name == "stablehlo.scatter":
+        scattered = ScatterDimensionNumbers.read(op.attributes["scatter_dimension_numbers"])
+        indices, updates = operands[len(operands) // 2 :][:2]
+        left_out = (*scattered.inserted_window_dims, *scattered.input_batching_dims)
+        window = iter([updates.type.shape[d] for d in scattered.update_window_dims])
+        sizes = [1 if d in left_out else next(window) for d in range(len(shape))]
+        dimensions, vector = scattered.scatter_dims_to_operand_dims, scattered.index_vector_dim
+    elif op.name == "stablehlo.dynamic_update_slice":
+        sizes = list(operands[1].type.shape)
+    else:
+        sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
+    room = np.subtract(shape, sizes)
+    if op.name == "stablehlo.gather":
+        gathered = GatherDimensionNumbers.read(op.attributes["dimension_numbers"])
+        indices, dimensions, vector = operands[1], gathered.start_index_map, gathered.index_vector_dim
+    elif op.name != "stablehlo.scatter":
+        return operands[len(operands) - len(shape) :], room
+    along = [-1 if d == vector else 1 for d in range(indices.type.rank)]
+    return [indices], [room[list(dimensions)].reshape(along)]

@@ -12,19 +12,8 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
-from stablexla.dialects.hlo import (
-    block,
-    broadcast,
-    compare,
-    constant,
-    elementwise,
-    integer_tensor,
-    number,
-    operation,
-    return_,
-    select,
-)
 from stablexla.dialects.value_checks import CONSTANTS, ERRORS, INF, NAN, WARNINGS, kinds_of
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.passes import module_pass
@@ -32,7 +21,6 @@ from stablexla.targets.signature.signature import main_of
 from stablexla.targets.stablehlo.checks.conditions import (
     Condition,
     bad,
-    choose,
     condition_of,
     is_bad,
     joined,
@@ -40,8 +28,9 @@ from stablexla.targets.stablehlo.checks.conditions import (
     on_elements,
     reduced,
 )
-from stablexla.targets.stablehlo.checks.operations import Checked, checked_operations, counts, terminator
+from stablexla.targets.stablehlo.checks.operations import Checked, checked_operations, counts
 from stablexla.targets.stablehlo.checks.sinks import passes, sinks
+from stablexla.targets.stablehlo.computations.element_loops import where
 from stablexla.targets.stablehlo.inlining import all_operations, clone
 
 Value = Any
@@ -90,7 +79,7 @@ def instrument(
     """
     old, layout = main_of(module), Layout(operations, kinds)
     with module.context, ir.Location.unknown(), ir.InsertionPoint(old):
-        new = operation("func.func", attributes={name: old.attributes[name] for name in old.attributes}, regions=1)
+        new = hlo.operation("func.func", attributes={name: old.attributes[name] for name in old.attributes}, regions=1)
         _Instrumenter(operations, layout, captures).main(old.regions[0].blocks[0], new, returned or {})
     erase(old)
     return layout
@@ -107,22 +96,20 @@ class _Instrumenter:
         self._checked = {each.op: each for each in operations}
         self._inside = {op for each in operations for op, _ in each.path}  # loops and branches that hold one of them
         self._layout = layout
-        self._captured = captured(operations[0]) if captures else []
+        self._captured = _captured(operations[0]) if captures else []
         self._counters: list[Value] = []
         self.at: dict[Value, Value] = {}
 
     def main(self, old: Any, new: Any, returned: Mapping[int, Sequence[str]]) -> None:
-        made = new.regions[0].blocks.append(
-            *(a.type for a in old.arguments), arg_locs=[a.location for a in old.arguments]
-        )
-        last = terminator(old)
-        shown = [bad([last.operands[i]], NAN if tuple(kinds) == (NAN,) else INF) for i, kinds in returned.items()]
+        types, locations = [a.type for a in old.arguments], [a.location for a in old.arguments]
+        made, (*operations, last) = new.regions[0].blocks.append(*types, arg_locs=locations), _operations(old)
+        self.at.update(zip(old.arguments, made.arguments, strict=True))
+        looked_at = [bad([last.operands[i]], NAN if tuple(kinds) == (NAN,) else INF) for i, kinds in returned.items()]
         with ir.InsertionPoint(made):
-            state = self._block(old, made.arguments, self._start(), shown)
+            state = self._block(operations, self._start(), looked_at)
             results = [*self._of(last.operands), *state]
-            operation("func.return", results)
-        types = ir.FunctionType.get([a.type for a in made.arguments], [v.type for v in results])
-        new.attributes["function_type"] = ir.TypeAttr.get(types)
+            hlo.operation("func.return", results)
+        new.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, [v.type for v in results]))
         if "res_attrs" in new.attributes:
             own = [*ir.ArrayAttr(new.attributes["res_attrs"]), *(ir.DictAttr.get({}) for _ in state)]
             new.attributes["res_attrs"] = ir.ArrayAttr.get(own)
@@ -134,30 +121,22 @@ class _Instrumenter:
 
     def _start(self) -> list[Value]:
         """Return the state before anything is found: number 0, iterations -1, values 0."""
-        i32 = integer_tensor(32)
-        each = [constant(i32, "0"), *(constant(i32, "-1") for _ in range(self._layout.depth))]
+        i32 = hlo.integer_tensor(32)
+        each = [hlo.constant(i32, 0), *(hlo.constant(i32, -1) for _ in range(self._layout.depth))]
         return each * len(self._layout.groups) + [_zeros(type_) for type_, _ in self._captured]
 
     def _found(self, state: list[Value], words: tuple[str, ...], first: Value) -> list[Value]:
         """Return the state after a stretch of operations, of which `first` is the number of the first that shows."""
-        at, none = self._layout.places[words], constant(integer_tensor(32), "0")
-        is_new = elementwise("and", compare(first, none, "NE"), compare(state[at], none, "EQ"))
+        at, none = self._layout.places[words], hlo.constant(hlo.integer_tensor(32), 0)
+        is_new = hlo.elementwise("and", hlo.compare(first, none, "NE"), hlo.compare(state[at], none, "EQ"))
         new = dict(enumerate([first, *self._counters], at))
         new |= {self._layout.size + i: emit(self.at) for i, (_, emit) in enumerate(self._captured)}
-        return [select(is_new, new[i], value) if i in new else value for i, value in enumerate(state)]
+        return [hlo.select(is_new, new[i], value) if i in new else value for i, value in enumerate(state)]
 
     # ---- blocks ----------------------------------------------------------------------------------------------------
 
-    def _block(
-        self, old: Any, arguments: Iterable[Value], state: list[Value], returned: Sequence[Condition] = ()
-    ) -> list[Value]:
-        """Copy a block's operations with their checks; return the state at its end."""
-        self.at.update(zip(old.arguments, arguments, strict=True))
-        return self._operations([view.operation for view in old.operations][:-1], state, returned)
-
-    def _operations(
-        self, operations: Sequence[Any], state: list[Value], returned: Sequence[Condition] = ()
-    ) -> list[Value]:
+    def _block(self, operations: Sequence[Any], state: list[Value], looked_at: Sequence[Condition] = ()) -> list[Value]:
+        """Copy operations of a block with their checks; return the state at their end."""
         stretch = self._stretch()
         for op in operations:
             with op.location:
@@ -168,7 +147,7 @@ class _Instrumenter:
                     clone(op, self.at)
                 for each in stretch.values() if op in self._checked else ():
                     each.note(self._checked[op], self.at)
-        for condition in returned:
+        for condition in looked_at:
             stretch[ERRORS].add(RETURNED, condition, self.at)
         return self._flush(stretch, state)
 
@@ -186,16 +165,17 @@ class _Instrumenter:
         """Create a loop or branches with further results."""
         attributes = {name: op.attributes[name] for name in op.attributes if name != "result_layouts"}
         types = [value.type for value in (*op.results, *added)]
-        new = operation(op.name, operands, types, attributes, len(op.regions))
+        new = hlo.operation(op.name, operands, types, attributes, len(op.regions))
         self.at.update(zip(op.results, new.results, strict=False))
         return new
 
     def _branches(self, op: Any, state: list[Value]) -> list[Value]:
         new = self._control(op, self._of(op.operands), state)
         for old, region in zip(op.regions, new.regions, strict=True):
-            with block(region):
-                inner = self._block(old.blocks[0], (), state)
-                return_([*self._of(terminator(old.blocks[0]).operands), *inner])
+            *operations, last = _operations(old.blocks[0])
+            with hlo.block(region):
+                inner = self._block(operations, state)
+                hlo.return_([*self._of(last.operands), *inner])
         return list(new.results)[len(op.results) :]
 
     def _while(self, op: Any, state: list[Value]) -> list[Value]:
@@ -203,31 +183,30 @@ class _Instrumenter:
 
         The condition is checked where the body begins, and behind the loop, in copies: it returns nothing else.
         """
-        carried = [*self._of(op.operands), *state, constant(integer_tensor(32), "0")]
-        new = self._control(op, carried, carried[len(op.results) :])
-        condition, body = (region.blocks[0] for region in op.regions)
-        asked = [view.operation for view in condition.operations][:-1]
-        last = max((i for i, each in enumerate(asked) if each in self._checked or each in self._inside), default=-1)
-        types, count = [value.type for value in carried], len(op.results)
-        with block(new.regions[0], types) as given:
+        carried, count = [*self._of(op.operands), *state, hlo.constant(hlo.integer_tensor(32), 0)], len(op.results)
+        new = self._control(op, carried, carried[count:])
+        (condition, body), types = (region.blocks[0] for region in op.regions), [value.type for value in carried]
+        (*asked, goes_on), (*operations, last) = _operations(condition), _operations(body)
+        with hlo.block(new.regions[0], types) as given:
             self.at.update(zip(condition.arguments, given, strict=False))
             for each in asked:
                 clone(each, self.at)
-            goes_on = self.at[terminator(condition).operands[0]]
+            holds = self.at[goes_on.operands[0]]
             if ERRORS in self._layout.groups and not counts(condition) and not _has_effects(op):
-                none = compare(given[count], constant(given[count].type, "0"), "EQ")
-                goes_on = elementwise("and", goes_on, none)
-            return_([goes_on])
-        with block(new.regions[1], types) as given:
+                none = hlo.compare(given[count], hlo.constant(given[count].type, 0), "EQ")
+                holds = hlo.elementwise("and", holds, none)
+            hlo.return_([holds])
+        while asked and asked[-1] not in self._checked and asked[-1] not in self._inside:
+            asked.pop()
+        with hlo.block(new.regions[1], types) as given:
             self._counters.append(given[-1])
             self.at.update(zip((*condition.arguments, *body.arguments), given[:count] * 2, strict=True))
-            own = [view.operation for view in body.operations][:-1]
-            inner = self._operations([*asked[: last + 1], *own], given[count:-1])
-            following = elementwise("add", given[-1], constant(given[-1].type, "1"))
-            return_([*self._of(terminator(body).operands), *inner, following])
+            inner = self._block([*asked, *operations], given[count:-1])
+            following = hlo.elementwise("add", given[-1], hlo.constant(given[-1].type, 1))
+            hlo.return_([*self._of(last.operands), *inner, following])
         *state, self._counters[-1] = list(new.results)[count:]
         self.at.update(zip(condition.arguments, new.results, strict=False))
-        state = self._operations(asked[: last + 1], state)
+        state = self._block(asked, state)
         self._counters.pop()
         return state
 
@@ -242,7 +221,8 @@ class _Stretch:
     def __init__(self, kinds: Sequence[str]) -> None:
         self._kinds = kinds
         self._scalars: list[tuple[int, Condition, Value | None]] = []
-        self._arrays: list[_Bytes] = []
+        self._codes: list[tuple[int, tuple[Any, int], int]] = []  # an operation's number, its array and its byte
+        self._arrays: dict[tuple[Any, int], Value] = {}
 
     def note(self, checked: Checked, at: Mapping[Value, Value]) -> None:
         """Note the condition of an operation."""
@@ -250,78 +230,56 @@ class _Stretch:
         if condition is not None:
             self.add(checked.number, condition, at)
 
-    def add(self, number_: int, condition: Condition, at: Mapping[Value, Value]) -> None:
+    def add(self, number: int, condition: Condition, at: Mapping[Value, Value]) -> None:
         """Add a condition; those that make kernels are emitted here, behind what they look at."""
         if not condition.shape:
-            self._scalars.append((number_, condition, None if condition.is_pointwise else condition.emit(at)))
+            self._scalars.append((number, condition, None if condition.is_pointwise else condition.emit(at)))
             return
-        found = [a for a in self._arrays if a.shape == condition.shape and len(a.numbers) < MOST_IN_ONE]
-        if not found:
-            found = [_Bytes(condition.shape)]
-            self._arrays += found
-        found[0].add(number_, condition, at)
+        page, place = divmod(sum(key[0] == condition.shape for _, key, _ in self._codes), MOST_IN_ONE)
+        key, code, byte = (condition.shape, page), MOST_IN_ONE - place, ir.IntegerType.get_unsigned(8)
+        before = [self._arrays[key]] if key in self._arrays else []
+
+        def join(*scalars: Value) -> Value:
+            """Compute it and join it in one operation, so that kernels stay small."""
+            holds, type_ = condition.compute(*scalars[len(before) :]), ir.RankedTensorType.get([], byte)
+            if not before:
+                return hlo.select(holds, hlo.constant(type_, code), hlo.constant(type_, 0))
+            larger = hlo.elementwise("maximum", scalars[0], hlo.constant(type_, code))  # masked, one of AVX-512
+            return hlo.select(holds, larger, scalars[0])
+
+        self._arrays[key] = mapped([*before, *(at[value] for value in condition.values)], join, byte)
+        self._codes.append((number, key, code))
 
     def first(self, at: Mapping[Value, Value]) -> Value | None:
         """Emit the number of the first operation whose condition holds, 0 for none; None without conditions.
 
         Where there are many, they are told apart in a branch, which is taken if one of them may hold.
         """
-        if not self._scalars and not self._arrays:
+        if not self._scalars and not self._codes:
             return None
-        largest = [reduced(each.value, "maximum") for each in self._arrays]
+        largest = {key: reduced(array, "maximum") for key, array in self._arrays.items()}
+        none = hlo.constant(hlo.integer_tensor(32), 0)
 
-        def number_() -> Value:
-            found = [
-                (n, compare(code, constant(code.type, MOST_IN_ONE - i), "EQ", None))
-                for each, code in zip(self._arrays, largest, strict=True)
-                for i, n in enumerate(each.numbers)
-            ]
+        def number() -> Value:
+            found = [(n, hlo.compare(x := largest[k], hlo.constant(x.type, c), "EQ", None)) for n, k, c in self._codes]
             found += [(n, condition.emit(at) if made is None else made) for n, condition, made in self._scalars]
-            first = constant(integer_tensor(32), "0")
+            first = none
             for n, holds in sorted(found, key=lambda pair: pair[0], reverse=True):
-                first = select(holds, constant(integer_tensor(32), n), first)
+                first = hlo.select(holds, hlo.constant(none.type, n), first)
             return first
 
-        if len(self._scalars) + sum(len(each.numbers) for each in self._arrays) < MANY:
-            return number_()
-        alarms = [compare(code, constant(code.type, "0"), "NE", None) for code in largest]
-        return choose(joined("or", [*alarms, *self._alarms(at)]), number_, 32)
+        if len(self._scalars) + len(self._codes) < MANY:
+            return number()
+        alarms = [hlo.compare(code, hlo.constant(code.type, 0), "NE", None) for code in largest.values()]
+        return where(joined("or", [*alarms, *self._alarms(at)]), lambda: [number()], [none])[0]
 
     def _alarms(self, at: Mapping[Value, Value]) -> list[Value]:
         """Return conditions of which one holds wherever one of the scalars does: ends of chains tell of the whole."""
         shown = dict.fromkeys(c.shown_in for _, c, _ in self._scalars if c.shown_in is not None)
-        makers, nan_alone = {value.owner.operation for value in shown}, self._kinds == (NAN,)
+        makers, kind = {value.owner.operation for value in shown}, NAN if self._kinds == (NAN,) else INF
+        ends = [v for v in shown if not any(u.owner.operation in makers and passes(u, kind) for u in v.uses)]
         made = [c.emit(at) if m is None else m for _, c, m in self._scalars if c.shown_in is None]
-        for value in shown:
-            if not any(use.owner.operation in makers and passes(use, nan_alone=nan_alone) for use in value.uses):
-                x = at[value]  # x - x is NaN of an infinity too, in fewer instructions than a comparison takes
-                made.append(is_bad(x if nan_alone else elementwise("subtract", x, x), NAN))
-        return made
-
-
-class _Bytes:
-    """Conditions on arrays of one shape."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-        self.numbers: list[int] = []
-        self.value: Value = None
-
-    def add(self, number_: int, condition: Condition, at: Mapping[Value, Value]) -> None:
-        """Join a further condition; one operation computes it and joins it, so that kernels stay small."""
-        type_ = ir.RankedTensorType.get([], ir.IntegerType.get_unsigned(8))
-        code = MOST_IN_ONE - len(self.numbers)
-        before = [] if self.value is None else [self.value]
-
-        def compute(*scalars: Value) -> Value:
-            holds = condition.compute(*scalars[len(before) :])
-            if not before:
-                return select(holds, constant(type_, code), constant(type_, 0))
-            larger = elementwise("maximum", scalars[0], constant(type_, code))  # masked, one instruction of AVX-512
-            return select(holds, larger, scalars[0])
-
-        self.value = mapped([*before, *(at[value] for value in condition.values)], type_.element_type, compute)
-        self.numbers.append(number_)
+        return made + [is_bad(at[value], kind) for value in ends]
 
 
 def captured_values(op: Any) -> list[Value]:
@@ -329,18 +287,22 @@ def captured_values(op: Any) -> list[Value]:
     return [value for value in dict.fromkeys((*op.operands, *op.results)) if not is_token(value.type)]
 
 
-def captured(checked: Checked) -> list[tuple[Any, Callable[[Mapping[Value, Value]], Value]]]:
+def _captured(checked: Checked) -> list[tuple[Any, Callable[[Mapping[Value, Value]], Value]]]:
     """Return the types of what is captured of an operation, and how each is emitted from the copy's values.
 
     These are its values, and then where elements of the results show what is found.
     """
     found = [(value.type, itemgetter(value)) for value in captured_values(checked.op)]
-    return found + [(integer_tensor(1, each.shape), each.emit) for _, _, each in on_elements(checked)]
+    return found + [(hlo.integer_tensor(1, each.shape), each.emit) for _, _, each in on_elements(checked)]
 
 
 def _zeros(type_: Any) -> Value:
     one = "1" if "E8M0" in str(type_.element_type) else "0"  # a type without zero
-    return broadcast(number(type_, one), list(type_.shape)) if type_.rank else number(type_, one)
+    return hlo.broadcast(hlo.number(type_, one), list(type_.shape))
+
+
+def _operations(block: Any) -> list[Any]:
+    return [view.operation for view in block.operations]
 
 
 def _has_effects(loop: Any) -> bool:

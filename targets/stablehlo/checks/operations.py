@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
 import jaxlib.mlir.ir as ir
+import ml_dtypes
+import numpy as np
 
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError
@@ -29,7 +32,6 @@ _STORED = frozenset(
         *("cholesky", "triangular_solve", "constant"),
     )
 )
-_RANGE = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}  # bits of the exponent
 
 
 def element_of(value: Any) -> ElementType | None:
@@ -92,36 +94,52 @@ def _makes(op: Any, kind: str) -> bool:
     makes = traits_of(op).makes.split()
     if not makes or op.name in CONTROL or not numbers_of(op.results):
         return False
-    if op.name == "stablehlo.convert":
-        return _loses_range(op, kind)
-    if any(isinstance(getattr(v.type, "element_type", None), ir.ComplexType) for v in op.operands):
+    elements = [element for element in map(element_of, op.operands) if element is not None]
+    is_complex = any(element.is_complex for element in elements)
+    if op.name == "stablehlo.convert" or (op.name in _ARITHMETIC and not is_complex):
+        taken = tuple((element.part, splat_of(v)) for element, v in zip(elements, op.operands, strict=True))
+        return _makes_of_extremes(op.name, element_of(op.results[0]).part, taken[: len(set(op.operands))], kind)
+    if is_complex:
         return kind != OVERFLOW or "pole" not in makes
-    known = {NAN: ("nan",), OVERFLOW: ("inf",)}.get(kind, ("inf", "pole"))
-    return any(word in makes for word in known) and not _is_harmless(op, kind)
+    return not {NAN: {"nan"}, OVERFLOW: {"inf"}}.get(kind, {"inf", "pole"}).isdisjoint(makes)
 
 
-def _is_harmless(op: Any, kind: str) -> bool:
-    """Return whether an operand makes it impossible: x * x is no NaN but of one, x / 768 no infinity but of one."""
-    element = element_of(op.results[0])
-    if op.name not in _ARITHMETIC or element is None or not has_inf(element):
-        return False
-    lhs, rhs = op.operands
-    if op.name == "stablehlo.multiply" and lhs == rhs:
-        return kind == NAN
-    number = splat_of(rhs)
-    if number is None and op.name in ("stablehlo.add", "stablehlo.multiply"):
-        number = splat_of(lhs)
-    if number is None or not isfinite(number) or 0 < abs(number) < _SURELY_NORMAL or element.bits <= 8:
-        return False
-    if op.name in ("stablehlo.add", "stablehlo.subtract"):
-        return kind == NAN or abs(number) <= 1  # less than half the distance between the largest numbers of any type
-    if kind == NAN:
-        return number != 0
-    return 0 < abs(number) <= 1 if op.name == "stablehlo.multiply" else abs(number) >= 1
+@functools.cache
+def _makes_of_extremes(
+    name: str, made: ElementType, taken: tuple[tuple[ElementType, float | None], ...], kind: str
+) -> bool:
+    """Return whether NumPy makes it of the extreme numbers of types, or of numbers of the program's text.
+
+    So x * x makes no NaN but of one, and x / 768 no infinity but of one.
+
+    Args:
+        taken: types and numbers of the operands; of two that are the same only the first.
+    """
+    x, *others = (_extremes(*each, kind) for each in taken)
+    with np.errstate(all="ignore"):
+        y = others[0][:, None] if others else x
+        wide = (x.astype(made.dtype) if name == "stablehlo.convert" else _ARITHMETIC[name](x, y)).astype(np.float64)
+    return bool((np.isinf(wide) if kind != NAN and has_inf(made) else np.isnan(wide)).any())
 
 
-_SURELY_NORMAL = 1e-4  # smaller numbers may be flushed to zero
-_ARITHMETIC = frozenset(f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "divide"))
+def _extremes(element: ElementType, number: float | None, kind: str) -> Any:
+    """Return a number, or else the extreme ones of a type: no NaN, and for kinds of infinities finite ones alone."""
+    if number is not None:
+        numbers = [number, 0.0 if abs(number) < _SURELY_NORMAL else number]
+    elif element.is_float:
+        most = float(ml_dtypes.finfo(element.dtype).max)  # type: ignore[no-untyped-call]
+        numbers = [most, -most, 1.0, 0.0, np.inf, -np.inf]
+    else:
+        numbers = [2.0 ** (element.bits - element.is_signed)]
+    with np.errstate(all="ignore"):
+        found = np.array(numbers).astype(element.dtype if element.is_float else np.float64)
+        wide = found.astype(np.float64)
+    return found[~np.isnan(wide) if kind == NAN else np.isfinite(wide)]
+
+
+_SURELY_NORMAL = 1e-4
+"""Constants below it may be flushed to zero."""
+_ARITHMETIC = {f"stablehlo.{name}": getattr(np, name) for name in ("add", "subtract", "multiply", "divide")}
 
 
 def splat_of(value: Any) -> float | None:
@@ -140,22 +158,6 @@ def is_finite_constant(value: Any) -> bool:
     """Return whether each element of a value is one finite number of the program's text."""
     number = splat_of(value)
     return number is not None and isfinite(number)
-
-
-def _loses_range(op: Any, kind: str) -> bool:
-    """Return whether a conversion may make a NaN or an infinity of a finite number."""
-    source, made = element_of(op.operands[0]), element_of(op.results[0])
-    if source is None or made is None:
-        return False
-    source, made = source.part, made.part
-    if not has_inf(made):
-        return source.name != made.name
-    if kind == NAN:
-        return False
-    if not source.is_float:
-        return made.name == "f16" or made.bits == 8
-    wider = _RANGE.get(made.name, 0) > _RANGE.get(source.name, 5 if source.bits < 16 else 99)
-    return not wider and source.name != made.name
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.dialects.value_checks import ERRORS, NAN
+from stablexla.dialects.value_checks import ERRORS, INF, NAN
 from stablexla.targets.stablehlo.checks.operations import (
     Checked,
     Path,
@@ -67,7 +67,7 @@ class _Search:
     """
 
     def __init__(self, makers: Sequence[Checked], errors: Sequence[str]) -> None:
-        self._nan_alone = tuple(errors) == (NAN,)
+        self._kind = NAN if tuple(errors) == (NAN,) else INF
         self._makers = {each.op for each in makers}
         self.loops: dict[Any, tuple[Path, set[int]]] = {}
 
@@ -81,7 +81,7 @@ class _Search:
         return any(self._is_seen(value) or self._is_carried(value, path) for value in values)
 
     def _is_seen(self, value: Any) -> bool:
-        return any(u.owner.operation in self._makers and self._passes(u) for u in self._uses(value))
+        return any(u.owner.operation in self._makers and passes(u, self._kind) for u in self._uses(value))
 
     def _is_carried(self, value: Any, path: Path) -> bool:
         """Return whether a counting loop hands a value on to its end, and note the loop."""
@@ -106,16 +106,13 @@ class _Search:
         for current in waiting:
             for use in current.uses:
                 yield use
-                if self._passes(use) and (made := use.owner.operation.results[0]) not in met:
+                if passes(use, self._kind) and (made := use.owner.operation.results[0]) not in met:
                     met.add(made)
                     waiting.append(made)
 
-    def _passes(self, use: Any) -> bool:
-        return passes(use, nan_alone=self._nan_alone)
 
-
-def passes(use: Any, *, nan_alone: bool) -> bool:
-    """Return whether all that is looked for in an operand is in the result of its user, which is in its block."""
+def passes(use: Any, kind: str) -> bool:
+    """Return whether a NaN, or for any other kind what is not finite, passes from an operand to its user's result."""
     user, place = use.owner.operation, use.operand_number
     value = user.operands[place]
     if user.block != _block_of(value) or len(user.results) != 1:
@@ -129,12 +126,12 @@ def passes(use: Any, *, nan_alone: bool) -> bool:
     ):
         return False
     if name == "reduce":
-        return bool(place == 0) and _combines_by(user, (*_SUMS, *_MOST) if nan_alone else _SUMS)
+        return bool(place == 0) and _combines_by(user, (*_SUMS, *_MOST) if kind == NAN else _SUMS)
     if name == "dynamic_update_slice":
         return bool(place == 1)
-    if name in ("divide", "remainder") and not nan_alone:  # an infinity passes through the first operand alone
+    if name in ("divide", "remainder") and kind != NAN:  # an infinity passes through the first operand alone
         return bool(place == 0)
-    return ("nan" if nan_alone else "inf") in carries
+    return kind in carries
 
 
 def _block_of(value: Any) -> Any:
