@@ -85,12 +85,12 @@ class CheckedExecutable(Executable):
         return arguments if self._tree is None else self._tree.arguments(arguments)
 
     def _run_checked(self, arguments: Sequence[Sequence[object]], time_limit: float | None = None) -> list[list[Array]]:
-        outcome = self._checker.run(arguments, time_limit)
-        if outcome.warning is not None:
-            warn(f"{self.name}: {outcome.warning}", CheckWarning)
-        if outcome.finding is not None:
-            raise CheckError(f"{self.name}: {outcome.finding}", finding=outcome.finding)
-        return outcome.results
+        results, finding, warning = self._checker.run(arguments, time_limit)
+        if warning is not None:
+            warn(f"{self.name}: {warning}", CheckWarning)
+        if finding is not None:
+            raise CheckError(f"{self.name}: {finding}", finding=finding)
+        return results
 
     def save(self, path: str | Path, *, key: bytes | None = None, source: bool = True) -> NoReturn:
         """Refuse: a saved program has no checks.
@@ -109,8 +109,8 @@ def check(executable: Executable, arguments: Sequence[Any], kinds: object) -> Ch
     checker = executable._checkers.get(words) or _checker_of(executable, words)
     tree = executable._tree
     devices = _of_each_device(executable, arguments)
-    outcome = checker.run([own if tree is None else tree.arguments(own) for own in devices])
-    return outcome.finding or outcome.warning
+    _, finding, warning = checker.run([own if tree is None else tree.arguments(own) for own in devices])
+    return finding or warning
 
 
 def _of_each_device(executable: Executable, arguments: Sequence[Any]) -> list[Any]:

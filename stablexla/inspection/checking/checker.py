@@ -7,7 +7,7 @@ where it sees one are the others run: the second knows the operation and the ite
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 from stablexla.dialects.errors import OutOfMemoryError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.places import place_of
-from stablexla.dialects.value_checks import CONSTANTS, ERRORS, INF, NAN, WARNINGS
+from stablexla.dialects.value_checks import CONSTANTS, ERRORS, INF, NAN
 from stablexla.executable.devices import local_devices
 from stablexla.inspection.checking.finding import CheckFinding, OperandValue, has, type_text
 from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
@@ -27,16 +27,22 @@ from stablexla.inspection.program import FlatProgram, alone
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.signature.signature import Signature, main_of, needs_shapes
 from stablexla.targets.stablehlo.checks.conditions import on_elements
-from stablexla.targets.stablehlo.checks.constants import constant_behind, from_constants, reached
-from stablexla.targets.stablehlo.checks.instrument import RETURNED, Layout, captured_values, instrument
+from stablexla.targets.stablehlo.checks.instrument import (
+    ERROR,
+    WARNING,
+    Group,
+    Layout,
+    captured_values,
+    instrument,
+)
 from stablexla.targets.stablehlo.checks.operations import (
     CONTROL,
     Checked,
     checked_operations,
+    constant_behind,
+    from_constants,
     is_elementwise,
-    maker_of,
     numbers_of,
-    terminator,
 )
 from stablexla.targets.stablehlo.checks.sinks import sinks
 from stablexla.targets.stablehlo.inlining import all_operations
@@ -56,23 +62,8 @@ MOST_LOOKS = 4
 UNKNOWN_SIZES = "checks of a program with sizes at run time"
 SPECIALIZE = "compile the program for the shapes of the arguments"
 QUICK, EXACT = "quick", "exact"
-"""The programs that look at the fewest values, and at all; those for constants are named after the kind."""
+"""The programs that look at the fewest values, and at all."""
 _EFFECTS = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv", "stablehlo.rng")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a checked run.
-
-    Attributes:
-        results: of each device.
-        finding: what the run was checked for, if there was any.
-        warning: the same of the kinds that are no errors.
-    """
-
-    results: Devices
-    finding: CheckFinding | None = None
-    warning: CheckFinding | None = None
 
 
 @dataclass(frozen=True)
@@ -142,35 +133,50 @@ class Checker:
         """The program that runs first."""
         return self._program(self._begins)[0]
 
-    def run(self, arguments: Arguments, time_limit: float | None = None) -> Outcome:
-        """Run the program on the arguments of each device."""
+    def run(
+        self, arguments: Arguments, time_limit: float | None = None
+    ) -> tuple[Devices, CheckFinding | None, CheckFinding | None]:
+        """Run the program on the arguments of each device.
+
+        Returns:
+            The results of each device, what the run was checked for, and the same of the kinds that are no errors.
+        """
         way = self._begins  # which another thread's run may change
         made, marks = self._look(way, arguments, time_limit)
-        alarm = marks.get(ERRORS) if way == QUICK else None  # of the warnings it tells the same
+        alarm = marks.get(ERROR) if way == QUICK else None  # of the warnings it tells the same
         if alarm is not None:
             try:
                 made, marks = self._look(EXACT, arguments, time_limit)
             except OutOfMemoryError as error:
                 error.add_note(self._told_by(alarm))
                 raise
-        found = {words: self._describe(mark, words, made, arguments) for words, mark in marks.items()}
-        if alarm is not None and found.get(ERRORS) is None:
+        results = [own[: self._results] for own in made]
+        name = ERROR if ERROR in marks else next(self._from_text(marks, results, arguments), "")
+        found, warning = (self._finding(n, marks[n], arguments) if n in marks else None for n in (name, WARNING))
+        if alarm is not None and found is None:
             self._count_alarm(alarm.number)
-        return Outcome([own[: self._results] for own in made], found.get(ERRORS), found.get(WARNINGS))
+        return results, found, warning
 
-    def _look(self, way: str, arguments: Arguments, limit: float | None) -> tuple[Devices, dict[Any, _Mark]]:
-        """Run one of the programs; return what it returns, and the first mark in program order of errors and warnings.
+    def _from_text(self, marks: Mapping[str, _Mark], results: Devices, arguments: Arguments) -> Iterator[str]:
+        """Yield the kinds that an operation has from a constant, and a result, but no argument."""
+        for kind in self._constants if marks else ():
+            given = any(has(NAN, a) or (kind == INF and has(INF, a)) for own in arguments for a in own)
+            if kind in marks and not given and any(has(kind, array) for own in results for array in own):
+                yield kind
+
+    def _look(self, way: str, arguments: Arguments, limit: float | None) -> tuple[Devices, dict[str, _Mark]]:
+        """Run one of the programs; return what it returns, and for each group the first mark in program order.
 
         Devices that receive a NaN of another one tell of the operation that received it, a later one.
         """
-        program, layout = self._program(way)
+        program, layout = self._made.get(way) or self._program(way)
         made, marks = self._execute(program, arguments, limit), {}
-        for words, at in layout.places.items():
+        for group, at in layout.places.items():
             place = self._results + at
             number, device = min(((n, d) for d, own in enumerate(made) if (n := int(own[place]))), default=(0, 0))
             if number:
                 iterations = made[device][place + 1 : place + 1 + layout.depth]
-                marks[words] = _Mark(device, number, tuple(map(int, iterations)))
+                marks[group] = _Mark(device, number, tuple(map(int, iterations)))
         return made, marks
 
     def _execute(self, program: Executable, arguments: Arguments, limit: float | None) -> Devices:
@@ -182,64 +188,56 @@ class Checker:
 
     def _program(self, way: str) -> tuple[Executable, Layout]:
         """Return a compiled program with checks, and the layout of its further results."""
-        made = self._made.get(way)
-        if made is not None:
-            return made
         with self._lock:
             if way not in self._made:
-                self._made[way] = self._compile(way, self._fewest if way == QUICK else list)
+                self._made[way] = self._compile(self._fewest if way == QUICK else self._all)
             return self._made[way]
 
-    def _operations(self, way: str, main: Any) -> list[Checked]:
-        """Return all operations of a copy of `main` that may be checked."""
-        return checked_operations(main, self._kinds) if way in (QUICK, EXACT) else from_constants(main, way)
-
-    def _fewest(self, every: list[Checked]) -> list[Checked]:
-        meant = [each.number for each in every if _where(each) in self._meant]
-        return sinks(every, self._kinds, meant)
-
     def _compile(
-        self, way: str, choose: Callable[[list[Checked]], list[Checked]], *, captures: bool = False
+        self, choose: Callable[[FlatProgram], Mapping[str, Group]], *, captures: bool = False
     ) -> tuple[Executable, Layout]:
-        """Compile the program with checks of some operations; of the only one of them values may be captured."""
+        """Compile the program with checks; of a single operation values may be captured."""
         from stablexla.compiling.compiler import compile
 
         subject = self._subject
         with subject.copied() as program:
-            main = main_of(program.module)
-            chosen = choose(self._operations(way, main))
-            looked_at = self._returned(main, chosen) if way in (QUICK, EXACT) and not captures else {}
-            kinds = self._kinds if way in (QUICK, EXACT) else (way,)
-            layout = instrument(program.module, chosen, kinds, captures=captures, returned=looked_at)
-            replicas, partitions = subject.counts
-            made = compile(
-                program.module,
-                target=subject.target,
-                num_replicas=replicas,
-                num_partitions=partitions,
-                options=self._options,
-            )
-            return made, layout
+            layout = instrument(program.module, choose(program), captures=captures)
+            counts = {"num_replicas": subject.counts[0], "num_partitions": subject.counts[1]}
+            return compile(program.module, target=subject.target, options=self._options, **counts), layout
 
-    def _returned(self, main: Any, chosen: Sequence[Checked]) -> dict[int, list[str]]:
-        """Return results that a constant may reach and that are not looked at already, and for what to look there."""
-        alone = {each.op for each in chosen if each.is_alone}
-        found: dict[int, list[str]] = {}
+    def _all(self, program: FlatProgram) -> dict[str, Group]:
+        """Return all operations that are checked, and those that have a constant as operand."""
+        main = main_of(program.module)
+        groups = Group.of(checked_operations(main, self._kinds), self._kinds)
+        return groups | {kind: Group((kind,), own) for kind in self._constants if (own := from_constants(main, kind))}
+
+    def _fewest(self, program: FlatProgram) -> dict[str, Group]:
+        """Return the fewest operations that tell of all, and the results that a constant may reach besides."""
+        main = main_of(program.module)
+        every = checked_operations(main, self._kinds)
+        chosen = self._sinks(every)
+        reached: dict[Any, tuple[str, ...]] = {}
         for kind in self._constants:
-            for i in reached(main, from_constants(main, kind)):
-                value = terminator(main.regions[0].blocks[0]).operands[i]
-                if numbers_of([value]) and maker_of(value) not in alone:
-                    found.setdefault(i, []).append(kind)
-        return found
+            inside = {each.path[0][0] if each.path else each.op for each in from_constants(main, kind)}
+            for value in numbers_of(program.returns) if inside else ():
+                if any(unit.op in inside for unit in program.needed([value], ())):
+                    reached[value] = (*reached.get(value, ()), kind)
+        seen, last = {value for each in chosen for value in each.alone}, list(program.block.operations)[-1].operation
+        chosen += [Checked(len(every) + 1, last, own, (), (v,)) for v, own in reached.items() if v not in seen]
+        return Group.of(chosen, self._kinds)
+
+    def _sinks(self, every: Sequence[Checked]) -> list[Checked]:
+        return sinks(every, self._kinds, [each.number for each in every if _where(each) in self._meant])
 
     # ---- alarms ----------------------------------------------------------------------------------------------------
 
     def _told_by(self, alarm: _Mark) -> str:
         """Return what the first look at values tells where there is no memory for all checks."""
         with self._subject.copied() as program:
-            every = self._operations(EXACT, main_of(program.module))
-            place = place_of(every[alarm.number - 1].op.location).brief if alarm.number <= len(every) else ""
-            what = f"the result of {every[alarm.number - 1].op.name} at {place}" if place else "a result"
+            every = self._all(program)[ERROR].operations
+            op = every[alarm.number - 1].op if alarm.number <= len(every) else None
+            place = "" if op is None else place_of(op.location).brief
+            what = f"the result of {op.name} at {place}" if op is not None and place else "a result"
         return f"There was no memory for the run that finds the first operation; {what} is not finite."
 
     def _count_alarm(self, number: int) -> None:
@@ -252,41 +250,20 @@ class Checker:
             if self._alarms % MOST_ALARMS or self._begins == EXACT:
                 return
             with self._subject.copied() as program:
-                every = self._operations(QUICK, main_of(program.module))
+                every = self._all(program)[ERROR].operations
                 is_told = number <= len(every) and self._alarms < MOST_LOOKS * MOST_ALARMS
                 if is_told:
                     self._meant.add(_where(every[number - 1]))
-                if not is_told or 2 * sum(not each.is_alone for each in self._fewest(every)) > len(every):
+                if not is_told or 2 * sum(not each.alone for each in self._sinks(every)) > len(every):
                     self._begins = EXACT
             self._made.pop(QUICK, None)
 
     # ---- findings --------------------------------------------------------------------------------------------------
 
-    def _describe(self, mark: _Mark, words: Sequence[str], made: Devices, arguments: Arguments) -> CheckFinding | None:
-        """Describe what a run found; None for a value of a constant that may be one of the arguments."""
-        if mark.number != RETURNED:
-            return self._finding(EXACT, mark, words, arguments)
-        results = [array for own in made for array in own[: self._results]]
-        given = [argument for own in arguments for argument in own]
-        for kind in self._constants:
-            is_given = any(has(NAN, array) or (kind == INF and has(INF, array)) for array in given)
-            if is_given or not any(has(kind, array) for array in results):
-                continue
-            if not self._is_repeatable:
-                with self._subject.copied() as program:
-                    others = len(self._operations(kind, main_of(program.module))) - 1
-                found = self._finding(kind, _Mark(mark.device, 1), (kind,), arguments)
-                return replace(found, note=f"or one of {others} others: {found.note}") if others else found
-            first = self._look(kind, arguments, None)[1].get(ERRORS)
-            if first is not None:
-                return self._finding(kind, first, (kind,), arguments)
-        return None
-
-    def _finding(self, way: str, mark: _Mark, kinds: Sequence[str], arguments: Arguments) -> CheckFinding:
+    def _finding(self, name: str, mark: _Mark, arguments: Arguments) -> CheckFinding:
         """Describe a finding; run the program once more for the values, if it may be."""
         with self._subject.copied() as program:
-            found = self._operations(way, main_of(program.module))[mark.number - 1]
-            found = replace(found, kinds=tuple(kind for kind in found.kinds if kind in kinds))
+            found = self._found(program, name, mark.number)
             made = CheckFinding(
                 found.kinds[0],
                 found.op.name,
@@ -295,7 +272,7 @@ class Checker:
                 place_of(found.op.location),
                 _steps(found, mark.iterations),
                 device=mark.device if self._subject.counts != (1, 1) else None,
-                constant="" if way == EXACT else _constant_of(found, way),
+                constant=_constant_of(found, name) if name in self._constants else "",
             )
             if not self._is_repeatable:
                 unknown = "the program has effects, and is not run again for them"
@@ -303,7 +280,7 @@ class Checker:
                 unknown = "they are those of a loop or branch"
             else:
                 try:
-                    values = self._values(way, found, mark.device, arguments)
+                    values = self._values(name, mark, arguments)
                     if values is not None:
                         return _with_values(made, found, program, values)
                     unknown = "another run did not show it again"
@@ -311,15 +288,22 @@ class Checker:
                     unknown = "the run that returns them needs more memory than there is"
             return replace(made, note=f"values are not known: {unknown}")
 
-    def _values(self, way: str, found: Checked, device: int, arguments: Arguments) -> list[Array] | None:
+    def _found(self, program: FlatProgram, name: str, number: int) -> Checked:
+        """Return the operation of a group with a number, checked for the group's kinds alone."""
+        group = self._all(program)[name]
+        found = group.operations[number - 1]
+        return replace(found, kinds=tuple(kind for kind in found.kinds if kind in group.kinds))
+
+    def _values(self, name: str, mark: _Mark, arguments: Arguments) -> list[Array] | None:
         """Return what is captured at the finding, by a run of a program that returns it."""
 
-        def choose(every: list[Checked]) -> list[Checked]:
-            return [replace(every[found.number - 1], kinds=found.kinds)]
+        def choose(program: FlatProgram) -> dict[str, Group]:
+            found = self._found(program, name, mark.number)
+            return {name: Group(found.kinds, [found])}
 
-        program, layout = self._compile(way, choose, captures=True)
-        own = self._execute(program, arguments, None)[device][self._results :]
-        return own[layout.size :] if any(int(own[at]) for at in layout.places.values()) else None
+        program, layout = self._compile(choose, captures=True)
+        own = self._execute(program, arguments, None)[mark.device][self._results :]
+        return own[layout.size :] if int(own[0]) else None
 
 
 def _constant_of(found: Checked, kind: str) -> str:

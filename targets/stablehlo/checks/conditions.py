@@ -100,8 +100,8 @@ def condition_of(checked: Checked, kinds: Sequence[str]) -> Condition | None:
         return _out_of_range(op)
     if own[0] in WARNINGS:
         return Condition((op.operands[1],), _is_zero if own[0] == DIVISION else _is_wide)
-    if checked.is_alone:
-        return bad(numbers_of(op.results), NAN if tuple(kinds) == (NAN,) else INF)
+    if checked.alone:
+        return _bad(checked.alone, NAN if own == [NAN] else INF)
     return _made_of_sound(op, own)
 
 
@@ -111,17 +111,17 @@ def on_elements(checked: Checked) -> list[tuple[str, Value, Condition]]:
     Those of operations that are not element-wise do not ask for the operands; for indices there are none.
     """
     op, kinds = checked.op, [kind for kind in checked.kinds if kind != INDICES]
-    if is_elementwise(op) and not checked.is_alone:
+    if is_elementwise(op) and not checked.alone:
         return [(kind, op.results[0], made) for kind in kinds if (made := condition_of(checked, (kind,))) is not None]
     shown = [(kind, value) for kind in kinds for value in numbers_of(op.results)]
     return [(kind, value, Condition((value,), partial(_shows, kind=kind))) for kind, value in shown]
 
 
-def bad(values: Sequence[Value], kind: str) -> Condition:
+def _bad(values: tuple[Value, ...], kind: str) -> Condition:
     """Return the condition that values are NaN, or for any other kind not finite."""
     if len(values) == 1:
-        return Condition(tuple(values), partial(is_bad, kind=kind))
-    return Condition(tuple(values), lambda *given: joined("or", [_any(is_bad, v, kind) for v in given]), False)
+        return Condition(values, partial(is_bad, kind=kind))
+    return Condition(values, lambda *given: joined("or", [_any(is_bad, v, kind) for v in given]), False)
 
 
 def _made_of_sound(op: Any, kinds: Sequence[str]) -> Condition:

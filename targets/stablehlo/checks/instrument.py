@@ -14,13 +14,13 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.value_checks import CONSTANTS, ERRORS, INF, NAN, WARNINGS, kinds_of
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.signature.signature import main_of
 from stablexla.targets.stablehlo.checks.conditions import (
     Condition,
-    bad,
     condition_of,
     is_bad,
     joined,
@@ -36,51 +36,58 @@ from stablexla.targets.stablehlo.inlining import all_operations, clone
 Value = Any
 MOST_IN_ONE = 200
 """Operations whose conditions become one array of bytes at most."""
-RETURNED = 1 << 30
-"""The number of a result of `main` that shows something which no operation made."""
+ERROR, WARNING = "error", "warning"
+"""Names of groups; that of the operations with a constant as operand is the kind that the constant has."""
 MANY = 4
 """Conditions that are told apart in a branch."""
 _EFFECTS = ("all_", "collective_", "reduce_scatter", "custom_call", "infeed", "outfeed", "send", "recv")
 
 
-class Layout:
-    """The further results: for errors and for warnings, if these are checked, a number and iterations; then values.
+@dataclass(frozen=True)
+class Group:
+    """Operations that are checked for kinds, of which the first that shows one is told.
 
     Attributes:
-        groups: the kinds that are checked of `ERRORS` and of `WARNINGS`, if there are any.
+        kinds: what is checked for.
+        operations: in program order.
+    """
+
+    kinds: tuple[str, ...]
+    operations: Sequence[Checked]
+
+    @staticmethod
+    def of(operations: Sequence[Checked], kinds: Sequence[str]) -> dict[str, Group]:
+        """Return a group of errors and one of warnings, if these are checked."""
+        named = {name: tuple(k for k in kinds if k in words) for name, words in ((ERROR, ERRORS), (WARNING, WARNINGS))}
+        return {name: Group(own, operations) for name, own in named.items() if own}
+
+
+class Layout:
+    """The further results: for each group a number and iterations; then values.
+
+    Attributes:
         depth: the loops around the innermost operation that is checked.
         size: how many scalars there are.
         places: for each group where its number is.
     """
 
-    def __init__(self, operations: Sequence[Checked], kinds: Sequence[str]) -> None:
-        both = {words: tuple(k for k in kinds if k in words) for words in (ERRORS, WARNINGS)}
-        self.groups = {words: own for words, own in both.items() if own}
-        self.depth = max((len(each.loops) for each in operations), default=0)
-        self.size = len(self.groups) * (1 + self.depth)
-        self.places = dict(zip(self.groups, range(0, self.size, 1 + self.depth), strict=True))
+    def __init__(self, groups: Mapping[str, Group]) -> None:
+        self.depth = max((len(each.loops) for group in groups.values() for each in group.operations), default=0)
+        self.size = len(groups) * (1 + self.depth)
+        self.places = dict(zip(groups, range(0, self.size, 1 + self.depth), strict=True))
 
 
-def instrument(
-    module: ir.Module,
-    operations: Sequence[Checked],
-    kinds: Sequence[str],
-    *,
-    captures: bool = False,
-    returned: Mapping[int, Sequence[str]] | None = None,
-) -> Layout:
+def instrument(module: ir.Module, groups: Mapping[str, Group], *, captures: bool = False) -> Layout:
     """Replace `main` by one with checks; return the layout of its further results.
 
     Args:
-        operations: those that are checked.
-        kinds: for what.
-        captures: there is one of them, of which the values at the finding are returned as well.
-        returned: results of `main` that are looked at in the end, and for what; their number is that of no operation.
+        groups: what is checked.
+        captures: it is one operation, of which the values at the finding are returned as well.
     """
-    old, layout = main_of(module), Layout(operations, kinds)
+    old, layout = main_of(module), Layout(groups)
     with module.context, ir.Location.unknown(), ir.InsertionPoint(old):
         new = hlo.operation("func.func", attributes={name: old.attributes[name] for name in old.attributes}, regions=1)
-        _Instrumenter(operations, layout, captures).main(old.regions[0].blocks[0], new, returned or {})
+        _Instrumenter(groups, layout, captures).main(old.regions[0].blocks[0], new)
     erase(old)
     return layout
 
@@ -92,22 +99,24 @@ class _Instrumenter:
         at: the value in the copy for each value of the function.
     """
 
-    def __init__(self, operations: Sequence[Checked], layout: Layout, captures: bool) -> None:
-        self._checked = {each.op: each for each in operations}
-        self._inside = {op for each in operations for op, _ in each.path}  # loops and branches that hold one of them
-        self._layout = layout
-        self._captured = _captured(operations[0]) if captures else []
+    def __init__(self, groups: Mapping[str, Group], layout: Layout, captures: bool) -> None:
+        self._groups, self._layout = groups, layout
+        every = [(name, each) for name, group in groups.items() for each in group.operations]
+        self._inside = {op for _, each in every for op, _ in each.path}  # loops and branches that hold one of them
+        self._checked: dict[Any, list[tuple[str, Checked]]] = {}
+        for name, each in every:
+            self._checked.setdefault(each.op, []).append((name, each))
+        self._captured = _captured(every[0][1]) if captures else []
         self._counters: list[Value] = []
         self.at: dict[Value, Value] = {}
 
-    def main(self, old: Any, new: Any, returned: Mapping[int, Sequence[str]]) -> None:
+    def main(self, old: Any, new: Any) -> None:
         types, locations = [a.type for a in old.arguments], [a.location for a in old.arguments]
-        made, (*operations, last) = new.regions[0].blocks.append(*types, arg_locs=locations), _operations(old)
+        made = new.regions[0].blocks.append(*types, arg_locs=locations)
         self.at.update(zip(old.arguments, made.arguments, strict=True))
-        looked_at = [bad([last.operands[i]], NAN if tuple(kinds) == (NAN,) else INF) for i, kinds in returned.items()]
         with ir.InsertionPoint(made):
-            state = self._block(operations, self._start(), looked_at)
-            results = [*self._of(last.operands), *state]
+            state = self._block(_operations(old), self._start())
+            results = [*self._of(_operations(old)[-1].operands), *state]
             hlo.operation("func.return", results)
         new.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, [v.type for v in results]))
         if "res_attrs" in new.attributes:
@@ -123,11 +132,11 @@ class _Instrumenter:
         """Return the state before anything is found: number 0, iterations -1, values 0."""
         i32 = hlo.integer_tensor(32)
         each = [hlo.constant(i32, 0), *(hlo.constant(i32, -1) for _ in range(self._layout.depth))]
-        return each * len(self._layout.groups) + [_zeros(type_) for type_, _ in self._captured]
+        return each * len(self._groups) + [_zeros(type_) for type_, _ in self._captured]
 
-    def _found(self, state: list[Value], words: tuple[str, ...], first: Value) -> list[Value]:
+    def _found(self, state: list[Value], group: str, first: Value) -> list[Value]:
         """Return the state after a stretch of operations, of which `first` is the number of the first that shows."""
-        at, none = self._layout.places[words], hlo.constant(hlo.integer_tensor(32), 0)
+        at, none = self._layout.places[group], hlo.constant(hlo.integer_tensor(32), 0)
         is_new = hlo.elementwise("and", hlo.compare(first, none, "NE"), hlo.compare(state[at], none, "EQ"))
         new = dict(enumerate([first, *self._counters], at))
         new |= {self._layout.size + i: emit(self.at) for i, (_, emit) in enumerate(self._captured)}
@@ -135,30 +144,25 @@ class _Instrumenter:
 
     # ---- blocks ----------------------------------------------------------------------------------------------------
 
-    def _block(self, operations: Sequence[Any], state: list[Value], looked_at: Sequence[Condition] = ()) -> list[Value]:
-        """Copy operations of a block with their checks; return the state at their end."""
-        stretch = self._stretch()
+    def _block(self, operations: Sequence[Any], state: list[Value]) -> list[Value]:
+        """Copy operations of a block with their checks, but not what it returns; return the state at their end."""
+        stretch: dict[str, _Stretch] = {}
         for op in operations:
             with op.location:
                 if op in self._inside:
-                    state, stretch = self._flush(stretch, state), self._stretch()
+                    state, stretch = self._flush(stretch, state), {}
                     state = self._while(op, state) if op.name == "stablehlo.while" else self._branches(op, state)
-                else:
+                elif not op.name.endswith(".return"):
                     clone(op, self.at)
-                for each in stretch.values() if op in self._checked else ():
-                    each.note(self._checked[op], self.at)
-        for condition in looked_at:
-            stretch[ERRORS].add(RETURNED, condition, self.at)
+                for name, each in self._checked.get(op, ()):
+                    stretch.setdefault(name, _Stretch(self._groups[name].kinds)).note(each, self.at)
         return self._flush(stretch, state)
 
-    def _stretch(self) -> dict[tuple[str, ...], _Stretch]:
-        return {words: _Stretch(kinds) for words, kinds in self._layout.groups.items()}
-
-    def _flush(self, stretch: Mapping[tuple[str, ...], _Stretch], state: list[Value]) -> list[Value]:
-        for words, each in stretch.items():
-            first = each.first(self.at)
+    def _flush(self, stretch: Mapping[str, _Stretch], state: list[Value]) -> list[Value]:
+        for name in self._groups:
+            first = stretch[name].first(self.at) if name in stretch else None
             if first is not None:
-                state = self._found(state, words, first)
+                state = self._found(state, name, first)
         return state
 
     def _control(self, op: Any, operands: Sequence[Value], added: Sequence[Value]) -> Any:
@@ -172,10 +176,10 @@ class _Instrumenter:
     def _branches(self, op: Any, state: list[Value]) -> list[Value]:
         new = self._control(op, self._of(op.operands), state)
         for old, region in zip(op.regions, new.regions, strict=True):
-            *operations, last = _operations(old.blocks[0])
+            operations = _operations(old.blocks[0])
             with hlo.block(region):
                 inner = self._block(operations, state)
-                hlo.return_([*self._of(last.operands), *inner])
+                hlo.return_([*self._of(operations[-1].operands), *inner])
         return list(new.results)[len(op.results) :]
 
     def _while(self, op: Any, state: list[Value]) -> list[Value]:
@@ -186,13 +190,13 @@ class _Instrumenter:
         carried, count = [*self._of(op.operands), *state, hlo.constant(hlo.integer_tensor(32), 0)], len(op.results)
         new = self._control(op, carried, carried[count:])
         (condition, body), types = (region.blocks[0] for region in op.regions), [value.type for value in carried]
-        (*asked, goes_on), (*operations, last) = _operations(condition), _operations(body)
+        (*asked, goes_on), operations = _operations(condition), _operations(body)
         with hlo.block(new.regions[0], types) as given:
             self.at.update(zip(condition.arguments, given, strict=False))
             for each in asked:
                 clone(each, self.at)
             holds = self.at[goes_on.operands[0]]
-            if ERRORS in self._layout.groups and not counts(condition) and not _has_effects(op):
+            if ERROR in self._groups and not counts(condition) and not _has_effects(op):
                 none = hlo.compare(given[count], hlo.constant(given[count].type, 0), "EQ")
                 holds = hlo.elementwise("and", holds, none)
             hlo.return_([holds])
@@ -203,7 +207,7 @@ class _Instrumenter:
             self.at.update(zip((*condition.arguments, *body.arguments), given[:count] * 2, strict=True))
             inner = self._block([*asked, *operations], given[count:-1])
             following = hlo.elementwise("add", given[-1], hlo.constant(given[-1].type, 1))
-            hlo.return_([*self._of(last.operands), *inner, following])
+            hlo.return_([*self._of(operations[-1].operands), *inner, following])
         *state, self._counters[-1] = list(new.results)[count:]
         self.at.update(zip(condition.arguments, new.results, strict=False))
         state = self._block(asked, state)
@@ -225,13 +229,10 @@ class _Stretch:
         self._arrays: dict[tuple[Any, int], Value] = {}
 
     def note(self, checked: Checked, at: Mapping[Value, Value]) -> None:
-        """Note the condition of an operation."""
-        condition = condition_of(checked, self._kinds)
-        if condition is not None:
-            self.add(checked.number, condition, at)
-
-    def add(self, number: int, condition: Condition, at: Mapping[Value, Value]) -> None:
-        """Add a condition; those that make kernels are emitted here, behind what they look at."""
+        """Note an operation's condition; one that makes kernels is emitted here, behind what it looks at."""
+        condition, number = condition_of(checked, self._kinds), checked.number
+        if condition is None:
+            return
         if not condition.shape:
             self._scalars.append((number, condition, None if condition.is_pointwise else condition.emit(at)))
             return
@@ -324,4 +325,4 @@ def check_values(module: ir.Module, *, kinds: str = "nan", least: bool = False) 
     """
     words = tuple(word for word in kinds_of(kinds.replace("+", ",")) if word != CONSTANTS)
     operations = checked_operations(main_of(module), words)
-    instrument(module, sinks(operations, words) if least else operations, words)
+    instrument(module, Group.of(sinks(operations, words) if least else operations, words))

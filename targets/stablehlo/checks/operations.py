@@ -11,6 +11,7 @@ import jaxlib.mlir.ir as ir
 import ml_dtypes
 import numpy as np
 
+from stablexla.dialects.constants import read_constant, splat_value
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -31,6 +32,12 @@ _STORED = frozenset(
         *("while", "if", "case", "dot_general", "convolution", "gather", "scatter", "sort", "fft", "custom_call"),
         *("cholesky", "triangular_solve", "constant"),
     )
+)
+
+
+_KEEP = frozenset(
+    f"stablehlo.{name}"
+    for name in ("broadcast_in_dim", "reshape", "transpose", "convert", "negate", "slice", "reverse")
 )
 
 
@@ -169,14 +176,14 @@ class Checked:
         op: the operation.
         kinds: those that it may show.
         path: the regions around it, outermost first: the operation, and which of its regions.
-        is_alone: whether a NaN in a result, or what is not finite, is enough, whatever the operands are.
+        alone: values of which a NaN, or what is not finite, is enough, whatever the operands are.
     """
 
     number: int
     op: Any
     kinds: tuple[str, ...]
     path: Path = ()
-    is_alone: bool = False
+    alone: tuple[Any, ...] = ()
 
     @property
     def loops(self) -> tuple[Any, ...]:
@@ -192,6 +199,41 @@ def checked_operations(main: Any, kinds: Sequence[str]) -> list[Checked]:
         if own:
             found.append(Checked(len(found) + 1, op, own, path))
     return found
+
+
+def from_constants(main: Any, kind: str) -> list[Checked]:
+    """Return the operations, in program order, by which a constant NaN, or infinity, may reach a result of a function.
+
+    They are numbered from 1; a NaN in a result is enough to show one. There are none in a program that reads queues,
+    which may hold anything. `select(is_valid, x, NaN)` makes no NaN from operands that are none, and is how functions
+    say that they have no result.
+    """
+    every = list(operations_with_paths(main.regions[0].blocks[0]))
+    if any(op.name in ("stablehlo.infeed", "stablehlo.recv") for op, _ in every):
+        return []
+    returned = {maker_of(value) for value in every[-1][0].operands}
+    found: list[Checked] = []
+    for op, path in every:
+        made = numbers_of(op.results)
+        is_one = bool(made) and constant_behind(made[0], kind) is not None
+        if made and (op in returned if is_one else any(constant_behind(v, kind) is not None for v in op.operands)):
+            found.append(Checked(len(found) + 1, op, (kind,), path, tuple(made)))
+    return found
+
+
+def constant_behind(value: Any, kind: str) -> Any:
+    """Return the constant with a NaN, or an infinity, whose elements a value has; None if it has none of one."""
+    maker = maker_of(value)
+    while maker is not None and maker.name in _KEEP:
+        maker = maker_of(maker.operands[0])
+    if maker is None or maker.name != "stablehlo.constant" or not numbers_of(maker.results):
+        return None
+    type_ = tensor_type(maker.results[0].type)
+    one = splat_value(maker, type_.element)
+    found = read_constant(maker, type_.element, type_.shape) if one is None else np.asarray(one)
+    found = found.reshape(-1)[:1] if found.size and not any(found.strides) else found
+    wide = found if found.dtype.isbuiltin == 1 else found.astype(np.float64)
+    return maker if (np.isnan(wide) if kind == NAN else np.isinf(wide)).any() else None
 
 
 def operations_with_paths(block: Any, path: Path = ()) -> Iterator[tuple[Any, Path]]:

@@ -47,11 +47,13 @@ def sinks(operations: Sequence[Checked], kinds: Sequence[str], meant: Collection
     if meant:
         search = _Search(alone, errors)
         chosen = {each.op: each for each in makers if not search.tells_of(each.op.results, each.path)}
-    chosen |= {each.op: replace(each, is_alone=True) for each in alone}
+    for each in alone:
+        own = tuple(dict.fromkeys((*errors, *each.kinds)))
+        chosen[each.op] = replace(each, kinds=own, alone=tuple(numbers_of(each.op.results)))
     while search.loops:
         loop, (path, places) = search.loops.popitem()
         if not all(search.tells_of([loop.results[place]], path) for place in places):
-            chosen[loop] = Checked(len(operations) + 1, loop, errors, path, is_alone=True)
+            chosen[loop] = Checked(len(operations) + 1, loop, errors, path, tuple(numbers_of(loop.results)))
     for each in operations:
         others = tuple(kind for kind in each.kinds if kind not in errors)
         if others and each.op not in chosen:
