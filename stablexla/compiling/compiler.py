@@ -82,7 +82,7 @@ def compile(
     request = Request(program, entry, target, num_replicas, num_partitions, options)
     with EndingAtUser():
         if options.check:
-            checked: Executable = satellite("inspection.checking.compiling").compile_checked(*request)
+            checked: Executable = satellite("inspection.checking.checked").compile_checked(*request)
             return checked
         folder = _folder_for(request)
         return _compile_now(request) if folder is None else compile_cached(_compile_now, folder, request)

@@ -21,6 +21,7 @@ from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.signature.signature import main_of
 from stablexla.targets.stablehlo.inlining import (
     bound_calls,
+    clone,
     decompose_composites,
     inline_call,
     inline_calls,
@@ -330,13 +331,8 @@ def alone(source: ir.Module, op: Any) -> ir.Module:
 
 def copy_into(block: Any, op: Any, mapping: dict[Any, Any]) -> None:
     """Copy an operation to a block's end; the mapping maps its operands, and receives its results."""
-    copy = op.clone(ip=ir.InsertionPoint(block)).operation
-    for inner in _walk(copy):
-        for i, operand in enumerate(inner.operands):
-            if operand in mapping:
-                inner.operands[i] = mapping[operand]
-    for old, new in zip(op.results, copy.results, strict=True):
-        mapping[old] = new
+    with ir.InsertionPoint(block):
+        clone(op, mapping)
 
 
 def _walk(op: Any) -> list[Any]:

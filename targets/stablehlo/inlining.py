@@ -260,6 +260,16 @@ def _run_at_start(start: Any) -> None:
     erase(start)
 
 
+def clone(op: Any, mapping: dict[Any, Any]) -> None:
+    """Clone an operation at the insertion point; the mapping maps what it reads, and receives its results."""
+    copy = op.clone().operation
+    for inner in all_operations(copy):
+        for i, operand in enumerate(inner.operands):
+            if operand in mapping:
+                inner.operands[i] = mapping[operand]
+    mapping.update(zip(op.results, copy.results, strict=True))
+
+
 def all_operations(root: Any) -> list[Any]:
     """Return an operation and all nested ones, inner ones first (post-order)."""
     found: list[Any] = []

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy.typing as npt
 
+from stablexla.builder.computation import XlaComputation
+from stablexla.compiling.core import contexts_for, leaf_names
+from stablexla.compiling.device_counts import counts_of, with_counts
 from stablexla.compiling.known_shapes import with_known_shapes
+from stablexla.compiling.staged import StagedText
 from stablexla.dialects.caller import warn
 from stablexla.dialects.errors import CheckError, CheckWarning, ExecutionError, UnsupportedError
 from stablexla.dialects.value_checks import kinds_of
 from stablexla.executable.executable import Executable
-from stablexla.inspection.checking.checker import Checker, Subject
+from stablexla.inspection.checking.checker import SPECIALIZE, UNKNOWN_SIZES, Checker, Subject
 from stablexla.inspection.checking.finding import CheckFinding
+from stablexla.interop.entry import MAIN
+from stablexla.interop.load import Program, load
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
-from stablexla.targets.signature.signature import needs_shapes
+from stablexla.targets.registry import find_target
+from stablexla.targets.signature.signature import needs_shapes, signature_of
 from stablexla.targets.stablehlo.inlining import operations_of
-
-if TYPE_CHECKING:
-    from stablexla.builder.computation import XlaComputation
 
 Array = npt.NDArray[Any]
 _QUEUES = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv")
@@ -81,12 +85,12 @@ class CheckedExecutable(Executable):
         return arguments if self._tree is None else self._tree.arguments(arguments)
 
     def _run_checked(self, arguments: Sequence[Sequence[object]], time_limit: float | None = None) -> list[list[Array]]:
-        outcome = self._checker.run(arguments, time_limit)
-        if outcome.warning is not None:
-            warn(f"{self.name}: {outcome.warning}", CheckWarning)
-        if outcome.finding is not None:
-            raise CheckError(f"{self.name}: {outcome.finding}", finding=outcome.finding)
-        return outcome.results
+        results, finding, warning = self._checker.run(arguments, time_limit)
+        if warning is not None:
+            warn(f"{self.name}: {warning}", CheckWarning)
+        if finding is not None:
+            raise CheckError(f"{self.name}: {finding}", finding=finding)
+        return results
 
     def save(self, path: str | Path, *, key: bytes | None = None, source: bool = True) -> NoReturn:
         """Refuse: a saved program has no checks.
@@ -105,8 +109,8 @@ def check(executable: Executable, arguments: Sequence[Any], kinds: object) -> Ch
     checker = executable._checkers.get(words) or _checker_of(executable, words)
     tree = executable._tree
     devices = _of_each_device(executable, arguments)
-    outcome = checker.run([own if tree is None else tree.arguments(own) for own in devices])
-    return outcome.finding or outcome.warning
+    _, finding, warning = checker.run([own if tree is None else tree.arguments(own) for own in devices])
+    return finding or warning
 
 
 def _of_each_device(executable: Executable, arguments: Sequence[Any]) -> list[Any]:
@@ -140,3 +144,32 @@ def _checker_of(executable: Executable, words: tuple[str, ...]) -> Checker:
     made = Checker(Subject(source, executable._signature, executable.target, counts), words, options)
     executable._checkers[words] = made
     return made
+
+
+def compile_checked(
+    program: Program,
+    entry: str,
+    target: str,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    options: CompileOptions,
+) -> CheckedExecutable:
+    """Compile a program that checks its runs.
+
+    Raises:
+        UnsupportedError: a program in the text of a later stage, or with sizes at run time.
+    """
+    if StagedText.of(program) is not None:
+        raise UnsupportedError("checks of a program that is lowered already", hint="compile the program in StableHLO")
+    with contexts_for(program):
+        source = load(program, entry=entry)
+        counts = counts_of(source, num_replicas, num_partitions)
+        source = with_counts(source, counts)
+        if needs_shapes(source):
+            raise UnsupportedError(UNKNOWN_SIZES, hint=SPECIALIZE)
+        signature = signature_of(source)
+        built = program if isinstance(program, XlaComputation) and entry == MAIN else None
+        if built is not None:
+            signature = replace(signature, parameter_names=leaf_names(built))
+        subject = Subject(source, signature, find_target(target).name, counts)
+        return CheckedExecutable(subject, options, built)

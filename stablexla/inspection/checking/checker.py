@@ -7,10 +7,9 @@ where it sees one are the others run: the second knows the operation and the ite
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,23 +19,30 @@ from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 from stablexla.dialects.errors import OutOfMemoryError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.places import place_of
-from stablexla.dialects.value_checks import CONSTANTS, ERRORS, INF, NAN, WARNINGS
+from stablexla.dialects.value_checks import CONSTANTS, ERRORS, INF, NAN
 from stablexla.executable.devices import local_devices
-from stablexla.inspection.checking.finding import CheckFinding, OperandValue, elements_that_show, has, type_text
+from stablexla.inspection.checking.finding import CheckFinding, OperandValue, has, type_text
 from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
 from stablexla.inspection.program import FlatProgram, alone
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.signature.signature import Signature, main_of, needs_shapes
-from stablexla.targets.stablehlo.checks.constants import constant_behind, from_constants, reached
-from stablexla.targets.stablehlo.checks.instrument import RETURNED, Layout, captured_values, instrument
+from stablexla.targets.stablehlo.checks.conditions import on_elements
+from stablexla.targets.stablehlo.checks.instrument import (
+    ERROR,
+    WARNING,
+    Group,
+    Layout,
+    captured_values,
+    instrument,
+)
 from stablexla.targets.stablehlo.checks.operations import (
     CONTROL,
     Checked,
     checked_operations,
+    constant_behind,
+    from_constants,
     is_elementwise,
-    is_number,
-    maker_of,
-    terminator,
+    numbers_of,
 )
 from stablexla.targets.stablehlo.checks.sinks import sinks
 from stablexla.targets.stablehlo.inlining import all_operations
@@ -48,28 +54,16 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Devices = list[list[Array]]
+Arguments = Sequence[Sequence[object]]
 MOST_ALARMS = 3
 """Runs that are repeated for nothing, such as those of a program with infinite values that are meant."""
 MOST_LOOKS = 4
 """Ways of looking at such a program: three of them look closer at some operations than the one before."""
 UNKNOWN_SIZES = "checks of a program with sizes at run time"
 SPECIALIZE = "compile the program for the shapes of the arguments"
+QUICK, EXACT = "quick", "exact"
+"""The programs that look at the fewest values, and at all."""
 _EFFECTS = ("stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv", "stablehlo.rng")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a checked run.
-
-    Attributes:
-        results: of each device.
-        finding: what the run was checked for, if there was any.
-        warning: the same of the kinds that are no errors.
-    """
-
-    results: Devices
-    finding: CheckFinding | None
-    warning: CheckFinding | None
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,7 @@ class _Mark:
 
     device: int
     number: int
-    iterations: tuple[int, ...]
+    iterations: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,14 +91,11 @@ class Subject:
     target: str
     counts: tuple[int, int]
 
-    @property
-    def num_devices(self) -> int:
-        """How many devices run it together."""
-        return self.counts[0] * self.counts[1]
-
-    def contexts(self) -> AbstractContextManager[None]:
-        """Enter contexts in which copies of the program can be made: the thread's own, if it is in these."""
-        return nullcontext() if self.source.context == stablehlo_context() else contexts_of_their_own()
+    @contextmanager
+    def copied(self) -> Iterator[FlatProgram]:
+        """Enter contexts in which copies can be made: the thread's own, if the program is in these. Yield a copy."""
+        with nullcontext() if self.source.context == stablehlo_context() else contexts_of_their_own():
+            yield FlatProgram.of(self.source)
 
 
 class Checker:
@@ -122,68 +113,131 @@ class Checker:
     def __init__(self, subject: Subject, kinds: tuple[str, ...], options: CompileOptions) -> None:
         self._subject = subject
         self._constants = tuple(k for k in kinds if k == NAN or (k == INF and CONSTANTS in kinds))
-        self._kinds = kinds = tuple(k for k in kinds if k != CONSTANTS)
+        self._kinds = tuple(k for k in kinds if k != CONSTANTS)
         self._options = replace(options, check=None)
         self._lock = threading.Lock()
-        self._made: dict[str, Executable] = {}
-        name = subject.signature.name
+        self._made: dict[str, tuple[Executable, Layout]] = {}
         if needs_shapes(subject.source) or not subject.signature.is_static:
-            raise UnsupportedError(f"{name}: {UNKNOWN_SIZES}", hint=SPECIALIZE)
-        with subject.contexts():
-            program = FlatProgram.of(subject.source)
-            main = main_of(program.module)
-            self._all = _Listing(
-                lambda main: checked_operations(main, kinds), Layout(checked_operations(main, kinds), kinds)
-            )
+            raise UnsupportedError(f"{subject.signature.name}: {UNKNOWN_SIZES}", hint=SPECIALIZE)
+        with subject.copied() as program:
             self._is_repeatable = not _has_effects(program.module)
         self._results = len(subject.signature.results)
-        is_alone = len(local_devices(subject.num_devices)) == subject.num_devices
-        can_repeat = self._is_repeatable and is_alone and kinds[0] in ERRORS
-        self._begins = "quick" if can_repeat else "exact"
+        count = subject.counts[0] * subject.counts[1]
+        can_repeat = self._is_repeatable and len(local_devices(count)) == count and self._kinds[0] in ERRORS
+        self._begins = QUICK if can_repeat else EXACT
         self._alarms = 0
         self._meant: set[tuple[str, str]] = set()
 
     @property
     def first(self) -> Executable:
         """The program that runs first."""
-        return self._program(self._begins)
+        return self._program(self._begins)[0]
 
-    def run(self, arguments: Sequence[Sequence[object]], time_limit: float | None = None) -> Outcome:
-        """Run the program on the arguments of each device."""
+    def run(
+        self, arguments: Arguments, time_limit: float | None = None
+    ) -> tuple[Devices, CheckFinding | None, CheckFinding | None]:
+        """Run the program on the arguments of each device.
+
+        Returns:
+            The results of each device, what the run was checked for, and the same of the kinds that are no errors.
+        """
         way = self._begins  # which another thread's run may change
-        made = self._execute(self._made.get(way) or self._program(way), arguments, time_limit)
-        layout = self._all.layout
-        if not any(int(own[at]) for own in made for at in self._numbers(layout)):
-            return Outcome([own[: self._results] for own in made], None, None)
-        marks, alarm = self._marks(made, layout), None
-        if way == "quick" and marks[0] is not None:  # of the warnings it tells the same
-            alarm = marks[0]
+        made, marks = self._look(way, arguments, time_limit)
+        alarm = marks.get(ERROR) if way == QUICK else None  # of the warnings it tells the same
+        if alarm is not None:
             try:
-                made = self._execute(self._program("exact"), arguments, time_limit)
+                made, marks = self._look(EXACT, arguments, time_limit)
             except OutOfMemoryError as error:
                 error.add_note(self._told_by(alarm))
                 raise
-            marks = self._marks(made, layout)
-        found: list[CheckFinding | None] = [None, None]
-        for group, mark in enumerate(marks):
-            if mark is not None:
-                is_error = layout.groups[group][0] not in WARNINGS
-                found[0 if is_error else 1] = (
-                    self._from_constant(made, arguments, mark.device)
-                    if mark.number == RETURNED
-                    else self._describe(mark, self._all, layout.groups[group], arguments)
-                )
-        if alarm is not None and found[0] is None:
+        results = [own[: self._results] for own in made]
+        name = ERROR if ERROR in marks else next(self._from_text(marks, results, arguments), "")
+        found, warning = (self._finding(n, marks[n], arguments) if n in marks else None for n in (name, WARNING))
+        if alarm is not None and found is None:
             self._count_alarm(alarm.number)
-        return Outcome([own[: self._results] for own in made], *found)
+        return results, found, warning
+
+    def _from_text(self, marks: Mapping[str, _Mark], results: Devices, arguments: Arguments) -> Iterator[str]:
+        """Yield the kinds that an operation has from a constant, and a result, but no argument."""
+        for kind in self._constants if marks else ():
+            given = any(has(NAN, a) or (kind == INF and has(INF, a)) for own in arguments for a in own)
+            if kind in marks and not given and any(has(kind, array) for own in results for array in own):
+                yield kind
+
+    def _look(self, way: str, arguments: Arguments, limit: float | None) -> tuple[Devices, dict[str, _Mark]]:
+        """Run one of the programs; return what it returns, and for each group the first mark in program order.
+
+        Devices that receive a NaN of another one tell of the operation that received it, a later one.
+        """
+        program, layout = self._made.get(way) or self._program(way)
+        made, marks = self._execute(program, arguments, limit), {}
+        for group, at in layout.places.items():
+            place = self._results + at
+            number, device = min(((n, d) for d, own in enumerate(made) if (n := int(own[place]))), default=(0, 0))
+            if number:
+                iterations = made[device][place + 1 : place + 1 + layout.depth]
+                marks[group] = _Mark(device, number, tuple(map(int, iterations)))
+        return made, marks
+
+    def _execute(self, program: Executable, arguments: Arguments, limit: float | None) -> Devices:
+        if len(arguments) == 1:
+            return [program.execute(arguments[0], time_limit=limit)]
+        return program.execute_replicated(arguments, time_limit=limit)
+
+    # ---- programs --------------------------------------------------------------------------------------------------
+
+    def _program(self, way: str) -> tuple[Executable, Layout]:
+        """Return a compiled program with checks, and the layout of its further results."""
+        with self._lock:
+            if way not in self._made:
+                self._made[way] = self._compile(self._fewest if way == QUICK else self._all)
+            return self._made[way]
+
+    def _compile(
+        self, choose: Callable[[FlatProgram], Mapping[str, Group]], *, captures: bool = False
+    ) -> tuple[Executable, Layout]:
+        """Compile the program with checks; of a single operation values may be captured."""
+        from stablexla.compiling.compiler import compile
+
+        subject = self._subject
+        with subject.copied() as program:
+            layout = instrument(program.module, choose(program), captures=captures)
+            counts = {"num_replicas": subject.counts[0], "num_partitions": subject.counts[1]}
+            return compile(program.module, target=subject.target, options=self._options, **counts), layout
+
+    def _all(self, program: FlatProgram) -> dict[str, Group]:
+        """Return all operations that are checked, and those that have a constant as operand."""
+        main = main_of(program.module)
+        groups = Group.of(checked_operations(main, self._kinds), self._kinds)
+        return groups | {kind: Group((kind,), own) for kind in self._constants if (own := from_constants(main, kind))}
+
+    def _fewest(self, program: FlatProgram) -> dict[str, Group]:
+        """Return the fewest operations that tell of all, and the results that a constant may reach besides."""
+        main = main_of(program.module)
+        every = checked_operations(main, self._kinds)
+        chosen = self._sinks(every)
+        reached: dict[Any, tuple[str, ...]] = {}
+        for kind in self._constants:
+            inside = {each.path[0][0] if each.path else each.op for each in from_constants(main, kind)}
+            for value in numbers_of(program.returns) if inside else ():
+                if any(unit.op in inside for unit in program.needed([value], ())):
+                    reached[value] = (*reached.get(value, ()), kind)
+        seen, last = {value for each in chosen for value in each.alone}, list(program.block.operations)[-1].operation
+        chosen += [Checked(len(every) + 1, last, own, (), (v,)) for v, own in reached.items() if v not in seen]
+        return Group.of(chosen, self._kinds)
+
+    def _sinks(self, every: Sequence[Checked]) -> list[Checked]:
+        return sinks(every, self._kinds, [each.number for each in every if _where(each) in self._meant])
+
+    # ---- alarms ----------------------------------------------------------------------------------------------------
 
     def _told_by(self, alarm: _Mark) -> str:
         """Return what the first look at values tells where there is no memory for all checks."""
-        with self._subject.contexts():
-            program = FlatProgram.of(self._subject.source)
-            every = self._all.of(main_of(program.module))
-            place = place_of(every[alarm.number - 1].op.location).brief if alarm.number <= len(every) else ""
-            what = f"the result of {every[alarm.number - 1].op.name} at {place}" if place else "a result"
+        with self._subject.copied() as program:
+            every = self._all(program)[ERROR].operations
+            op = every[alarm.number - 1].op if alarm.number <= len(every) else None
+            place = "" if op is None else place_of(op.location).brief
+            what = f"the result of {op.name} at {place}" if op is not None and place else "a result"
         return f"There was no memory for the run that finds the first operation; {what} is not finite."
 
     def _count_alarm(self, number: int) -> None:
@@ -193,185 +247,63 @@ class Checker:
         """
         with self._lock:
             self._alarms += 1
-            if not self._alarms % MOST_ALARMS and self._begins == "quick":
-                self._look_closer(number)
-
-    def _look_closer(self, number: int) -> None:
-        with self._subject.contexts():
-            program = FlatProgram.of(self._subject.source)
-            every = checked_operations(main_of(program.module), self._kinds)
-            told = number <= len(every) and self._alarms < MOST_LOOKS * MOST_ALARMS
-            if told:
-                self._meant.add(_where(every[number - 1]))
-                told = 2 * sum(not each.is_alone for each in self._fewest(every)) <= len(every)
-        if told:
-            self._made.pop("quick", None)
-        else:
-            self._begins = "exact"
-
-    def _execute(self, program: Executable, arguments: Sequence[Sequence[object]], limit: float | None) -> Devices:
-        if len(arguments) == 1:
-            return [program.execute(arguments[0], time_limit=limit)]
-        return program.execute_replicated(arguments, time_limit=limit)
-
-    def _numbers(self, layout: Layout) -> list[int]:
-        """Return which of a program's results are the numbers of operations, one for each group."""
-        return [self._results + group * (1 + layout.depth) for group in range(len(layout.groups))]
-
-    def _marks(self, made: Devices, layout: Layout) -> list[_Mark | None]:
-        """Read the further results: of each group the first mark in program order.
-
-        Devices that receive a NaN of another one tell of the operation that received it, a later one.
-        """
-        width = 1 + layout.depth
-        marks: list[_Mark | None] = []
-        for at in self._numbers(layout):
-            seen = [[int(v) for v in own[at : at + width]] for own in made]
-            own_marks = [_Mark(d, n, tuple(rest)) for d, (n, *rest) in enumerate(seen) if n]
-            marks.append(min(own_marks, key=lambda mark: mark.number, default=None))
-        return marks
-
-    # ---- programs --------------------------------------------------------------------------------------------------
-
-    def _program(self, way: str) -> Executable:
-        with self._lock:
-            if way not in self._made:
-                is_quick = way == "quick"
-                self._made[way] = self._compile(
-                    self._all, lambda every: (self._fewest(every) if is_quick else every, None), self._returned
-                )
-            return self._made[way]
-
-    def _returned(self, main: Any, chosen: Sequence[Checked]) -> dict[int, list[str]]:
-        """Return results that a constant may reach and that are not looked at already, and for what to look there."""
-        alone = {each.op for each in chosen if each.is_alone}
-        found: dict[int, list[str]] = {}
-        for kind in self._constants:
-            for i in reached(main, from_constants(main, kind)):
-                value = terminator(main.regions[0].blocks[0]).operands[i]
-                if is_number(value) and maker_of(value) not in alone:
-                    found.setdefault(i, []).append(kind)
-        return found
-
-    def _fewest(self, every: list[Checked]) -> list[Checked]:
-        meant = [each.number for each in every if _where(each) in self._meant]
-        return sinks(every, self._kinds, meant)
-
-    def _compile(
-        self,
-        listing: _Listing,
-        choose: Callable[[list[Checked]], tuple[list[Checked], Checked | None]],
-        returned: Callable[[Any, list[Checked]], dict[int, list[str]]] = lambda *_: {},
-    ) -> Executable:
-        """Compile the program with checks of some operations; of one of them values may be captured."""
-        from stablexla.compiling.compiler import compile
-
-        subject = self._subject
-        with subject.contexts():
-            module = FlatProgram.of(subject.source).module
-            main = main_of(module)
-            chosen, captured = choose(listing.of(main))
-            instrument(module, chosen, listing.layout, captured=captured, returned=returned(main, chosen))
-            return compile(
-                module,
-                target=subject.target,
-                num_replicas=subject.counts[0],
-                num_partitions=subject.counts[1],
-                options=self._options,
-            )
+            if self._alarms % MOST_ALARMS or self._begins == EXACT:
+                return
+            with self._subject.copied() as program:
+                every = self._all(program)[ERROR].operations
+                is_told = number <= len(every) and self._alarms < MOST_LOOKS * MOST_ALARMS
+                if is_told:
+                    self._meant.add(_where(every[number - 1]))
+                if not is_told or 2 * sum(not each.alone for each in self._sinks(every)) > len(every):
+                    self._begins = EXACT
+            self._made.pop(QUICK, None)
 
     # ---- findings --------------------------------------------------------------------------------------------------
 
-    def _from_constant(self, made: Devices, arguments: Sequence[Sequence[object]], device: int) -> CheckFinding | None:
-        """Describe where a result has a NaN from that no operation made, or an infinity; None if from arguments."""
-        results = [array for own in made for array in own[: self._results]]
-        taken = [np.asarray(argument) for own in arguments for argument in own]
-        for kind in self._constants:
-            given = any(has(NAN, array) or (kind == INF and has(INF, array)) for array in taken)
-            if given or not any(has(kind, np.asarray(array)) for array in results):
-                continue
-            with self._subject.contexts():
-                program = FlatProgram.of(self._subject.source)
-                every = from_constants(main_of(program.module), kind)
-                listing = _Listing(partial(from_constants, kind=kind), Layout(every, (kind,)))
-            mark: _Mark | None = _Mark(device, 1, (-1,) * listing.layout.depth)
-            if self._is_repeatable:
-                with self._lock:
-                    way = f"constants {kind}"
-                    if way not in self._made:
-                        self._made[way] = self._compile(listing, lambda every: (every, None))
-                mark = self._marks(self._execute(self._made[way], arguments, None), listing.layout)[0]
-            if mark is not None:
-                found = self._describe(mark, listing, (kind,), arguments)
-                is_known = self._is_repeatable or len(every) == 1
-                return found if is_known else replace(found, note=f"or one of {len(every) - 1} others: {found.note}")
-        return None
-
-    def _describe(
-        self, mark: _Mark, listing: _Listing, group: Sequence[str], arguments: Sequence[Sequence[object]]
-    ) -> CheckFinding:
+    def _finding(self, name: str, mark: _Mark, arguments: Arguments) -> CheckFinding:
         """Describe a finding; run the program once more for the values, if it may be."""
-        subject = self._subject
-        with subject.contexts():
-            program = FlatProgram.of(subject.source)
-            found = listing.of(main_of(program.module))[mark.number - 1]
-            kinds = [kind for kind in found.kinds if kind in group]
+        with self._subject.copied() as program:
+            found = self._found(program, name, mark.number)
             made = CheckFinding(
-                kinds[0],
+                found.kinds[0],
                 found.op.name,
                 str(found.op.get_asm(large_elements_limit=16, enable_debug_info=False)),
                 mark.number,
                 place_of(found.op.location),
                 _steps(found, mark.iterations),
-                device=mark.device if subject.num_devices > 1 else None,
-                constant=_constant_of(found, kinds[0]) if listing is not self._all else "",
+                device=mark.device if self._subject.counts != (1, 1) else None,
+                constant=_constant_of(found, name) if name in self._constants else "",
             )
             if not self._is_repeatable:
-                return replace(
-                    made, note="values are not known: the program has effects, and is not run again for them"
-                )
-            if found.op.name in CONTROL:
-                return replace(made, note="values are not known: they are those of a loop or branch")
-            try:
-                values = self._values(mark, listing, kinds, arguments, len(captured_values(found.op)))
-            except OutOfMemoryError:
-                return replace(
-                    made, note="values are not known: the run that returns them needs more memory than there is"
-                )
-            if values is None:
-                return replace(made, note="values are not known: another run did not show it again")
-            return _with_values(made, kinds, found, program, values)
+                unknown = "the program has effects, and is not run again for them"
+            elif found.op.name in CONTROL:
+                unknown = "they are those of a loop or branch"
+            else:
+                try:
+                    values = self._values(name, mark, arguments)
+                    if values is not None:
+                        return _with_values(made, found, program, values)
+                    unknown = "another run did not show it again"
+                except OutOfMemoryError:
+                    unknown = "the run that returns them needs more memory than there is"
+            return replace(made, note=f"values are not known: {unknown}")
 
-    def _values(
-        self,
-        mark: _Mark,
-        listing: _Listing,
-        kinds: Sequence[str],
-        arguments: Sequence[Sequence[object]],
-        count: int,
-    ) -> list[Array] | None:
-        """Return the operands and results at the finding, by a run of a program that returns them."""
+    def _found(self, program: FlatProgram, name: str, number: int) -> Checked:
+        """Return the operation of a group with a number, checked for the group's kinds alone."""
+        group = self._all(program)[name]
+        found = group.operations[number - 1]
+        return replace(found, kinds=tuple(kind for kind in found.kinds if kind in group.kinds))
 
-        def choose(every: list[Checked]) -> tuple[list[Checked], Checked]:
-            found = replace(every[mark.number - 1], kinds=tuple(kinds))
-            return [found], found
+    def _values(self, name: str, mark: _Mark, arguments: Arguments) -> list[Array] | None:
+        """Return what is captured at the finding, by a run of a program that returns it."""
 
-        own = self._execute(self._compile(listing, choose), arguments, None)[mark.device]
-        values = own[self._results + listing.layout.size :]
-        return values[:count] if any(int(own[at]) for at in self._numbers(listing.layout)) else None
+        def choose(program: FlatProgram) -> dict[str, Group]:
+            found = self._found(program, name, mark.number)
+            return {name: Group(found.kinds, [found])}
 
-
-@dataclass(frozen=True)
-class _Listing:
-    """Operations of a program that are checked together.
-
-    Attributes:
-        of: lists those of a copy's `main`.
-        layout: of the further results.
-    """
-
-    of: Callable[[Any], list[Checked]]
-    layout: Layout
+        program, layout = self._compile(choose, captures=True)
+        own = self._execute(program, arguments, None)[mark.device][self._results :]
+        return own[layout.size :] if int(own[0]) else None
 
 
 def _constant_of(found: Checked, kind: str) -> str:
@@ -394,7 +326,7 @@ def _steps(found: Checked, iterations: Sequence[int]) -> tuple[RegionStep, ...]:
     steps, rest = [], iter(iterations)
     for op, region in found.path:
         if op.name == "stablehlo.while":
-            iteration = f"iteration {next(rest)}"
+            iteration = f"iteration {next(rest, -1)}"
             what = iteration if region else f"the condition before {iteration}"
         else:
             what = f"branch {region}"
@@ -402,36 +334,24 @@ def _steps(found: Checked, iterations: Sequence[int]) -> tuple[RegionStep, ...]:
     return tuple(steps)
 
 
-def _with_values(
-    made: CheckFinding, kinds: Sequence[str], found: Checked, program: FlatProgram, values: Sequence[Array]
-) -> CheckFinding:
+def _with_values(made: CheckFinding, found: Checked, program: FlatProgram, values: Sequence[Array]) -> CheckFinding:
     """Add the index, the element, the operands, and the operation alone."""
-    elementwise, is_maker = is_elementwise(found.op), not made.constant
-    arrays = [np.asarray(v) for v in values]
-    unique = list(dict.fromkeys(v for v in captured_values(found.op)))
-    by_value = dict(zip(captured_values(found.op), arrays, strict=True))
-    count = len(arrays) - len([r for r in captured_values(found.op) if r in list(found.op.results)])
-    operands, results = arrays[:count], arrays[count:]
-    small = alone(program.module, found.op)
-    taken = tuple(by_value[v] for v in unique if v in list(found.op.operands))
-    single = SmallProgram(str(small).rstrip(), taken, 1) if is_maker else None  # the constant would be an argument
-    for kind in kinds:
-        for result in results:
-            shows = elements_that_show(kind, operands, result, elementwise=elementwise and is_maker)
-            if shows is not None and shows.any():
-                index = tuple(int(i) for i in np.argwhere(shows)[0]) if shows.shape else ()
-                return replace(
-                    made,
-                    kind=kind,
-                    type=type_text(result),
-                    index=index,
-                    value=text_of(result[index]),
-                    count=int(shows.sum()),
-                    size=int(shows.size),
-                    operands=tuple(OperandValue.of(o, index if elementwise else None) for o in operands),
-                    program=single,
-                )
-    return replace(made, operands=tuple(OperandValue.of(o, None) for o in operands), program=single)
+    op, names, index = found.op, captured_values(found.op), None
+    by_value = dict(zip(names, map(np.asarray, values), strict=False))
+    for (kind, value, _), where in zip(on_elements(found), values[len(names) :], strict=True):
+        if where.any():
+            result = by_value[value]
+            index = tuple(int(i) for i in np.argwhere(where)[0])
+            counted = {"count": int(where.sum()), "size": int(where.size)}
+            made = replace(
+                made, kind=kind, type=type_text(result), index=index, value=text_of(result[index]), **counted
+            )
+            break
+    taken = tuple(array for value, array in by_value.items() if value in list(op.operands))
+    small = None if made.constant else SmallProgram(str(alone(program.module, op)).rstrip(), taken, 1)
+    at = index if is_elementwise(op) else None
+    operands = tuple(OperandValue.of(by_value[value], at) for value in op.operands if value in by_value)
+    return replace(made, operands=operands, program=small)  # a constant would be an argument of it
 
 
 def _has_effects(module: Any) -> bool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import field
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.places import Place
 from stablexla.dialects.value_checks import DIVISION, INDICES, INF, NAN, OVERFLOW, SHIFTS
 from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
-from stablexla.inspection.comparing.report import Row, first_line, place_rows, save_arrays
+from stablexla.inspection.comparing.report import Row, first_line, html_of, lines_of, place_rows, save_arrays
 
 Array = npt.NDArray[Any]
 MEANINGS = {
@@ -130,20 +128,13 @@ class CheckFinding:
 
     def report(self, alone: str = "finding.save(folder) writes it") -> str:
         """Return the report as text; `alone` as in `rows`."""
-        rows = self.rows(alone)
-        width = max(len(name) for name, _ in rows)
-        return escaped("\n".join([self.summary, *(f"  {name:<{width}}  {text}".rstrip() for name, text in rows)]))
+        return escaped("\n".join(line.rstrip() for line in lines_of(self.summary, self.rows(alone))))
 
     def __repr__(self) -> str:
         return f"CheckFinding({self.kind!r}: {self.summary})"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left;vertical-align:top'>{escape(name)}</th>"
-            f"<td style='text-align:left'>{escape(text)}</td></tr>"
-            for name, text in self.rows()
-        )
-        return f"<b style='color:#a02020'>{escape(self.summary)}</b><table>{rows}</table>"
+        return html_of(self.summary, self.rows())
 
     def as_json(self) -> str:
         """Return the report as JSON."""
@@ -176,59 +167,22 @@ def type_text(array: Array) -> str:
 
 def summary_of(array: Array) -> str:
     """Return the range of an array's finite numbers, and how many are none."""
-    if not array.size:
-        return "no elements"
-    if array.size == 1:
-        return text_of(array.reshape(-1)[0])
-    wide = array if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1 else array.astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    said = []
-    if finite.size:
-        magnitude = np.abs(finite) if finite.dtype.kind == "c" else finite
-        of = "magnitudes " if finite.dtype.kind == "c" else ""
-        said.append(f"{of}from {text_of(magnitude.min())} to {text_of(magnitude.max())}")
-    for name, count in (("NaN", np.isnan(wide).sum()), ("infinite", np.isinf(wide).sum())):
-        if count:
-            said.append(f"{count} {name}")
-    return ", ".join(said)
+    if array.size < 2:
+        return text_of(array.reshape(-1)[0]) if array.size else "no elements"
+    wide = _wide(array)
+    finite, of = wide[np.isfinite(wide)], "magnitudes " if wide.dtype.kind == "c" else ""
+    magnitude = np.abs(finite) if of else finite
+    said = [f"{of}from {text_of(magnitude.min())} to {text_of(magnitude.max())}"] if finite.size else []
+    counts = {"NaN": np.isnan(wide).sum(), "infinite": np.isinf(wide).sum()}
+    return ", ".join([*said, *(f"{count} {name}" for name, count in counts.items() if count)])
 
 
-def elements_that_show(kind: str, operands: Sequence[Array], result: Array, *, elementwise: bool) -> Array | None:
-    """Return which elements of a result show a kind; None where that is no question of elements."""
-    if kind == INDICES or (not elementwise and kind not in (NAN, INF, OVERFLOW)):
-        return None
-    if kind == DIVISION:
-        return np.asarray(operands[1] == 0)
-    if kind == SHIFTS:
-        bits = BY_DTYPE[operands[1].dtype].bits
-        amount = operands[1].astype(np.int64)
-        return np.asarray((amount < 0) | (amount >= bits))
-    shown, sound = _shown(kind, result), np.ones(result.shape, bool)
-    for operand in operands if elementwise else ():
-        if operand.dtype.kind not in "biu" or operand.dtype.isbuiltin != 1:
-            sound &= ~_unsound(kind, operand)
-    return shown & sound
-
-
-def has(kind: str, array: Array) -> bool:
+def has(kind: str, array: Any) -> bool:
     """Return whether an array holds a NaN, or an infinity."""
-    if array.dtype.kind in "biu" and array.dtype.isbuiltin == 1:
-        return False
-    return bool((np.isnan(_wide(array)) if kind == NAN else np.isinf(_wide(array))).any())
+    wide = _wide(np.asarray(array))
+    return bool((np.isnan(wide) if kind == NAN else np.isinf(wide)).any())
 
 
 def _wide(array: Array) -> Array:
-    return array if array.dtype.kind in "fc" and array.dtype.isbuiltin == 1 else array.astype(np.float64)
-
-
-def _shown(kind: str, array: Array) -> Array:
-    wide = _wide(array)
-    if kind == NAN:
-        return np.isnan(wide)
-    infinite = np.isinf(wide)
-    return infinite if infinite.any() else np.isnan(wide)  # types without infinities overflow to NaN
-
-
-def _unsound(kind: str, array: Array) -> Array:
-    wide = _wide(array)
-    return np.isnan(wide) if kind == NAN else ~np.isfinite(wide)
+    """Return an array in a type of numpy's own."""
+    return array if array.dtype.isbuiltin == 1 else array.astype(np.float64)

@@ -36,13 +36,16 @@ Row = tuple[str, str]
 
 def plain_text(comparison: Comparison, folder: Path | None = None) -> str:
     """Return the report without colours and frames, lines not wrapped."""
-    lines = [_headline(comparison)]
-    rows = _rows(comparison, folder)
-    width = max((len(name) for name, _ in rows), default=0)
-    lines += [f"  {name:<{width}}  {text}" for name, text in rows]
+    lines = lines_of(_headline(comparison), _rows(comparison, folder))
     if comparison.finding is not None:
         lines += _excerpt_lines(comparison.finding.difference, comparison.against)
     return escaped("\n".join(line.rstrip() for line in lines))
+
+
+def lines_of(headline: str, rows: Sequence[Row]) -> list[str]:
+    """Return a headline and, below it, the rows, their labels as wide as the widest."""
+    width = max((len(name) for name, _ in rows), default=0)
+    return [headline, *(f"  {name:<{width}}  {text}" for name, text in rows)]
 
 
 def show(comparison: Comparison, console: Console, folder: Path | None = None) -> None:
@@ -204,13 +207,18 @@ def first_line(text: str) -> str:
 
 def html(comparison: Comparison) -> str:
     """Return the report as a fragment of HTML."""
-    colour = "#2a7a2a" if comparison.equal else "#a02020"
-    rows = "".join(
+    return html_of(_headline(comparison), _rows(comparison, None), is_good=comparison.equal)
+
+
+def html_of(headline: str, rows: Sequence[Row], *, is_good: bool = False) -> str:
+    """Return a headline, green or red, and a table of the rows."""
+    colour = "#2a7a2a" if is_good else "#a02020"
+    cells = "".join(
         f"<tr><th style='text-align:left;vertical-align:top'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(text)}</td></tr>"
-        for name, text in _rows(comparison, None)
+        for name, text in rows
     )
-    return f"<b style='color:{colour}'>{escape(_headline(comparison))}</b><table>{rows}</table>"
+    return f"<b style='color:{colour}'>{escape(headline)}</b><table>{cells}</table>"
 
 
 def json_text(comparison: Comparison) -> str:

@@ -2,57 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
 import jaxlib.mlir.ir as ir
+import ml_dtypes
+import numpy as np
 
+from stablexla.dialects.constants import read_constant, splat_value
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.op_traits import TRAITS
-from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, INF, NAN, SHIFTS
+from stablexla.dialects.op_traits import TRAITS, OpTraits
+from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, NAN, OVERFLOW, SHIFTS
 from stablexla.lowering.support.types import tensor_type
 
+Path = tuple[tuple[Any, int], ...]
 CONTROL = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
-_MOVE = (
-    *("broadcast", "broadcast_in_dim", "concatenate", "copy", "dynamic_broadcast_in_dim", "dynamic_gather"),
-    *("dynamic_pad", "dynamic_reshape", "dynamic_slice", "dynamic_update_slice", "gather", "get_tuple_element"),
-    *(
-        "optimization_barrier",
-        "pad",
-        "real_dynamic_slice",
-        "reshape",
-        "reverse",
-        "select",
-        "slice",
-        "sort",
-        "transpose",
-    ),
-    *("torch_index_select", "tuple"),
+_OF_INTEGERS = {
+    DIVISION: ("divide", "remainder"),
+    INDICES: ("dynamic_slice", "dynamic_update_slice", "gather", "scatter"),
+    SHIFTS: ("shift_left", "shift_right_arithmetic", "shift_right_logical"),
+}
+_STORED = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("while", "if", "case", "dot_general", "convolution", "gather", "scatter", "sort", "fft", "custom_call"),
+        *("cholesky", "triangular_solve", "constant"),
+    )
 )
-_MOVE_BETWEEN_DEVICES = ("all_gather", "all_to_all", "collective_broadcast", "collective_permute")
-_START = ("constant", "infeed", "iota", "recv", "rng", "rng_bit_generator", "create_token", "after_all")
-_NEITHER = ("ceil", "clamp", "complex", "floor", "imag", "maximum", "minimum", "negate", "real", "sign")
-_ROUND = ("round_nearest_afz", "round_nearest_even")
-NEVER = frozenset(f"stablehlo.{name}" for name in (*_MOVE, *_MOVE_BETWEEN_DEVICES, *_START, *_NEITHER, *_ROUND))
-"""Operations whose results hold no NaN and no infinity but those of their operands."""
-_BOUNDED = frozenset(
-    ["stablehlo.abs", "stablehlo.logistic", "stablehlo.tanh", "stablehlo.cbrt", "chlo.erf", "chlo.erfc"]
+
+
+_KEEP = frozenset(
+    f"stablehlo.{name}"
+    for name in ("broadcast_in_dim", "reshape", "transpose", "convert", "negate", "slice", "reverse")
 )
-_NO_NAN = frozenset(["stablehlo.exponential", "stablehlo.exponential_minus_one", "stablehlo.reduce_precision"])
-POLES = frozenset(
-    [
-        *("stablehlo.log", "stablehlo.log_plus_one", "stablehlo.rsqrt", "chlo.atanh", "chlo.erf_inv", "chlo.digamma"),
-        *("chlo.lgamma", "chlo.polygamma", "chlo.zeta"),
-    ]
-)
-"""Functions whose infinities are poles, not overflow."""
-_SHIFTS = frozenset(f"stablehlo.shift_{name}" for name in ("left", "right_arithmetic", "right_logical"))
-_INDEXED = frozenset(f"stablehlo.{name}" for name in ("dynamic_slice", "dynamic_update_slice", "gather", "scatter"))
-_DIVIDE = frozenset(["stablehlo.divide", "stablehlo.remainder"])
-_RANGE = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}  # bits of the exponent
 
 
 def element_of(value: Any) -> ElementType | None:
@@ -68,15 +54,10 @@ def maker_of(value: Any) -> Any:
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value is an array of floats or complex numbers."""
-    element = element_of(value)
-    return element is not None and (element.is_float or element.is_complex)
-
-
-def has_nan(element: ElementType) -> bool:
-    """Return whether a type has a NaN."""
-    return element.bits > 6
+def numbers_of(values: Iterable[Any]) -> list[Any]:
+    """Return the arrays, each once, of floats or complex numbers of a type that has a NaN."""
+    elements = {value: element_of(value) for value in values}
+    return [v for v, e in elements.items() if e is not None and (e.is_float or e.is_complex) and e.part.bits > 6]
 
 
 def has_inf(element: ElementType) -> bool:
@@ -84,100 +65,106 @@ def has_inf(element: ElementType) -> bool:
     return element.bits > 8 or element.name in ("f8e5m2", "f8e4m3", "f8e3m4")
 
 
-def name_of(op: Any) -> str:
-    """Return an operation's name; of a composite, which is lowered whole, the composite's."""
-    if op.name == "stablehlo.composite":
-        return str(ir.StringAttr(op.attributes["name"]).value)
-    return str(op.name)
+def traits_of(op: Any) -> OpTraits:
+    """Return the facts of an operation; of a composite, which is lowered whole, those of the composite."""
+    name = str(ir.StringAttr(op.attributes["name"]).value) if op.name == "stablehlo.composite" else op.name
+    return TRAITS.get(name, OpTraits())
 
 
 def is_elementwise(op: Any) -> bool:
     """Return whether an element of the result depends on the operands' elements at its index alone."""
-    traits = TRAITS.get(name_of(op))
-    if traits is None or not traits.is_elementwise or len(op.results) != 1:
+    if not traits_of(op).is_elementwise or len(op.results) != 1:
         return False
     shape = list(op.results[0].type.shape)
     return all(list(value.type.shape) == shape for value in op.operands)
 
 
+def is_stored(value: Any) -> bool:
+    """Return whether an array is in memory whatever reads it: no kernel that reads it computes it as well."""
+    maker = maker_of(value)
+    return bool(value.type.rank) and (maker is None or maker.name in _STORED)
+
+
 def kinds_at(op: Any, kinds: Sequence[str]) -> tuple[str, ...]:
     """Return those of the kinds that an operation may show."""
-    return tuple(kind for kind in kinds if (_makes(op, kind) if kind in ERRORS else _misused(op, kind)))
+    return tuple(kind for kind in kinds if (_makes(op, kind) if kind in ERRORS else _misuses(op, kind)))
 
 
-def _misused(op: Any, kind: str) -> bool:
-    if kind == INDICES:
-        return op.name in _INDEXED
-    names = {DIVISION: _DIVIDE, SHIFTS: _SHIFTS}[kind]
-    element = element_of(op.results[0]) if op.name in names else None
-    return element is not None and element.is_integer
+def _misuses(op: Any, kind: str) -> bool:
+    if op.name.partition(".")[2] not in _OF_INTEGERS[kind]:
+        return False
+    element = element_of(op.results[0])
+    return kind == INDICES or (element is not None and element.is_integer)
 
 
 def _makes(op: Any, kind: str) -> bool:
-    if op.name in NEVER or op.name in CONTROL or not any(is_number(value) for value in op.results):
+    makes = traits_of(op).makes.split()
+    if not makes or op.name in CONTROL or not numbers_of(op.results):
         return False
-    is_real = not any(element is not None and element.is_complex for element in map(element_of, op.operands))
-    if is_real and name_of(op) in _BOUNDED:
-        return False
-    if op.name == "stablehlo.convert":
-        return _loses_range(op, kind)
-    if is_real and _is_harmless(op, kind):
-        return False
-    if kind == NAN:
-        return not (is_real and op.name in _NO_NAN) and any(has_nan(e) for e in map(element_of, op.results) if e)
-    return kind == INF or name_of(op) not in POLES
+    elements = [element for element in map(element_of, op.operands) if element is not None]
+    is_complex = any(element.is_complex for element in elements)
+    if op.name == "stablehlo.convert" or (op.name in _ARITHMETIC and not is_complex):
+        taken = tuple((element.part, splat_of(v)) for element, v in zip(elements, op.operands, strict=True))
+        return _makes_of_extremes(op.name, element_of(op.results[0]).part, taken[: len(set(op.operands))], kind)
+    if is_complex:
+        return kind != OVERFLOW or "pole" not in makes
+    return not {NAN: {"nan"}, OVERFLOW: {"inf"}}.get(kind, {"inf", "pole"}).isdisjoint(makes)
 
 
-def _is_harmless(op: Any, kind: str) -> bool:
-    """Return whether an operand makes it impossible: x * x is no NaN but of one, x / 768 no infinity but of one."""
-    element = element_of(op.results[0])
-    if op.name not in _ARITHMETIC or element is None or not has_inf(element):
-        return False
-    lhs, rhs = op.operands
-    if op.name == "stablehlo.multiply" and lhs == rhs:
-        return kind == NAN
-    number = splat_of(rhs)
-    if number is None and op.name in ("stablehlo.add", "stablehlo.multiply"):
-        number = splat_of(lhs)
-    if number is None or not isfinite(number) or 0 < abs(number) < _SURELY_NORMAL or element.bits <= 8:
-        return False
-    if op.name in ("stablehlo.add", "stablehlo.subtract"):
-        return kind == NAN or abs(number) <= 1  # less than half the distance between the largest numbers of any type
-    if kind == NAN:
-        return number != 0
-    return 0 < abs(number) <= 1 if op.name == "stablehlo.multiply" else abs(number) >= 1
+@functools.cache
+def _makes_of_extremes(
+    name: str, made: ElementType, taken: tuple[tuple[ElementType, float | None], ...], kind: str
+) -> bool:
+    """Return whether NumPy makes it of the extreme numbers of types, or of numbers of the program's text.
+
+    So x * x makes no NaN but of one, and x / 768 no infinity but of one.
+
+    Args:
+        taken: types and numbers of the operands; of two that are the same only the first.
+    """
+    x, *others = (_extremes(*each, kind) for each in taken)
+    with np.errstate(all="ignore"):
+        y = others[0][:, None] if others else x
+        wide = (x.astype(made.dtype) if name == "stablehlo.convert" else _ARITHMETIC[name](x, y)).astype(np.float64)
+    return bool((np.isinf(wide) if kind != NAN and has_inf(made) else np.isnan(wide)).any())
 
 
-_SURELY_NORMAL = 1e-4  # smaller numbers may be flushed to zero
-_ARITHMETIC = frozenset(f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "divide"))
+def _extremes(element: ElementType, number: float | None, kind: str) -> Any:
+    """Return a number, or else the extreme ones of a type: no NaN, and for kinds of infinities finite ones alone."""
+    if number is not None:
+        numbers = [number, 0.0 if abs(number) < _SURELY_NORMAL else number]
+    elif element.is_float:
+        most = float(ml_dtypes.finfo(element.dtype).max)  # type: ignore[no-untyped-call]
+        numbers = [most, -most, 1.0, 0.0, np.inf, -np.inf]
+    else:
+        numbers = [2.0 ** (element.bits - element.is_signed)]
+    with np.errstate(all="ignore"):
+        found = np.array(numbers).astype(element.dtype if element.is_float else np.float64)
+        wide = found.astype(np.float64)
+    return found[~np.isnan(wide) if kind == NAN else np.isfinite(wide)]
+
+
+_SURELY_NORMAL = 1e-4
+"""Constants below it may be flushed to zero."""
+_ARITHMETIC = {f"stablehlo.{name}": getattr(np, name) for name in ("add", "subtract", "multiply", "divide")}
 
 
 def splat_of(value: Any) -> float | None:
     """Return the float that is each element of a constant of the program's text, or of an array of one."""
-    while not isinstance(value.owner, ir.Block) and value.owner.operation.name == "stablehlo.broadcast_in_dim":
-        value = value.owner.operation.operands[0]
-    element = element_of(value)  # the bindings read no complex constants
-    if isinstance(value.owner, ir.Block) or element is None or not element.is_float:
+    maker = maker_of(value)
+    while maker is not None and maker.name == "stablehlo.broadcast_in_dim":
+        maker = maker_of(maker.operands[0])
+    element = None if maker is None or maker.name != "stablehlo.constant" else element_of(maker.results[0])
+    if element is None or not element.is_float:  # the bindings read no complex constants
         return None
-    maker = value.owner.operation
-    held = ir.DenseElementsAttr(maker.attributes["value"]) if maker.name == "stablehlo.constant" else None
-    return None if held is None or not held.is_splat else float(ir.FloatAttr(held.get_splat_value()).value)
+    held = ir.DenseElementsAttr(maker.attributes["value"])
+    return float(ir.FloatAttr(held.get_splat_value()).value) if held.is_splat else None
 
 
-def _loses_range(op: Any, kind: str) -> bool:
-    """Return whether a conversion may make a NaN or an infinity of a finite number."""
-    source, made = element_of(op.operands[0]), element_of(op.results[0])
-    if source is None or made is None:
-        return False
-    source, made = source.part, made.part
-    if not has_inf(made):
-        return has_nan(made) and source.name != made.name
-    if kind == NAN:
-        return False
-    if not source.is_float:
-        return made.name == "f16" or made.bits == 8
-    wider = _RANGE.get(made.name, 0) > _RANGE.get(source.name, 5 if source.bits < 16 else 99)
-    return not wider and source.name != made.name
+def is_finite_constant(value: Any) -> bool:
+    """Return whether each element of a value is one finite number of the program's text."""
+    number = splat_of(value)
+    return number is not None and isfinite(number)
 
 
 @dataclass(frozen=True)
@@ -188,16 +175,15 @@ class Checked:
         number: from 1, in program order.
         op: the operation.
         kinds: those that it may show.
-        loops: the loops around it, outermost first.
         path: the regions around it, outermost first: the operation, and which of its regions.
-        is_alone: whether a NaN in a result, or what is not finite, is enough, whatever the operands are.
+        alone: values of which a NaN, or what is not finite, is enough, whatever the operands are.
     """
 
     number: int
     op: Any
     kinds: tuple[str, ...]
-    path: tuple[tuple[Any, int], ...] = ()
-    is_alone: bool = False
+    path: Path = ()
+    alone: tuple[Any, ...] = ()
 
     @property
     def loops(self) -> tuple[Any, ...]:
@@ -208,16 +194,49 @@ class Checked:
 def checked_operations(main: Any, kinds: Sequence[str]) -> list[Checked]:
     """Return the operations of a function that may show a kind, in program order, those in loops and branches too."""
     found: list[Checked] = []
-    for op, path in operations_with_paths(main.regions[0].blocks[0], ()):
+    for op, path in operations_with_paths(main.regions[0].blocks[0]):
         own = kinds_at(op, kinds)
         if own:
             found.append(Checked(len(found) + 1, op, own, path))
     return found
 
 
-def operations_with_paths(
-    block: Any, path: tuple[tuple[Any, int], ...]
-) -> Iterator[tuple[Any, tuple[tuple[Any, int], ...]]]:
+def from_constants(main: Any, kind: str) -> list[Checked]:
+    """Return the operations, in program order, by which a constant NaN, or infinity, may reach a result of a function.
+
+    They are numbered from 1; a NaN in a result is enough to show one. There are none in a program that reads queues,
+    which may hold anything. `select(is_valid, x, NaN)` makes no NaN from operands that are none, and is how functions
+    say that they have no result.
+    """
+    every = list(operations_with_paths(main.regions[0].blocks[0]))
+    if any(op.name in ("stablehlo.infeed", "stablehlo.recv") for op, _ in every):
+        return []
+    returned = {maker_of(value) for value in every[-1][0].operands}
+    found: list[Checked] = []
+    for op, path in every:
+        made = numbers_of(op.results)
+        is_one = bool(made) and constant_behind(made[0], kind) is not None
+        if made and (op in returned if is_one else any(constant_behind(v, kind) is not None for v in op.operands)):
+            found.append(Checked(len(found) + 1, op, (kind,), path, tuple(made)))
+    return found
+
+
+def constant_behind(value: Any, kind: str) -> Any:
+    """Return the constant with a NaN, or an infinity, whose elements a value has; None if it has none of one."""
+    maker = maker_of(value)
+    while maker is not None and maker.name in _KEEP:
+        maker = maker_of(maker.operands[0])
+    if maker is None or maker.name != "stablehlo.constant" or not numbers_of(maker.results):
+        return None
+    type_ = tensor_type(maker.results[0].type)
+    one = splat_value(maker, type_.element)
+    found = read_constant(maker, type_.element, type_.shape) if one is None else np.asarray(one)
+    found = found.reshape(-1)[:1] if found.size and not any(found.strides) else found
+    wide = found if found.dtype.isbuiltin == 1 else found.astype(np.float64)
+    return maker if (np.isnan(wide) if kind == NAN else np.isinf(wide)).any() else None
+
+
+def operations_with_paths(block: Any, path: Path = ()) -> Iterator[tuple[Any, Path]]:
     """Yield the operations of a block, those in loops and branches too, each with the regions around it."""
     for view in block.operations:
         op = view.operation
@@ -227,16 +246,6 @@ def operations_with_paths(
                 yield from operations_with_paths(region.blocks[0], (*path, (op, number)))
 
 
-def path_of(op: Any) -> tuple[tuple[Any, int], ...]:
-    """Return the regions around an operation, as in `Checked.path`."""
-    path: list[tuple[Any, int]] = []
-    outer = op.block.owner.operation
-    while outer.name in CONTROL:
-        path.insert(0, (outer, next(i for i, r in enumerate(outer.regions) if r.blocks[0] == op.block)))
-        op, outer = outer, outer.block.owner.operation
-    return tuple(path)
-
-
 def terminator(block: Any) -> Any:
     """Return a block's last operation."""
     return list(block.operations)[-1].operation
@@ -244,11 +253,9 @@ def terminator(block: Any) -> Any:
 
 def counts(condition: Any) -> bool:
     """Return whether a loop's condition compares integers, none of which an operation of the condition makes."""
-    made = terminator(condition).operands[0].owner
-    if isinstance(made, ir.Block) or made.operation.name != "stablehlo.compare":
+    compared = maker_of(terminator(condition).operands[0])
+    if compared is None or compared.name != "stablehlo.compare":
         return False
-    compared = made.operation
     if not isinstance(compared.operands[0].type.element_type, ir.IntegerType):
         return False
-    makers = [value.owner for value in compared.operands]
-    return all(isinstance(m, ir.Block) or m.operation.name == "stablehlo.constant" for m in makers)
+    return all(m is None or m.name == "stablehlo.constant" for m in map(maker_of, compared.operands))
