@@ -17,14 +17,10 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen.bodies import can_clone
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.match.attention_rows import RowFunction, analyse_row_function, is_defined_by
-from stablexla.targets.codegen.match.contraction import (
-    ContractionOperand,
-    accumulates_from_zero,
-    factor_conversions,
-    operand_of,
-)
-from stablexla.targets.grouping.classify import Kind, classify
+from stablexla.targets.codegen.match.contraction import ContractionOperand, operand_of
+from stablexla.targets.grouping.classify import Kind, classify, is_product
 from stablexla.targets.grouping.loops import is_generic, loops_of, strides_of
+from stablexla.targets.grouping.matchers import factor_conversions, starts_at_zero
 
 SUM_TYPES = (ir.F32Type, ir.F64Type)
 
@@ -110,8 +106,8 @@ def matched_attention(kernel: Kernel) -> Iterator[Attention | None]:
 
 
 def _read(kernel: Kernel, keep: Callable[[func.FuncOp], None]) -> Attention | None:
-    products = [op for op in kernel.ops if is_generic(op) and classify(op) is Kind.CONTRACTION]
-    if len(products) != 2 or len(kernel.results) != 1 or not all(accumulates_from_zero(op) for op in products):
+    products = [op for op in kernel.ops if is_product(op)]
+    if len(products) != 2 or len(kernel.results) != 1 or not all(starts_at_zero(op) for op in products):
         return None
     first, last = products
     scores, sums = first.results[0], last.results[0]

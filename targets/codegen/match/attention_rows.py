@@ -12,9 +12,9 @@ from stablexla.lowering.support.generic import elementwise_loops
 from stablexla.lowering.support.operations import body_of, clone_with, constant_attribute, defining, terminator_of
 from stablexla.targets.codegen.kernel import KIND, Kernel
 from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
-from stablexla.targets.codegen.match.contraction import conversion_of
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
 from stablexla.targets.grouping.loops import is_generic, loops_of
+from stablexla.targets.grouping.matchers import converted_in_place
 from stablexla.targets.grouping.outline import function_of
 
 
@@ -126,7 +126,9 @@ def _division(
     """
     conversions: tuple[ir.Operation, ...] = ()
     op = defining(weights)
-    while op is not None and op in middle and (chain := _conversion_body(op)) is not None:
+    while op in middle and (chain := converted_in_place(op)) is not None:
+        if any(o.name not in ("arith.truncf", "arith.extf") for o in chain):
+            break
         conversions = (*chain, *conversions)
         op = defining(op.operands[0])
     if op is None or op not in middle or [o.name for o in body_of(op)] != ["arith.divf", "linalg.yield"]:
@@ -141,20 +143,6 @@ def _division(
     if not is_defined_by(powers, middle) or not is_defined_by(total, middle) or not _at_most_one(powers, middle):
         return None
     return powers, total, conversions
-
-
-def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
-    """Return the operations of a generic that only converts its one operand elementwise."""
-    block = op.regions[0].blocks[0]
-    loops = loops_of(op)
-    if len(loops.maps) != 2 or loops.maps[0] != loops.maps[1] or any(loops.reduced):
-        return None
-    last = body_of(op)[-1]
-    chain = conversion_of(last.operands[0])
-    if chain is None or chain[0] != block.arguments[0]:
-        return None
-    names = ("arith.truncf", "arith.extf")
-    return chain[1] if all(o.name in names for o in chain[1]) else None
 
 
 def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:

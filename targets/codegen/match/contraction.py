@@ -14,14 +14,15 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.math import EXPANSIONS
-from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of
+from stablexla.lowering.support.operations import constant_attribute, defining
 from stablexla.targets.codegen.bodies import can_clone
 from stablexla.targets.codegen.calls import Packing
 from stablexla.targets.codegen.conversion import Conversion, steps_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.refusals import COMPLEX, CONTRACTED, refuse
 from stablexla.targets.grouping.factors import Factor, factor_of
-from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs, strides_of
+from stablexla.targets.grouping.loops import inputs_of, is_generic, loops_of, map_strides, reads_outputs, strides_of
+from stablexla.targets.grouping.matchers import factor_conversions, starts_at_zero
 
 # Operations that an elementary function expands to, roughly.
 EXPANDED = 20
@@ -177,7 +178,7 @@ class Contraction:
 def match_contraction(kernel: Kernel) -> Contraction | None:
     """Match a kernel as a contraction, or return None."""
     dots = [op for op in kernel.ops if is_generic(op) and reads_outputs(op)]  # an outer product sums over no loop
-    operands = _match_body(dots[0], kernel) if len(dots) == 1 and accumulates_from_zero(dots[0]) else None
+    operands = _match_body(dots[0], kernel) if len(dots) == 1 and starts_at_zero(dots[0]) else None
     factors = [operand.factor for operand in operands or () if operand.factor is not None]
     before = {op for factor in factors for op in factor.members}
     epilogue = match_epilogue(kernel, dots[0], before) if operands is not None else None
@@ -189,15 +190,6 @@ def match_contraction(kernel: Kernel) -> Contraction | None:
 
 
 # --- the contraction itself ---------------------------------------------------------------------------
-
-
-def accumulates_from_zero(dot: ir.Operation) -> bool:
-    """Whether the accumulator of an operation of one result is initialized with zeros."""
-    start = defining(dot.operands[len(dot.operands) - 1])
-    if start is None or start.name != "linalg.fill":
-        return False
-    attribute = constant_attribute(start.operands[0])
-    return isinstance(attribute, ir.FloatAttr | ir.IntegerAttr) and attribute.value == 0
 
 
 def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, ContractionOperand] | None:
@@ -229,41 +221,6 @@ def operand_of(kernel: Kernel, value: ir.Value, conversion: Sequence[ir.Operatio
     return ContractionOperand(kernel.inputs.index(value), value.type.element_type, steps_of(conversion))
 
 
-def factor_conversions(dot: ir.Operation) -> tuple[tuple[ir.Operation, ...], tuple[ir.Operation, ...]] | None:
-    """Return the conversions of both operands, when the body is `yield acc + convert(x) * convert(y)`."""
-    block = dot.regions[0].blocks[0]
-    if len(block.arguments) != 3:
-        return None
-    x, y, _ = block.arguments
-    chains = [conversion_of(factor) for factor in multiplied(block)]
-    by_argument = dict(chain for chain in chains if chain is not None)
-    return (by_argument[x], by_argument[y]) if by_argument.keys() == {x, y} else None
-
-
-def multiplied(block: ir.Block) -> list[ir.Value]:
-    """Match a multiply-add `yield acc + x * y`: return x and y, [] for other bodies."""
-    total, addition = list(block.arguments)[-1], defining(terminator_of(block).operands[0])
-    if addition is None or addition.name not in ("arith.addf", "arith.addi"):
-        return []
-    products = [defining(v) for v in addition.operands if v != total]
-    matches = len(products) == 1 and products[0] is not None and products[0].name in ("arith.mulf", "arith.muli")
-    return list(products[0].operands) if matches else []
-
-
-def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, tuple[ir.Operation, ...]] | None:
-    """Return a value's conversion: the source, and the unary operations from it to the value.
-
-    The source is a block argument, or the result of an operation of a name in `stop`.
-    """
-    chain: list[ir.Operation] = []
-    while (op := defining(value)) is not None and op.name not in stop:
-        if len(op.operands) != 1 or not op.name.startswith("arith."):
-            return None
-        chain.append(op)
-        value = op.operands[0]
-    return value, tuple(reversed(chain))
-
-
 # --- the epilogue ------------------------------------------------------------------------------------
 
 
@@ -293,7 +250,7 @@ def _match_epilogue_op(
     if not (same_shape and loops.in_order and not reads_outputs(op) and can_clone(block, indices=True)):
         return None
     inputs = []
-    for value, map_ in zip(list(op.operands)[: loops.num_inputs], loops.maps, strict=False):
+    for value, map_ in zip(inputs_of(op), loops.maps, strict=False):
         found = _epilogue_input(value, map_, kernel, made, shape)
         if found is None:
             return None

@@ -22,13 +22,11 @@ from stablexla.targets.codegen.match.contraction import (
     ContractionAxis,
     ContractionOperand,
     EpilogueOp,
-    accumulates_from_zero,
-    conversion_of,
     match_epilogue,
-    multiplied,
     operand_of,
 )
 from stablexla.targets.codegen.refusals import CONVOLVED, refuse
+from stablexla.targets.grouping.matchers import conversion_of, multiplied, starts_at_zero
 
 # The most phases of a dilated lhs that are emitted.
 MOST_PHASES = Gate("convolution.most-phases", 32, eager=2)
@@ -147,7 +145,7 @@ def match_convolution(kernel: Kernel) -> MatchedConvolution | None:
 
 def _matched(kernel: Kernel) -> MatchedConvolution | None:
     found = [op for op in kernel.ops if CONVOLUTION in op.attributes]
-    if len(found) != 1 or not accumulates_from_zero(found[0]):
+    if len(found) != 1 or not starts_at_zero(found[0]):
         return None
     operands = _match_body(found[0], kernel)
     epilogue = match_epilogue(kernel, found[0])
@@ -161,12 +159,11 @@ def _matched(kernel: Kernel) -> MatchedConvolution | None:
 
 def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, ContractionOperand] | None:
     """Match `yield acc + convert(x) * convert(w)`, where x is loaded from lhs; return both operands."""
-    block = op.regions[0].blocks[0]
-    factors, reads = multiplied(block), [o for o in body_of(op) if o.name == "tensor.extract"]
+    factors, reads = multiplied(op), [o for o in body_of(op) if o.name == "tensor.extract"]
     if not factors or len(reads) != 1:
         return None
     x, w = conversion_of(factors[0], stop=("tensor.extract", "arith.select")), conversion_of(factors[1])
-    if x is None or w is None or w[0] != block.arguments[0]:
+    if x is None or w is None or w[0] != op.regions[0].blocks[0].arguments[0]:
         return None
     a, b = operand_of(kernel, reads[0].operands[0], x[1]), operand_of(kernel, op.operands[0], w[1])
     return None if a is None or b is None else (a, b)
