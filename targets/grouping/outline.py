@@ -5,7 +5,7 @@ After it `main` holds calls of kernels, control flow and arithmetic on scalars.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import mlir.ir as ir
@@ -87,16 +87,16 @@ def _share_combiner(view: func.FuncOp, combiner: ir.Operation, kernels: KernelTa
 
 
 class KernelTable:
-    """Kernels made so far, by the text of their bodies; they stand before the program's first function."""
+    """Kernels made so far, by the text of their bodies; they stand before the program's `first` function."""
 
     def __init__(self, first: ir.Operation) -> None:
-        self._first = first
+        self.first = first
         self._by_text: dict[str, str] = {}
         self._count: dict[str, int] = {}
 
     def share(self, made: func.FuncOp, kind: str) -> str:
         """Name a kernel; when an equal one exists, erase this one and return the other's name."""
-        text = made.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
+        text = text_of(made)
         name = self._by_text.get(text)
         if name is not None:
             erase(made.operation)
@@ -106,12 +106,11 @@ class KernelTable:
         made.attributes["sym_name"] = ir.StringAttr.get(name)
         return name
 
-    def new(self, inputs: Sequence[ir.Type], results: Sequence[ir.Type], kind: str) -> func.FuncOp:
-        """Create an empty function under a provisional name."""
-        with ir.InsertionPoint(self._first):
-            made = func.FuncOp(PROVISIONAL, ir.FunctionType.get(inputs, results), visibility="private")
-        made.attributes[KIND] = ir.StringAttr.get(kind)
-        return made
+
+def text_of(function: func.FuncOp) -> str:
+    """Return a function's text, which is that of equal functions of the same name."""
+    text: str = function.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
+    return text
 
 
 def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
@@ -135,7 +134,7 @@ def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable)
     results = list(made_by.values())
     # A call bears the locations of all its operations: they tell later what a kernel came from.
     with members[0].context, ir.Location.fused([op.location for op in members]):
-        made, inputs = function_of(kind, members, results, kernels.new)
+        made, inputs = function_of(kind, members, results, kernels.first)
         name = kernels.share(made, kind)
         with ir.InsertionPoint(members[-1]):
             call = func.CallOp([r.type for r in results], name, inputs)
@@ -151,14 +150,14 @@ def _twins(result: ir.Value) -> ir.Value | int:
 
 
 def function_of(
-    kind: str,
-    members: list[ir.Operation],
-    results: Sequence[ir.Value],
-    new: Callable[[Sequence[ir.Type], Sequence[ir.Type], str], func.FuncOp],
+    kind: str, members: list[ir.Operation], results: Sequence[ir.Value], before: ir.Operation, name: str = PROVISIONAL
 ) -> tuple[func.FuncOp, list[ir.Value]]:
-    """Clone `members` into a function made by `new` that returns `results`; return it and its call's operands."""
+    """Clone `members` into a private function that returns `results`; return it and its call's operands."""
     inputs, starts = _inputs(members)
-    made = new([v.type for v in inputs], [r.type for r in results], kind)
+    type_ = ir.FunctionType.get([v.type for v in inputs], [r.type for r in results])
+    with ir.InsertionPoint(before):
+        made = func.FuncOp(name, type_, visibility="private")
+    made.attributes[KIND] = ir.StringAttr.get(kind)
     _fill(made.add_entry_block(), inputs, [*starts, *members], list(results))
     return made, inputs
 
