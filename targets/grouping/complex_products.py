@@ -110,7 +110,11 @@ def _by_matrices(product: _Product, seen: _Factor, written: _Factor) -> ir.Value
     # The dimension before the last one of what is written: neighbours in memory stay neighbours in the product.
     outer, last = written.loops[:-1], written.loops[-1:]
     along = bool(last) and product.reduced[last[0]]
-    matrices = _stacked(written, lambda number: _conjugate(number) if along else number)
+
+    def above(number: ir.Value) -> ir.Value:
+        return _conjugate(number) if along else number
+
+    matrices = _written(written, len(outer), above, lambda number: _times_i(above(number)))
     loops = (*outer, half, *last, part) if along else (*outer, part, *last, half)
     return _real_product(
         product,
@@ -125,9 +129,10 @@ def _by_parts(product: _Product) -> ir.Value:
     """Read the right factor as real, and multiply it by the real and the imaginary parts of the left one."""
     side, half = len(product.extents), len(product.extents) + 1
     left, right = product.left, product.right
+    planes = _written(left, 0, lambda x: _re_im(x)[0], lambda x: _re_im(x)[1], product.element)
     both = _real_product(
         product,
-        _Factor(_planes(left, product.element), (side, *left.loops)),
+        _Factor(planes, (side, *left.loops)),
         _Factor(_parts_of(right.value), (*right.loops, half)),
         (side, *product.result, half),
         (PARALLEL, PARALLEL),
@@ -177,27 +182,15 @@ def _reduced_last(product: _Product, factor: _Factor) -> _Factor:
     return _Factor(made, loops)
 
 
-def _stacked(factor: _Factor, first: Callable[[ir.Value], ir.Value]) -> ir.Value:
-    """Write an array twice, beside each other before the last dimension: as `first` has it, and that times i."""
-    shape = factor.shape
-    place = max(0, len(shape) - 1)
-    return _written(factor, (*shape[:place], 2, *shape[place:]), place, first, lambda number: _times_i(first(number)))
-
-
-def _planes(factor: _Factor, element: ir.Type) -> ir.Value:
-    """Write the real parts of an array, and then the imaginary ones."""
-    return _written(factor, (2, *factor.shape), 0, lambda x: _re_im(x)[0], lambda x: _re_im(x)[1], element)
-
-
 def _written(
     factor: _Factor,
-    shape: tuple[int, ...],
     place: int,
     first: Callable[[ir.Value], ir.Value],
     second: Callable[[ir.Value], ir.Value],
     element: ir.Type | None = None,
 ) -> ir.Value:
-    """Write an array in two ways, along the new dimension `place` of `shape`."""
+    """Write an array in two ways, along a new dimension `place`."""
+    shape = (*factor.shape[:place], 2, *factor.shape[place:])
     rank = len(shape)
     maps = [projection(rank, [d for d in range(rank) if d != place]), identity(rank)]
 
