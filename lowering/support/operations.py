@@ -7,6 +7,7 @@ from typing import Any
 
 import mlir.ir as ir
 import numpy as np
+from mlir import rewrite
 
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.symbols import symbol_of
@@ -115,16 +116,20 @@ def is_inside(value: ir.Value, op: ir.Operation) -> bool:
 
 
 def operations_named(root: ir.Operation, name: str) -> list[ir.Operation]:
-    """Return the operations of a name in an operation, in pre-order; the others cost little."""
+    """Return the operations of a name in an operation, nested ones first, then itself.
+
+    MLIR's pattern driver looks for them: the others cost 20 ns each, where a walk in Python takes 600.
+    """
     found: list[ir.Operation] = []
 
-    def note(inner: ir.Operation) -> ir.WalkResult:
-        if inner.name == name:
-            found.append(inner.operation)
-        return ir.WalkResult.ADVANCE
+    def refuse(op: Any, _: rewrite.PatternRewriter) -> bool:
+        found.append(op.operation)
+        return True
 
-    root.operation.walk(note, ir.WalkOrder.PRE_ORDER)
-    return found
+    patterns = rewrite.RewritePatternSet(root.context)
+    patterns.add(name, refuse)
+    rewrite.walk_and_apply_patterns(root.operation, patterns.freeze())
+    return [*found, root.operation] if root.operation.name == name else found
 
 
 def within(op: ir.Operation, holders: set[ir.Operation]) -> bool:

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mlir.ir as ir
 from mlir.dialects import scf
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.support.operations import defining, operations_named, program_of, terminator_of
-from stablexla.targets.pipeline.passes import module_pass
+from stablexla.lowering.support.operations import defining, terminator_of
+from stablexla.targets.grouping.patterns import pattern_pass
 
 
-@module_pass("stablexla-align-loops", "makes each while loop carry the same values through condition, body and results")
-def align_loops(module: ir.Module) -> None:
-    """Restore unused loop results that the canonicalizer removes though the condition needs their values.
-
-    Raises:
-        CompileError: a loop whose condition forwards a value that it computed.
-    """
-    for op in [op for function in program_of(module) for op in operations_named(function, "scf.while")]:
-        _align(op)
-
-
-def _align(loop: ir.Operation) -> None:
+@pattern_pass(
+    "stablexla-align-loops",
+    "makes each while loop carry the same values through condition, body and results",
+    "scf.while",
+)
+def align_loops(loop: ir.Operation) -> Sequence[ir.Value] | None:
     """Make a loop carry the same values, in the same order, through its condition, its body and its results.
 
     The canonicalizer removes results without users, though the condition still needs the values that they carry.
+
+    Raises:
+        CompileError: a loop whose condition forwards a value that it computed.
     """
     before, after = (region.blocks[0] for region in loop.regions)
     condition = terminator_of(before)
     arguments = list(before.arguments)
     go, *forwarded = condition.operands
     if forwarded == arguments:
-        return
-    types = [a.type for a in arguments]
-    with loop.context, loop.location, ir.InsertionPoint(loop):
-        made = scf.WhileOp(types, list(loop.operands))
+        return None
+    made = scf.WhileOp([a.type for a in arguments], list(loop.operands))
     sources = [_source(value, before, list(made.results)) for value in forwarded]
     for old, (_, result) in zip(loop.results, sources, strict=True):
         old.replace_all_uses_with(result)
-    new = [after.add_argument(t, loop.location) for t in types]
+    new = [after.add_argument(a.type, loop.location) for a in arguments]
     for position, value in sources:
         after.arguments[0].replace_all_uses_with(value if position is None else new[position])
         after.erase_argument(0)
@@ -49,6 +46,7 @@ def _align(loop: ir.Operation) -> None:
     before.append_to(made.before)
     after.append_to(made.after)
     erase(loop)
+    return ()
 
 
 def _source(value: ir.Value, before: ir.Block, results: list[ir.Value]) -> tuple[int | None, ir.Value]:

@@ -9,6 +9,7 @@ import mlir.ir as ir
 from stablexla.lowering.rules.convolution import CONVOLUTION
 from stablexla.lowering.support.operations import body_of
 from stablexla.targets.grouping.loops import Loops, is_generic, loops_of
+from stablexla.targets.grouping.matchers import sums_products
 
 
 class Kind(Enum):
@@ -36,7 +37,7 @@ def classify(op: ir.Operation) -> Kind:
         return Kind.GENERAL
     if not any(loops.reduced):
         return Kind.TRANSPOSE if _is_transpose(op, loops) else Kind.MAP
-    if _is_contraction(op, loops):
+    if sums_products(op, loops):
         return Kind.CONTRACTION
     if not all(isinstance(e, ir.AffineDimExpr) for m in loops.maps[loops.num_inputs :] for e in m.results):
         return Kind.GENERAL
@@ -55,24 +56,6 @@ def _is_transpose(op: ir.Operation, loops: Loops) -> bool:
     return bool(map_.is_permutation) and map_ != loops.identity
 
 
-def _is_contraction(op: ir.Operation, loops: Loops) -> bool:
-    """Match a contraction: a sum of products of two inputs, which may be cast first, and of which one is read again.
-
-    Where each element of the result has its own elements of both, as in a batch of dot products, nothing is read twice:
-    these are reductions, which fuse with what is around them. So are sums of one array's elements, each multiplied by
-    what is the same all along the sum.
-    """
-    if loops.num_inputs != 2 or len(op.results) != 1:
-        return False
-    if not all(isinstance(e, ir.AffineDimExpr) for m in loops.maps for e in m.results):
-        return False
-    kept = {d for d, reduced in enumerate(loops.reduced) if not reduced and loops.extents[d] != 1}
-    read = [{e.position for e in map_.results} for map_ in loops.maps[:2]]
-    if all(kept <= loops_read for loops_read in read):
-        return False
-    summed = {d for d, reduced in enumerate(loops.reduced) if reduced and loops.extents[d] != 1}
-    if summed and any(mine <= other and not mine & summed for mine, other in (read, read[::-1])):
-        return False
-    casts = ("arith.extf", "arith.extsi", "arith.extui", "arith.truncf", "arith.trunci")
-    names = [o.name for o in body_of(op) if o.name not in casts]
-    return names in (["arith.mulf", "arith.addf", "linalg.yield"], ["arith.muli", "arith.addi", "linalg.yield"])
+def is_product(op: ir.Operation | None) -> bool:
+    """Whether an operation is a contraction."""
+    return op is not None and is_generic(op) and classify(op) is Kind.CONTRACTION

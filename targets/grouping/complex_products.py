@@ -15,51 +15,40 @@ from mlir.dialects import arith
 
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.element_types import BY_NAME
-from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.complex.arithmetic import create
 from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, generic, identity, loop_index, projection
-from stablexla.lowering.support.operations import (
-    constant_attribute,
-    defining,
-    operations_named,
-    program_of,
-    terminator_of,
-)
+from stablexla.lowering.support.operations import is_tensor
 from stablexla.lowering.support.types import TensorType
-from stablexla.targets.grouping.drop_unused import drop_unused
-from stablexla.targets.grouping.loops import is_generic, loops_of
-from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.grouping.loops import loops_of
+from stablexla.targets.grouping.matchers import COMPLEX_PRODUCT, GENERIC, formula_of, starts_at_zero
+from stablexla.targets.grouping.patterns import pattern_pass
 from stablexla.targets.pipeline.steps import CAST
 
 # Multiplications of complex numbers below which one kernel is quicker than two.
 LEAST_WORK = Gate("complex-products.least-work", 4096, eager=1)
-COMMUTATIVE = ("arith.addf", "arith.mulf")
-# Operations of the body of a sum of products, twice over.
-LONGEST_BODY = 32
 
 
-@module_pass("stablexla-split-complex-products", "computes products of complex arrays as products of real ones")
-def split_complex_products(module: ir.Module) -> None:
-    """Compute products of complex arrays as products of real ones."""
-    for function in program_of(module):
-        split = [_split_in_place(op) for op in operations_named(function, "linalg.generic")]
-        if any(split):
-            drop_unused(function)
-
-
-def _split_in_place(op: ir.Operation) -> bool:
-    """Replace an operation that is such a product; return whether it is one.
-
-    It is matched only now: its factors may be results of a product that was split before.
-    """
-    product = _product(op)
-    if product is None:
-        return False
-    with op.context, op.location, ir.InsertionPoint(op):
-        op.results[0].replace_all_uses_with(_split(product))
-    erase(op)
-    return True
+@pattern_pass(
+    "stablexla-split-complex-products", "computes products of complex arrays as products of real ones", GENERIC
+)
+def split_complex_products(op: ir.Operation) -> Sequence[ir.Value] | None:
+    """Compute products of complex arrays as products of real ones; a factor may be the result of one split before."""
+    element = op.results[0].type.element_type
+    if not isinstance(element, ir.ComplexType) or len(op.operands) != 3:
+        return None
+    if any(not is_tensor(v) or v.type.element_type != element for v in op.operands):
+        return None
+    loops = loops_of(op)
+    if not any(loops.reduced) or prod(loops.extents) < LEAST_WORK() or not loops.is_plain:
+        return None
+    if formula_of(op) != COMPLEX_PRODUCT or not starts_at_zero(op):
+        return None
+    a, b = (_Factor(value, dims) for value, dims in zip(op.operands, loops.dims[:2], strict=False))
+    result = loops.dims[2]
+    if result and result[-1] not in b.loops:
+        a, b = b, a
+    return [_split(_Product(op, loops.extents, loops.reduced, a, b, result))]
 
 
 @dataclass(frozen=True)
@@ -98,73 +87,6 @@ class _Product:
         return self.operation.results[0].type.element_type.element_type
 
 
-# --- matching -----------------------------------------------------------------------------------------------
-
-
-def _product(op: ir.Operation) -> _Product | None:
-    if not is_generic(op) or len(op.operands) != 3 or not _adds_products(op) or not _starts_at_zero(op):
-        return None
-    loops = loops_of(op)
-    if not all(isinstance(e, ir.AffineDimExpr) for map_ in loops.maps for e in map_.results):
-        return None
-    left, right, result = (tuple(ir.AffineDimExpr(e).position for e in map_.results) for map_ in loops.maps)
-    a, b = _Factor(op.operands[0], left), _Factor(op.operands[1], right)
-    if prod(loops.extents) < LEAST_WORK() or not any(loops.reduced):
-        return None
-    if result and result[-1] not in b.loops:
-        a, b = b, a
-    return _Product(op, tuple(loops.extents), tuple(loops.reduced), a, b, result)
-
-
-def _adds_products(op: ir.Operation) -> bool:
-    """Whether the body yields the sum so far plus the product of both elements, all complex."""
-    block = op.regions[0].blocks[0]
-    # Only of so few operations: written out as an expression, a long body may be exponentially long.
-    if len(block.operations) > LONGEST_BODY or not all(isinstance(a.type, ir.ComplexType) for a in block.arguments):
-        return False
-    names = dict(zip(block.arguments, ("x", "y", "sum"), strict=True))
-    return _expression(terminator_of(block).operands[0], names) == _SUM_OF_PRODUCTS
-
-
-def _expression(value: ir.Value, names: dict[ir.Value, str]) -> tuple[object, ...]:
-    if value in names:
-        return (names[value],)
-    maker = defining(value)
-    if maker is None:
-        return ()
-    operands = [_expression(v, names) for v in maker.operands]
-    return (maker.name, *(sorted(operands, key=str) if maker.name in COMMUTATIVE else operands))
-
-
-def _sum_of_products() -> tuple[object, ...]:
-    def part(name: str, of: str) -> tuple[object, ...]:
-        return (f"complex.{name}", (of,))
-
-    def times(a: str, b: str) -> tuple[object, ...]:
-        return ("arith.mulf", *sorted((part(a, "x"), part(b, "y")), key=str))
-
-    def plus(*terms: tuple[object, ...]) -> tuple[object, ...]:
-        return ("arith.addf", *sorted(terms, key=str))
-
-    re = plus(part("re", "sum"), ("arith.subf", times("re", "re"), times("im", "im")))
-    im = plus(part("im", "sum"), plus(times("re", "im"), times("im", "re")))
-    return ("complex.create", re, im)
-
-
-_SUM_OF_PRODUCTS = _sum_of_products()
-
-
-def _starts_at_zero(op: ir.Operation) -> bool:
-    start = defining(op.operands[2])
-    if start is None or start.name != "linalg.fill":
-        return False
-    maker = defining(start.operands[0])
-    if maker is None or maker.name != "complex.create":
-        return False
-    parts = [constant_attribute(v) for v in maker.operands]
-    return all(isinstance(part, ir.FloatAttr) and part.value == 0 for part in parts)
-
-
 # --- rewriting ----------------------------------------------------------------------------------------------
 
 
@@ -188,7 +110,11 @@ def _by_matrices(product: _Product, seen: _Factor, written: _Factor) -> ir.Value
     # The dimension before the last one of what is written: neighbours in memory stay neighbours in the product.
     outer, last = written.loops[:-1], written.loops[-1:]
     along = bool(last) and product.reduced[last[0]]
-    matrices = _stacked(written, lambda number: _conjugate(number) if along else number)
+
+    def above(number: ir.Value) -> ir.Value:
+        return _conjugate(number) if along else number
+
+    matrices = _written(written, len(outer), above, lambda number: _times_i(above(number)))
     loops = (*outer, half, *last, part) if along else (*outer, part, *last, half)
     return _real_product(
         product,
@@ -203,9 +129,10 @@ def _by_parts(product: _Product) -> ir.Value:
     """Read the right factor as real, and multiply it by the real and the imaginary parts of the left one."""
     side, half = len(product.extents), len(product.extents) + 1
     left, right = product.left, product.right
+    planes = _written(left, 0, lambda x: _re_im(x)[0], lambda x: _re_im(x)[1], product.element)
     both = _real_product(
         product,
-        _Factor(_planes(left, product.element), (side, *left.loops)),
+        _Factor(planes, (side, *left.loops)),
         _Factor(_parts_of(right.value), (*right.loops, half)),
         (side, *product.result, half),
         (PARALLEL, PARALLEL),
@@ -255,27 +182,15 @@ def _reduced_last(product: _Product, factor: _Factor) -> _Factor:
     return _Factor(made, loops)
 
 
-def _stacked(factor: _Factor, first: Callable[[ir.Value], ir.Value]) -> ir.Value:
-    """Write an array twice, beside each other before the last dimension: as `first` has it, and that times i."""
-    shape = factor.shape
-    place = max(0, len(shape) - 1)
-    return _written(factor, (*shape[:place], 2, *shape[place:]), place, first, lambda number: _times_i(first(number)))
-
-
-def _planes(factor: _Factor, element: ir.Type) -> ir.Value:
-    """Write the real parts of an array, and then the imaginary ones."""
-    return _written(factor, (2, *factor.shape), 0, lambda x: _re_im(x)[0], lambda x: _re_im(x)[1], element)
-
-
 def _written(
     factor: _Factor,
-    shape: tuple[int, ...],
     place: int,
     first: Callable[[ir.Value], ir.Value],
     second: Callable[[ir.Value], ir.Value],
     element: ir.Type | None = None,
 ) -> ir.Value:
-    """Write an array in two ways, along the new dimension `place` of `shape`."""
+    """Write an array in two ways, along a new dimension `place`."""
+    shape = (*factor.shape[:place], 2, *factor.shape[place:])
     rank = len(shape)
     maps = [projection(rank, [d for d in range(rank) if d != place]), identity(rank)]
 

@@ -17,8 +17,9 @@ import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
-from stablexla.lowering.support.operations import body_of, constant_attribute, defining, is_tensor
-from stablexla.targets.grouping.loops import is_generic, loops_of, reads_outputs
+from stablexla.lowering.support.operations import body_of, defining, is_tensor
+from stablexla.targets.grouping.loops import inputs_of, is_generic, loops_of, reads_outputs
+from stablexla.targets.grouping.matchers import fill_of
 
 T = TypeVar("T")
 # Parts (concatenated) and unit (interleaved) along k, tried in this order.
@@ -251,8 +252,7 @@ class _Generic:
 
     @staticmethod
     def of(op: ir.Operation, value: ir.Value) -> _Generic:
-        loops, number = loops_of(op), list(op.results).index(value)
-        inputs = list(op.operands)[: loops.num_inputs]
+        loops, number, inputs = loops_of(op), list(op.results).index(value), inputs_of(op)
         dimensions = [[_dimension(e) for e in map_.results] for map_ in loops.maps[: loops.num_inputs]]
         indexed = [ir.IntegerAttr(o.attributes["dim"]).value for o in body_of(op) if o.name == "linalg.index"]
         own = [_dimension(e)[0] for e in loops.maps[loops.num_inputs + number].results]
@@ -339,33 +339,29 @@ class Factor:
 
 def factor_of(dot: ir.Operation, number: int) -> Factor | None:
     """Return operand `number` of a contraction as a factor; None where it is an array that has to be in memory."""
-    value, start = dot.operands[number], defining(dot.operands[2])
-    members = _members(dot, number)
-    if members is None or start is None or start.name != "linalg.fill":
+    value, members = dot.operands[number], _members(dot, number)
+    if not members or fill_of(dot) is None:
         return None
     arrays = _arrays(members)
     if not arrays or sum(map(_bytes, arrays)) >= _bytes(value):
         return None
     loops = loops_of(dot)
-    dims = [e.position for e in loops.maps[number].results if isinstance(e, ir.AffineDimExpr)]
-    if len(dims) != value.type.rank:
-        return None
+    dims, other = loops.dims[number], loops.dims[1 - number]
     summed = [d for d, loop in enumerate(dims) if loops.reduced[loop]]
-    if len(summed) != 1:
+    if len(dims) != value.type.rank or len(summed) != 1:
         return None
     largest = max(arrays, key=_bytes)
-    other = {e.position for e in loops.maps[1 - number].results if isinstance(e, ir.AffineDimExpr)}
     lanes = [d for d in reversed(range(len(dims))) if d == summed[0] or dims[d] not in other]
     trials = [Factor(value, members, lane, *bundle) for lane in lanes for bundle in BUNDLES]
-    costs = [_loads(factor, summed[0], set(arrays), largest) for factor in trials]
-    if min(costs, default=math.inf) == math.inf:
+    cost, place = min((_loads(trial, summed[0], set(arrays), largest), place) for place, trial in enumerate(trials))
+    if cost == math.inf:
         return None
-    best = trials[costs.index(min(costs))]
+    best = trials[place]
     return replace(best, pairs=best.lane != summed[0] and _is_paired(best, summed[0], set(arrays)))
 
 
-def _members(dot: ir.Operation, number: int) -> tuple[ir.Operation, ...] | None:
-    """Return the operations behind an array that nothing but operand `number` of a contraction uses, if there are any.
+def _members(dot: ir.Operation, number: int) -> tuple[ir.Operation, ...]:
+    """Return the operations behind an array that nothing but operand `number` of a contraction uses.
 
     What the other operand reads as well, be it the array itself, has to be in memory.
     """
@@ -381,9 +377,7 @@ def _members(dot: ir.Operation, number: int) -> tuple[ir.Operation, ...] | None:
 
     def visit(value: ir.Value) -> None:
         op = defining(value)
-        if op is None or op in inside or op.block != dot.block or not _is_evaluated(op):
-            return
-        if is_used_outside(op):
+        if op is None or op in inside or op.block != dot.block or not _is_evaluated(op) or is_used_outside(op):
             return
         inside.add(op)
         for operand in _read_by(op):
@@ -391,13 +385,11 @@ def _members(dot: ir.Operation, number: int) -> tuple[ir.Operation, ...] | None:
         found.append(op)
 
     visit(dot.operands[number])
-    return tuple(found) if found else None
+    return tuple(found)
 
 
 def _read_by(op: ir.Operation) -> list[ir.Value]:
-    if is_generic(op):
-        return list(op.operands)[: loops_of(op).num_inputs]
-    return list(op.operands)[: 2 if op.name == "tensor.insert_slice" else 1]
+    return inputs_of(op) if is_generic(op) else list(op.operands)[: 2 if op.name == "tensor.insert_slice" else 1]
 
 
 def _is_evaluated(op: ir.Operation) -> bool:
@@ -413,10 +405,7 @@ def _is_evaluated(op: ir.Operation) -> bool:
     if any(loops.reduced) or reads_outputs(op) or not all(loops.extents):
         return False
     simple = all(isinstance(e, ir.AffineDimExpr | ir.AffineConstantExpr) for m in loops.maps for e in m.results)
-    outputs = all(
-        {e.position for e in m.results if isinstance(e, ir.AffineDimExpr)} == set(range(len(loops.extents)))
-        for m in loops.maps[loops.num_inputs :]
-    )
+    outputs = all(set(dims) == set(range(len(loops.extents))) for dims in loops.dims[loops.num_inputs :])
     return simple and outputs and all(_is_arithmetic(inner, op) for inner in body_of(op))
 
 
@@ -426,15 +415,14 @@ TRAPPING = frozenset(f"arith.{name}" for name in ("divsi", "divui", "remsi", "re
 
 def _is_arithmetic(inner: ir.Operation, op: ir.Operation) -> bool:
     block = op.regions[0].blocks[0]
-    local = all(v.owner == block or _is_inside(v, block) or constant_attribute(v) is not None for v in inner.operands)
+    makers = [defining(v) for v in inner.operands]
+    local = all(
+        v.owner == block if maker is None else maker.block == block or maker.name == "arith.constant"
+        for v, maker in zip(inner.operands, makers, strict=True)
+    )
     known = inner.name.startswith("arith.") or inner.name in ("linalg.yield", "linalg.index")
     known = known and inner.name not in TRAPPING
     return known and local and not any(isinstance(r.type, ir.ComplexType) for r in inner.results)
-
-
-def _is_inside(value: ir.Value, block: ir.Block) -> bool:
-    maker = defining(value)
-    return maker is not None and maker.block == block
 
 
 def _arrays(members: Sequence[ir.Operation]) -> list[ir.Value]:
@@ -443,9 +431,8 @@ def _arrays(members: Sequence[ir.Operation]) -> list[ir.Value]:
     for op in members:
         for value in _read_by(op):
             maker = defining(value)
-            if not is_tensor(value) or (maker is not None and maker in members):
-                continue
-            if maker is None or maker.name not in ("tensor.empty", "linalg.fill"):
+            made = maker is not None and (maker in members or maker.name in ("tensor.empty", "linalg.fill"))
+            if is_tensor(value) and not made:
                 found[value] = None
     return list(found)
 

@@ -14,10 +14,11 @@ import mlir.ir as ir
 
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import body_of, defining, is_tensor, program_of, walk, within
+from stablexla.lowering.support.operations import defining, is_tensor, program_of, walk, within
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.effects import previous_effects
-from stablexla.targets.grouping.loops import Loops, is_generic, loops_of, num_inputs
+from stablexla.targets.grouping.loops import Loops, inputs_of, is_generic, loops_of
+from stablexla.targets.grouping.matchers import body_names, only_user, users_of
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.steps import CAST
 
@@ -226,41 +227,31 @@ class BlockGrouping:
     def _absorbs(self, op: ir.Operation, home: Group) -> bool:
         """Whether the group's results have no users but its own members and `op`."""
         inside = {*home.members, op}
-        return self._reads_in_place(op, home) and all(
-            within(use.owner.operation, inside)
-            for member in home.members
-            for result in member.results
-            for use in result.uses
-        )
+        users = (user for member in home.members for result in member.results for user in users_of(result))
+        return self._reads_in_place(op, home) and all(within(user, inside) for user in users)
 
     def _map_joins(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
-        if home.kind is Kind.MAP:
-            return home.domain == loops.extents and self._reads_in_place(op, home)
-        if home.kind in SUMS_OF_PRODUCTS:
-            return home.domain == loops.extents and self._reads_in_place(op, home) and self._absorbs(op, home)
         if home.kind is Kind.ROW_REDUCTION:
             return self._fits_rows(op, loops, home)
-        return False
+        if home.domain != loops.extents:
+            return False
+        if home.kind is Kind.MAP:
+            return self._reads_in_place(op, home)
+        return home.kind in SUMS_OF_PRODUCTS and self._absorbs(op, home)
 
     def _fits_rows(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
         """Match a map over all elements, or over the rows, of a row group."""
         assert home.rows is not None
-        if home.rows == 0 or prod(home.domain[home.rows :]) > LONGEST_ROW():
+        rows, row = home.domain[: home.rows], home.domain[home.rows :]
+        if home.rows == 0 or prod(row) > LONGEST_ROW() or loops.extents not in (home.domain, rows):
             return False
-        full = loops.extents == home.domain
-        if not full and loops.extents != home.domain[: home.rows]:
-            return False
-        rank = len(loops.extents)
-        rows = ir.AffineMap.get_major_submap(ir.AffineMap.get_identity(rank), home.rows) if full else None
-        for operand, map_ in zip(op.operands, loops.maps, strict=False):
-            maker = defining(operand)
-            if maker is None or self._of.get(maker) is not home:
-                continue
-            whole = map_ == ir.AffineMap.get_identity(rank) and tuple(operand.type.shape) == loops.extents
-            by_row = full and tuple(operand.type.shape) == home.domain[: home.rows] and _same_results(map_, home.rows)
+        for number in self._operands_of(op, home):
+            shape, map_ = tuple(op.operands[number].type.shape), loops.maps[number]
+            whole = map_ == loops.identity and shape == loops.extents
+            by_row = loops.extents == home.domain and shape == rows and loops.dims[number] == tuple(range(home.rows))
             if not whole and not by_row:
                 return False
-        return rows is not None or not full
+        return True
 
     def _row_reduction_joins(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
         rows = loops.reduced.index(True)
@@ -271,23 +262,25 @@ class BlockGrouping:
         length = prod(loops.extents[rows:])
         return home.kind is Kind.ROW_REDUCTION and home.rows == rows and rows > 0 and length <= LONGEST_ROW()
 
+    def _operands_of(self, op: ir.Operation, home: Group) -> list[int]:
+        """Return the numbers of the operands that the group computes."""
+        makers = [defining(value) for value in op.operands]
+        return [n for n, maker in enumerate(makers) if maker is not None and self._of.get(maker) is home]
+
     def _reads_in_place(self, op: ir.Operation, home: Group) -> bool:
         """Whether the operation reads the group's results only at its own index (identity maps)."""
-        if not is_generic(op):
-            return not any(self._of.get(maker) is home for maker in map(defining, op.operands) if maker is not None)
+        read = self._operands_of(op, home)
+        if not read or not is_generic(op):
+            return not read
         loops = loops_of(op)
-        for operand, map_ in zip(op.operands, loops.maps, strict=True):
-            maker = defining(operand)
-            if maker is not None and self._of.get(maker) is home and map_ != loops.identity:
-                return False
-        return True
+        return all(loops.maps[number] == loops.identity for number in read)
 
     def _join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group) -> None:
         if kind is Kind.ROW_REDUCTION and loops is not None:
             home.kind, home.rows = kind, loops.reduced.index(True)
         elif kind is Kind.REDUCTION:
             home.kind, home.closed = kind, True
-        elif kind in (Kind.TRANSPOSE,):
+        elif kind is Kind.TRANSPOSE:
             home.closed = True
         home.members.append(op)
         home.plain += _is_plain(op)
@@ -365,14 +358,6 @@ def _factor_number(op: ir.Operation) -> int:
     return int(ir.IntegerAttr(op.attributes[FACTOR]).value)
 
 
-def _same_results(map_: ir.AffineMap, rows: int) -> bool:
-    """Whether the map's results are the first `rows` loops in order."""
-    results = list(map_.results)
-    return len(results) == rows and all(
-        isinstance(e, ir.AffineDimExpr) and e.position == i for i, e in enumerate(results)
-    )
-
-
 def _operands_inside(op: ir.Operation) -> list[ir.Value]:
     """Return operands of the operation and of all nested ones."""
     if not len(op.regions):
@@ -387,10 +372,7 @@ def _preference(group: Group) -> tuple[bool, int]:
 
 def _is_plain(op: ir.Operation) -> bool:
     """Whether an operation's body is a single plain integer operation."""
-    if not is_generic(op):
-        return False
-    inner = body_of(op)
-    return len(inner) == 2 and inner[0].name in PLAIN
+    return is_generic(op) and len(names := body_names(op)) == 1 and names[0] in PLAIN
 
 
 def _loops_of_slice(op: ir.Operation) -> Loops | None:
@@ -403,7 +385,7 @@ def _loops_of_slice(op: ir.Operation) -> Loops | None:
 
 def _is_background(op: ir.Operation) -> bool:
     """Match a fill: a generic that stores a splat."""
-    return is_generic(op) and not any(is_tensor(v) for v in list(op.operands)[: num_inputs(op)])
+    return is_generic(op) and not any(is_tensor(v) for v in inputs_of(op))
 
 
 def _continues_general(op: ir.Operation, home: Group) -> bool:
@@ -415,10 +397,10 @@ def _continues_general(op: ir.Operation, home: Group) -> bool:
         return False
     if len(home.members) > 1 and home.kind is Kind.MAP:
         return False
-    only_use = len(list(op.operands[1].uses)) == 1
-    if only_use:
-        home.kind = Kind.GENERAL
-    return only_use
+    if only_user(op.operands[1]) is None:
+        return False
+    home.kind = Kind.GENERAL
+    return True
 
 
 __all__ = ["FACTOR", "GROUP", "Group", "group"]

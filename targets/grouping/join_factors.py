@@ -12,10 +12,10 @@ import mlir.ir as ir
 
 from stablexla.dialects.choices import Gate
 from stablexla.lowering.support.operations import is_tensor, program_of
-from stablexla.targets.grouping.classify import Kind, classify
+from stablexla.targets.grouping.classify import is_product
 from stablexla.targets.grouping.factors import Factor, factor_of
 from stablexla.targets.grouping.group import FACTOR, blocks_of
-from stablexla.targets.grouping.loops import is_generic, loops_of
+from stablexla.targets.grouping.loops import loops_of
 from stablexla.targets.pipeline.passes import module_pass
 
 # The least elements of such a weight, and the most rows that are multiplied by each of its elements in registers.
@@ -30,9 +30,7 @@ def join_factors(module: ir.Module) -> None:
     for block in [block for function in program_of(module) for block in blocks_of(function)]:
         for view in block.operations:
             op = view.operation
-            if not is_generic(op) or classify(op) is not Kind.CONTRACTION:
-                continue
-            found = _factor(op)
+            found = _factor(op) if is_product(op) else None
             if found is not None:
                 with op.context:
                     label = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
@@ -58,9 +56,7 @@ def _is_weight(op: ir.Operation, number: int) -> bool:
     Of many rows narrow elements are left to the instructions that multiply them.
     """
     loops = loops_of(op)
-    mine, other = (
-        {e.position for e in loops.maps[n].results if isinstance(e, ir.AffineDimExpr)} for n in (number, 1 - number)
-    )
+    mine, other = set(loops.dims[number]), set(loops.dims[1 - number])
     rows = math.prod(loops.extents[d] for d in other - mine)
     columns = math.prod(loops.extents[d] for d in mine - other)
     weight = op.operands[number].type

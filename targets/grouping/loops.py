@@ -13,12 +13,21 @@ from stablexla.dialects.tensor_types import row_major
 
 @dataclass(frozen=True)
 class Loops:
-    """The loops of a linalg.generic: extents, which of them reduce, and the indexing map of each operand."""
+    """The loops of a linalg.generic: extents, which of them reduce, and the indexing map of each operand.
+
+    `dims` lists for each operand the loops that alone index a dimension of it, in the order of its dimensions.
+    """
 
     extents: tuple[int, ...]
     reduced: tuple[bool, ...]
     maps: tuple[ir.AffineMap, ...]
     num_inputs: int
+    dims: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a single loop indexes each dimension of each operand."""
+        return all(len(dims) == len(m.results) for dims, m in zip(self.dims, self.maps, strict=True))
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -44,7 +53,7 @@ def loops_of(op: ir.Operation) -> Loops:
     """Return the loops of a linalg.generic."""
     attributes = op.attributes
     read = _read(attributes["indexing_maps"], attributes["iterator_types"])
-    return Loops(_extents(op, read.alone, len(read.reduced)), read.reduced, read.maps, num_inputs(op))
+    return Loops(_extents(op, read.alone, len(read.reduced)), read.reduced, read.maps, num_inputs(op), read.dims)
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,7 @@ class _Read:
     maps: tuple[ir.AffineMap, ...]
     reduced: tuple[bool, ...]
     alone: tuple[tuple[tuple[int, int], ...], ...]
+    dims: tuple[tuple[int, ...], ...]
 
 
 def _read(indexing_maps: ir.Attribute, iterator_types: ir.Attribute) -> _Read:
@@ -65,7 +75,8 @@ def _read(indexing_maps: ir.Attribute, iterator_types: ir.Attribute) -> _Read:
         alone = tuple(
             tuple((k, e.position) for k, e in enumerate(m.results) if isinstance(e, ir.AffineDimExpr)) for m in maps
         )
-        found = _Read(maps, tuple("reduction" in str(k) for k in iterator_types), alone)
+        dims = tuple(tuple(loop for _, loop in places) for places in alone)
+        found = _Read(maps, tuple("reduction" in str(k) for k in iterator_types), alone, dims)
         known[indexing_maps, iterator_types] = found
     return found
 
@@ -73,6 +84,11 @@ def _read(indexing_maps: ir.Attribute, iterator_types: ir.Attribute) -> _Read:
 def num_inputs(op: ir.Operation) -> int:
     """Return how many operands of a linalg.generic are inputs; the others are initial values of its outputs."""
     return len(op.operands) - len(op.results)
+
+
+def inputs_of(op: ir.Operation) -> list[ir.Value]:
+    """Return the inputs of a linalg.generic."""
+    return list(op.operands)[: num_inputs(op)]
 
 
 def _extents(op: ir.Operation, alone: Sequence[Sequence[tuple[int, int]]], rank: int) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ After it `main` holds calls of kernels, control flow and arithmetic on scalars.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import mlir.ir as ir
@@ -20,13 +20,14 @@ from stablexla.lowering.support.operations import (
     clone_with,
     defining,
     is_tensor,
+    operations_named,
     program_of,
-    walk,
     within,
 )
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.effects import previous_effects
 from stablexla.targets.grouping.group import FACTOR, GROUP, blocks_of
+from stablexla.targets.grouping.matchers import users_of
 from stablexla.targets.grouping.repeat import TWIN
 from stablexla.targets.pipeline.passes import module_pass
 
@@ -49,54 +50,40 @@ def outline(module: ir.Module) -> None:
 def _share_made(module: ir.Module, functions: Sequence[ir.Operation], kernels: KernelTable) -> None:
     """Merge equal kernels that lowering rules made, and their combiners; erase those without calls."""
     calls: dict[str, list[ir.Operation]] = {}
-    for op in [op for function in functions for op in walk(function)]:
-        if op.name == "func.call":
-            calls.setdefault(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, []).append(op)
-    combiners = {name: op for name, op in functions_of(module).items() if COMBINER in op.attributes}
-    for view in list(module.body.operations):
-        if KIND not in view.operation.attributes:
+    for op in [op for function in functions for op in operations_named(function, "func.call")]:
+        calls.setdefault(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, []).append(op)
+    by_name = functions_of(module)
+    for view in [view for view in module.body.operations if KIND in view.operation.attributes]:
+        reference = combiner_reference(view)
+        combiner = None if reference is None else by_name[ir.FlatSymbolRefAttr(reference.function).value]
+        if view.name.value not in calls:
+            for op in (view.operation, combiner):
+                if op is not None:
+                    erase(op)
             continue
-        callers = calls.get(view.name.value, [])
-        combiner = _combiner_of(view, combiners)
-        if not callers:
-            erase(view.operation)
-            if combiner is not None:
-                erase(combiner)
-            continue
+        callers = calls[view.name.value]
         with module.context:
-            if combiner is not None:
-                _share_combiner(view, combiner, kernels)
+            if reference is not None and combiner is not None:  # equal kernels have equal texts with its shared name
+                combiner.attributes["sym_name"] = ir.StringAttr.get(PROVISIONAL)
+                name = ir.FlatSymbolRefAttr.get(kernels.share(combiner.opview, "combiner"))
+                view.attributes[COMBINER] = config_attribute(replace(reference, function=name))
             view.attributes["sym_name"] = ir.StringAttr.get(PROVISIONAL)
             callee = ir.FlatSymbolRefAttr.get(kernels.share(view, ir.StringAttr(view.attributes[KIND]).value))
         for op in callers:
             op.attributes["callee"] = callee
 
 
-def _combiner_of(view: func.FuncOp, combiners: dict[str, ir.Operation]) -> ir.Operation | None:
-    reference = combiner_reference(view)
-    return None if reference is None else combiners[ir.FlatSymbolRefAttr(reference.function).value]
-
-
-def _share_combiner(view: func.FuncOp, combiner: ir.Operation, kernels: KernelTable) -> None:
-    """Give a kernel's combiner its name, or replace it by an equal one: so texts of equal kernels are equal."""
-    reference = combiner_reference(view)
-    assert reference is not None
-    combiner.attributes["sym_name"] = ir.StringAttr.get(PROVISIONAL)
-    name = ir.FlatSymbolRefAttr.get(kernels.share(combiner.opview, "combiner"))
-    view.attributes[COMBINER] = config_attribute(replace(reference, function=name))
-
-
 class KernelTable:
-    """Kernels made so far, by the text of their bodies; they stand before the program's first function."""
+    """Kernels made so far, by the text of their bodies; they stand before the program's `first` function."""
 
     def __init__(self, first: ir.Operation) -> None:
-        self._first = first
+        self.first = first
         self._by_text: dict[str, str] = {}
         self._count: dict[str, int] = {}
 
     def share(self, made: func.FuncOp, kind: str) -> str:
         """Name a kernel; when an equal one exists, erase this one and return the other's name."""
-        text = made.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
+        text = text_of(made)
         name = self._by_text.get(text)
         if name is not None:
             erase(made.operation)
@@ -106,12 +93,11 @@ class KernelTable:
         made.attributes["sym_name"] = ir.StringAttr.get(name)
         return name
 
-    def new(self, inputs: Sequence[ir.Type], results: Sequence[ir.Type], kind: str) -> func.FuncOp:
-        """Create an empty function under a provisional name."""
-        with ir.InsertionPoint(self._first):
-            made = func.FuncOp(PROVISIONAL, ir.FunctionType.get(inputs, results), visibility="private")
-        made.attributes[KIND] = ir.StringAttr.get(kind)
-        return made
+
+def text_of(function: func.FuncOp) -> str:
+    """Return a function's text, which is that of equal functions of the same name."""
+    text: str = function.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
+    return text
 
 
 def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
@@ -127,7 +113,7 @@ def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
 
 def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable) -> None:
     inside = set(members)
-    read = [r for op in members for r in op.results if any(not within(use.owner.operation, inside) for use in r.uses)]
+    read = [r for op in members for r in op.results if any(not within(user, inside) for user in users_of(r))]
     if not read:
         return  # it has no users: dead code elimination erases it
     made_by: dict[ir.Value | int, ir.Value] = {}
@@ -135,7 +121,7 @@ def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable)
     results = list(made_by.values())
     # A call bears the locations of all its operations: they tell later what a kernel came from.
     with members[0].context, ir.Location.fused([op.location for op in members]):
-        made, inputs = function_of(kind, members, results, kernels.new)
+        made, inputs = function_of(kind, members, results, kernels.first)
         name = kernels.share(made, kind)
         with ir.InsertionPoint(members[-1]):
             call = func.CallOp([r.type for r in results], name, inputs)
@@ -151,14 +137,14 @@ def _twins(result: ir.Value) -> ir.Value | int:
 
 
 def function_of(
-    kind: str,
-    members: list[ir.Operation],
-    results: Sequence[ir.Value],
-    new: Callable[[Sequence[ir.Type], Sequence[ir.Type], str], func.FuncOp],
+    kind: str, members: list[ir.Operation], results: Sequence[ir.Value], before: ir.Operation, name: str = PROVISIONAL
 ) -> tuple[func.FuncOp, list[ir.Value]]:
-    """Clone `members` into a function made by `new` that returns `results`; return it and its call's operands."""
+    """Clone `members` into a private function that returns `results`; return it and its call's operands."""
     inputs, starts = _inputs(members)
-    made = new([v.type for v in inputs], [r.type for r in results], kind)
+    type_ = ir.FunctionType.get([v.type for v in inputs], [r.type for r in results])
+    with ir.InsertionPoint(before):
+        made = func.FuncOp(name, type_, visibility="private")
+    made.attributes[KIND] = ir.StringAttr.get(kind)
     _fill(made.add_entry_block(), inputs, [*starts, *members], list(results))
     return made, inputs
 
@@ -214,45 +200,20 @@ def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], resu
 
 def _sort_block(block: ir.Block) -> None:
     """Sort the block topologically, each def before its uses, changing the order as little as possible."""
-    operations = [v.operation for v in block.operations]
-    here = set(operations)
-    before = previous_effects(block)
-    placed: set[ir.Operation] = set()
-
-    def needs_of(op: ir.Operation) -> Iterator[ir.Operation]:
-        yield from _needs(op, here)
-        if op in before:
-            yield before[op]
-
-    def place(op: ir.Operation) -> None:
-        stack, waiting = [(op, needs_of(op))], {op}
-        while stack:
-            current, needs = stack[-1]
-            need = next((n for n in needs if n not in placed), None)
-            if need is not None:
-                assert need not in waiting, "two groups need each other"
-                waiting.add(need)
-                stack.append((need, needs_of(need)))
-                continue
-            stack.pop()
-            if current not in placed:
-                placed.add(current)
-                order.append(current)
-
-    order: list[ir.Operation] = []
-    for op in operations[:-1]:
-        if op not in placed:
-            place(op)
-    terminator = operations[-1]
-    for op in order:
+    *operations, terminator = (v.operation for v in block.operations)
+    here, effects = set(operations), previous_effects(block)
+    placed: dict[ir.Operation, None] = {}
+    waiting: set[ir.Operation] = set()
+    stack = operations[::-1]
+    while stack:
+        op = stack[-1]
+        needed = [] if op in placed else [*map(defining, captured(op)), effects.get(op)]
+        missing = [need for need in needed if need in here and need not in placed]
+        if missing:
+            assert waiting.isdisjoint(missing), "two groups need each other"
+            waiting.add(op)
+            stack += reversed(missing)
+        else:
+            placed.setdefault(stack.pop())
+    for op in placed:
         op.move_before(terminator)
-
-
-def _needs(op: ir.Operation, here: set[ir.Operation]) -> list[ir.Operation]:
-    """Return operations of the same block whose results the operation or a nested one uses."""
-    needed = []
-    for value in captured(op):
-        maker = defining(value)
-        if maker is not None and maker in here:
-            needed.append(maker)
-    return needed

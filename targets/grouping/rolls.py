@@ -6,8 +6,8 @@ into a few blocks, in each of which every operand is one slice, so that no rolle
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise, product
+from collections.abc import Sequence
+from itertools import combinations, pairwise, product
 from math import prod
 
 import mlir.ir as ir
@@ -16,8 +16,17 @@ from mlir.dialects import tensor
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.generic import elementwise_loops
-from stablexla.lowering.support.operations import body_of, constant_of, defining, inline_body, is_tensor, program_of
-from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs, reads_outputs
+from stablexla.lowering.support.operations import (
+    body_of,
+    constant_of,
+    defining,
+    inline_body,
+    is_tensor,
+    operations_named,
+    program_of,
+)
+from stablexla.targets.grouping.loops import inputs_of, is_generic, loops_of, reads_outputs
+from stablexla.targets.grouping.matchers import GENERIC, in_program_order, made_by, users_of
 from stablexla.targets.pipeline.passes import module_pass
 
 # Rolls along two dimensions, both ways, make nine blocks; the code grows with them and with what is computed.
@@ -25,6 +34,7 @@ MOST_BLOCKS, MOST_OPERATIONS = 9, 200
 # Smaller arrays stay in L1 all the time.
 LEAST_ELEMENTS = Gate("rolls.least-elements", 1 << 12, eager=1)
 
+INSERT = "tensor.insert_slice"
 Box = tuple[tuple[int, int], ...]
 
 
@@ -41,7 +51,7 @@ class _Piece:
 def compute_through_rolls(module: ir.Module) -> None:
     """Rewrite element-wise computations on rolled arrays; dead operations are left to later passes."""
     done: set[ir.Operation] = set()
-    for op in [op for function in program_of(module) for op in _insertions(function)]:
+    for op in [op for function in program_of(module) for op in operations_named(function, INSERT)]:
         root = _last_reader(op.results[0])
         if root is not None and root not in done:
             done.add(root)
@@ -51,45 +61,27 @@ def compute_through_rolls(module: ir.Module) -> None:
 # ---- finding ---------------------------------------------------------------------------------------------------------
 
 
-def _insertions(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Yield insertions into arrays, also those in loops and branches."""
-    for region in op.regions:
-        for block in region.blocks:
-            for view in block.operations:
-                inner = view.operation
-                if inner.name == "tensor.insert_slice":
-                    yield inner
-                elif inner.name.startswith("scf."):
-                    yield from _insertions(inner)
-
-
 def _last_reader(value: ir.Value) -> ir.Operation | None:
     """Return the end of the chain of element-wise users, each with one user, if it is the same for all users of the
     array; else None."""
-    ends = [_end_of_chain(reader) for reader in _readers(value)]
-    last = [end for end in ends if end is not None]
-    return last[0] if last and len(last) == len(ends) and all(end == last[0] for end in last) else None
+    first, *others = [_end_of_chain(reader) for reader in _readers(value)] or [None]
+    return first if all(end is not None and end == first for end in others) else None
 
 
 def _end_of_chain(op: ir.Operation) -> ir.Operation | None:
     if not _is_elementwise(op):
         return None
     while True:
-        result = op.results[0]
-        readers = _readers(result)
-        if len(readers) != 1 or readers[0].block != op.block or not _is_elementwise(readers[0]):
+        reader, *others = _readers(op.results[0]) or [None]
+        if reader is None or others or reader.block != op.block or not _is_elementwise(reader):
             return op
-        if readers[0].results[0].type.shape != result.type.shape:
+        if reader.results[0].type.shape != op.results[0].type.shape:
             return op
-        op = readers[0]
+        op = reader
 
 
 def _readers(value: ir.Value) -> list[ir.Operation]:
-    readers: list[ir.Operation] = []
-    for use in value.uses:
-        if use.owner.operation not in readers:
-            readers.append(use.owner.operation)
-    return readers
+    return list(dict.fromkeys(users_of(value)))
 
 
 def _is_elementwise(op: ir.Operation) -> bool:
@@ -105,30 +97,22 @@ def _is_elementwise(op: ir.Operation) -> bool:
 def _region(root: ir.Operation) -> list[ir.Operation]:
     """Return the operations whose results only the root uses, in order."""
     region = [root]
-    for op in region:
-        for value in list(op.operands)[: num_inputs(op)]:
-            maker = defining(value)
-            if maker is None or maker in region or maker.block != root.block or not _is_elementwise(maker):
-                continue
-            readers = [use.owner.operation for use in value.uses]
-            if value.type.shape == root.results[0].type.shape and all(reader in region for reader in readers):
-                region.append(maker)
-    order = {view.operation: number for number, view in enumerate(root.block.operations)} if len(region) > 1 else {}
-    return sorted(region, key=lambda op: order.get(op, 0))
+    for value in (value for op in region for value in inputs_of(op)):
+        maker = defining(value)
+        if maker is None or maker in region or maker.block != root.block or not _is_elementwise(maker):
+            continue
+        if value.type.shape == root.results[0].type.shape and all(reader in region for reader in users_of(value)):
+            region.append(maker)
+    return in_program_order(region)
 
 
 def _rolls(region: Sequence[ir.Operation]) -> dict[ir.Value, list[_Piece]]:
     """Return the rolled arrays that only the region uses, with their pieces."""
     found: dict[ir.Value, list[_Piece]] = {}
-    for op in region:
-        for value in list(op.operands)[: num_inputs(op)]:
-            maker = defining(value)
-            if maker is None or maker.name != "tensor.insert_slice" or value in found:
-                continue
-            pieces = _pieces(value)
-            only = all(use.owner.operation in region for use in value.uses)
-            if only and pieces is not None and all(p.array == pieces[0].array for p in pieces):
-                found[value] = pieces
+    for value in dict.fromkeys(value for op in region for value in inputs_of(op)):
+        pieces = _pieces(value) if all(reader in region for reader in users_of(value)) else None
+        if pieces is not None and all(p.array == pieces[0].array for p in pieces):
+            found[value] = pieces
     return found
 
 
@@ -136,7 +120,7 @@ def _pieces(value: ir.Value) -> list[_Piece] | None:
     """Return the pieces of a concatenation; None for anything else."""
     pieces: list[_Piece] = []
     covered, rest = 0, value
-    while (maker := defining(rest)) is not None and maker.name == "tensor.insert_slice":
+    while (maker := made_by(rest, INSERT)) is not None:
         source, into, *moving = maker.operands
         starts = list(ir.DenseI64ArrayAttr(maker.attributes["static_offsets"]))
         steps = list(ir.DenseI64ArrayAttr(maker.attributes["static_strides"]))
@@ -147,41 +131,32 @@ def _pieces(value: ir.Value) -> list[_Piece] | None:
         pieces.append(_Piece(box, array, first))
         covered += prod(source.type.shape)
         rest = into
-    is_whole = maker is not None and maker.name == "tensor.empty" and covered == prod(value.type.shape)
-    return pieces if is_whole and len(pieces) > 1 and _apart(pieces) else None
-
-
-def _apart(pieces: Sequence[_Piece]) -> bool:
-    return all(
+    is_whole = made_by(rest, "tensor.empty") is not None and covered == prod(value.type.shape)
+    apart = all(
         any(a[1] <= b[0] or b[1] <= a[0] for a, b in zip(one.box, other.box, strict=True))
-        for number, one in enumerate(pieces)
-        for other in pieces[:number]
+        for one, other in combinations(pieces, 2)
     )
+    return pieces if is_whole and len(pieces) > 1 and apart else None
 
 
 def _origin(piece: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
     """Return the array that a piece is a slice of, and the slice's offsets; the piece itself when it is none."""
-    maker = defining(piece)
-    starts = None
-    if maker is not None and maker.name == "tensor.expand_shape":
-        maker = defining(maker.operands[0])
-    if maker is not None and maker.name == "tensor.splat" and prod(piece.type.shape) == 1:  # a slice of one element
-        maker = defining(maker.operands[0])
-        starts = _constants(list(maker.operands)[1:]) if maker is not None and maker.name == "tensor.extract" else None
-    elif maker is not None and maker.name == "tensor.extract_slice" and len(maker.operands) == 1:
-        steps, sizes = (list(ir.DenseI64ArrayAttr(maker.attributes[f"static_{name}"])) for name in ("strides", "sizes"))
+    reshape = made_by(piece, "tensor.expand_shape")
+    source = piece if reshape is None else reshape.operands[0]
+    starts: Sequence[int | None] | None = None
+    if (cut := made_by(source, "tensor.splat")) is not None and prod(piece.type.shape) == 1:  # a slice of one element
+        cut = made_by(cut.operands[0], "tensor.extract")
+        starts = None if cut is None else [constant_of(v) for v in cut.operands[1:]]
+    elif (cut := made_by(source, "tensor.extract_slice")) is not None and len(cut.operands) == 1:
+        steps, sizes = (list(ir.DenseI64ArrayAttr(cut.attributes[f"static_{name}"])) for name in ("strides", "sizes"))
         if all(step == 1 for step in steps) and sizes == list(piece.type.shape):  # a slice may drop dimensions
-            starts = tuple(ir.DenseI64ArrayAttr(maker.attributes["static_offsets"]))
-    elif maker is not None and is_generic(maker) and _is_copy(maker):
-        starts = _starts(loops_of(maker).maps[0], piece.type.shape)
-    if maker is None or starts is None or len(starts) != piece.type.rank:
+            starts = list(ir.DenseI64ArrayAttr(cut.attributes["static_offsets"]))
+    elif (cut := made_by(source, GENERIC)) is not None and _is_copy(cut):
+        starts = _starts(loops_of(cut).maps[0], piece.type.shape)
+    known = tuple(start for start in starts or () if start is not None)
+    if cut is None or starts is None or not len(known) == len(starts) == piece.type.rank:
         return piece, (0,) * piece.type.rank
-    return maker.operands[0], starts
-
-
-def _constants(values: Sequence[ir.Value]) -> tuple[int, ...] | None:
-    known = [number for value in values if (number := constant_of(value)) is not None]
-    return tuple(known) if len(known) == len(values) else None
+    return cut.operands[0], known
 
 
 def _is_copy(op: ir.Operation) -> bool:
@@ -247,14 +222,14 @@ class _Block:
     def write(self) -> ir.Value:
         """Create the operation; return the box of the result."""
         made_inside = {op.results[0] for op in self._region}
-        leaves = [v for op in self._region for v in list(op.operands)[: num_inputs(op)] if v not in made_inside]
+        leaves = [v for op in self._region for v in inputs_of(op) if v not in made_inside]
         numbers = {value: self._input(value) for value in leaves}
         element = self._region[-1].results[0].type.element_type
 
         def body(elements: Sequence[ir.Value]) -> ir.Value:
             values = {value: elements[number] for value, number in numbers.items()}
             for op in self._region:
-                (values[op.results[0]],) = inline_body(op, [values[v] for v in list(op.operands)[: num_inputs(op)]])
+                (values[op.results[0]],) = inline_body(op, [values[v] for v in inputs_of(op)])
             return values[self._region[-1].results[0]]
 
         return elementwise_loops(self._inputs, ir.RankedTensorType.get(self._sizes, element), body)

@@ -1,41 +1,38 @@
 """Match reduction bodies that select between two (value, index) pairs: argmax and argmin.
 
 A body of comparisons, logic and selects can only distinguish how the two values and the two indices compare, so
-evaluating every case symbolically shows what it does.
+evaluating every case shows what it does.
 """
 
 from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.loop_nest import Reduction
 
-# The cases of a comparison between a new value and the best one so far.
-_CASES = ("less", "equal", "greater", "new is NaN", "best is NaN", "both are NaN")
-_NEW, _BEST, _NEW_INDEX, _BEST_INDEX = "new", "best", "new index", "best index"
-# Comparison predicate -> the cases in which it holds, for operands in the order (new, best).
-_FLOAT = {
-    "oeq": {"equal"},
-    "ogt": {"greater"},
-    "oge": {"greater", "equal"},
-    "olt": {"less"},
-    "ole": {"less", "equal"},
-    "one": {"less", "greater"},
-    "ord": {"less", "equal", "greater"},
+# A new value and the best one so far: less, equal, greater, and for floats with NaN on either side and on both.
+_CASES = ((1, 2), (1, 1), (2, 1), (math.nan, 1), (1, math.nan), (math.nan, math.nan))
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "lt": operator.lt,
+    "le": operator.le,
+    "ne": lambda a, b: a < b or a > b,
+    "rd": lambda a, b: a == a and b == b,
 }
-_INTEGER = {
-    "eq": {"equal"},
-    "ne": {"less", "greater"},
-    "gt": {"greater"},
-    "ge": {"greater", "equal"},
-    "lt": {"less"},
-    "le": {"less", "equal"},
-}
+# The negation of an unordered comparison of floats is an ordered one.
+_NEGATED = {"uno": "rd", "une": "eq", "ueq": "ne", "ugt": "le", "uge": "lt", "ult": "ge", "ule": "gt"}
+_LOGIC: dict[str, Callable[[Any, Any], bool]] = {"ori": operator.or_, "andi": operator.and_, "xori": operator.ne}
 
 
 @dataclass(frozen=True)
@@ -71,11 +68,8 @@ class ArgSelection:
 
     def narrowed(self, value: Value) -> Value:
         """Truncate to the storage type: the inverse of `widened`."""
-        return (
-            value
-            if self.type == self.stored
-            else Value(arith.truncf(cg.vector_of(value.lanes, self.stored), value.ssa))
-        )
+        stored = cg.vector_of(value.lanes, self.stored)
+        return value if self.type == self.stored else Value(arith.truncf(stored, value.ssa))
 
     def better(self, new: Value, best: Value) -> Value:
         """Return whether `new` replaces an earlier `best`."""
@@ -115,28 +109,38 @@ def match_arg_selection(fold: Reduction) -> ArgSelection | None:
 
 def _match(fold: Reduction, value: int) -> ArgSelection | None:
     stored = fold.block.arguments[value].type
-    cases = _CASES if isinstance(stored, ir.FloatType) else _CASES[:3]
-    trials = [_Trial(fold, value, case) for case in cases]
+    trials = [_Trial(fold, value, case) for case in _CASES[: 6 if isinstance(stored, ir.FloatType) else 3]]
     try:
-        outcomes = {trial.case: trial.outcome() for trial in trials}
+        outcomes = [trial.outcome() for trial in trials]
     except _NotASelection:
         return None
     unsigned = {u for trial in trials for u in trial.unsigned}
     type_ = next((t for trial in trials for t in trial.types), stored)
     for largest in (True, False):
-        if outcomes == _wanted(outcomes, largest) and len(unsigned) <= 1:
+        if len(unsigned) <= 1 and all(
+            _is_wanted(trial, kept, largest) for trial, kept in zip(trials, outcomes, strict=True)
+        ):
             return ArgSelection(value, type_, stored, largest, unsigned == {True})
     return None
 
 
-def _wanted(outcomes: dict[str, tuple[str, str]], largest: bool) -> dict[str, tuple[str, str]]:
-    """Return the outcomes of argmax or argmin; which of two equal values is kept makes no difference."""
-    new, best = (_NEW, _NEW_INDEX), (_BEST, _BEST_INDEX)
-    wanted = {"greater": new if largest else best, "less": best if largest else new}
-    wanted |= {"new is NaN": new, "best is NaN": best}
-    for case in ("equal", "both are NaN"):
-        wanted[case] = (outcomes.get(case, best)[0], _BEST_INDEX)
-    return {case: wanted[case] for case in outcomes}
+@dataclass(frozen=True)
+class _Operand:
+    """A value or an index, new or best so far: a number that compares with the other one as the case has it."""
+
+    is_index: bool
+    is_new: bool
+    number: float
+
+
+def _is_wanted(trial: _Trial, kept: tuple[_Operand, _Operand], largest: bool) -> bool:
+    """Whether argmax or argmin keeps this value and index; which of two equal values is kept makes no difference."""
+    value, index = kept
+    new, best = trial.case
+    if new == best or (new != new and best != best):
+        return not index.is_new
+    takes_new = new != new or (best == best and (new > best) is largest)
+    return value.is_new is index.is_new is takes_new
 
 
 class _NotASelection(Exception):
@@ -144,103 +148,64 @@ class _NotASelection(Exception):
 
 
 class _Trial:
-    """Symbolic evaluation of a body in one case, on names instead of values. The new index is the larger one."""
+    """Evaluation of a body in one case, on numbers that stand for the operands. The new index is the larger one."""
 
-    def __init__(self, fold: Reduction, value: int, case: str) -> None:
-        self.case = case
-        self.unsigned: set[bool] = set()
-        self.types: list[ir.Type] = []
-        self._block = fold.block
-        names = [_NEW, _NEW_INDEX, _BEST, _BEST_INDEX]
-        if value:
-            names = [_NEW_INDEX, _NEW, _BEST_INDEX, _BEST]
-        self._value = value
-        self._known: dict[ir.Value, str | bool] = dict(zip(fold.block.arguments, names, strict=True))
+    def __init__(self, fold: Reduction, value: int, case: tuple[float, float]) -> None:
+        self.case, self.unsigned, self.types = case, set[bool](), list[ir.Type]()
+        self._block, self._value = fold.block, value
+        self._known: dict[ir.Value, _Operand | bool] = {}
+        for number, argument in enumerate(fold.block.arguments):
+            is_new, is_index = number < 2, number % 2 != value
+            at = int(is_new) if is_index else case[0 if is_new else 1]
+            self._known[argument] = _Operand(is_index, is_new, at)
 
-    def outcome(self) -> tuple[str, str]:
-        """Return the names of the resulting value and index."""
-        for view in self._block.operations:
-            operation = view.operation
-            if operation.name != "linalg.yield":
-                self._known[operation.results[0]] = self._run(operation)
-        results = [self._get(v) for v in terminator_of(self._block).operands]
-        value, index = results[self._value], results[1 - self._value]
-        if not isinstance(value, str) or not isinstance(index, str):
+    def outcome(self) -> tuple[_Operand, _Operand]:
+        """Return the value and the index that the body keeps."""
+        *operations, end = (view.operation for view in self._block.operations)
+        for operation in operations:
+            self._known[operation.results[0]] = self._run(operation)
+        value, index = (self._get(end.operands[number]) for number in (self._value, 1 - self._value))
+        if isinstance(value, bool) or isinstance(index, bool) or value.is_index or not index.is_index:
             raise _NotASelection
         return value, index
 
-    def _get(self, value: ir.Value) -> str | bool:
+    def _get(self, value: ir.Value) -> _Operand | bool:
         if value not in self._known:
             raise _NotASelection
         return self._known[value]
 
-    def _run(self, operation: ir.Operation) -> str | bool:
+    def _run(self, operation: ir.Operation) -> _Operand | bool:
         name = operation.name.removeprefix("arith.")
-        if name == "constant":
-            attribute = operation.attributes["value"]
-            if isinstance(attribute, ir.BoolAttr):
-                return bool(attribute.value)
-            raise _NotASelection
+        if name == "constant" and isinstance(operation.attributes["value"], ir.BoolAttr):
+            return bool(operation.attributes["value"].value)
         operands = [self._get(v) for v in operation.operands]
-        if name in ("cmpf", "cmpi"):
-            return self._compare(operation, operands)
-        if name in ("extf", "truncf"):
-            if name == "extf":
-                self.types.append(operation.results[0].type)
-            return operands[0]
-        if name == "select":
-            return operands[1] if self._truth(operands[0]) else operands[2]
-        if name in ("minsi", "minui") and set(operands) == {_NEW_INDEX, _BEST_INDEX}:
-            return _BEST_INDEX
-        return self._logic(name, [self._truth(v) for v in operands])
-
-    def _truth(self, value: str | bool) -> bool:
-        if not isinstance(value, bool):
+        given = [v for v in operands if not isinstance(v, bool)]
+        if name in ("extf", "truncf") and given:
+            self.types += [operation.results[0].type] if name == "extf" else []
+            return given[0]
+        if name == "select" and isinstance(operands[0], bool):
+            return operands[1 if operands[0] else 2]
+        if name in _LOGIC and not given:
+            return _LOGIC[name](*operands)
+        if len(given) != 2 or given[0].is_index != given[1].is_index:
             raise _NotASelection
-        return value
-
-    def _logic(self, name: str, operands: list[bool]) -> bool:
-        if name == "ori":
-            return any(operands)
-        if name == "andi":
-            return all(operands)
-        if name == "xori":
-            return operands[0] != operands[1]
+        if name in ("cmpf", "cmpi"):
+            return self._compare(operation, *given)
+        if name in ("minsi", "minui") and given[0].is_index and given[0] != given[1]:
+            return min(given, key=lambda index: index.number)
         raise _NotASelection
 
-    def _compare(self, operation: ir.Operation, operands: list[str | bool]) -> bool:
+    def _compare(self, operation: ir.Operation, a: _Operand, b: _Operand) -> bool:
         predicate = ir.IntegerAttr(operation.attributes["predicate"]).value
-        case = self._case(operands)
-        if operation.name == "arith.cmpf":
-            if not set(operands) <= {_NEW, _BEST}:
-                raise _NotASelection
-            return _float_holds(str(arith.CmpFPredicate(predicate)), case)
-        kind = str(arith.CmpIPredicate(predicate))
-        if kind[0] in "su" and set(operands) & {_NEW, _BEST}:
-            self.unsigned.add(kind[0] == "u")
-        return case in _INTEGER[kind if kind in _INTEGER else kind[1:]]
-
-    def _case(self, operands: list[str | bool]) -> str:
-        """Return how the first operand compares with the second."""
-        first, second = operands
-        if {first, second} == {_NEW_INDEX, _BEST_INDEX}:
-            return "greater" if first == _NEW_INDEX else "less"
-        if first == second and first in (_NEW_INDEX, _BEST_INDEX):
-            return "equal"
-        if {first, second} == {_NEW, _BEST}:
-            turned = {"less": "greater", "greater": "less"}
-            return self.case if first == _NEW else turned.get(self.case, self.case)
-        if first == second and first in (_NEW, _BEST):
-            nans = {_NEW: ("new is NaN", "both are NaN"), _BEST: ("best is NaN", "both are NaN")}
-            return "both are NaN" if self.case in nans[str(first)] else "equal"
-        raise _NotASelection
-
-
-def _float_holds(predicate: str, case: str) -> bool:
-    """Return whether a float comparison holds; an unordered one is the opposite of an ordered one."""
-    if predicate in ("false", "true"):
-        return predicate == "true"
-    opposites = {"uno": "ord", "une": "oeq", "ueq": "one", "ugt": "ole", "uge": "olt", "ult": "oge", "ule": "ogt"}
-    if predicate in opposites:
-        return case not in _FLOAT[opposites[predicate]]
-    return case in _FLOAT[predicate]
+        if operation.name == "arith.cmpi":
+            kind = str(arith.CmpIPredicate(predicate))
+            if kind[0] in "su" and not a.is_index:
+                self.unsigned.add(kind[0] == "u")
+            return _COMPARISONS[kind[-2:]](a.number, b.number)
+        kind = str(arith.CmpFPredicate(predicate))
+        if a.is_index:
+            raise _NotASelection
+        if kind in ("false", "true"):
+            return kind == "true"
+        negated = _NEGATED.get(kind)
+        return _COMPARISONS[negated or kind[-2:]](a.number, b.number) is (negated is None)

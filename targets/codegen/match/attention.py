@@ -14,17 +14,14 @@ from mlir.dialects import func
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.lowering.support.operations import body_of, is_tensor
 from stablexla.targets.codegen.bodies import can_clone
 from stablexla.targets.codegen.kernel import Kernel
-from stablexla.targets.codegen.match.attention_rows import RowFunction, analyse_row_function, is_defined_by
-from stablexla.targets.codegen.match.contraction import (
-    ContractionOperand,
-    accumulates_from_zero,
-    factor_conversions,
-    operand_of,
-)
-from stablexla.targets.grouping.classify import Kind, classify
-from stablexla.targets.grouping.loops import is_generic, loops_of, strides_of
+from stablexla.targets.codegen.match.attention_rows import RowFunction, analyse_row_function, maker_in
+from stablexla.targets.codegen.match.contraction import ContractionOperand, operand_of
+from stablexla.targets.grouping.classify import Kind, classify, is_product
+from stablexla.targets.grouping.loops import is_generic, loops_of, reads_outputs, strides_of
+from stablexla.targets.grouping.matchers import factor_conversions, starts_at_zero
 
 SUM_TYPES = (ir.F32Type, ir.F64Type)
 
@@ -110,8 +107,8 @@ def matched_attention(kernel: Kernel) -> Iterator[Attention | None]:
 
 
 def _read(kernel: Kernel, keep: Callable[[func.FuncOp], None]) -> Attention | None:
-    products = [op for op in kernel.ops if is_generic(op) and classify(op) is Kind.CONTRACTION]
-    if len(products) != 2 or len(kernel.results) != 1 or not all(accumulates_from_zero(op) for op in products):
+    products = [op for op in kernel.ops if is_product(op)]
+    if len(products) != 2 or len(kernel.results) != 1 or not all(starts_at_zero(op) for op in products):
         return None
     first, last = products
     scores, sums = first.results[0], last.results[0]
@@ -119,17 +116,18 @@ def _read(kernel: Kernel, keep: Callable[[func.FuncOp], None]) -> Attention | No
     if element != sums.type.element_type or not isinstance(element, SUM_TYPES):
         return None
     after = _operations_after(kernel, last)
-    middle = [op for op in kernel.ops if is_generic(op) and op not in (first, last) and op not in after]
-    weights = next((v for v in last.operands[:2] if is_defined_by(v, middle)), None)
-    factors_first, factors_last = factor_conversions(first), factor_conversions(last)
-    if weights is None or factors_first is None or factors_last is None:
+    middle = [op for op in kernel.ops if is_generic(op) and op not in (first, last, *after)]
+    number = next((n for n, v in enumerate(last.operands[:2]) if maker_in(middle, v) is not None), None)
+    to_first, to_last = factor_conversions(first), factor_conversions(last)
+    if number is None or to_first is None or to_last is None:
         return None
-    rows = analyse_row_function(
-        kernel, middle, weights, factors_last[list(last.operands[:2]).index(weights)], scores, keep
-    )
+    rows = analyse_row_function(kernel, middle, last.operands[number], to_last[number], scores, keep)
     if rows is None:
         return None
-    return _Loops(kernel, first, last, after, rows).attention(factors_first, factors_last, weights)
+    try:
+        return _RowLoops(kernel, rows).attention(first, last, number, after)
+    except _NoAttention:
+        return None
 
 
 def _operations_after(kernel: Kernel, last: ir.Operation) -> list[ir.Operation]:
@@ -149,142 +147,95 @@ class _NoAttention(Exception):
     """The loops are not those of an attention."""
 
 
-class _Loops:
+class _RowLoops:
     """Mapping of the loops of both products and of the epilogue to the row loops, by strides."""
 
-    def __init__(
-        self, kernel: Kernel, first: ir.Operation, last: ir.Operation, after: list[ir.Operation], rows: RowFunction
-    ) -> None:
-        self._kernel, self._first, self._last, self._after, self._rows = kernel, first, last, after, rows
+    def __init__(self, kernel: Kernel, rows: RowFunction) -> None:
+        self._kernel, self._rows, self._extents = kernel, rows, rows.chain.nest.extents
 
     def attention(
-        self,
-        to_first: Sequence[tuple[ir.Operation, ...]],
-        to_last: Sequence[tuple[ir.Operation, ...]],
-        weights: ir.Value,
-    ) -> Attention | None:
-        """Return the attention, or None."""
-        try:
-            return self._attention(to_first, to_last, weights)
-        except _NoAttention:
-            return None
-
-    def _attention(
-        self,
-        to_first: Sequence[tuple[ir.Operation, ...]],
-        to_last: Sequence[tuple[ir.Operation, ...]],
-        weights: ir.Value,
+        self, first: ir.Operation, last: ir.Operation, number: int, after: Sequence[ir.Operation]
     ) -> Attention:
+        """Return the attention whose weights are operand `number` of the last product.
+
+        Raises:
+            _NoAttention: it is none.
+        """
         rows, key = self._rows, self._rows.chain.inner
-        first, last = _strides(self._first), _strides(self._last)
-        made = self._by_stride(rows.scores.strides)
-        number = list(self._last.operands[:2]).index(weights)
-        along = self._walks(first, 2, made)
-        pairs = [self._factor(self._first, n, to_first[n], first, along) for n in (0, 1)]
-        q, k = sorted(pairs, key=lambda pair: bool(pair[0].strides[key]))
-        if q[0].strides[key] or not k[0].strides[key]:
+        along = self._along(first, 2, rows.scores.strides)
+        (q, depth), (k, _) = sorted(
+            (self._factor(first, n, along) for n in (0, 1)), key=lambda pair: bool(pair[0].strides[key])
+        )
+        along = self._along(last, number, rows.weights.strides)
+        v, width = self._factor(last, 1 - number, along)
+        out, out_inner, _ = self._split(last, 2, along)
+        if q.strides[key] or not k.strides[key] or not v.strides[key] or out[key]:
             raise _NoAttention
-        along = self._walks(last, number, self._by_stride(rows.weights.strides))
-        v, width = self._factor(self._last, 1 - number, to_last[1 - number], last, along)
-        if not v.strides[key]:
-            raise _NoAttention
-        out, out_inner = self._result(last, along)
-        if out[key]:
-            raise _NoAttention
-        bodies = []
-        for op in self._after:
-            out, out_inner = self._through(op, out, out_inner)
-            bodies.append(op.regions[0].blocks[0])
+        for op in after:
+            out, out_inner = _through(op, out, out_inner)
         for place in (rows.scores, rows.weights):  # rows are contiguous along the keys in the workspace
             place.strides = (*place.strides[:-1], 1)
-        after = tuple(b for b in bodies if len(b.operations) > 1)
-        return Attention(self._kernel, q[0], k[0], v, out, out_inner, q[1], width, rows, after)
+        bodies = tuple(op.regions[0].blocks[0] for op in after if len(body_of(op)) > 1)
+        return Attention(self._kernel, q, k, v, out, out_inner, depth, width, rows, bodies)
 
-    def _by_stride(self, strides: Sequence[int]) -> dict[int, int]:
-        """Map each stride of an array of scores to its row loop."""
-        found = {stride: d for d, stride in enumerate(strides) if stride}
-        if len(found) != len(self._rows.chain.nest.extents):
-            raise _NoAttention
-        return found
+    def _along(self, product: ir.Operation, number: int, rows: Sequence[int]) -> list[int | None]:
+        """Map each loop of a product to a row loop by its stride in operand `number`; None for the others.
 
-    def _walks(self, product: _Strides, number: int, made: dict[int, int]) -> list[int | None]:
-        """Map each loop of a product to a row loop by its stride in operand `number`; None for the others."""
-        out: list[int | None] = []
-        for extent, stride in zip(product.extents, product.operands[number], strict=True):
-            loop = made.get(stride) if stride and extent > 1 else None
-            if stride and extent > 1 and (loop is None or self._rows.chain.nest.extents[loop] != extent):
-                raise _NoAttention
-            out.append(loop)
-        if len({d for d in out if d is not None}) != len(made):
+        Args:
+            rows: the strides of the row loops in that array.
+        """
+        made = {stride: d for d, stride in enumerate(rows) if stride}
+        extents, strides = loops_of(product).extents, _strides(product)[number]
+        longer = [(stride, extent) for stride, extent in zip(strides, extents, strict=True) if stride and extent > 1]
+        if any(stride not in made or self._extents[made[stride]] != extent for stride, extent in longer):
             raise _NoAttention
-        return out
+        if not len({stride for stride, _ in longer}) == len(made) == len(self._extents):
+            raise _NoAttention
+        return [made[s] if s and e > 1 else None for s, e in zip(strides, extents, strict=True)]
 
     def _factor(
-        self,
-        product: ir.Operation,
-        number: int,
-        conversion: tuple[ir.Operation, ...],
-        strides: _Strides,
-        along: list[int | None],
+        self, product: ir.Operation, number: int, along: Sequence[int | None]
     ) -> tuple[AttentionOperand, int]:
         """Return an operand and the extent of its inner loop, which is the one that is no row loop."""
-        operand = operand_of(self._kernel, product.operands[number], conversion)
+        conversions = factor_conversions(product)
+        assert conversions is not None, "both products were matched"
+        operand = operand_of(self._kernel, product.operands[number], conversions[number])
         if operand is None:
             raise _NoAttention
-        moves, inner, extent = self._split(strides, strides.operands[number], along)
-        return AttentionOperand(operand, moves, inner), extent
-
-    def _result(self, strides: _Strides, along: list[int | None]) -> tuple[tuple[int, ...], int]:
-        moves, inner, _ = self._split(strides, strides.operands[2], along)
-        return moves, inner
+        strides, inner, extent = self._split(product, number, along)
+        return AttentionOperand(operand, strides, inner), extent
 
     def _split(
-        self, strides: _Strides, moves: Sequence[int], along: list[int | None]
+        self, product: ir.Operation, number: int, along: Sequence[int | None]
     ) -> tuple[tuple[int, ...], int, int]:
-        """Return strides along the row loops, and stride and extent of the one other loop."""
-        found = [0] * len(self._rows.chain.nest.extents)
-        others = [(s, e) for s, e, d in zip(moves, strides.extents, along, strict=True) if d is None and e > 1]
-        if len(others) > 1:
-            raise _NoAttention
-        for stride, d in zip(moves, along, strict=True):
+        """Return an operand's strides along the row loops, and stride and extent of the one other loop."""
+        found, others = [0] * len(self._extents), [(1, 1)]
+        for stride, extent, d in zip(_strides(product)[number], loops_of(product).extents, along, strict=True):
             if d is not None:
                 found[d] = stride
-        inner, extent = others[0] if others else (1, 1)
-        return tuple(found), inner, extent
-
-    def _through(self, op: ir.Operation, out: tuple[int, ...], inner: int) -> tuple[tuple[int, ...], int]:
-        """Map result strides through an elementwise operation or a transpose of the epilogue."""
-        block = op.regions[0].blocks[0]
-        tensors = [v for v in list(op.operands)[:-1] if isinstance(v.type, ir.RankedTensorType)]
-        scalars = [v for v in list(op.operands)[:-1] if not isinstance(v.type, ir.RankedTensorType)]
-        if len(tensors) != 1 or scalars or len(op.results) != 1 or classify(op) not in (Kind.MAP, Kind.TRANSPOSE):
+            elif extent > 1:
+                others.append((stride, extent))
+        if len(others) > 2:
             raise _NoAttention
-        if not can_clone(block) or any(True for _ in block.arguments[1].uses):
-            raise _NoAttention
-        strides = _strides(op)
-        renamed = {
-            before: behind
-            for before, behind, e in zip(strides.operands[0], strides.operands[1], strides.extents, strict=True)
-            if e > 1
-        }
-        if any(not before or not behind for before, behind in renamed.items()):
-            raise _NoAttention
-        try:
-            return tuple(renamed[s] if s else 0 for s in out), renamed.get(inner, 1)
-        except KeyError:
-            raise _NoAttention from None
+        return (tuple(found), *others[-1])
 
 
-@dataclass(frozen=True)
-class _Strides:
-    """The loops of a linalg.generic: extents, and the strides of each operand."""
+def _through(op: ir.Operation, out: tuple[int, ...], inner: int) -> tuple[tuple[int, ...], int]:
+    """Map result strides through an elementwise operation or a transpose of the epilogue."""
+    block = op.regions[0].blocks[0]
+    if len(op.operands) != 2 or not is_tensor(op.operands[0]) or classify(op) not in (Kind.MAP, Kind.TRANSPOSE):
+        raise _NoAttention
+    if not can_clone(block) or reads_outputs(op):
+        raise _NoAttention
+    pairs = zip(*_strides(op), loops_of(op).extents, strict=True)
+    renamed = {before: behind for before, behind, extent in pairs if extent > 1}
+    if not all(renamed) or not all(renamed.values()) or any(s and s not in renamed for s in out):
+        raise _NoAttention
+    return tuple(renamed[s] if s else 0 for s in out), renamed.get(inner, 1)
 
-    extents: tuple[int, ...]
-    operands: list[tuple[int, ...]]
 
-
-def _strides(op: ir.Operation) -> _Strides:
+def _strides(op: ir.Operation) -> list[tuple[int, ...]]:
     found = strides_of(op)
     if found is None:
         raise _NoAttention
-    return _Strides(loops_of(op).extents, found)
+    return found

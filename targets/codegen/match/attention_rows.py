@@ -10,11 +10,11 @@ from mlir.dialects import func
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.generic import elementwise_loops
 from stablexla.lowering.support.operations import body_of, clone_with, constant_attribute, defining, terminator_of
-from stablexla.targets.codegen.kernel import KIND, Kernel
+from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.loop_nest import Load, Store, analyze_nest
-from stablexla.targets.codegen.match.contraction import conversion_of
 from stablexla.targets.codegen.row_passes import RowPasses, schedule_rows
-from stablexla.targets.grouping.loops import is_generic, loops_of
+from stablexla.targets.grouping.loops import loops_of
+from stablexla.targets.grouping.matchers import body_names, converted_in_place, formula, formula_of
 from stablexla.targets.grouping.outline import function_of
 
 
@@ -58,15 +58,7 @@ def analyse_row_function(
         results, converted = [powers, total], (*between, *conversion)
     members = _needed(middle, results)
 
-    def new(inputs: Sequence[ir.Type], outputs: Sequence[ir.Type], kind: str) -> func.FuncOp:
-        with ir.InsertionPoint(kernel.func):
-            made = func.FuncOp(
-                f"{kernel.name}_rows", ir.FunctionType.get(list(inputs), list(outputs)), visibility="private"
-            )
-        made.attributes[KIND] = ir.StringAttr.get(kind)
-        return made
-
-    function, inputs = function_of("row", members, results, new)
+    function, inputs = function_of("row", members, results, kernel.func.operation, f"{kernel.name}_rows")
     keep(function)
     if converted:
         _convert_result(function, converted)
@@ -100,18 +92,18 @@ def _written_last(chain: RowPasses, scores: Load, weights: Store) -> bool:
     return not any(scores in p.loads for p in chain.passes[writer + 1 :])
 
 
-def is_defined_by(value: ir.Value, operations: list[ir.Operation]) -> bool:
-    """Whether one of some operations defines a value."""
-    owner = defining(value)
-    return owner is not None and owner in operations
+def maker_in(operations: Sequence[ir.Operation], value: ir.Value) -> ir.Operation | None:
+    """Return the one of some operations that defines a value."""
+    maker: ir.Operation | None = defining(value)
+    return maker if maker is not None and maker in operations else None
 
 
 def _needed(middle: list[ir.Operation], results: Sequence[ir.Value]) -> list[ir.Operation]:
     """Return the operations on the use-def chains of some values, in order."""
     waiting, found = list(results), set()
     while waiting:
-        op = defining(waiting.pop())
-        if op is not None and op in middle and op not in found:
+        op = maker_in(middle, waiting.pop())
+        if op is not None and op not in found:
             found.add(op)
             waiting += op.operands
     return [op for op in middle if op in found]
@@ -125,59 +117,36 @@ def _division(
     It is deferred to the sums if the numerators are at most 1: no overflow that would not occur otherwise.
     """
     conversions: tuple[ir.Operation, ...] = ()
-    op = defining(weights)
-    while op is not None and op in middle and (chain := _conversion_body(op)) is not None:
+    op = maker_in(middle, weights)
+    while (chain := converted_in_place(op)) is not None and all(o.name in ROUNDINGS for o in chain):
         conversions = (*chain, *conversions)
-        op = defining(op.operands[0])
-    if op is None or op not in middle or [o.name for o in body_of(op)] != ["arith.divf", "linalg.yield"]:
-        return None
-    block = op.regions[0].blocks[0]
-    if list(body_of(op)[0].operands) != list(block.arguments)[:2]:
+        op = maker_in(middle, op.operands[0])
+    if op is None or len(body_of(op)) != 2 or formula_of(op) != formula("arith.divf", (0,), (1,)):
         return None
     powers, total = op.operands[:2]
     maps = loops_of(op).maps
-    if maps[0] != maps[2] or len(maps[1].results) >= len(maps[0].results):
+    if maps[0] != maps[2] or len(maps[1].results) >= len(maps[0].results) or maker_in(middle, total) is None:
         return None
-    if not is_defined_by(powers, middle) or not is_defined_by(total, middle) or not _at_most_one(powers, middle):
-        return None
-    return powers, total, conversions
+    return (powers, total, conversions) if _at_most_one(powers, middle) else None
 
 
-def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
-    """Return the operations of a generic that only converts its one operand elementwise."""
-    block = op.regions[0].blocks[0]
-    loops = loops_of(op)
-    if len(loops.maps) != 2 or loops.maps[0] != loops.maps[1] or any(loops.reduced):
-        return None
-    last = body_of(op)[-1]
-    chain = conversion_of(last.operands[0])
-    if chain is None or chain[0] != block.arguments[0]:
-        return None
-    names = ("arith.truncf", "arith.extf")
-    return chain[1] if all(o.name in names for o in chain[1]) else None
+ROUNDINGS = ("arith.truncf", "arith.extf")
 
 
 def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:
     """Whether values are exp(x - row maximum), or zeros where masked."""
-    op = defining(powers)
-    while op is not None and op in middle and is_generic(op):
-        names = [o.name for o in body_of(op)[:-1]]
-        if names and names[-1] == "arith.select":
-            element = powers.type.element_type
-            masked = [v for v in op.operands if is_defined_by(v, middle) and v.type.element_type == element]
-            if len(masked) != 1 or not _selects_zero(op):
-                return False
-            op = defining(masked[0])
-        elif names == ["math.exp"]:
-            op = defining(op.operands[0])
-            if op is None or op not in middle:
-                return False
-            return body_of(op)[-2].name == "arith.subf" and _is_maximum(op.operands[1], middle)
-        elif names and names[0] == "arith.subf" and names[-1] == "math.exp":
-            return len(names) == 2 and _is_maximum(op.operands[1], middle)
-        else:
+    op, element = maker_in(middle, powers), powers.type.element_type
+    while op is not None and body_names(op)[-1:] == ["arith.select"]:
+        masked = [v for v in op.operands if maker_in(middle, v) is not None and v.type.element_type == element]
+        if len(masked) != 1 or not _selects_zero(op):
             return False
-    return False
+        op = maker_in(middle, masked[0])
+    if op is not None and body_names(op) == ["math.exp"]:
+        op = maker_in(middle, op.operands[0])
+        is_difference = op is not None and body_names(op)[-1:] == ["arith.subf"]
+    else:
+        is_difference = op is not None and body_names(op) == ["arith.subf", "math.exp"]
+    return op is not None and is_difference and _is_maximum(op.operands[1], middle)
 
 
 def _selects_zero(op: ir.Operation) -> bool:
@@ -195,12 +164,10 @@ def _selects_zero(op: ir.Operation) -> bool:
 
 def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
     """Whether a value comes from a maximum reduction, through row operations alone."""
-    op = defining(value)
-    while op is not None and op in middle:
-        if any(loops_of(op).reduced):
-            return [o.name for o in body_of(op)] == ["arith.maximumf", "linalg.yield"]
-        op = next((m for m in (defining(v) for v in op.operands) if m is not None and m in middle), None)
-    return False
+    op = maker_in(middle, value)
+    while op is not None and not any(loops_of(op).reduced):
+        op = next((m for m in (maker_in(middle, v) for v in op.operands) if m is not None), None)
+    return op is not None and body_names(op) == ["arith.maximumf"]
 
 
 def _convert_result(function: func.FuncOp, operations: Sequence[ir.Operation]) -> None:

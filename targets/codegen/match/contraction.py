@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 
 import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.math import EXPANSIONS
-from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of
+from stablexla.lowering.support.operations import constant_attribute, defining
 from stablexla.targets.codegen.bodies import can_clone
 from stablexla.targets.codegen.calls import Packing
 from stablexla.targets.codegen.conversion import Conversion, steps_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.refusals import COMPLEX, CONTRACTED, refuse
 from stablexla.targets.grouping.factors import Factor, factor_of
-from stablexla.targets.grouping.loops import is_generic, loops_of, map_strides, reads_outputs, strides_of
+from stablexla.targets.grouping.loops import inputs_of, is_generic, loops_of, map_strides, reads_outputs, strides_of
+from stablexla.targets.grouping.matchers import body_names, factor_conversions, starts_at_zero
 
 # Operations that an elementary function expands to, roughly.
 EXPANDED = 20
@@ -107,7 +108,7 @@ class Contraction:
     k: ContractionAxis
     k_outer: tuple[ContractionAxis, ...] = ()
     epilogue: tuple[EpilogueOp, ...] = ()
-    shape: tuple[int, ...] = field(default=())
+    shape: tuple[int, ...] = ()
 
     @property
     def sum_type(self) -> ir.Type:
@@ -120,20 +121,23 @@ class Contraction:
         return math.prod(axis.extent for axis in self.batch)
 
     @property
+    def arrays(self) -> list[EpilogueInput]:
+        """Arrays that the epilogue loads, one for each operand."""
+        return [i for op in self.epilogue for i in op.inputs if i.kind == "array"]
+
+    @property
     def in_place(self) -> tuple[tuple[int, int], ...]:
         """Pairs (result, input) that may alias: the epilogue loads the array at the stored index only."""
-        own = tuple(0 if extent == 1 else s for s, extent in zip(row_major(self.shape), self.shape, strict=True))
-        reads: dict[int, list[tuple[int, ...]]] = {}
-        for i in (i for op in self.epilogue for i in op.inputs if i.kind == "array"):
-            strides = tuple(0 if e == 1 else s for s, e in zip(i.strides, self.shape, strict=True))
-            reads.setdefault(self.kernel.inputs.index(i.value), []).append(strides)
+
+        def moving(strides: Sequence[int]) -> list[int]:
+            return [0 if extent == 1 else stride for stride, extent in zip(strides, self.shape, strict=True)]
+
+        inputs, own = self.kernel.inputs, moving(row_major(self.shape))
         operands = self.a.inputs(self.kernel) | self.b.inputs(self.kernel)
-        fitting = [
-            number for number, strides in reads.items() if number not in operands and all(s == own for s in strides)
-        ]
-        types = [value.type for value in self.kernel.inputs]
-        results = self.kernel.results
-        return tuple((r, n) for r, value in enumerate(results) for n in fitting if types[n] == value.type)
+        operands |= {inputs.index(i.value) for i in self.arrays if moving(i.strides) != own}
+        fitting = dict.fromkeys(n for i in self.arrays if (n := inputs.index(i.value)) not in operands)
+        results = enumerate(self.kernel.results)
+        return tuple((r, n) for r, value in results for n in fitting if inputs[n].type == value.type)
 
     def packs(self, function: str) -> tuple[Packing, ...]:
         """Return the phase that packs rhs into the first scratch; see `Emitted`.
@@ -141,24 +145,23 @@ class Contraction:
         None where another phase reads rhs too: it is also lhs, or an operand of the epilogue. A factor stays as it is
         stored, which is smaller.
         """
-        if self.b.factor is not None:
-            return ()
-        number, inputs = self.b.number, self.kernel.inputs
-        others = [inputs.index(i.value) for op in self.epilogue for i in op.inputs if i.kind == "array"]
-        return () if number in (self.a.number, *others) else (Packing(function, number, 0),)
+        others = [self.a.number, *(self.kernel.inputs.index(i.value) for i in self.arrays)]
+        shared = self.b.factor is not None or self.b.number in others
+        return () if shared else (Packing(function, self.b.number, 0),)
 
     @property
     def epilogue_length(self) -> int:
         """Operations of the epilogue for one element, each counted once, but for the longest functions."""
-        names = [inner.operation.name for op in self.epilogue for inner in op.body.operations]
-        return len(names) - len(self.epilogue) + EXPANDED * sum(name in LONG_FUNCTIONS for name in names)
+        return self._epilogue_operations(LONG_FUNCTIONS)
 
     @property
     def epilogue_size(self) -> int:
         """Operations of the epilogue for one element; an elementary function counts as its expansion."""
-        names = [inner.operation.name for op in self.epilogue for inner in op.body.operations]
-        functions = sum(name in EXPANSIONS for name in names)
-        return len(names) - len(self.epilogue) + EXPANDED * functions
+        return self._epilogue_operations(EXPANSIONS)
+
+    def _epilogue_operations(self, expanded: Container[str]) -> int:
+        names = [name for op in self.epilogue for name in body_names(op.operation)]
+        return len(names) + EXPANDED * sum(name in expanded for name in names)
 
     def swapped(self) -> Contraction:
         """Return the transposed product: c^T = b^T a^T."""
@@ -177,7 +180,7 @@ class Contraction:
 def match_contraction(kernel: Kernel) -> Contraction | None:
     """Match a kernel as a contraction, or return None."""
     dots = [op for op in kernel.ops if is_generic(op) and reads_outputs(op)]  # an outer product sums over no loop
-    operands = _match_body(dots[0], kernel) if len(dots) == 1 and accumulates_from_zero(dots[0]) else None
+    operands = _match_body(dots[0], kernel) if len(dots) == 1 and starts_at_zero(dots[0]) else None
     factors = [operand.factor for operand in operands or () if operand.factor is not None]
     before = {op for factor in factors for op in factor.members}
     epilogue = match_epilogue(kernel, dots[0], before) if operands is not None else None
@@ -189,15 +192,6 @@ def match_contraction(kernel: Kernel) -> Contraction | None:
 
 
 # --- the contraction itself ---------------------------------------------------------------------------
-
-
-def accumulates_from_zero(dot: ir.Operation) -> bool:
-    """Whether the accumulator of an operation of one result is initialized with zeros."""
-    start = defining(dot.operands[len(dot.operands) - 1])
-    if start is None or start.name != "linalg.fill":
-        return False
-    attribute = constant_attribute(start.operands[0])
-    return isinstance(attribute, ir.FloatAttr | ir.IntegerAttr) and attribute.value == 0
 
 
 def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, ContractionOperand] | None:
@@ -229,41 +223,6 @@ def operand_of(kernel: Kernel, value: ir.Value, conversion: Sequence[ir.Operatio
     return ContractionOperand(kernel.inputs.index(value), value.type.element_type, steps_of(conversion))
 
 
-def factor_conversions(dot: ir.Operation) -> tuple[tuple[ir.Operation, ...], tuple[ir.Operation, ...]] | None:
-    """Return the conversions of both operands, when the body is `yield acc + convert(x) * convert(y)`."""
-    block = dot.regions[0].blocks[0]
-    if len(block.arguments) != 3:
-        return None
-    x, y, _ = block.arguments
-    chains = [conversion_of(factor) for factor in multiplied(block)]
-    by_argument = dict(chain for chain in chains if chain is not None)
-    return (by_argument[x], by_argument[y]) if by_argument.keys() == {x, y} else None
-
-
-def multiplied(block: ir.Block) -> list[ir.Value]:
-    """Match a multiply-add `yield acc + x * y`: return x and y, [] for other bodies."""
-    total, addition = list(block.arguments)[-1], defining(terminator_of(block).operands[0])
-    if addition is None or addition.name not in ("arith.addf", "arith.addi"):
-        return []
-    products = [defining(v) for v in addition.operands if v != total]
-    matches = len(products) == 1 and products[0] is not None and products[0].name in ("arith.mulf", "arith.muli")
-    return list(products[0].operands) if matches else []
-
-
-def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, tuple[ir.Operation, ...]] | None:
-    """Return a value's conversion: the source, and the unary operations from it to the value.
-
-    The source is a block argument, or the result of an operation of a name in `stop`.
-    """
-    chain: list[ir.Operation] = []
-    while (op := defining(value)) is not None and op.name not in stop:
-        if len(op.operands) != 1 or not op.name.startswith("arith."):
-            return None
-        chain.append(op)
-        value = op.operands[0]
-    return value, tuple(reversed(chain))
-
-
 # --- the epilogue ------------------------------------------------------------------------------------
 
 
@@ -293,7 +252,7 @@ def _match_epilogue_op(
     if not (same_shape and loops.in_order and not reads_outputs(op) and can_clone(block, indices=True)):
         return None
     inputs = []
-    for value, map_ in zip(list(op.operands)[: loops.num_inputs], loops.maps, strict=False):
+    for value, map_ in zip(inputs_of(op), loops.maps, strict=False):
         found = _epilogue_input(value, map_, kernel, made, shape)
         if found is None:
             return None
@@ -326,84 +285,59 @@ def _arrange(
     operands: tuple[ContractionOperand, ContractionOperand],
     epilogue: tuple[EpilogueOp, ...],
 ) -> Contraction | None:
-    shape = tuple(dot.results[0].type.shape)
-    loops = _loops(dot, [operand.factor for operand in operands])
-    if loops is None:
+    roles = _loops_by_role(dot, [operand.factor for operand in operands])
+    if roles is None:
         return None
     inputs = [i for op in epilogue for i in op.inputs if i.kind == "array"]
-    indexed = any(inner.operation.name == "linalg.index" for op in epilogue for inner in op.body.operations)
+    indexed = any("linalg.index" in body_names(op.operation) for op in epilogue)
 
     def together(outer: ContractionAxis, inner: ContractionAxis) -> bool:
         """Whether the epilogue allows two adjacent vectorized loops to collapse."""
         (d, _), (e, extent) = outer.dims[-1], inner.dims[0]
         return not indexed and all(i.strides[d] == i.strides[e] * extent for i in inputs)
 
-    classes = _classify(loops)
-    if classes is None:
-        return None
-    batch, m, n, k = classes
-    batch, m, n = (sorted(axes, key=lambda axis: -axis.c) for axes in (batch, m, n))
-    k = sorted(k, key=lambda axis: (-axis.a, -axis.b))
-    found = Contraction(
-        kernel,
-        *operands,
-        dot.results[0],
-        (),
-        ContractionAxis(),
-        ContractionAxis(),
-        ContractionAxis(),
-        epilogue=epilogue,
-        shape=shape,
-    )
+    batch, m, n = (sorted(roles[role], key=lambda axis: -axis.c) for role in ("batch", "m", "n"))
     along_m = bool(m) and (m[-1].c == 1 or not n)
-    m, n = _merge(m, together if along_m else None), _merge(n, together)
-    found = _with_loops(found, batch, m, n, _merge(k))
+    # One loop each for m, n and k; the others of m and n become batch loops, of k outer sums.
+    *outer_m, inner_m = _innermost_last(_merge(m, together if along_m else None), "a" if operands[0].factor else "")
+    *outer_n, inner_n = _innermost_last(_merge(n, together), "b" if operands[1].factor else "")
+    *outer_k, inner_k = _merge(sorted(roles["k"], key=lambda axis: (-axis.a, -axis.b))) or [ContractionAxis()]
+    outer, shape = (*_merge(batch), *outer_m, *outer_n), tuple(dot.results[0].type.shape)
+    axes = (outer, inner_m, inner_n, inner_k, tuple(outer_k))
+    found = Contraction(kernel, *operands, dot.results[0], *axes, epilogue, shape)
     return found.swapped() if along_m else found
 
 
-def _loops(dot: ir.Operation, factors: Sequence[Factor | None]) -> list[ContractionAxis] | None:
-    """Return the loops whose extent is not 1 (it may be 0)."""
+# The role of a loop, by whether it runs over lhs, rhs and the result.
+_ROLES = {
+    (True, True, True): "batch",
+    (True, False, True): "m",
+    (False, True, True): "n",
+    (True, True, False): "k",
+}
+
+
+def _loops_by_role(dot: ir.Operation, factors: Sequence[Factor | None]) -> dict[str, list[ContractionAxis]] | None:
+    """Return the loops whose extent is not 1 (it may be 0) by role; None when one has no role."""
     loops, strides = loops_of(dot), strides_of(dot)
     if strides is None:
         return None
-    a, b = (
-        s if factor is None else _factor_strides(factor, map_)
-        for s, factor, map_ in zip(strides[:2], factors, loops.maps[:2], strict=True)
-    )
-    c = strides[2]
-    dims = {e.position: place for place, e in enumerate(loops.maps[2].results) if isinstance(e, ir.AffineDimExpr)}
-    out = []
-    for loop, extent in enumerate(loops.extents):
-        d = dims.get(loop)
-        if (d is None) != loops.reduced[loop]:
+    for number, factor in enumerate(factors):
+        if factor is not None:  # all its dimensions are loops
+            by_loop = dict(zip(loops.dims[number], factor.strides, strict=True))
+            strides[number] = tuple(by_loop.get(loop, 0) for loop in range(len(loops.extents)))
+    places = {loop: place for place, loop in enumerate(loops.dims[2])}
+    found: dict[str, list[ContractionAxis]] = {role: [] for role in _ROLES.values()}
+    for loop, (extent, a, b, c) in enumerate(zip(loops.extents, *strides, strict=True)):
+        if (loop in places) is loops.reduced[loop]:
             return None
         if extent != 1:
-            out.append(ContractionAxis(extent, a[loop], b[loop], c[loop], () if d is None else ((d, extent),)))
-    return out
-
-
-def _factor_strides(factor: Factor, map_: ir.AffineMap) -> tuple[int, ...]:
-    """Return the stride of each loop in a factor."""
-    strides = [0] * map_.n_dims
-    for expression, stride in zip(map_.results, factor.strides, strict=True):
-        strides[ir.AffineDimExpr(expression).position] = stride
-    return tuple(strides)
-
-
-def _classify(
-    loops: Sequence[ContractionAxis],
-) -> tuple[list[ContractionAxis], list[ContractionAxis], list[ContractionAxis], list[ContractionAxis]] | None:
-    """Classify loops as batch, m, n and k; None when one is of no such kind."""
-    batch, m, n, k = (list[ContractionAxis]() for _ in range(4))
-    for axis in loops:
-        in_a, in_b, in_c = axis.a > 0, axis.b > 0, bool(axis.dims)
-        if in_a and in_b:
-            (batch if in_c else k).append(axis)
-        elif in_c and (in_a or in_b):
-            (m if in_a else n).append(axis)
-        else:
-            return None
-    return batch, m, n, k
+            role = _ROLES.get((a > 0, b > 0, loop in places))
+            if role is None:
+                return None
+            dims = ((places[loop], extent),) if loop in places else ()
+            found[role].append(ContractionAxis(extent, a, b, c, dims))
+    return found
 
 
 def _merge(
@@ -412,42 +346,19 @@ def _merge(
     """Collapse adjacent loops that are contiguous in every operand."""
     out: list[ContractionAxis] = []
     for axis in axes:
-        if out:
-            last = out[-1]
-            dense = all(getattr(last, side) == getattr(axis, side) * axis.extent for side in ("a", "b", "c"))
-            if dense and (together is None or together(last, axis)):
-                out[-1] = replace(axis, extent=last.extent * axis.extent, dims=last.dims + axis.dims)
-                continue
-        out.append(axis)
+        last = out[-1] if out else ContractionAxis()
+        dense = (last.a, last.b, last.c) == tuple(stride * axis.extent for stride in (axis.a, axis.b, axis.c))
+        if out and dense and (together is None or together(last, axis)):
+            out[-1] = replace(axis, extent=last.extent * axis.extent, dims=last.dims + axis.dims)
+        else:
+            out.append(axis)
     return out
-
-
-def _with_loops(
-    found: Contraction,
-    batch: Sequence[ContractionAxis],
-    m: Sequence[ContractionAxis],
-    n: Sequence[ContractionAxis],
-    k: Sequence[ContractionAxis],
-) -> Contraction:
-    """Choose one loop each for m, n and k; the others of m and n become batch loops, of k outer sums."""
-    *outer_m, inner_m = _innermost_last(m, "a" if found.a.factor else "") or [ContractionAxis()]
-    *outer_n, inner_n = _innermost_last(n, "b" if found.b.factor else "") or [ContractionAxis()]
-    *outer_k, inner_k = k or [ContractionAxis()]
-    merged = tuple(_merge(batch))
-    return replace(
-        found,
-        batch=(*merged, *outer_m, *outer_n),
-        m=inner_m,
-        n=inner_n,
-        k=inner_k,
-        k_outer=tuple(outer_k),
-    )
 
 
 def _innermost_last(axes: Sequence[ContractionAxis], factor: str) -> list[ContractionAxis]:
     """Put the longest loop last, unless the last one is unit-stride in the result, or any in a factor."""
     adjacent = [axis for axis in axes if factor and getattr(axis, factor) == 1]
     if not axes or (axes[-1].c == 1 and not adjacent):
-        return list(axes)
+        return list(axes) or [ContractionAxis()]
     longest = adjacent[0] if adjacent else max(axes, key=lambda axis: axis.extent)
     return [axis for axis in axes if axis is not longest] + [longest]

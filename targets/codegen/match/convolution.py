@@ -6,6 +6,7 @@ Reads the tensor function only and emits nothing; the choice of code for a `Matc
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import mlir.ir as ir
 
@@ -22,13 +23,11 @@ from stablexla.targets.codegen.match.contraction import (
     ContractionAxis,
     ContractionOperand,
     EpilogueOp,
-    accumulates_from_zero,
-    conversion_of,
     match_epilogue,
-    multiplied,
     operand_of,
 )
 from stablexla.targets.codegen.refusals import CONVOLVED, refuse
+from stablexla.targets.grouping.matchers import conversion_of, multiplied, starts_at_zero
 
 # The most phases of a dilated lhs that are emitted.
 MOST_PHASES = Gate("convolution.most-phases", 32, eager=2)
@@ -147,7 +146,7 @@ def match_convolution(kernel: Kernel) -> MatchedConvolution | None:
 
 def _matched(kernel: Kernel) -> MatchedConvolution | None:
     found = [op for op in kernel.ops if CONVOLUTION in op.attributes]
-    if len(found) != 1 or not accumulates_from_zero(found[0]):
+    if len(found) != 1 or not starts_at_zero(found[0]):
         return None
     operands = _match_body(found[0], kernel)
     epilogue = match_epilogue(kernel, found[0])
@@ -161,12 +160,11 @@ def _matched(kernel: Kernel) -> MatchedConvolution | None:
 
 def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[ContractionOperand, ContractionOperand] | None:
     """Match `yield acc + convert(x) * convert(w)`, where x is loaded from lhs; return both operands."""
-    block = op.regions[0].blocks[0]
-    factors, reads = multiplied(block), [o for o in body_of(op) if o.name == "tensor.extract"]
+    factors, reads = multiplied(op), [o for o in body_of(op) if o.name == "tensor.extract"]
     if not factors or len(reads) != 1:
         return None
     x, w = conversion_of(factors[0], stop=("tensor.extract", "arith.select")), conversion_of(factors[1])
-    if x is None or w is None or w[0] != block.arguments[0]:
+    if x is None or w is None or w[0] != op.regions[0].blocks[0].arguments[0]:
         return None
     a, b = operand_of(kernel, reads[0].operands[0], x[1]), operand_of(kernel, op.operands[0], w[1])
     return None if a is None or b is None else (a, b)
@@ -189,38 +187,25 @@ class _Reader:
         conv = self.numbers
         groups = conv.feature_groups * conv.batch_groups
         batch, channel = conv.input_batch, conv.input_feature
-        inputs, outputs = self.rhs[conv.kernel_input], self.rhs[conv.kernel_output] // groups
+        inputs = ContractionAxis(self.rhs[conv.kernel_input], self.a[channel], self.b[conv.kernel_input])
+        outputs = self.rhs[conv.kernel_output] // groups
         of_batch = ContractionAxis(self.shape[conv.output_batch], self.a[batch], 0, *self._of_result(conv.output_batch))
-        several = conv.feature_groups > 1
-        a = inputs * self.a[channel] if several else self.lhs[batch] // conv.batch_groups * self.a[batch]
+        of_group = inputs.extent * inputs.a
+        a = of_group if conv.feature_groups > 1 else self.lhs[batch] // conv.batch_groups * self.a[batch]
         b, c = self.b[conv.kernel_output], self.c[conv.output_feature]
         group = ContractionAxis(groups, a, outputs * b, outputs * c)
         n = ContractionAxis(outputs * groups, 0, b, *self._of_result(conv.output_feature))
-        *outer, last = self.spatial or [_trivial()]
-        m = ContractionAxis(last.outputs, last.a, 0, last.c, () if last.dim is None else ((last.dim, last.outputs),))
-        sizes = [ContractionAxis(d.outputs, d.a, 0, d.c, () if d.dim is None else ((d.dim, d.outputs),)) for d in outer]
-        reduced = ContractionAxis(
-            inputs * math.prod(d.taps for d in self.spatial), self.a[channel], self.b[conv.kernel_input]
-        )
-        contraction = Contraction(
-            kernel,
-            *operands,
-            self.result,
-            (of_batch, *sizes),
-            m,
-            n,
-            reduced,
-            (),
-            epilogue,
-            tuple(self.result.type.shape),
-        )
-        axis = ContractionAxis(inputs, self.a[channel], self.b[conv.kernel_input])
-        return MatchedConvolution(contraction, of_batch, group, tuple(outer), last, axis, outputs)
+        dimensions = self.spatial or [WindowDimension(1, 1, 1, 0, 0, 0, None, (DilationPhase(1, 0, 0),), 1, 1, 1)]
+        *outer, m = (ContractionAxis(d.outputs, d.a, 0, d.c, _dims(d.dim, d.outputs)) for d in dimensions)
+        k = replace(inputs, extent=inputs.extent * math.prod(d.taps for d in self.spatial))
+        shape = tuple(self.result.type.shape)
+        contraction = Contraction(kernel, *operands, self.result, (of_batch, *outer), m, n, k, (), epilogue, shape)
+        *outer_dimensions, last = dimensions
+        return MatchedConvolution(contraction, of_batch, group, tuple(outer_dimensions), last, inputs, outputs)
 
     def _of_result(self, dim: int) -> tuple[int, tuple[tuple[int, int], ...]]:
         """Return stride and dimensions of an axis of the result; the kernel has none of extent 1."""
-        place = self._place(dim)
-        return self.c[dim], () if place is None else ((place, self.shape[dim]),)
+        return self.c[dim], _dims(self._place(dim), self.shape[dim])
 
     def _place(self, dim: int) -> int | None:
         return None if self.shape[dim] == 1 else sum(extent != 1 for extent in self.shape[:dim])
@@ -253,5 +238,5 @@ class _Reader:
         )
 
 
-def _trivial() -> WindowDimension:
-    return WindowDimension(1, 1, 1, 0, 0, 0, None, (DilationPhase(1, 0, 0),), 1, 1, 1)
+def _dims(place: int | None, extent: int) -> tuple[tuple[int, int], ...]:
+    return () if place is None else ((place, extent),)

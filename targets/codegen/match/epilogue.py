@@ -117,7 +117,7 @@ class ContractionScene:
         """Emit the offsets of row `number` of a product."""
         c = self.contraction
         inputs: dict[EpilogueInput, Index] = {}
-        for i in (i for op in c.epilogue for i in op.inputs if i.kind == "array"):
+        for i in c.arrays:
             along_batch = (_address(axis, i, x) for axis, x in zip(c.batch, frame.coordinates, strict=True))
             inputs[i] = cg.total(along_batch) + _address(c.m, i, number)
         return ResultRow(frame, number, cg.index(number) * c.m.c + frame.c, inputs)
@@ -272,7 +272,7 @@ class ContractionScene:
         Two registers of them then go through the epilogue together, which hides its latency.
         """
         types = [result.type for result in self.contraction.kernel.results]
-        types += [i.value.type for op in self.contraction.epilogue for i in op.inputs if i.kind == "array"]
+        types += [i.value.type for i in self.contraction.arrays]
         return self.contraction.epilogue_size >= 16 and all(cg.bits_of(t) == 16 for t in types)
 
     def _write_or_keep(self, value: Value, row: ResultRow, column: Value, count: Index, sums: SumState) -> None:
@@ -308,8 +308,7 @@ class ContractionScene:
 
 def stores_vectors(contraction: Contraction) -> bool:
     """Whether n is unit-stride in the results, and unit-stride or broadcast in the epilogue's operands."""
-    n, arrays = contraction.n, (i for op in contraction.epilogue for i in op.inputs if i.kind == "array")
-    return n.c == 1 and all(_stride(n, i) in (0, 1) for i in arrays)
+    return contraction.n.c == 1 and all(_stride(contraction.n, i) in (0, 1) for i in contraction.arrays)
 
 
 def partial_sum_result(contraction: Contraction) -> int:

@@ -27,7 +27,7 @@ def lanes_for(c: Contraction) -> int:
     if not stores_vectors(c):
         return 1
     arrays = [result.type for result in c.kernel.results]
-    arrays += [i.value.type for op in c.epilogue for i in op.inputs if i.kind == "array"]
+    arrays += [i.value.type for i in c.arrays]
     return access_lanes(max(cg.bits_of(t) for t in arrays), c.n.extent)
 
 

@@ -6,58 +6,26 @@ and wide elements take more bandwidth than narrow ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mlir.ir as ir
 
-from stablexla.lowering.support.operations import body_of, defining, program_of, walk
 from stablexla.targets.grouping.classify import Kind, classify
-from stablexla.targets.grouping.drop_unused import drop_unused
-from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs
-from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.grouping.loops import loops_of
+from stablexla.targets.grouping.matchers import GENERIC, users_of
+from stablexla.targets.grouping.patterns import pattern_pass
+from stablexla.targets.grouping.widen_in_products import convert_inside
 
 CONVERSIONS = frozenset(["arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp"])
 READERS = (Kind.MAP, Kind.ROW_REDUCTION, Kind.REDUCTION)
 
 
-@module_pass("stablexla-sink-conversions", "converts small arrays to wider types where they are read")
-def sink_conversions(module: ir.Module) -> None:
+@pattern_pass("stablexla-sink-conversions", "converts small arrays to wider types where they are read", GENERIC)
+def sink_conversions(op: ir.Operation) -> Sequence[ir.Value] | None:
     """Sink widening conversions; arrays as large as the user's result are left alone: fusion converts those."""
-    with module.context:
-        for function in program_of(module):
-            readers = [op for op in walk(function) if is_generic(op) and classify(op) in READERS]
-            sunk = [_sink(op, place) for op in readers for place in range(num_inputs(op))]
-            if any(sunk):
-                drop_unused(function)
-
-
-def _sink(op: ir.Operation, place: int) -> bool:
-    """Replace an operand by its unconverted array, if it has one and is smaller than the result."""
-    maker = defining(op.operands[place])
-    if maker is None or not is_generic(maker) or not _is_conversion(maker):
-        return False
-    if op.operands[place].type.rank >= len(loops_of(op).extents):
-        return False
-    argument = op.regions[0].blocks[0].arguments[place]
-    if not list(argument.uses):
-        return False
-    source = maker.operands[0]
-    op.operands[place] = source
-    readers = [use.owner for use in argument.uses]
-    argument.set_type(source.type.element_type)
-    with op.location, ir.InsertionPoint.at_block_begin(op.regions[0].blocks[0]):
-        copy = body_of(maker)[0].clone()
-    for reader in dict.fromkeys(readers):
-        for number, value in enumerate(reader.operands):
-            if value == argument:
-                reader.operands[number] = copy.operation.results[0]
-    copy.operation.operands[0] = argument
-    return True
-
-
-def _is_conversion(op: ir.Operation) -> bool:
-    """Return whether an operation widens one array, element by element."""
-    body = body_of(op)
-    maps = loops_of(op).maps
-    if len(body) != 2 or body[0].name not in CONVERSIONS or num_inputs(op) != 1 or maps[0] != maps[1]:
-        return False
-    block = op.regions[0].blocks[0]
-    return bool(body[0].operands[0] == block.arguments[0] and body[1].operands[0] == body[0].results[0])
+    if classify(op) not in READERS:
+        return None
+    loops, arguments = loops_of(op), list(op.regions[0].blocks[0].arguments)
+    small = [n for n in range(loops.num_inputs) if len(loops.maps[n].results) < len(loops.extents)]
+    sunk = [convert_inside(op, n, CONVERSIONS) for n in small if users_of(arguments[n])]
+    return () if any(sunk) else None

@@ -6,16 +6,17 @@ Rows along the last dimension are left alone: they stay in registers between pas
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.support.operations import body_of, defining, inline_body, is_tensor, program_of, walk
+from stablexla.lowering.support.operations import body_of, inline_body, is_tensor
 from stablexla.targets.grouping.classify import Kind, classify
-from stablexla.targets.grouping.drop_unused import drop_unused
-from stablexla.targets.grouping.loops import is_generic, loops_of, num_inputs
-from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.grouping.loops import inputs_of, loops_of, num_inputs
+from stablexla.targets.grouping.matchers import GENERIC, made_by
+from stablexla.targets.grouping.patterns import pattern_pass
 
 CHEAP = frozenset(
     f"arith.{name}" for name in ("addf", "subf", "mulf", "extf", "truncf", "negf", "addi", "subi", "muli", "sitofp")
@@ -25,26 +26,15 @@ MOST_ARRAYS = 2
 """Arrays loaded instead of the one stored before, at most."""
 
 
-@module_pass("stablexla-sink-producers", "has reductions make anew what they read, where that is cheap")
-def sink_producers(module: ir.Module) -> None:
+@pattern_pass("stablexla-sink-producers", "has reductions make anew what they read, where that is cheap", GENERIC)
+def sink_producers(op: ir.Operation) -> Sequence[ir.Value] | None:
     """Fuse elementwise operations of arrays of at most the same size into the bodies of reductions."""
-    with module.context:
-        for function in program_of(module):
-            readers = [op for op in walk(function) if is_generic(op)]  # before any of them is erased
-            sunk = [_sink_into(op) for op in readers]
-            if any(sunk):
-                drop_unused(function)
-
-
-def _sink_into(op: ir.Operation) -> bool:
-    """Fuse producers into an operation as long as there are any; return whether there were."""
-    changed = False
-    while (made := _with_producer(op)) is not None:
-        for old, new in zip(op.results, made.results, strict=True):
-            old.replace_all_uses_with(new)
-        erase(op)
-        op, changed = made, True
-    return changed
+    last = op
+    while (made := _with_producer(last)) is not None:
+        if last != op:
+            erase(last)
+        last = made
+    return None if last == op else list(last.results)
 
 
 def _is_reader(op: ir.Operation) -> bool:
@@ -63,8 +53,8 @@ def _with_producer(op: ir.Operation) -> ir.Operation | None:
     if not _is_reader(op):
         return None
     for place in range(num_inputs(op)):
-        maker = defining(op.operands[place])
-        if maker is not None and is_generic(maker) and _is_cheap(maker) and maker.block == op.block:
+        maker = made_by(op.operands[place], GENERIC)
+        if maker is not None and maker.block == op.block and _is_cheap(maker):
             made = _fused(op, place, maker)
             if made is not None:
                 return made
@@ -85,14 +75,15 @@ def _fused(op: ir.Operation, place: int, maker: ir.Operation) -> ir.Operation | 
     maps = list(loops_of(op).maps)
     inner = [_composed(m, maps[place]) for m in loops_of(maker).maps[:inputs]]
     kept = [n for n in range(count) if n != place]
-    values = [*(op.operands[n] for n in kept), *list(maker.operands)[:inputs]]
+    values = [*(op.operands[n] for n in kept), *inputs_of(maker)]
     places = [*(maps[n] for n in kept), *inner]
     unique = list(dict.fromkeys(zip(values, places, strict=True)))
     size = prod(op.operands[place].type.shape)
     arrays = [v for v, _ in unique if is_tensor(v) and prod(v.type.shape) == size]
     if not 1 <= len(arrays) <= MOST_ARRAYS or len(body_of(op)) + len(body_of(maker)) > 2 * MOST_OPERATIONS:
         return None
-    if not _are_seen(len(loops_of(op).extents), [m for _, m in unique]):
+    seen = {e.position for _, m in unique for e in m.results if isinstance(e, ir.AffineDimExpr)}
+    if len(seen) < maps[0].n_dims:  # each loop alone indexes a dimension of some array
         return None
     outputs = list(op.operands)[count:]
     operands = [*(v for v, _ in unique), *outputs]
@@ -126,13 +117,3 @@ def _fused(op: ir.Operation, place: int, maker: ir.Operation) -> ir.Operation | 
 def _composed(inner: ir.AffineMap, outer: ir.AffineMap) -> ir.AffineMap:
     """Compose affine maps: inner after outer."""
     return ir.AffineMap.get(outer.n_dims, 0, [ir.AffineExpr.compose(e, outer) for e in inner.results])
-
-
-def _are_seen(loops: int, maps: list[ir.AffineMap]) -> bool:
-    """Return whether each loop alone indexes a dimension of some array."""
-    seen = {e.position for m in maps for e in map(_dim, m.results) if e is not None}
-    return seen == set(range(loops))
-
-
-def _dim(expression: ir.AffineExpr) -> ir.AffineDimExpr | None:
-    return expression if isinstance(expression, ir.AffineDimExpr) else None
