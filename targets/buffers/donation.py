@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.donation import DONATED
+from stablexla.lowering.support.context import DONATED
 from stablexla.lowering.support.operations import is_tensor, terminator_of
 from stablexla.targets.codegen.calls import BufferPair
 

@@ -14,7 +14,7 @@ from mlir.dialects import arith
 
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.kernels.scan.config import ScanConfig
+from stablexla.lowering.kernels.scan.line_scan import ScanConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.combiners import combine_values, identity

@@ -6,7 +6,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.kernels.scan.config import ScanConfig
+from stablexla.lowering.kernels.scan.line_scan import ScanConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.emission import Value
