@@ -15,8 +15,9 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Direct, Pass
 from stablexla.lowering.kernels.fft.tables import Table
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.complex_parts import Complex
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.cpu.fft.numbers import CellArray, Complex, PlanarArray, broadcast, zeros
+from stablexla.targets.cpu.fft.numbers import CellArray, PlanarArray, broadcast, zeros
 
 Load = Callable[[Value, int], Complex]
 Store = Callable[[Value, int, Complex], None]
