@@ -28,7 +28,26 @@ __all__ = [
     "release_memory",
     "stream",
     "synchronize",
+    "target",
 ]
+
+
+def target(chip: str | None = None, *, ptx: int | None = None) -> str:
+    """Return the name of a target, as `sx.compile(target=...)` takes it.
+
+    Args:
+        chip: the chip PTX is generated for, as "sm_90" or "sm_90a"; the first GPU's, or sm_80, when it is not given.
+        ptx: the version of PTX, 80 for 8.0; 78, or the oldest that knows the chip, when it is not given.
+
+    Raises:
+        CompileError: there is no such chip, or the version of PTX does not know it.
+
+    >>> sx.gpu.target(chip="sm_90")
+    'gpu:sm_90,ptx78'
+    """
+    from stablexla.targets.gpu.chips import GpuName
+
+    return str(GpuName.of(chip, ptx))
 
 
 def is_available() -> bool:

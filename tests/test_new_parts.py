@@ -25,20 +25,44 @@ def count_functions(module: ir.Module) -> None:
 """
 EMITTER = '''
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.bodies import body_cost
+from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.loop_nest import analyze_nest
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.scope import LoopScope, lanes_for
+from stablexla.targets.codegen.vector_loops import LoopPart, estimate_ns, grain_of, vector_loop
 from stablexla.targets.cpu.emitters import emitter
 
+BLOCK = 4096  # elements of a work item: whole vectors of every type
 
-@emitter("loop", priority=100)
-def emit_forty_two(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Of arrays of 7 numbers, whatever the kernel is, 42."""
-    if kernel.results[0].type.shape != [7]:
-        return None
-    with kernel.phase(target) as arguments, arguments.items() as item:
-        result = arguments.results[0]
-        cg.store(cg.constant(42.0, result.element), result, item)
-    return Emitted(items=7, grain=7)
+
+@emitter("loop", priority=100)  # kinds of kernels; asked before the emitters of lower priorities
+def emit_one_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Emit element-wise kernels of one loop, in blocks."""
+    nest = analyze_nest(kernel)  # what the kernel computes: loads, bodies and stores, each with its strides
+    if nest is None or len(nest.extents) != 1 or nest.folds or any(s.domain != {0} for s in nest.stores):
+        return None  # the next emitter is asked: nothing has been declared yet
+    (extent,), lanes = nest.extents, lanes_for(nest, target)
+    items = -(-extent // BLOCK)  # what threads share, by sizes alone: results do not depend on their number
+    with kernel.phase(target) as arguments:
+        top = LoopScope(arguments)  # the level for loop nests: it loads, evaluates bodies on vectors, and stores
+        top.prepare([place.ref for place in nest.stores], frozenset((0,)), lanes)  # loop-invariant code motion
+
+        def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
+            here = top.inside({0: at}, lane=0, lanes=lanes, count=count)  # one vector; the first `count` lanes of it
+            for place in nest.stores:
+                here.store(place, here.value(place.ref))
+            return []  # no accumulators
+
+        with arguments.items() as item:  # the level below, for all else: loops, addresses and vectors by `cg`
+            start = item * BLOCK
+            vector_loop(extent, lanes, step, [[]], LoopPart(start, start + BLOCK, item.eq(items - 1)))
+    # The cost of an item, in nanoseconds, gives the grain: the fewest items that are worth another thread.
+    cost = sum(body_cost(node.block) for node in nest.maps)
+    moved = sum(cg.bits_of(place.element) // 8 for place in (*nest.loads, *nest.stores))
+    elements = min(extent, BLOCK)
+    return Emitted(items, grain_of(estimate_ns(cost, elements, moved * elements, target), items))
 '''
 TARGET = """
 import mlir.ir as ir
@@ -118,8 +142,11 @@ def test_a_pass(tree: Tree) -> None:
 
 def test_an_emitter_for_the_cpu(tree: Tree) -> None:
     assert tree.printed(PROGRAM.format(target="cpu"))[-1] == NUMBERS
-    tree.write("targets/cpu/elementwise/forty_two.py", EMITTER)
-    assert tree.printed(PROGRAM.format(target="cpu"))[-1] == "[42. 42. 42. 42. 42. 42. 42.] 21.0"
+    tells = EMITTER.replace("    return Emitted(", "    print('taken', items)\n    return Emitted(")
+    tree.write("targets/cpu/elementwise/one_loop.py", tells)
+    assert tree.printed(PROGRAM.format(target="cpu")) == ["taken 1", "cpu False", NUMBERS]
+    tree.write("targets/cpu/elementwise/one_loop.py", tells.replace("BLOCK = 4096", "BLOCK = 4"))
+    assert tree.printed(PROGRAM.format(target="cpu")) == ["taken 2", "cpu False", NUMBERS]
 
 
 def test_a_target(tree: Tree) -> None:

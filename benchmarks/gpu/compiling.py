@@ -39,7 +39,7 @@ def _line(program: Program, chip: str) -> list[str]:
     """Of several kernels the most that one takes; all are empty where there is no ptxas."""
     text = program.text()
     start = perf_counter()
-    executable = sx.compile(text, target=sx.targets.gpu(chip=chip))
+    executable = sx.compile(text, target=sx.gpu.target(chip=chip))
     seconds = perf_counter() - start
     kernels = executable.kernels
     ways = ", ".join(dict.fromkeys(kernel.path for kernel in kernels))

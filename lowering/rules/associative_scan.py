@@ -16,8 +16,7 @@ from mlir.dialects import arith
 
 from stablexla.dialects.composites import composite_kernel
 from stablexla.dialects.element_types import ElementType
-from stablexla.lowering.kernels.scan.config import ScanConfig
-from stablexla.lowering.kernels.scan.line_scan import LineScan
+from stablexla.lowering.kernels.scan.line_scan import LineScan, ScanConfig
 from stablexla.lowering.kernels.window.parts import known_operation
 from stablexla.lowering.kernels.window.scan import Axis
 from stablexla.lowering.rules.shape import reshaped

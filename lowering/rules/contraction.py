@@ -10,7 +10,7 @@ from mlir.dialects import arith, tensor
 from stablexla.dialects.attributes.attributes import DotDimensionNumbers
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering.math.complex import arithmetic as complex_math
-from stablexla.lowering.rules.conversion import convert_value
+from stablexla.lowering.rules.conversion import convert_value, in_element_type
 from stablexla.lowering.rules.elementwise import BINARY
 from stablexla.lowering.rules.shape import broadcast, constant_value
 from stablexla.lowering.support.context import LoweringContext
@@ -19,7 +19,6 @@ from stablexla.lowering.support.generic import (
     PARALLEL,
     REDUCTION,
     Output,
-    elementwise,
     generic,
     identity,
     projection,
@@ -173,11 +172,7 @@ def rounded_sum(ctx: LoweringContext | Part, summed: ir.Value) -> ir.Value:
     accumulator = TensorType(accumulation_type(element), ctx.result.shape)
     if not accumulator.rank:
         summed = from_storage(tensor.extract(summed, []), accumulator.element)
-    if accumulator.element == element:
-        return summed
-    return elementwise([summed], [accumulator], [ctx.result], lambda v: convert_value(v, accumulator.element, element))[
-        0
-    ]
+    return in_element_type(summed, accumulator, element)
 
 
 def _at_least_1d(value: ir.Value, type_: TensorType) -> ir.Value:

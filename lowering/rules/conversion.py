@@ -12,6 +12,7 @@ from mlir.dialects import arith, complex, tensor
 
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.math.complex.arithmetic import create as complex_of
 from stablexla.lowering.math.small_floats import FORMATS, Special
 from stablexla.lowering.support.context import LoweringContext
@@ -36,7 +37,16 @@ from stablexla.lowering.support.types import value_type
 def convert(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """Each element as the nearest one of another type."""
     source, target = ctx.operand_types[0].element, ctx.result.element
-    return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: convert_value(v, source, target))
+    return ctx.elementwise(lambda v: convert_value(v, source, target), x)
+
+
+def in_element_type(x: ir.Value, given: TensorType, element: ElementType) -> ir.Value:
+    """Convert each element of an array to another type; return the array itself where they have it."""
+    if given.element == element:
+        return x
+    return elementwise(
+        [x], [given], [TensorType(element, given.shape)], lambda v: convert_value(v, given.element, element)
+    )[0]
 
 
 def convert_value(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
@@ -143,12 +153,7 @@ def bitcast_convert(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
         return _split_bits(ctx, x)
     if source.shape != target.shape:
         raise ctx.unsupported("elements of one width keep their shape")
-    return elementwise(
-        [x],
-        ctx.operand_types,
-        ctx.result_types,
-        lambda v: value_of_bits(bits_of_value(v, source.element), target.element),
-    )
+    return ctx.elementwise(lambda v: value_of_bits(bits_of_value(v, source.element), target.element), x)
 
 
 def bits_of_value(x: ir.Value, element: ElementType) -> ir.Value:
@@ -253,7 +258,7 @@ def reduce_precision(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
         wide = Layout(format.exponent if format.exponent < own.exponent else 8, format.mantissa)
         return rounded(reduce_value(widen(value, element), IEEE["f32"], wide), element)
 
-    return elementwise([x], ctx.operand_types, ctx.result_types, body)
+    return ctx.elementwise(body, x)
 
 
 def reduce_value(x: ir.Value, own: Layout, format: Layout) -> ir.Value:
@@ -288,14 +293,14 @@ def reduce_value(x: ir.Value, own: Layout, format: Layout) -> ir.Value:
 @lowers("stablehlo.complex")
 def make_complex(ctx: LoweringContext, real: ir.Value, imaginary: ir.Value) -> list[ir.Value]:
     """The complex number of a real and an imaginary part."""
-    return elementwise([real, imaginary], ctx.operand_types, ctx.result_types, complex_of)
+    return ctx.elementwise(complex_of, real, imaginary)
 
 
 @lowers("stablehlo.real")
 def real(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """The real part; that of a real number is the number."""
     element = ctx.operand_types[0].element
-    return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: complex.re(v) if element.is_complex else v)
+    return ctx.elementwise(lambda v: complex.re(v) if element.is_complex else v, x)
 
 
 @lowers("stablehlo.imag")
@@ -306,4 +311,4 @@ def imag(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     def body(value: ir.Value) -> ir.Value:
         return complex.im(value) if element.is_complex else constant(value.type, 0.0)
 
-    return elementwise([x], ctx.operand_types, ctx.result_types, body)
+    return ctx.elementwise(body, x)

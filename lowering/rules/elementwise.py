@@ -15,7 +15,7 @@ from stablexla.lowering.math.complex import functions as complex_functions
 from stablexla.lowering.math.complex import power as complex_power
 from stablexla.lowering.support import scalars
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.generic import elementwise, identity, read_through
+from stablexla.lowering.support.generic import identity, read_through
 from stablexla.lowering.support.identities import is_identity
 from stablexla.lowering.support.operations import constant_bits, constant_of, defining
 from stablexla.lowering.support.registry import lowers
@@ -59,9 +59,7 @@ def unary(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     element, result = ctx.operand_types[0].element, ctx.result.element
     if "result_accuracy" in ctx.attributes:
         _check_accuracy(ctx)
-    return elementwise(
-        [x], ctx.operand_types, ctx.result_types, lambda v: narrow(function(widen(v, element), element), result)
-    )
+    return ctx.elementwise(lambda v: narrow(function(widen(v, element), element), result), x)
 
 
 def _check_accuracy(ctx: LoweringContext) -> None:
@@ -81,13 +79,8 @@ def binary(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
         return [same]
     shift = scalars.PLAIN_SHIFTS.get(ctx.op_name.removeprefix("stablehlo."))
     if shift is not None and element.bits >= 8 and _is_below(y, element.bits):
-        return elementwise([x, y], ctx.operand_types, ctx.result_types, shift)
-    return elementwise(
-        [x, y],
-        ctx.operand_types,
-        ctx.result_types,
-        lambda v, w: narrow(function(widen(v, element), widen(w, element), element), result),
-    )
+        return ctx.elementwise(shift, x, y)
+    return ctx.elementwise(lambda v, w: narrow(function(widen(v, element), widen(w, element), element), result), x, y)
 
 
 def _operand_kept(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> ir.Value | None:
@@ -132,15 +125,13 @@ def _known(scalar: ir.Value) -> int | None:
 def is_finite(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """Whether each element is neither infinite nor NaN."""
     element = ctx.operand_types[0].element
-    return elementwise(
-        [x], ctx.operand_types, ctx.result_types, lambda v: scalars.is_finite(widen(v, element), element)
-    )
+    return ctx.elementwise(lambda v: scalars.is_finite(widen(v, element), element), x)
 
 
 @lowers("stablehlo.select")
 def select(ctx: LoweringContext, pred: ir.Value, on_true: ir.Value, on_false: ir.Value) -> list[ir.Value]:
     """on_true where pred holds, else on_false; a rank-0 pred selects all elements."""
-    return elementwise([pred, on_true, on_false], ctx.operand_types, ctx.result_types, arith.select)
+    return ctx.elementwise(arith.select, pred, on_true, on_false)
 
 
 @lowers("stablehlo.clamp")
@@ -155,7 +146,7 @@ def clamp(ctx: LoweringContext, low: ir.Value, x: ir.Value, high: ir.Value) -> l
         a, v, b = (widen(each, element) for each in (a, v, b))
         return narrow(table["minimum"](table["maximum"](v, a, element), b, element), element)
 
-    return elementwise([low, x, high], ctx.operand_types, ctx.result_types, body)
+    return ctx.elementwise(body, low, x, high)
 
 
 @lowers("stablehlo.compare")
@@ -164,9 +155,7 @@ def compare(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
     direction = word(ctx.attributes["comparison_direction"])
     kind = word(ctx.attributes["compare_type"]) if "compare_type" in ctx.attributes else ""
     element = ctx.operand_types[0].element
-    return elementwise(
-        [x, y], ctx.operand_types, ctx.result_types, lambda v, w: compare_values(v, w, element, direction, kind)
-    )
+    return ctx.elementwise(lambda v, w: compare_values(v, w, element, direction, kind), x, y)
 
 
 def compare_values(x: ir.Value, y: ir.Value, element: ElementType, direction: str, kind: str = "") -> ir.Value:

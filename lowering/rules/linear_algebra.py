@@ -14,10 +14,9 @@ from stablexla.dialects.attributes.attributes import word
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.complex.arithmetic import BINARY, UNARY, create
-from stablexla.lowering.rules.conversion import convert_value
+from stablexla.lowering.rules.conversion import in_element_type
 from stablexla.lowering.rules.shape import reshaped
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.loops import choose, count, number
 from stablexla.lowering.support.registry import lowers
@@ -122,17 +121,10 @@ class _Batch:
         return TensorType(self.type.element, self.given.shape)
 
     def enter(self, value: ir.Value) -> ir.Value:
-        return reshaped(_converted(value, self.given, self.type.element), self.whole, self.type)
+        return reshaped(in_element_type(value, self.given, self.type.element), self.whole, self.type)
 
     def leave(self, value: ir.Value) -> ir.Value:
-        return _converted(reshaped(value, self.type, self.whole), self.whole, self.given.element)
-
-
-def _converted(value: ir.Value, type_: TensorType, element: ElementType) -> ir.Value:
-    if element == type_.element:
-        return value
-    result = TensorType(element, type_.shape)
-    return elementwise([value], [type_], [result], lambda v: convert_value(v, type_.element, element))[0]
+        return in_element_type(reshaped(value, self.type, self.whole), self.whole, self.given.element)
 
 
 def _empty(type_: TensorType) -> ir.Value:

@@ -13,6 +13,7 @@ from mlir.dialects import arith, math
 
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.lowering.rules.conversion import in_element_type
 from stablexla.lowering.rules.shape import broadcast
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import (
@@ -145,17 +146,11 @@ class _Norm:
 
     def wide(self, features: ir.Value) -> ir.Value:
         """Promote per-feature values to the computing type."""
-        if self._wide == self._element:
-            return features
-        narrow_type = TensorType(self._element, self._features.shape)
-        return elementwise([features], [narrow_type], [self._features], lambda v: widen(v, self._element))[0]
+        return in_element_type(features, TensorType(self._element, self._features.shape), self._wide)
 
     def narrow_features(self, features: ir.Value) -> ir.Value:
         """Round per-feature values to the operand's type."""
-        if self._wide == self._element:
-            return features
-        result = TensorType(self._element, self._features.shape)
-        return elementwise([features], [self._features], [result], lambda v: narrow(v, self._element))[0]
+        return in_element_type(features, self._features, self._element)
 
     def spread(self, features: ir.Value) -> ir.Value:
         """Broadcast per-feature values to the elements."""

@@ -15,7 +15,6 @@ from stablexla.lowering.support.generic import (
     PARALLEL,
     REDUCTION,
     Output,
-    elementwise,
     generic,
     identity,
     projection,
@@ -73,4 +72,4 @@ def _widened(values: Sequence[ir.Value], given: Sequence[ElementType], to: Seque
 @lowers("stablehlo.map")
 def map_(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     """The region applied to the elements of the operands at each index."""
-    return elementwise(operands, ctx.operand_types, ctx.result_types, lambda *values: ctx.inline_region(0, values))
+    return ctx.elementwise(lambda *values: ctx.inline_region(0, values), *operands)

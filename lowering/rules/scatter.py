@@ -32,10 +32,9 @@ from stablexla.lowering.kernels.scan.lines import (
     moved,
     read_only_line,
 )
-from stablexla.lowering.rules.conversion import convert_value
+from stablexla.lowering.rules.conversion import convert_value, in_element_type
 from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.index_vectors import IndexVectors, Start
 from stablexla.lowering.support.kernels import Combiner, kernel
 from stablexla.lowering.support.registry import lowers
@@ -99,7 +98,7 @@ def scatter(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     """The inputs with the windows of the updates combined into them by the region."""
     count = len(operands) // 2
     inputs = [
-        _in_type(x, given, wanted)
+        in_element_type(x, given, wanted.element)
         for x, given, wanted in zip(operands[:count], ctx.operand_types, ctx.result_types, strict=False)
     ]
     source, index_type, update = ctx.result_types[0], *ctx.operand_types[count : count + 2]
@@ -119,14 +118,6 @@ def scatter(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
         independent=plan.independent,
     )
     return [from_line(v, t) for v, t in zip(made, ctx.result_types, strict=True)]
-
-
-def _in_type(x: ir.Value, given: TensorType, wanted: TensorType) -> ir.Value:
-    """Promote an input to the region's type."""
-    if given == wanted:
-        return x
-    (made,) = elementwise([x], [given], [wanted], lambda v: convert_value(v, given.element, wanted.element))
-    return made
 
 
 @dataclass(frozen=True)

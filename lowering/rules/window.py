@@ -26,10 +26,10 @@ from stablexla.lowering.kernels.window.parts import (
 )
 from stablexla.lowering.kernels.window.scan import cumulative, scan
 from stablexla.lowering.kernels.window.select import scatter_selected
-from stablexla.lowering.rules.conversion import convert_value
+from stablexla.lowering.rules.conversion import in_element_type
 from stablexla.lowering.rules.shape import padded, reshaped
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.generic import elementwise, empty
+from stablexla.lowering.support.generic import empty
 from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.registry import lowers
 
@@ -80,14 +80,8 @@ def select_and_scatter(ctx: LoweringContext, x: ir.Value, source: ir.Value, star
 def _in_wider_types(ctx: LoweringContext, operands: Sequence[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
     """Promote the arrays and initial values to the region's types, which may be wider than their own."""
     count = len(operands) // 2
-    made = []
-    for operand, type_, result in zip(operands, ctx.operand_types, ctx.result_types * 2, strict=True):
-        source, target = type_.element, result.element
-        if source == target:
-            made.append(operand)
-            continue
-        wide = result.with_shape(type_.shape)
-        made += elementwise([operand], [type_], [wide], lambda v, s=source, t=target: convert_value(v, s, t))
+    types = zip(operands, ctx.operand_types, ctx.result_types * 2, strict=True)
+    made = [in_element_type(operand, type_, result.element) for operand, type_, result in types]
     return made[:count], made[count:]
 
 

@@ -22,7 +22,6 @@ from stablexla.dialects.rules import COMPOSITE, LoweringRule
 from stablexla.dialects.source_files import frames_in, line_of
 from stablexla.dialects.stopping import look
 from stablexla.dialects.symbols import symbol_of
-from stablexla.lowering.support.donation import note_donations
 from stablexla.lowering.support.operations import terminator_of
 from stablexla.lowering.support.registry import lower_operation
 from stablexla.lowering.support.repeats import PART
@@ -325,3 +324,37 @@ def lower_to_tensor(module: hlo_ir.Module, *, whole_sorts: bool = False) -> ir.M
         VerificationError: there is no function `main`.
     """
     return ModuleLowering(module, whole_sorts=whole_sorts).lower()
+
+
+ALIASING, DONOR = "tf.aliasing_output", "jax.buffer_donor"
+DONATED = "stablexla.donated"
+"""Attribute of a donated parameter: the number of the result that may alias it, -1 for any."""
+
+
+def note_donations(source: Any, main: ir.Operation) -> None:
+    """Copy the donations of the StableHLO function's parameters to main's; tokens are no parameters here."""
+    if "arg_attrs" not in source.attributes:
+        return
+    block = source.regions[0].blocks[0]
+    results = terminator_of(block).operands
+    arrays = [number for number, value in enumerate(results) if not is_token(value.type)]
+    rows = []
+    for argument, given in zip(block.arguments, hlo_ir.ArrayAttr(source.attributes["arg_attrs"]), strict=True):
+        if not is_token(argument.type):
+            wanted = _wanted({named.name: named.attr for named in hlo_ir.DictAttr(given)}, arrays)
+            rows.append({} if wanted is None else {DONATED: wanted})
+    if any(rows):
+        i64 = ir.IntegerType.get_signless(64)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(
+            [ir.DictAttr.get({name: ir.IntegerAttr.get(i64, number) for name, number in row.items()}) for row in rows]
+        )
+
+
+def _wanted(given: dict[str, Any], arrays: list[int]) -> int | None:
+    """Return the result that may alias the parameter; None if the parameter is not donated."""
+    if ALIASING in given:
+        number = int(hlo_ir.IntegerAttr(given[ALIASING]).value)
+        return arrays.index(number) if number in arrays else -1
+    if DONOR in given and hlo_ir.BoolAttr(given[DONOR]).value:
+        return -1
+    return None

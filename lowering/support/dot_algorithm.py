@@ -16,7 +16,7 @@ from mlir.dialects import arith, math
 from stablexla.dialects.attributes.attributes import DotAlgorithm
 from stablexla.dialects.element_types import BY_MLIR, BY_NAME, ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.rules.conversion import IEEE, Layout, convert_value, reduce_value
+from stablexla.lowering.rules.conversion import IEEE, Layout, convert_value, in_element_type, reduce_value
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.scalars import cmpf
@@ -70,11 +70,7 @@ def contract_parts(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, contract:
         add = arith.addf if i or j else _add_to_largest
         summed = product if summed is None else elementwise([summed, product], [total, total], [total], add)[0]
     assert summed is not None
-    if total.element == ctx.result.element:
-        return summed
-    return elementwise([summed], [total], [ctx.result], lambda v: convert_value(v, total.element, ctx.result.element))[
-        0
-    ]
+    return in_element_type(summed, total, ctx.result.element)
 
 
 def _add_to_largest(rest: ir.Value, product: ir.Value) -> ir.Value:
@@ -110,9 +106,8 @@ def _components(
     if own.element == target and precision != "tf32":
         return [(value, own)]  # all further ones are 0
     if own.element.bits < 32:
-        wide, narrow = TensorType(BY_NAME["f32"], own.shape), own.element
-        (value,) = elementwise([value], [own], [wide], lambda v: convert_value(v, narrow, wide.element))
-        own = wide
+        value = in_element_type(value, own, BY_NAME["f32"])
+        own = TensorType(BY_NAME["f32"], own.shape)
 
     layout = TF32 if precision == "tf32" else IEEE.get(target.name)
     largest = _largest(layout, IEEE[own.element.name]) if count > 1 else None

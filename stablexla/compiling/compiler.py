@@ -51,7 +51,7 @@ def compile(
             portable artifact or an HLO proto (`bytes`); a `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`,
             which stays unchanged.
         entry: the function of the module to run, which may be any of its functions.
-        target: what to compile for: "cpu"; "gpu", or another GPU that `sx.targets.gpu(...)` spells; "upstream", the
+        target: what to compile for: "cpu"; "gpu", or another GPU that `sx.gpu.target(...)` spells; "upstream", the
             shortest way, through upstream's own passes, as a second opinion.
         num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.
         num_partitions: how many partitions each has; the module's `mhlo.num_partitions`, or 1, when not given. Replicas

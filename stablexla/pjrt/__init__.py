@@ -1,17 +1,16 @@
 """The PJRT plugin: with `JAX_PLATFORMS=stablexla` every program of JAX is compiled and run by stablexla.
 
 JAX finds `initialize` by the entry point group `jax_plugins`, and calls it in every process that it is installed for;
-so it does nothing unless the platform is asked for. The module prints as where JAX's programs run:
+so it does nothing unless the platform is asked for. `where` says where JAX's programs run:
 
 >>> import stablexla.pjrt
->>> stablexla.pjrt  # doctest: +SKIP
-<stablexla.pjrt: JAX's programs run here, on 1 device>
+>>> stablexla.pjrt.where()  # doctest: +SKIP
+"JAX's programs run here, on 1 device"
 """
 
 from __future__ import annotations
 
 import sys
-from types import ModuleType
 from typing import Any
 
 PLATFORM = "stablexla"
@@ -41,14 +40,7 @@ def initialize() -> None:
     xla_bridge.register_plugin(PLATFORM, priority=-1, c_api=table(), factory=client)
 
 
-class _Module(ModuleType):
-    """This module, which prints as where JAX's programs run."""
-
-    def __repr__(self) -> str:
-        return f"<{self.__name__}: {_where()}>"
-
-
-def _where() -> str:
+def where() -> str:
     """Say where JAX's programs run, or will; JAX does not start for it."""
     jax = sys.modules.get("jax")
     bridge = sys.modules.get("jax._src.xla_bridge")
@@ -62,6 +54,3 @@ def _where() -> str:
         return f"JAX's programs run on {jax.default_backend()}; {way}"
     count = jax.device_count()
     return f"JAX's programs run here, on {count} device{'' if count == 1 else 's'}"
-
-
-sys.modules[__name__].__class__ = _Module

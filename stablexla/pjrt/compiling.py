@@ -24,7 +24,7 @@ from stablexla.interop.encodings.formats import to_bytecode
 from stablexla.interop.jax.callbacks import release_with
 from stablexla.interop.jax.ffi import use_targets_of
 from stablexla.interop.load import load
-from stablexla.lowering.support.donation import ALIASING, DONOR
+from stablexla.lowering.support.context import ALIASING, DONOR
 from stablexla.lowering.support.operations import main_of, terminator_of
 from stablexla.lowering.support.types import is_token
 from stablexla.pjrt.messages import Options, Override, shardings

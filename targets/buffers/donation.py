@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.donation import DONATED
+from stablexla.lowering.support.context import DONATED
 from stablexla.lowering.support.operations import is_tensor, terminator_of
 from stablexla.targets.buffers.assignment import BufferAssignment
 from stablexla.targets.buffers.buffer import Buffer

@@ -20,6 +20,14 @@ _SIMPLE: dict[str, Callable[[Value, Value], Value]] = {
 }
 
 
+def plus_zero(value: Value) -> Value:
+    """Return -0.0 as 0.0, in f32 at least; integers as they are."""
+    if not cg.is_float(value.type):
+        return value
+    wide = cg.to_float(value, ir.F32Type.get()) if cg.bits_of(value.type) < 32 else value
+    return cg.to_float(wide + cg.constant(0.0, wide.type), value.element)
+
+
 def combine_values(name: str, a: Value, b: Value, *, unsigned: bool) -> Value:
     """Apply the combiner of a StableHLO name to two values."""
     if name in _SIMPLE:

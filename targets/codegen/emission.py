@@ -491,6 +491,14 @@ def cast_index(value: Value, type_: ir.Type) -> Value:
     return Value(arith.index_cast(type_, value.ssa))
 
 
+def to_float(value: Value, element: ir.Type) -> Value:
+    """Convert a float, or each of its lanes, to another float type, to nearest even where that is narrower."""
+    if value.element == element:
+        return value
+    convert = arith.extf if bits_of(element) > bits_of(value.element) else arith.truncf
+    return Value(convert(vector_of(value.lanes, element), value.ssa))
+
+
 def bitcast(value: Value, element: ir.Type) -> Value:
     """Reinterpret the bit pattern as elements of another type of the same width."""
     return Value(arith.bitcast(vector_of(value.lanes, element), value.ssa))

@@ -7,7 +7,6 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 
 import stablexla.lowering.bounded.control
-import stablexla.lowering.bounded.from_values
 import stablexla.lowering.bounded.normalization
 import stablexla.lowering.bounded.rules  # noqa: F401  (they fill the registry of expansions)
 from stablexla.dialects.composites import name_and_version

@@ -545,8 +545,8 @@ def test_a_trace_has_no_calls_of_the_compiler_s(in_one: Code, tmp_path: Path) ->
 
 
 def test_where_programs_run() -> None:
-    """`stablexla.pjrt` says so, without starting JAX; `jax.devices()` does."""
-    text = "import stablexla.pjrt as plugin\nprint(plugin)\nprint(jax.devices()[:1])\nprint(plugin)"
+    """`stablexla.pjrt.where` says so, without starting JAX; `jax.devices()` does."""
+    text = "import stablexla.pjrt as plugin\nprint(plugin.where())\nprint(jax.devices()[:1])\nprint(plugin.where())"
     way = "JAX_PLATFORMS=stablexla has them run here"
     expected = {
         "stablexla": ("will run here", "[stablexla:0]", "run here, on 2 devices"),
@@ -555,7 +555,7 @@ def test_where_programs_run() -> None:
         "cpu": (f"will not run here; {way}", "[CpuDevice(id=0)]", f"run on cpu; {way}"),
     }
     for platforms, (before, device, after) in expected.items():
-        said = [f"<stablexla.pjrt: JAX's programs {before}>", device, f"<stablexla.pjrt: JAX's programs {after}>"]
+        said = [f"JAX's programs {before}", device, f"JAX's programs {after}"]
         done = code(text, platforms, STABLEXLA_NUM_DEVICES="2")
         assert done.stdout.splitlines() == said, done.stderr
-    assert run("-c", "import stablexla.pjrt; print(stablexla.pjrt)").stdout == "<stablexla.pjrt: JAX is not imported>\n"
+    assert run("-c", "import stablexla.pjrt; print(stablexla.pjrt.where())").stdout == "JAX is not imported\n"

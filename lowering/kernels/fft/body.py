@@ -14,13 +14,12 @@ from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.kernels.fft.plan import Axis, Bluestein, Direct, Line, Pass, Rader, RealLine, Split, Transform
 from stablexla.lowering.kernels.fft.tables import Powers, Table
 from stablexla.lowering.math.complex.arithmetic import BINARY, create
-from stablexla.lowering.rules.conversion import convert_value
+from stablexla.lowering.rules.conversion import in_element_type
 from stablexla.lowering.rules.shape import reshaped
 from stablexla.lowering.support.generic import (
     PARALLEL,
     REDUCTION,
     Output,
-    elementwise,
     generic,
     identity,
     loop_index,
@@ -40,7 +39,7 @@ def transform(plan: Transform, given: ir.Value, source: TensorType, result: Tens
     """Emit the body: one axis after the other, then the scale of an inverse transform; all of it in f64."""
     writer = _Writer(tables)
     before, after = _wide(source), _wide(result)
-    value, type_ = _converted(given, source, before), before
+    value, type_ = in_element_type(given, source, before.element), before
     for axis in plan.axes:
         if not isinstance(axis.plan, RealLine):
             value = writer.along(axis, value, type_)
@@ -53,17 +52,11 @@ def transform(plan: Transform, given: ir.Value, source: TensorType, result: Tens
         else:
             value = reshaped(writer.to_real(axis.plan, reshaped(value, type_, kept), axis.outer), real, after)
     value = value if plan.scale == 1.0 else writer.scaled(value, after, plan.scale)
-    return _converted(value, after, result)
+    return in_element_type(value, after, result.element)
 
 
 def _wide(type_: TensorType) -> TensorType:
     return TensorType(WHOLE if type_.element.is_complex else WHOLE.part, type_.shape)
-
-
-def _converted(value: ir.Value, source: TensorType, result: TensorType) -> ir.Value:
-    if source.element == result.element:
-        return value
-    return elementwise([value], [source], [result], lambda v: convert_value(v, source.element, result.element))[0]
 
 
 class _Writer:

@@ -16,8 +16,7 @@ from stablexla.dialects.attributes.windows import Window
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.kernels.scan.config import ScanConfig
-from stablexla.lowering.kernels.scan.line_scan import LineScan
+from stablexla.lowering.kernels.scan.line_scan import LineScan, ScanConfig
 from stablexla.lowering.kernels.window.parts import Folding
 from stablexla.lowering.math.complex.arithmetic import BINARY
 from stablexla.lowering.rules.conversion import convert_value

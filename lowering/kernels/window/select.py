@@ -15,14 +15,13 @@ from stablexla.dialects.attributes.windows import Window
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.window.axes import Axis, axes_of
 from stablexla.lowering.kernels.window.parts import known_operation
-from stablexla.lowering.rules.conversion import convert_value
+from stablexla.lowering.rules.conversion import in_element_type
 from stablexla.lowering.rules.shape import reshaped
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.generic import elementwise, fill
+from stablexla.lowering.support.generic import fill
 from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.loops import add, count, larger, mul, number, smaller, sub
 from stablexla.lowering.support.storage import from_storage, to_storage
-from stablexla.lowering.support.types import TensorType
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,8 @@ class SelectAndScatterConfig:
 
 def scatter_selected(ctx: LoweringContext, x: ir.Value, source: ir.Value, start: ir.Value) -> Sequence[ir.Value]:
     """Emit a select_and_scatter."""
-    source, start = _in_wider_type(ctx, source, 1), _in_wider_type(ctx, start, 2)
+    given = zip((source, start), ctx.operand_types[1:], strict=True)
+    source, start = (in_element_type(v, t, ctx.result.element) for v, t in given)
     if not ctx.result.rank:  # a window of the one element
         return ctx.inline_region(1, [start, source])
     filled = fill(start, ctx.result)
@@ -86,15 +86,6 @@ def _direction(op: Any) -> str:
     )
     total = fits and "compare_type" in compare.attributes and word(compare.attributes["compare_type"]) == "TOTALORDER"
     return word(compare.attributes["comparison_direction"]) if fits and not total else ""
-
-
-def _in_wider_type(ctx: LoweringContext, value: ir.Value, place: int) -> ir.Value:
-    """Promote an operand to the combiner's type."""
-    type_, target = ctx.operand_types[place], ctx.result.element
-    if type_.element == target:
-        return value
-    wide = TensorType(target, type_.shape)
-    return elementwise([value], [type_], [wide], lambda v: convert_value(v, type_.element, target))[0]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from stablexla.lowering.math.complex import inverse as complex_inverse
 from stablexla.lowering.rules.calls.custom_call import operation_call
 from stablexla.lowering.rules.calls.host import host_call
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.scalars import cmpf, cmpi
 from stablexla.lowering.support.storage import constant, from_storage, narrow, to_storage, widen
@@ -85,9 +84,9 @@ def _elementary(ctx: LoweringContext, name: str, x: ir.Value) -> list[ir.Value]:
     element = ctx.result.element
     if element.is_complex:
         of_complex = complex_math.COMPOSITES[name]
-        return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: of_complex(v, element))
+        return ctx.elementwise(lambda v: of_complex(v, element), x)
     function = FUNCTIONS[name]
-    return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: narrow(function(widen(v, element)), element))
+    return ctx.elementwise(lambda v: narrow(function(widen(v, element)), element), x)
 
 
 def _is_below_16_bits(element: ElementType) -> bool:
@@ -115,7 +114,7 @@ def next_after(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]
         value = _from_bits(arith.select(cmpf("OEQ", x, y), to, moved), element)
         return arith.select(cmpf("UNO", x, y), narrow(arith.addf(x, y), element), value)
 
-    return elementwise([x, y], ctx.operand_types, ctx.result_types, body)
+    return ctx.elementwise(body, x, y)
 
 
 def _step_signed(x: ir.Value, y: ir.Value, from_: ir.Value, to: ir.Value, sign: int) -> ir.Value:

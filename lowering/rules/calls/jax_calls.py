@@ -15,6 +15,7 @@ from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes.comparators import direction_of
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.kernels.sort.comparators import has_keys
 from stablexla.lowering.rules.calls.attributes import CONFIG, attributes_of_call
 from stablexla.lowering.rules.calls.custom_call import operation_call
@@ -25,7 +26,7 @@ from stablexla.lowering.rules.calls.layouts import in_columns, row_major
 from stablexla.lowering.rules.devices.effects import zeros
 from stablexla.lowering.rules.order import best
 from stablexla.lowering.rules.shape import reshaped, transposed
-from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.context import LoweringContext, place_of
 from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.kernels import kernel
 from stablexla.lowering.support.loops import as_index, count, empties
@@ -185,3 +186,31 @@ def _permuted(given: ir.Value, n: int, batch: ir.Value, rows: ir.Value) -> Seque
         return [tensor.insert(one, tensor.insert(other, rows, [batch, i]), [batch, j])]
 
     return count(0, int(given.type.shape[1]), count(0, n, [rows], begin), exchange)
+
+
+# ---- callbacks -------------------------------------------------------------------------------------------------------
+
+
+ON_BUFFERS = "xla_buffer_python_cpu_callback"
+"""The target of `buffer_callback`, whose functions write their results into arrays that they are given."""
+
+CALLBACKS = (
+    ON_BUFFERS,
+    *("xla_ffi_partitioned_python_cpu_callback", "xla_ffi_python_cpu_callback", "xla_python_cpu_callback"),
+)
+"""Targets of JAX's custom calls of Python functions."""
+
+
+def unbound(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:
+    """Raise UnsupportedError."""
+    name = str(hlo_ir.StringAttr(ctx.attributes["call_target_name"]).value)
+    raise UnsupportedError(
+        f"{name!r} calls a Python function, and which one only the process knows that traced the program in JAX"
+        + place_of(ctx.op.location),
+        operation="custom_call",
+        hint="stablexla.interop.jax.jit(f), or from_lowered(jax.jit(f).lower(...)), in that process",
+    )
+
+
+for _name in CALLBACKS:
+    operation_call(_name)(unbound)

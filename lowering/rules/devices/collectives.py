@@ -9,7 +9,7 @@ all. A device that is alone in its group does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -23,9 +23,8 @@ from stablexla.dialects.attributes.device_groups import (
     resolve_groups,
     resolve_pairs,
 )
-from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.tensor_types import TensorType
-from stablexla.lowering.rules.conversion import convert_value
+from stablexla.lowering.rules.conversion import in_element_type
 from stablexla.lowering.rules.devices.attributes import (
     HERE,
     PAIRS,
@@ -41,7 +40,6 @@ from stablexla.lowering.rules.devices.effects import zeros
 from stablexla.lowering.rules.devices.roots import complete, from_roots, kept_on_roots, split_roots
 from stablexla.lowering.rules.elementwise import BINARY
 from stablexla.lowering.support.context import LoweringContext
-from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.registry import lowers
 from stablexla.lowering.support.storage import constant, narrow, widen
 from stablexla.lowering.support.types import value_type
@@ -248,17 +246,8 @@ def _check_result(ctx: LoweringContext, rule: str, result: TensorType, dimension
 def _converted(ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Value]:
     """Promote the operands to the element type of the results, which is the computation's and may be wider."""
     element = ctx.result_types[0].element
-    made = []
-    for value, type_ in zip(operands, split_roots(ctx, ctx.operand_types)[0], strict=True):
-        if type_.element != element:
-            wider = TensorType(element, type_.shape)
-            (value,) = elementwise([value], [type_], [wider], _conversion(type_.element, element))
-        made.append(value)
-    return made
-
-
-def _conversion(source: ElementType, target: ElementType) -> Callable[[ir.Value], ir.Value]:
-    return lambda x: convert_value(x, source, target)
+    types = split_roots(ctx, ctx.operand_types)[0]
+    return [in_element_type(value, type_, element) for value, type_ in zip(operands, types, strict=True)]
 
 
 def _fold(ctx: LoweringContext) -> Fold:

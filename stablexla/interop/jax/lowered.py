@@ -9,7 +9,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.jax.required import jax
-from stablexla.lowering.support.donation import ALIASING, DONOR
+from stablexla.lowering.support.context import ALIASING, DONOR
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.runtime import ArraySpec
 from stablexla.targets.signature.signature import main_of

@@ -150,16 +150,15 @@ def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:
 
 
 def _selects_zero(op: ir.Operation) -> bool:
-    """Whether one side of a generic's last select is the constant 0."""
+    return selects_zero(op.regions[0].blocks[0], lambda n: constant_attribute(op.operands[n]))
 
-    def is_zero(value: ir.Value) -> bool:
-        arguments = list(op.regions[0].blocks[0].arguments)
-        source = op.operands[arguments.index(value)] if value in arguments else value
-        return bool(constant_attribute(source) == zero)
 
-    last = body_of(op)[-2]
-    zero = ir.FloatAttr.get(last.results[0].type, 0.0)
-    return any(is_zero(v) for v in list(last.operands)[1:])
+def selects_zero(block: ir.Block, constant: Callable[[int], ir.Attribute | None]) -> bool:
+    """Whether one side of the select that ends a body is 0; `constant` returns that of an operand, by its number."""
+    last = list(block.operations)[-2].operation
+    arguments, zero = list(block.arguments), ir.FloatAttr.get(last.results[0].type, 0.0)
+    sides = list(last.operands)[1:]
+    return any((constant(arguments.index(v)) if v in arguments else constant_attribute(v)) == zero for v in sides)
 
 
 def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:

@@ -17,14 +17,16 @@ from stablexla.lowering.math.exponential import TINY_IS_ZERO
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.codegen.match.attention import Attention, matched_attention
+from stablexla.targets.codegen.match.attention_outline import outline_attentions
 from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.codegen.scope import LoopScope, lanes_for
 from stablexla.targets.cpu.attention.products import AttentionWorkspace, QueryBlock, ScoreProduct, ValueProduct
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.reduction.rows import AlongRowPasses
+from stablexla.targets.pipeline.passes import module_pass
 
 # At most so many queries read keys unpacked: packing would cost as much as the scores.
 FEW_QUERIES = Gate("attention.few-queries", 5, eager=1)
@@ -191,3 +193,9 @@ class _Unit:
         if a.rows.total is not None:
             row.stands_at(a.rows.total, place.base + space.totals + number)
         self.rows.row(row)
+
+
+@module_pass("stablexla-find-attention", "moves softmax(q k) v, or another function of rows between products, together")
+def find_attention(module: ir.Module) -> None:
+    """Outline each attention that the CPU's emitter takes into a kernel."""
+    outline_attentions(module, lambda attention: workspace_fits(attention, host_target().with_choices()))

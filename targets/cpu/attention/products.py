@@ -26,7 +26,12 @@ from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand
 from stablexla.targets.codegen.match.attention_mask import MaskBounds, masks_of
 from stablexla.targets.cpu.contraction.packing import PackedPanels, PackingSource, pack_panels
-from stablexla.targets.cpu.contraction.register_tile import RegisterTile, accumulate, unroll_factor
+from stablexla.targets.cpu.contraction.register_tile import RegisterTile, accumulate
+
+
+def _unrolled(extent: int) -> int:
+    """Return the unroll factor of k, a divisor of the extent, so that there is no remainder."""
+    return next(u for u in (4, 3, 2, 1) if extent % u == 0)
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ class _Product:
         """
         tile = RegisterTile(rows, vectors)
         left, right = (lambda k, _, load=load: partial(load, k) for load in (a, b))
-        return accumulate(self.zero, tile, depth if steps is None else steps, unroll_factor(depth), left, right)
+        return accumulate(self.zero, tile, depth if steps is None else steps, _unrolled(depth), left, right)
 
 
 class ScoreProduct(_Product):
@@ -397,7 +402,7 @@ class ValueProduct(_Product):
     def _weighted(self, place: QueryBlock, number: Value) -> KeyRange:
         """Emit the range of the keys with weights other than 0 in a tile of rows; all keys if a value is not finite."""
         a, lanes = self.attention, self.lanes
-        step = math.lcm(lanes, unroll_factor(a.keys))
+        step = math.lcm(lanes, _unrolled(a.keys))
         line, none, every = self._weights(place, number), cg.index(0), cg.index(a.keys)
 
         def widened(at: Value, count: int, first: Value, end: Value) -> tuple[Value, Value]:

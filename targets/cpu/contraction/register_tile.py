@@ -38,11 +38,6 @@ class RegisterTile:
     vectors: int
 
 
-def unroll_factor(extent: int) -> int:
-    """Return the unroll factor of k, a divisor of the extent, so that there is no remainder."""
-    return next(u for u in (4, 3, 2, 1) if extent % u == 0)
-
-
 class OuterReduction:
     """Loop nest over the outer axes of k that carries accumulators: `with OuterSums(...) as nest: ...`."""
 

@@ -8,11 +8,12 @@ from math import log2
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Axis, Bluestein, Direct, RealLine
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.complex_parts import Complex
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.cpu.fft import sweeps as fft_sweeps
 from stablexla.targets.cpu.fft.columns import FftColumns
-from stablexla.targets.cpu.fft.numbers import CellArray, Complex, ComplexArray, vector_of_numbers
+from stablexla.targets.cpu.fft.numbers import CellArray, ComplexArray, vector_of_numbers
 from stablexla.targets.cpu.fft.work import FftFunction, FftPhase, FftProgram
 
 # Makes an array of a scene that starts at an offset, counted in elements of the array.
@@ -46,7 +47,7 @@ def add_short_lines(
         a, b, p, q = (CellArray(m, cg.index(0), lanes) for m in memory)
         _gather([source.at(scene, row * source.length) for row in rows], source.length, a)
         each = fft_sweeps.across(scene.tables, scene.part, lanes)
-        one = fft_sweeps.AcrossLines(scene.tables, scene.part, lanes)
+        one = fft_sweeps.SweepAccess(scene.tables, scene.part, lanes)
         if kind == "IRFFT":
             assert isinstance(plan, RealLine)
             (fft_sweeps.expand_half_spectrum if plan.fine is None else fft_sweeps.half_spectrum_to_pairs)(

@@ -14,18 +14,12 @@ from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Rader, RealLine, Split
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.complex_parts import Complex
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.cpu.fft import sweeps as fft_sweeps
 from stablexla.targets.cpu.fft.columns import FftColumns
-from stablexla.targets.cpu.fft.numbers import (
-    CellArray,
-    Complex,
-    ComplexArray,
-    ConjugateProduct,
-    InterleavedArray,
-    PlanarArray,
-)
+from stablexla.targets.cpu.fft.numbers import CellArray, ComplexArray, ConjugateProduct, InterleavedArray, PlanarArray
 from stablexla.targets.cpu.fft.work import FftFunction, FftPhase, FftProgram
 
 # Elements in a work item of a sweep.

@@ -10,50 +10,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import mlir.ir as ir
-from mlir.dialects import arith
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.complex_parts import Complex
 from stablexla.targets.codegen.emission import Index, Value
-
-
-@dataclass(frozen=True)
-class Complex:
-    """The real and imaginary part of a complex number, or of one in each lane."""
-
-    re: Value
-    im: Value
-
-    def __add__(self, other: Complex) -> Complex:
-        return Complex(self.re + other.re, self.im + other.im)
-
-    def __sub__(self, other: Complex) -> Complex:
-        return Complex(self.re - other.re, self.im - other.im)
-
-    def __mul__(self, other: Complex) -> Complex:
-        re = cg.fma(self.re, other.re, -(self.im * other.im))
-        return Complex(re, cg.fma(self.re, other.im, self.im * other.re))
-
-    def conjugate(self) -> Complex:
-        return Complex(self.re, -self.im)
-
-    def times_i(self, sign: int) -> Complex:
-        """Return the product with i, or with -i."""
-        return Complex(-self.im, self.re) if sign > 0 else Complex(self.im, -self.re)
-
-    def scaled(self, factor: float) -> Complex:
-        return self if factor == 1.0 else Complex(self.re * factor, self.im * factor)
-
-    def plus(self, factor: Value, other: Complex) -> Complex:
-        """Return self + factor * other, for a real factor, by FMA."""
-        return Complex(cg.fma(factor, other.re, self.re), cg.fma(factor, other.im, self.im))
-
-    def reversed(self) -> Complex:
-        """Return the lanes in reverse order."""
-        if not self.re.lanes:
-            return self
-        order = list(range(self.re.lanes))[::-1]
-        return Complex(cg.shuffle(self.re, self.re, order), cg.shuffle(self.im, self.im, order))
 
 
 class ComplexArray(Protocol):
@@ -83,15 +44,15 @@ class InterleavedArray:
     def load(self, at: Index, lanes: int) -> Complex:
         place = (self.base + cg.index(at)) * 2
         if not lanes:
-            return Complex(*(to_compute_type(cg.load(self.parts, place + i), self.part) for i in (0, 1)))
+            return Complex(*(cg.to_float(cg.load(self.parts, place + i), self.part) for i in (0, 1)))
         low, high = cg.load(self.parts, place, lanes), cg.load(self.parts, place + lanes, lanes)
         even = list(range(0, 2 * lanes, 2))
         parts = (cg.shuffle(low, high, even), cg.shuffle(low, high, [lane + 1 for lane in even]))
-        return Complex(*(to_compute_type(v, self.part) for v in parts))
+        return Complex(*(cg.to_float(v, self.part) for v in parts))
 
     def store(self, value: Complex, at: Index) -> None:
         place, value = (self.base + cg.index(at)) * 2, value.scaled(self.scale)
-        value = Complex(*(to_storage_type(v, self.parts.element) for v in (value.re, value.im)))
+        value = Complex(*(cg.to_float(v, self.parts.element) for v in (value.re, value.im)))
         lanes = value.re.lanes
         if not lanes:
             cg.store(value.re, self.parts, place)
@@ -130,12 +91,12 @@ class RealArray:
     scale: float = 1.0
 
     def load(self, at: Index, lanes: int) -> Complex:
-        re = to_compute_type(cg.load(self.buffer, self.base + cg.index(at), lanes), self.part)
+        re = cg.to_float(cg.load(self.buffer, self.base + cg.index(at), lanes), self.part)
         return Complex(re, cg.constant(0.0, re.type))
 
     def store(self, value: Complex, at: Index) -> None:
         re = value.re if self.scale == 1.0 else value.re * self.scale
-        cg.store(to_storage_type(re, self.buffer.element), self.buffer, self.base + cg.index(at))
+        cg.store(cg.to_float(re, self.buffer.element), self.buffer, self.base + cg.index(at))
 
 
 @dataclass(frozen=True)
@@ -188,17 +149,3 @@ def zeros(part: ir.Type, lanes: int) -> Complex:
     """Return zero in all lanes."""
     zero = cg.constant(0.0, cg.vector_of(lanes, part))
     return Complex(zero, zero)
-
-
-def to_compute_type(value: Value, part: ir.Type) -> Value:
-    """Extend the value, or each of its lanes, to the compute type."""
-    if value.element == part:
-        return value
-    return Value(arith.extf(cg.vector_of(value.lanes, part), value.ssa))
-
-
-def to_storage_type(value: Value, part: ir.Type) -> Value:
-    """Truncate to the storage type: the inverse of `widened`."""
-    if value.element == part:
-        return value
-    return Value(arith.truncf(cg.vector_of(value.lanes, part), value.ssa))

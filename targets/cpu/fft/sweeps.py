@@ -7,7 +7,6 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import mlir.ir as ir
 from mlir.dialects import arith
@@ -16,43 +15,47 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Bluestein, Rader, RealLine
 from stablexla.lowering.kernels.fft.tables import Table
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.complex_parts import Complex
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.cpu.fft.columns import Tables
-from stablexla.targets.cpu.fft.numbers import Complex, ComplexArray, broadcast, vector_of_numbers, zeros
-
-
-class SweepAccess(Protocol):
-    """How a sweep loads numbers and table entries: along one line or across lines."""
-
-    def load(self, array: ComplexArray, k: Value) -> Complex:
-        """Load the numbers from k on."""
-
-    def mirrored(self, array: ComplexArray, k: Value) -> Complex:
-        """Load the numbers from k downwards, in this order."""
-
-    def root(self, table: Table, k: Value) -> Complex:
-        """Load the roots of unity of a table from k on."""
-
-    def same_root(self, table: Table, k: Value) -> Complex:
-        """Broadcast the root of unity at k of a table."""
-
-    def picked(self, array: ComplexArray, places: Value) -> Complex:
-        """Gather the numbers at `places`, which are integers stored as a table's floats."""
-
-    def zero(self) -> Complex:
-        """Return zero in all lanes."""
+from stablexla.targets.cpu.fft.numbers import ComplexArray, broadcast, vector_of_numbers, zeros
 
 
 @dataclass(frozen=True)
-class AlongLine:
-    """Vectorize along a line: `lanes` contiguous numbers; one number for 0 lanes."""
+class SweepAccess:
+    """How a sweep loads numbers and table entries; this one across lines: one number of each of `lanes` lines."""
 
     tables: Tables
     part: ir.Type
     lanes: int
 
     def load(self, array: ComplexArray, k: Value) -> Complex:
+        """Load the numbers from k on."""
         return array.load(k, self.lanes)
+
+    def mirrored(self, array: ComplexArray, k: Value) -> Complex:
+        """Load the numbers from k downwards, in this order."""
+        return array.load(k, self.lanes)
+
+    def root(self, table: Table, k: Value) -> Complex:
+        """Load the roots of unity of a table from k on."""
+        return self.same_root(table, k)
+
+    def same_root(self, table: Table, k: Value) -> Complex:
+        """Broadcast the root of unity at k of a table."""
+        return broadcast(self.tables[table], k, self.lanes)
+
+    def picked(self, array: ComplexArray, places: Value) -> Complex:
+        """Gather the numbers at `places`, which are integers stored as a table's floats."""
+        return array.load(_words(places)[0], self.lanes)
+
+    def zero(self) -> Complex:
+        """Return zero in all lanes."""
+        return zeros(self.part, self.lanes)
+
+
+class AlongLine(SweepAccess):
+    """Vectorize along a line: `lanes` contiguous numbers; one number for 0 lanes."""
 
     def mirrored(self, array: ComplexArray, k: Value) -> Complex:
         return array.load(k - max(0, self.lanes - 1), self.lanes).reversed()
@@ -60,44 +63,11 @@ class AlongLine:
     def root(self, table: Table, k: Value) -> Complex:
         return self.tables[table].load(k, self.lanes)
 
-    def same_root(self, table: Table, k: Value) -> Complex:
-        return broadcast(self.tables[table], k, self.lanes)
-
     def picked(self, array: ComplexArray, places: Value) -> Complex:
         words = _words(places)
         if not self.lanes:
             return array.load(words[0], 0)
         return vector_of_numbers([array.load(word, 0) for word in words])
-
-    def zero(self) -> Complex:
-        return zeros(self.part, self.lanes)
-
-
-@dataclass(frozen=True)
-class AcrossLines:
-    """Vectorize across lines: one number of each of `lanes` lines."""
-
-    tables: Tables
-    part: ir.Type
-    lanes: int
-
-    def load(self, array: ComplexArray, k: Value) -> Complex:
-        return array.load(k, self.lanes)
-
-    def mirrored(self, array: ComplexArray, k: Value) -> Complex:
-        return array.load(k, self.lanes)
-
-    def root(self, table: Table, k: Value) -> Complex:
-        return broadcast(self.tables[table], k, self.lanes)
-
-    def same_root(self, table: Table, k: Value) -> Complex:
-        return self.root(table, k)
-
-    def picked(self, array: ComplexArray, places: Value) -> Complex:
-        return array.load(_words(places)[0], self.lanes)
-
-    def zero(self) -> Complex:
-        return zeros(self.part, self.lanes)
 
 
 def _words(places: Value) -> list[Value]:
@@ -141,7 +111,7 @@ def across(tables: Tables, part: ir.Type, lanes: int) -> Each:
 
     def each(low: Index, high: Index, step: Step) -> None:
         with cg.loop(low, high) as turn:
-            step(AcrossLines(tables, part, lanes), turn.iv)
+            step(SweepAccess(tables, part, lanes), turn.iv)
 
     return each
 

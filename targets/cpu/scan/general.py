@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.lowering.kernels.scan.config import ScanConfig
+from stablexla.lowering.kernels.scan.line_scan import ScanConfig
 from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget

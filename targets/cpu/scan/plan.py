@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import mlir.ir as ir
-from mlir.dialects import arith
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.kernels.scan.config import ScanConfig
+from stablexla.lowering.kernels.scan.line_scan import ScanConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.calls import Phase
+from stablexla.targets.codegen.combiners import plus_zero
 from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
@@ -98,17 +98,8 @@ class ScanWriter:
     def write(self, totals: Values, at: Value, count: int) -> None:
         """Store those accumulators that are results."""
         for number, result in zip(self.plan.returned, self.results, strict=True):
-            value = totals[number]
-            if self.plan.positive_zeros and cg.is_float(value.type):
-                value = _plus_zero(value)
+            value = plus_zero(totals[number]) if self.plan.positive_zeros else totals[number]
             cg.store_lanes(value, result, at, count)
-
-
-def _plus_zero(value: Value) -> Value:
-    if cg.bits_of(value.type) >= 32:
-        return value + cg.constant(0.0, value.type)
-    wide = Value(arith.extf(cg.vector_of(value.lanes, ir.F32Type.get()), value.ssa))
-    return Value(arith.truncf(value.type, (wide + cg.constant(0.0, wide.type)).ssa))
 
 
 # (arguments, line, block, place of the block's total) -> None, and the same with whether it is the last block.

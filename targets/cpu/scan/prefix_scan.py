@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import mlir.ir as ir
-from mlir.dialects import arith
 
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.kernels.scan.config import ScanConfig
+from stablexla.lowering.kernels.scan.line_scan import ScanConfig
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.combiners import combine_values, identity
@@ -106,7 +105,7 @@ class _Plan:
         if self.stored == self.element:
             return cg.load_lanes(source, at, self.lanes, self.lanes if count is None else count, self.identity)
         value = cg.load_lanes(source, at, self.lanes, self.lanes if count is None else count)
-        wide = Value(arith.extf(cg.vector_of(self.lanes, self.element), value.ssa))
+        wide = cg.to_float(value, self.element)
         return wide if count is None else cg.select(cg.mask(self.lanes, count), wide, self.nothing(self.lanes))
 
     def write(
@@ -114,8 +113,7 @@ class _Plan:
     ) -> None:
         """Store a vector of results, or the first `count` of its lanes."""
         value = self.finished(value)
-        if self.stored != self.element:
-            value = Value(arith.truncf(cg.vector_of(self.lanes, self.stored), value.ssa))
+        value = cg.to_float(value, self.stored) if self.stored != self.element else value
         if count is None:
             cg.store(value, result, at, nontemporal)
         else:
@@ -149,8 +147,7 @@ class _Plan:
         """Return the initial value of a scan, in all lanes."""
         if not self.starts:
             return self.nothing(lanes)
-        start = arguments.inputs[1]
-        return cg.splat(start if self.stored == self.element else Value(arith.extf(self.element, start.ssa)), lanes)
+        return cg.splat(cg.to_float(arguments.inputs[1], self.element), lanes)
 
 
 def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:

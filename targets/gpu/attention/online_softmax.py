@@ -13,12 +13,12 @@ import mlir.ir as ir
 from mlir.dialects import math, vector
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import constant_attribute
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import KernelArguments
-from stablexla.targets.codegen.loop_nest import Map, Node, Reduction, Ref, Scalar, reachable
+from stablexla.targets.codegen.loop_nest import Map, Reduction, Ref, Scalar, reachable
 from stablexla.targets.codegen.match.attention import Attention
+from stablexla.targets.codegen.match.attention_rows import selects_zero
 from stablexla.targets.codegen.reductions import IndependentReductions, VectorReduction
 from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.vector_loops import Totals
@@ -110,25 +110,12 @@ def _is_power(ref: Ref, subtraction: Map) -> bool:
     if names == ["math.exp"]:
         return before[0][0] is subtraction and _names(subtraction) == ["arith.subf"]
     if names == ["arith.select"]:
-        return _is_power(before[0], subtraction) and _selects_zero(node, before[0])
+        return _is_power(before[0], subtraction) and selects_zero(node.block, lambda n: _constant_of(node.operands[n]))
     return bool(names) and set(names) <= _CONVERSIONS and _is_power(before[0], subtraction)
 
 
-def _selects_zero(node: Map, power: Ref) -> bool:
-    """Return whether a select masks: 0 wherever it does not pass the power on."""
-    choice = next(op for op in body_of_block(node.block) if op.name == "arith.select")
-    arguments = list(node.block.arguments)
-    sides = list(choice.operands)[1:]
-    own = arguments[node.operands.index(power)]
-    others = [v for v in sides if v != own]
-    if len(others) != 1:
-        return False
-    zero = ir.FloatAttr.get(own.type, 0.0)
-    (other,) = others
-    if isinstance(other.owner, ir.Block):
-        source: Node = node.operands[arguments.index(other)][0]
-        return isinstance(source, Scalar) and source.attribute == zero
-    return bool(constant_attribute(other) == zero)
+def _constant_of(ref: Ref) -> ir.Attribute | None:
+    return ref[0].attribute if isinstance(ref[0], Scalar) else None
 
 
 def body_of_block(block: ir.Block) -> list[ir.Operation]:

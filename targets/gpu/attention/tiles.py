@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import mlir.ir as ir
 from mlir.dialects import gpu
 
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -15,11 +16,13 @@ from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.attention import Attention, AttentionOperand, matched_attention
+from stablexla.targets.codegen.match.attention_outline import outline_attentions
 from stablexla.targets.gpu.attention.online_softmax import OnlineSoftmax, ScoreTile, SoftmaxMatch, match_softmax
 from stablexla.targets.gpu.attention.places import AttentionTile, linear_offset, load_aligned, outer_strides
-from stablexla.targets.gpu.chips import shared_limit
+from stablexla.targets.gpu.chips import DEFAULT, shared_limit
 from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.threads import Launch, block_index, kernel_function, shared_buffer, thread_index
+from stablexla.targets.pipeline.passes import module_pass
 
 SIDE, ROWS, LANES = 16, 4, 4
 """Threads along each side of the score tile, queries of a thread, and vector width of loads."""
@@ -264,3 +267,13 @@ def _deal_out(items: int, one: Callable[[Value], None]) -> None:
             continue
         with cg.when(item.lt(items)):
             one(item)
+
+
+@module_pass("stablexla-find-gpu-attention", "moves softmax(q k) v together, where a GPU's kernel takes it")
+def find_gpu_attention(module: ir.Module, *, chip: str = DEFAULT) -> None:
+    """Fuse attention as `stablexla-find-attention` does for the CPU.
+
+    Args:
+        chip: the chip whose kernel has to take it.
+    """
+    outline_attentions(module, lambda attention: takes_attention(attention, chip))

@@ -15,6 +15,7 @@ from stablexla.targets.codegen.match.contraction import Contraction, Contraction
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.gpu.chips import compute_capability
 from stablexla.targets.gpu.contraction.epilogue import (
+    emit_split_k,
     epilogue_store,
     lanes_for,
     partial_sum_store,
@@ -27,7 +28,6 @@ from stablexla.targets.gpu.contraction.mma_loads import ElementTileLoader, TileL
 from stablexla.targets.gpu.contraction.mma_loop import MmaLoop, PipelineStages
 from stablexla.targets.gpu.contraction.mma_plan import GemmPlan, MmaOperand, mma_operands, plan_gemm
 from stablexla.targets.gpu.contraction.skinny import max_skinny_rows
-from stablexla.targets.gpu.contraction.split_k import emit_split_k
 from stablexla.targets.gpu.contraction.wgmma_loop import WgmmaLoop
 from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.threads import Launch, block_index

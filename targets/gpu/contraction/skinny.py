@@ -19,10 +19,9 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
 from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene, accumulator_type
 from stablexla.targets.gpu.chips import compute_capability
-from stablexla.targets.gpu.contraction.epilogue import epilogue_store, partial_sum_store
+from stablexla.targets.gpu.contraction.epilogue import emit_split_k, epilogue_store, partial_sum_store
 from stablexla.targets.gpu.contraction.mma_formats import mma_format_of
 from stablexla.targets.gpu.contraction.skinny_loops import SkinnyAlongK, SkinnyAlongN, SkinnyWork
-from stablexla.targets.gpu.contraction.split_k import emit_split_k
 from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.threads import WARP, Launch, access_lanes, block_index, shared_buffer, thread_index
 

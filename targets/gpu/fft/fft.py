@@ -10,7 +10,6 @@ from collections.abc import Callable
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import arith
 
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -26,12 +25,13 @@ from stablexla.lowering.kernels.fft.plan import (
 )
 from stablexla.lowering.rules.fft import FftConfig
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.complex_parts import Complex
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.gpu.chips import compute_capability
 from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
-from stablexla.targets.gpu.fft.lines import LARGEST_RADIX, ComplexValue, FftLines, FftLinesShape
+from stablexla.targets.gpu.fft.lines import LARGEST_RADIX, FftLines, FftLinesShape
 from stablexla.targets.gpu.threads import Launch, block_index, kernel_function, launched
 
 ELEMENTS = Gate("gpu-fft.elements", 1024, eager=1)
@@ -129,7 +129,7 @@ class _Dimension:
                 lines.each(n // 2, self._pairs_to(target, n, pairs))
 
     def _to(
-        self, target: Value, length: int, made: Callable[[Value, Value], ComplexValue]
+        self, target: Value, length: int, made: Callable[[Value, Value], Complex]
     ) -> Callable[[Value, Value], None]:
         def body(line: Value, at: Value) -> None:
             value = made(line, at)
@@ -139,19 +139,18 @@ class _Dimension:
         return body
 
     def _pairs_to(
-        self, target: Value, length: int, made: Callable[[Value, Value], ComplexValue]
+        self, target: Value, length: int, made: Callable[[Value, Value], Complex]
     ) -> Callable[[Value, Value], None]:
         def body(line: Value, at: Value) -> None:
-            real, imaginary = self._scaled(made(line, at))
+            value = self._scaled(made(line, at))
             with cg.when(self._exists(line)):
-                for part, number in ((real, 0), (imaginary, 1)):
-                    _store((part, part), target, self._place(line, at * 2 + number, length))
+                for number, part in enumerate(value.parts):
+                    _store(Complex(part, part), target, self._place(line, at * 2 + number, length))
 
         return body
 
-    def _scaled(self, value: ComplexValue) -> ComplexValue:
-        scale = self.plan.scale
-        return value if scale == 1.0 or not self.is_last else (value[0] * scale, value[1] * scale)
+    def _scaled(self, value: Complex) -> Complex:
+        return value.scaled(self.plan.scale if self.is_last else 1.0)
 
     def _line(self, line: Value) -> tuple[Value, Value, int]:
         """Return a line's number before the dimension and after it, and how many lines there are after it."""
@@ -177,25 +176,21 @@ class _Dimension:
 
 
 def _wide(value: Value) -> Value:
-    f64 = ir.F64Type.get()
-    return value if value.type == f64 else Value(arith.extf(f64, value.ssa))
+    return cg.to_float(value, ir.F64Type.get())
 
 
-def _number(value: Value) -> ComplexValue:
+def _number(value: Value) -> Complex:
     part = ir.ComplexType(value.type).element_type
-    real, imaginary = (
-        _wide(Value(ir.Operation.create(f"complex.{name}", results=[part], operands=[value.ssa]).result))
-        for name in ("re", "im")
-    )
-    return real, imaginary
+    parts = (ir.Operation.create(f"complex.{name}", results=[part], operands=[value.ssa]) for name in ("re", "im"))
+    return Complex(*(_wide(Value(part.result)) for part in parts))
 
 
-def _store(value: ComplexValue, target: Value, place: Value) -> None:
+def _store(value: Complex, target: Value, place: Value) -> None:
     element = target.element
     part = element.element_type if isinstance(element, ir.ComplexType) else element
-    parts = [v.ssa if v.type == part else arith.truncf(part, v.ssa) for v in value]
+    parts = [cg.to_float(v, part) for v in value.parts]
     if part == element:
-        cg.store(Value(parts[0]), target, place)
+        cg.store(parts[0], target, place)
     else:
-        made = ir.Operation.create("complex.create", results=[element], operands=parts).result
+        made = ir.Operation.create("complex.create", results=[element], operands=[v.ssa for v in parts]).result
         cg.store(Value(made), target, place)

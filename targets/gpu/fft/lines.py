@@ -16,14 +16,13 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Pass, RealLine, Split
 from stablexla.lowering.kernels.fft.tables import Powers, Table, roots
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.complex_parts import Complex
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.gpu.threads import shared_buffer, thread_index
 
-ComplexValue = tuple[Value, Value]
-"""Complex value: real and imaginary part."""
 # (line of the block, position in it) -> element; and the same with the element to be stored.
-Read = Callable[[Value, Value], ComplexValue]
-Write = Callable[[Value, Value, ComplexValue], None]
+Read = Callable[[Value, Value], Complex]
+Write = Callable[[Value, Value, Complex], None]
 LARGEST_RADIX = 13
 
 
@@ -66,15 +65,14 @@ class FftLines:
         return [shared_buffer(self._f64, size, 8 * size * (2 * turn + plane)) for plane in range(2)]
 
     def _reader(self, turn: int) -> Read:
-        def read(line: Value, at: Value) -> ComplexValue:
-            real, imaginary = (cg.load(plane, line * self.shape.pitch + at) for plane in self._planes(turn))
-            return real, imaginary
+        def read(line: Value, at: Value) -> Complex:
+            return Complex(*(cg.load(plane, line * self.shape.pitch + at) for plane in self._planes(turn)))
 
         return read
 
     def _writer(self, turn: int) -> Write:
-        def write(line: Value, at: Value, value: ComplexValue) -> None:
-            for part, plane in zip(value, self._planes(turn), strict=True):
+        def write(line: Value, at: Value, value: Complex) -> None:
+            for part, plane in zip(value.parts, self._planes(turn), strict=True):
                 cg.store(part, plane, line * self.shape.pitch + at)
 
         return write
@@ -88,18 +86,16 @@ class FftLines:
             else:
                 body(item.iv // count, item.iv % count)
 
-    def root(self, table: Table, at: Value) -> ComplexValue:
+    def root(self, table: Table, at: Value) -> Complex:
         """Load an element of a table of twiddle factors."""
         planes = self.tables[table]
-        return cg.load(planes, at), cg.load(planes, at + table.size)
+        return Complex(cg.load(planes, at), cg.load(planes, at + table.size))
 
-    def _product_of_roots(self, fine: Powers, coarse: Powers | None, row: Value, column: Value) -> ComplexValue:
+    def _product_of_roots(self, fine: Powers, coarse: Powers | None, row: Value, column: Value) -> Complex:
         if coarse is None:
             return self.root(fine, row * fine.columns + column)
         inside, outside = row % fine.rows, row // fine.rows
-        return times(
-            self.root(fine, inside * fine.columns + column), self.root(coarse, outside * coarse.columns + column)
-        )
+        return self.root(fine, inside * fine.columns + column) * self.root(coarse, outside * coarse.columns + column)
 
     # ---- transforms --------------------------------------------------------------------------------------------------
 
@@ -127,7 +123,7 @@ class FftLines:
             for t in range(step.radix):
                 value = read(line, (k * step.radix + t) * rest + q)
                 if t and step.twiddles is not None:
-                    value = times(value, self.root(step.twiddles, k * step.radix + t))
+                    value = value * self.root(step.twiddles, k * step.radix + t)
                 given.append(value)
             for j, value in enumerate(butterfly(given, step.roots.sign)):
                 write(line, (k + j * step.done) * rest + q, value)
@@ -142,41 +138,38 @@ class FftLines:
         n, m = plan.columns.n, plan.rows.n
         made = self._passes(plan.columns, m, read)
 
-        def turned(line: Value, at: Value) -> ComplexValue:
+        def turned(line: Value, at: Value) -> Complex:
             b, a = at // n, at % n
-            return times(made(line, a * m + b), self._product_of_roots(plan.fine, plan.coarse, a, b))
+            return made(line, a * m + b) * self._product_of_roots(plan.fine, plan.coarse, a, b)
 
         return self._passes(plan.rows, n, turned)
 
     def _convolution(self, plan: Bluestein, read: Read) -> Read:
         zero = cg.constant(0.0, self._f64)
 
-        def chirped(line: Value, at: Value) -> ComplexValue:
+        def chirped(line: Value, at: Value) -> Complex:
             inside = at.lt(plan.n)
             place = cg.select(inside, at, cg.index(0))
-            real, imaginary = times(read(line, place), self.root(plan.chirp, place))
-            return cg.select(inside, real, zero), cg.select(inside, imaginary, zero)
+            product = read(line, place) * self.root(plan.chirp, place)
+            return Complex(*(cg.select(inside, part, zero) for part in product.parts))
 
         spectrum = self.line(plan.inner, chirped)
-        back = self.line(
-            plan.inner, lambda line, at: conjugate(times(spectrum(line, at), self.root(plan.spectrum, at)))
-        )
-        return lambda line, at: times(conjugate(back(line, at)), self.root(plan.chirp, at))
+        back = self.line(plan.inner, lambda line, at: (spectrum(line, at) * self.root(plan.spectrum, at)).conjugate())
+        return lambda line, at: back(line, at).conjugate() * self.root(plan.chirp, at)
 
     # ---- between real numbers and half a spectrum --------------------------------------------------------------------
 
     def from_real(self, plan: RealLine, read: Callable[[Value, Value], Value]) -> Read:
         """Emit a real-input FFT: returns the half spectrum."""
         if plan.fine is None:
-            return self.line(plan.inner, lambda line, at: (read(line, at), cg.constant(0.0, self._f64)))
+            return self.line(plan.inner, lambda line, at: Complex(read(line, at), cg.constant(0.0, self._f64)))
         half = plan.n // 2
-        made = self.line(plan.inner, lambda line, at: (read(line, at * 2), read(line, at * 2 + 1)))
+        made = self.line(plan.inner, lambda line, at: Complex(read(line, at * 2), read(line, at * 2 + 1)))
 
-        def joined(line: Value, k: Value) -> ComplexValue:
-            a, b = made(line, k % half), conjugate(made(line, (cg.index(half) - k) % half))
-            odd = times(minus(a, b), self._unit(plan, k))
-            both = plus(plus(a, b), (odd[1], -odd[0]))
-            return both[0] * 0.5, both[1] * 0.5
+        def joined(line: Value, k: Value) -> Complex:
+            a, b = made(line, k % half), made(line, (cg.index(half) - k) % half).conjugate()
+            odd = (a - b) * self._unit(plan, k)
+            return (a + b + odd.times_i(-1)).scaled(0.5)
 
         return joined
 
@@ -186,50 +179,31 @@ class FftLines:
             return self.line(plan.inner, lambda line, at: self._mirrored(plan.n, read, line, at))
         half = plan.n // 2
 
-        def without_edges(line: Value, k: Value) -> ComplexValue:
-            real, imaginary = read(line, k)
-            return real, cg.select((k % half).eq(0), cg.constant(0.0, self._f64), imaginary)
+        def without_edges(line: Value, k: Value) -> Complex:
+            value = read(line, k)
+            return Complex(value.re, cg.select((k % half).eq(0), cg.constant(0.0, self._f64), value.im))
 
-        def apart(line: Value, k: Value) -> ComplexValue:
-            a, b = without_edges(line, k), conjugate(without_edges(line, cg.index(half) - k))
-            odd = times(minus(a, b), self._unit(plan, k))
-            return plus(plus(a, b), (-odd[1], odd[0]))
+        def apart(line: Value, k: Value) -> Complex:
+            a, b = without_edges(line, k), without_edges(line, cg.index(half) - k).conjugate()
+            odd = (a - b) * self._unit(plan, k)
+            return a + b + odd.times_i(1)
 
         return self.line(plan.inner, apart)
 
-    def _unit(self, plan: RealLine, k: Value) -> ComplexValue:
+    def _unit(self, plan: RealLine, k: Value) -> Complex:
         assert plan.fine is not None
         if plan.coarse is None:
             return self.root(plan.fine, k)
-        return times(self.root(plan.fine, k % plan.fine.columns), self.root(plan.coarse, k // plan.fine.columns))
+        return self.root(plan.fine, k % plan.fine.columns) * self.root(plan.coarse, k // plan.fine.columns)
 
-    def _mirrored(self, n: int, read: Read, line: Value, k: Value) -> ComplexValue:
+    def _mirrored(self, n: int, read: Read, line: Value, k: Value) -> Complex:
         inside = k.lt(n // 2 + 1)
-        real, imaginary = read(line, cg.select(inside, k, cg.index(n) - k))
-        imaginary = cg.select(inside, imaginary, -imaginary)
-        return real, cg.select(k.eq(0), cg.constant(0.0, self._f64), imaginary)
+        value = read(line, cg.select(inside, k, cg.index(n) - k))
+        imaginary = cg.select(inside, value.im, -value.im)
+        return Complex(value.re, cg.select(k.eq(0), cg.constant(0.0, self._f64), imaginary))
 
 
-# ---- complex numbers -------------------------------------------------------------------------------------------------
-
-
-def plus(a: ComplexValue, b: ComplexValue) -> ComplexValue:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def minus(a: ComplexValue, b: ComplexValue) -> ComplexValue:
-    return a[0] - b[0], a[1] - b[1]
-
-
-def times(a: ComplexValue, b: ComplexValue) -> ComplexValue:
-    return cg.fma(a[0], b[0], -(a[1] * b[1])), cg.fma(a[0], b[1], a[1] * b[0])
-
-
-def conjugate(a: ComplexValue) -> ComplexValue:
-    return a[0], -a[1]
-
-
-def butterfly(given: list[ComplexValue], sign: int) -> list[ComplexValue]:
+def butterfly(given: list[Complex], sign: int) -> list[Complex]:
     """Emit the DFT of a few numbers: radix-2 recursively, and odd lengths by definition."""
     n = len(given)
     if n == 1:
@@ -240,19 +214,18 @@ def butterfly(given: list[ComplexValue], sign: int) -> list[ComplexValue]:
         for j in range(n):
             total = given[0]
             for t in range(1, n):
-                total = plus(total, _turned(given[t], complex(units[j * t % n])))
+                total = total + _turned(given[t], complex(units[j * t % n]))
             made.append(total)
         return made
     even, odd = butterfly(given[::2], sign), butterfly(given[1::2], sign)
     turned = [_turned(value, complex(unit)) for value, unit in zip(odd, units, strict=False)]
     pairs = list(zip(even, turned, strict=True))
-    return [plus(a, b) for a, b in pairs] + [minus(a, b) for a, b in pairs]
+    return [a + b for a, b in pairs] + [a - b for a, b in pairs]
 
 
-def _turned(value: ComplexValue, unit: complex) -> ComplexValue:
+def _turned(value: Complex, unit: complex) -> Complex:
     """Multiply a number by a root of unity; quarter turns need no products."""
-    real, imaginary = value
-    quarters = {1: value, -1: (-real, -imaginary), 1j: (-imaginary, real), -1j: (imaginary, -real)}
+    quarters = {1: value, -1: Complex(-value.re, -value.im), 1j: value.times_i(1), -1j: value.times_i(-1)}
     if unit in quarters:
         return quarters[unit]
-    return times(value, (cg.constant(unit.real, real.type), cg.constant(unit.imag, real.type)))
+    return value * Complex(*(cg.constant(part, value.re.type) for part in (unit.real, unit.imag)))

@@ -26,8 +26,8 @@ from stablexla.targets.codegen.general import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.gpu.general.loop_fission import KernelSplitter, parts_of, ranges_of
-from stablexla.targets.gpu.general.loop_interchange import interchange_loops
 from stablexla.targets.gpu.general.sums import block_summation
+from stablexla.targets.grouping.loops import is_generic, loops_of
 
 LOOPS = "convert-linalg-to-parallel-loops,canonicalize,cse"
 THREAD_BYTES = Gate("gpu-general.thread-bytes", 16 << 10, eager=1)
@@ -80,3 +80,36 @@ def _give_each_thread_its_own(loop: ir.Operation) -> bool:
         if op.name == "memref.dealloc":
             erase(op)
     return True
+
+
+# ---- loop interchange ------------------------------------------------------------------------------------------------
+
+
+def interchange_loops(module: ir.Module) -> None:
+    """Interchange the loops of every `linalg.generic` of the module where that is needed."""
+    for op in walk(module.operation):
+        if is_generic(op):
+            loops = loops_of(op)
+            reduced = loops.reduced
+            order = sorted(range(len(reduced)), key=lambda loop: reduced[loop])
+            if order != list(range(len(reduced))):
+                _renumber(op, loops.maps, order)
+
+
+def _renumber(op: ir.Operation, maps: Sequence[ir.AffineMap], order: list[int]) -> None:
+    """Permute loops: loop number `order[i]` becomes number i."""
+    place = {old: new for new, old in enumerate(order)}
+    dims = [ir.AffineDimExpr.get(place[old]) for old in range(len(order))]
+    renamed = [
+        ir.AffineMap.get(
+            len(order), 0, [ir.AffineExpr.compose(e, ir.AffineMap.get(len(order), 0, dims)) for e in m.results]
+        )
+        for m in maps
+    ]
+    kinds = list(op.attributes["iterator_types"])
+    op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in renamed])
+    op.attributes["iterator_types"] = ir.ArrayAttr.get([kinds[old] for old in order])
+    for inner in walk(op):
+        if inner.name == "linalg.index":
+            old = ir.IntegerAttr(inner.attributes["dim"]).value
+            inner.attributes["dim"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), place[old])

@@ -108,3 +108,47 @@ def ptx_of(module: ir.Module) -> str:
                 text: bytes = gpu.ObjectAttr(attribute).object
                 return text.decode().rstrip("\0")
     raise CompileError("the pipeline left no PTX")
+
+
+@module_pass("stablexla-flush-denormals", "has kernels of a GPU count denormal numbers of 32 bits as zero")
+def flush_denormals(module: ir.Module) -> None:
+    """Set LLVM's `denormal_fp_math_f32` on kernels; to be run when they are functions of LLVM's dialect."""
+    with module.context:
+        for view in module.body.operations:
+            if view.operation.name == "gpu.module":
+                for inner in view.operation.regions[0].blocks[0].operations:
+                    if inner.operation.name == "llvm.func":
+                        inner.operation.attributes["denormal_fp_math_f32"] = ir.StringAttr.get("preserve-sign")
+
+
+_SHIFTS = ("llvm.shl", "llvm.lshr")
+_LAST = 63  # the largest defined distance; beyond it a shift is poison in LLVM
+
+
+@module_pass("stablexla-clamp-shifts", "makes distances of shifts of 64 bits small enough for a GPU's 32 bits of them")
+def clamp_shifts(module: ir.Module) -> None:
+    """Clamp distances; to be run when kernels are functions of LLVM's dialect."""
+    with module.context:
+        wide = ir.IntegerType.get_signless(64)
+        for view in module.body.operations:
+            for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
+                if op.name in _SHIFTS and _element(op.operands[1].type) == wide and not _is_constant(op.operands[1]):
+                    _clamp(op)
+
+
+def _clamp(op: ir.Operation) -> None:
+    distance = op.operands[1]
+    with op.location, ir.InsertionPoint(op):
+        number = ir.IntegerAttr.get(_element(distance.type), _LAST)
+        if isinstance(distance.type, ir.VectorType):
+            number = ir.DenseElementsAttr.get_splat(distance.type, number)
+        last = ir.Operation.create("llvm.mlir.constant", [distance.type], attributes={"value": number}).results[0]
+        op.operands[1] = ir.Operation.create("llvm.intr.umin", [distance.type], [distance, last]).results[0]
+
+
+def _element(type_: ir.Type) -> ir.Type:
+    return type_.element_type if isinstance(type_, ir.VectorType) else type_
+
+
+def _is_constant(value: ir.Value) -> bool:
+    return not isinstance(value.owner, ir.Block) and value.owner.name == "llvm.mlir.constant"

@@ -6,8 +6,9 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.kernels.scan.config import ScanConfig
+from stablexla.lowering.kernels.scan.line_scan import ScanConfig
 from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.combiners import plus_zero
 from stablexla.targets.codegen.element_combiner import ElementCombiner
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel, KernelArguments
@@ -113,17 +114,14 @@ class ScanElements:
 
     def widened(self, elements: Values) -> Values:
         """Convert elements to accumulators."""
-        pairs = zip(elements, self.plan.totals, strict=True)
-        return [v if v.type == t else Value(arith.extf(t, v.ssa)) for v, t in pairs]
+        return [cg.to_float(v, t) for v, t in zip(elements, self.plan.totals, strict=True)]
 
     def finished(self, totals: Values) -> Values:
         """Convert accumulators to the elements stored."""
-        zeros = self.plan.positive_zeros
-        made = [_plus_zero(v) if zeros and cg.is_float(v.type) else v for v in totals]
-        narrowed = [
-            v if v.type == e else Value(arith.truncf(e, v.ssa)) for v, e in zip(made, self.plan.elements, strict=True)
-        ]
-        return [narrowed[n] for n in self.plan.returned]
+        plan = self.plan
+        made = [plus_zero(v) if plan.positive_zeros else v for v in totals]
+        stored = [cg.to_float(v, e) for v, e in zip(made, plan.elements, strict=True)]
+        return [stored[n] for n in plan.returned]
 
     def write(self, totals: Values, at: Value) -> None:
         """Store accumulators that are results."""
@@ -133,10 +131,3 @@ class ScanElements:
 
 def _stored(value: ir.Value, element: ir.Type) -> Value:
     return Value(value if value.type == element else arith.extui(element, value))
-
-
-def _plus_zero(value: Value) -> Value:
-    if cg.bits_of(value.type) >= 32:
-        return value + cg.constant(0.0, value.type)
-    wide = Value(arith.extf(ir.F32Type.get(), value.ssa))
-    return Value(arith.truncf(value.type, (wide + cg.constant(0.0, wide.type)).ssa))

@@ -11,7 +11,6 @@ from itertools import product
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import arith
 
 from stablexla.lowering.kernels.window.axes import Axis
 from stablexla.lowering.rules.window import PoolConfig
@@ -68,21 +67,14 @@ class _Pool:
         places = coordinates(item, positions)
         places[-1] = places[-1] * self.lanes
         width = 0 if self.lanes == 1 else self.lanes
-        total = cg.splat(self._widened(arguments.inputs[1]), width)
+        total = cg.splat(cg.to_float(arguments.inputs[1], self.wide), width)
 
         def read(at: Value) -> Value:
-            return self._widened(cg.load(source, at, width))
+            return cg.to_float(cg.load(source, at, width), self.wide)
 
         total = self._written_out(places, read, total)
-        if total.element != source.element:
-            total = Value(arith.truncf(cg.vector_of(width, source.element), total.ssa))
         at = sum((p * a.position_step for p, a in zip(places, self.axes, strict=True)), cg.index(0))
-        cg.store(total, result, at)
-
-    def _widened(self, value: Value) -> Value:
-        if value.element == self.wide:
-            return value
-        return Value(arith.extf(cg.vector_of(value.lanes, self.wide), value.ssa))
+        cg.store(cg.to_float(total, source.element), result, at)
 
     def _written_out(self, places: Sequence[Value], read: Callable[[Value], Value], total: Value) -> Value:
         along = [_along(axis, place) for axis, place in zip(self.axes, places, strict=True)]

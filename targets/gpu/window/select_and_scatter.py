@@ -128,15 +128,13 @@ class _Windows:
         """Combine two values; narrow floats are combined in f32, and rounded each time."""
         if not cg.is_float(a.type) or cg.bits_of(a.type) >= 32:
             return combine_values(self.operation, a, b, unsigned=self.unsigned)
-        return Value(
-            arith.truncf(a.type, combine_values(self.operation, _wide(a), _wide(b), unsigned=self.unsigned).ssa)
-        )
+        return cg.to_float(combine_values(self.operation, _wide(a), _wide(b), unsigned=self.unsigned), a.type)
 
 
 def _wide(value: Value) -> Value:
     """Promote narrow floats to f32: comparisons of bf16 came with sm_90, and no CPU has them."""
     narrow = cg.is_float(value.type) and cg.bits_of(value.type) < 32
-    return Value(arith.extf(ir.F32Type.get(), value.ssa)) if narrow else value
+    return cg.to_float(value, ir.F32Type.get()) if narrow else value
 
 
 def _smaller(a: Value, b: int) -> Value:

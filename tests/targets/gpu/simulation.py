@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 def run_simulated(program: Any, *arrays: Array, chip: str = "sm_80") -> tuple[sx.Executable, list[Array]]:
     """Compiles a program for a chip and runs it on the simulated driver; the program and its results."""
     with simulated(chip=int("".join(filter(str.isdigit, chip)))):
-        executable = sx.compile(program, target=sx.targets.gpu(chip=chip))
+        executable = sx.compile(program, target=sx.gpu.target(chip=chip))
         return executable, [np.asarray(result) for result in executable.execute(list(arrays))]
 
 

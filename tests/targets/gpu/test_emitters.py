@@ -23,12 +23,12 @@ from tests.targets.gpu.programs import PROGRAMS, program
 )
 def test_instructions(name: str, instruction: str, times: int) -> None:
     make, arrays = PROGRAMS[name]
-    ptx = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).ir("ptx")
+    ptx = sx.compile(program(make, *arrays), target=sx.gpu.target(chip="sm_80")).ir("ptx")
     assert ptx.count(instruction) >= times  # LLVM may unroll loops
 
 
 def test_no_tensor_cores_before_sm_80() -> None:
     make, arrays = PROGRAMS["dot-bf16"]
-    ptx = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_75")).ir("ptx")
+    ptx = sx.compile(program(make, *arrays), target=sx.gpu.target(chip="sm_75")).ir("ptx")
     assert "mma.sync" not in ptx
     assert "fma.rn.f32" in ptx

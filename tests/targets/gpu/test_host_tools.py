@@ -33,7 +33,7 @@ class TestFiles:
         executable = sx.compile(program(make, numbers(10)), target=CHIP)
         executable.save(tmp_path / "program.sxe")
         loaded = sx.load_executable(tmp_path / "program.sxe")
-        assert loaded.target == executable.target == sx.targets.gpu(chip="sm_80")
+        assert loaded.target == executable.target == sx.gpu.target(chip="sm_80")
         assert loaded.ir("ptx") == executable.ir("ptx")
         assert_same(loaded(numbers(10)), executable(numbers(10)))
 
@@ -51,11 +51,11 @@ class TestFiles:
 class TestChips:
     def test_the_gpu_that_is_there(self) -> None:
         executable = sx.compile(program(lambda b, x: sx.exp(x), numbers(5)), target="gpu")
-        assert executable.target == sx.targets.gpu() == "gpu:sm_90a,ptx80"
+        assert executable.target == sx.gpu.target() == "gpu:sm_90a,ptx80"
 
     @pytest.mark.parametrize("chip", ["sm_100", "sm_100a"])
     def test_a_program_for_another_gpu(self, chip: str) -> None:
-        executable = sx.compile(program(lambda b, x: sx.exp(x), numbers(5)), target=sx.targets.gpu(chip=chip))
+        executable = sx.compile(program(lambda b, x: sx.exp(x), numbers(5)), target=sx.gpu.target(chip=chip))
         with pytest.raises(sx.ExecutionError, match=f"compiled for {chip}, which a GPU of sm_90 cannot run"):
             executable(numbers(5))
 

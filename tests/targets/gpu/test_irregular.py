@@ -134,5 +134,5 @@ def test_assembled(name: str, tmp_path: Path) -> None:
     make, arrays = IRREGULAR[name]
     computation = program(make, *arrays)
     chip = CHIP if knows(CHIP) else "sm_90"
-    ptx = sx.compile(computation, target=sx.targets.gpu(chip=chip)).ir("ptx")
+    ptx = sx.compile(computation, target=sx.gpu.target(chip=chip)).ir("ptx")
     assert not refused_by_ptxas(ptx, chip, tmp_path)

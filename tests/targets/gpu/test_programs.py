@@ -26,5 +26,5 @@ def test_simulated(name: str) -> None:
 def test_assembled(name: str, chip: str, tmp_path: Path) -> None:
     if not knows(chip):
         pytest.skip(f"ptxas dropped {chip}")
-    ptx = sx.compile(program(PROGRAMS[name][0], *PROGRAMS[name][1]), target=sx.targets.gpu(chip=chip)).ir("ptx")
+    ptx = sx.compile(program(PROGRAMS[name][0], *PROGRAMS[name][1]), target=sx.gpu.target(chip=chip)).ir("ptx")
     assert not refused_by_ptxas(ptx, chip, tmp_path)

@@ -67,7 +67,7 @@ def test_random_programs() -> None:
 
 def as_on_the_cpu(text: str, arguments: Sequence[Array], chip: str = "sm_80") -> None:
     wanted = sx.compile(text).execute(list(arguments))
-    results = sx.compile(text, target=sx.targets.gpu(chip=chip)).execute(list(arguments))
+    results = sx.compile(text, target=sx.gpu.target(chip=chip)).execute(list(arguments))
     for result, right in zip(results, wanted, strict=True):
         np.testing.assert_array_equal(result, right)
 

@@ -255,7 +255,7 @@ def test_kernels_for_another_chip(driver: Any) -> None:
     simulator.fail("cuModuleLoadDataEx", 1, 209)
     said = refused(function_of(PTX), X)
     assert "other, compiled for sm_80, cannot run on GPU 0" in said
-    assert 'sx.targets.gpu(chip="sm_90")' in said
+    assert 'target="gpu:sm_90"' in said
 
 
 def test_a_cubin_that_the_driver_does_not_take(driver: Any) -> None:

@@ -22,10 +22,10 @@ def scaled() -> sx.XlaComputation:
 
 class TestNames:
     def test_a_target_is_a_text(self) -> None:
-        assert sx.targets.gpu(chip="sm_90") == "gpu:sm_90,ptx78"
-        assert sx.targets.gpu("sm_90a", ptx=84) == "gpu:sm_90a,ptx84"
+        assert sx.gpu.target(chip="sm_90") == "gpu:sm_90,ptx78"
+        assert sx.gpu.target("sm_90a", ptx=84) == "gpu:sm_90a,ptx84"
         assert sx.compile(scaled(), target="gpu:sm_80").target == "gpu:sm_80,ptx78"
-        assert sx.compile(scaled(), target=sx.targets.gpu(chip="sm_75")).target == "gpu:sm_75,ptx78"
+        assert sx.compile(scaled(), target=sx.gpu.target(chip="sm_75")).target == "gpu:sm_75,ptx78"
 
     @pytest.mark.parametrize(
         ("chip", "ptx", "said"),
@@ -38,7 +38,7 @@ class TestNames:
     )
     def test_what_does_not_exist_is_refused(self, chip: str, ptx: int | None, said: str) -> None:
         with pytest.raises(sx.CompileError, match=said):
-            sx.targets.gpu(chip=chip, ptx=ptx)
+            sx.gpu.target(chip=chip, ptx=ptx)
 
     @pytest.mark.parametrize(
         "text", ["gpu:sm_90,sm_80", "gpu:h100", "gpu:sm_80,emulated", "gpu:sm_90,ptx12", "cpu:sm_90", "gpus"]
@@ -50,7 +50,7 @@ class TestNames:
 
 class TestStages:
     def test_each_can_be_read(self) -> None:
-        executable = sx.compile(scaled(), target=sx.targets.gpu(chip="sm_90"))
+        executable = sx.compile(scaled(), target=sx.gpu.target(chip="sm_90"))
         assert executable.stages[-5:] == ("gpu", "nvvm", "ptx", "host", "llvm")
         assert "gpu.launch_func" in executable.ir("gpu")
         assert "nvvm.kernel" in executable.ir("nvvm")

@@ -103,12 +103,12 @@ void LoadedProgram::load(const std::string& image, const std::string& chip) {
     throw Error("the CUDA driver is too old for " + program_ + ": it is of CUDA " + device.driver.version_text() +
                     ", and PTX " + std::to_string(version / 10) + "." + std::to_string(version % 10) +
                     " needs one of CUDA " + needed + " or newer",
-                "sx.targets.gpu(ptx=...) with an older version of PTX");
+                "sx.gpu.target(ptx=...) with an older version of PTX");
   }
   if (result == cuda::kNoBinaryForGpu || result == cuda::kInvalidImage)
     throw Error(program_ + made + " cannot run on GPU " + std::to_string(device.number) + ", " + device.name +
                     ": it is " + device.chip() + " (" + device.driver.text(result) + ")",
-                "sx.targets.gpu(chip=\"" + device.chip() + "\")");
+                "target=\"gpu:" + device.chip() + "\"");
   const std::string said = last_lines(log);
   device.refuse(result, "loading the kernels of " + program_ + (said.empty() ? "" : "; it says: " + said));
 }
@@ -121,7 +121,7 @@ void LoadedProgram::allow_shared(Kernel& kernel, std::int64_t bytes) const {
                     std::to_string(bytes + kernel.static_shared) + " bytes of shared memory a block, and GPU " +
                     std::to_string(device.number) + ", " + device.name + ", has " +
                     std::to_string(most + kernel.static_shared),
-                "sx.targets.gpu(chip=\"" + device.chip() + "\")");
+                "target=\"gpu:" + device.chip() + "\"");
   device.check(device.cu.cuFuncSetAttribute(kernel.function, cuda::kFunctionMaxDynamicSharedSizeBytes,
                                             static_cast<int>(bytes)),
                "asking for more shared memory");

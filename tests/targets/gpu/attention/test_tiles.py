@@ -76,7 +76,7 @@ def test_blocks_share_no_more_than_the_chip_has() -> None:
     """A block of sm_75 has 64 KiB; of sm_80 it takes more."""
     make, arrays = attention(), factors(64, 64, 64, 64, batch=(1, 1))
     for chip in ("sm_75", "sm_80"):
-        executable = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip=chip))
+        executable = sx.compile(program(make, *arrays), target=sx.gpu.target(chip=chip))
         assert [k.path for k in executable.kernels if k.kind == "attention"] == ["emitted"]
 
 
@@ -84,6 +84,6 @@ def test_what_no_block_of_the_chip_can_hold_is_left_in_parts() -> None:
     """Not found, as a kernel that no emitter takes would run in few threads."""
     make, arrays = attention(), factors(64, 64, 192, 192, batch=(1, 1))
     for chip, is_found in (("sm_75", False), ("sm_80", True)):
-        kernels = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip=chip)).kernels
+        kernels = sx.compile(program(make, *arrays), target=sx.gpu.target(chip=chip)).kernels
         assert ("attention" in [k.kind for k in kernels]) == is_found
         assert {k.path for k in kernels} == {"emitted"}

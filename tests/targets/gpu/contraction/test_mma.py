@@ -230,7 +230,7 @@ def test_nothing_is_spilled(kind: str, chip: str, turned: tuple[bool, bool], ins
     x, y = (b.parameter(i, sx.Shape(kind, (4096, 4096))) for i in range(2))
     dimensions = sx.DotDimensionNumbers((0 if turned[0] else 1,), (1 if turned[1] else 0,))
     computation = b.build(sx.dot_general(x, y, dimensions, preferred_element_type=SUMS[kind]))
-    ptx = sx.compile(computation, target=sx.targets.gpu(chip=chip)).ir("ptx")
+    ptx = sx.compile(computation, target=sx.gpu.target(chip=chip)).ir("ptx")
     assert instruction in ptx
     assert "cp.async.cg.shared.global" in ptx
     ptxas = find_ptxas()
@@ -265,7 +265,7 @@ def test_sums_over_several_dimensions(kind: str, rows: int, terms: int) -> None:
 
 def test_old_chips_have_other_kernels() -> None:
     arrays = [np.zeros((64, 64), ml_dtypes.bfloat16)] * 2
-    ptx = sx.compile(product("bf16", (False, True), *arrays), target=sx.targets.gpu(chip="sm_75")).ir("ptx")
+    ptx = sx.compile(product("bf16", (False, True), *arrays), target=sx.gpu.target(chip="sm_75")).ir("ptx")
     assert "mma.sync" not in ptx
 
 

@@ -99,7 +99,7 @@ def test_simulated(name: str) -> None:
 @pytest.mark.parametrize("name", ["narrow-in-parts", "both-in-parts"])
 def test_few_totals_are_made_by_many_blocks(name: str) -> None:
     make, arrays = PROGRAMS[name]
-    ptx = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).ir("ptx")
+    ptx = sx.compile(program(make, *arrays), target=sx.gpu.target(chip="sm_80")).ir("ptx")
     assert ptx.count(".entry") == 2
 
 
@@ -107,13 +107,13 @@ def test_few_totals_are_made_by_many_blocks(name: str) -> None:
 def test_nothing_is_written_for_a_variance(name: str, kind: str) -> None:
     """Both statistics read the array itself: their launches, two of few numbers, and one that writes the result."""
     make, arrays = PROGRAMS[name]
-    kernels = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).kernels
+    kernels = sx.compile(program(make, *arrays), target=sx.gpu.target(chip="sm_80")).kernels
     assert sorted(k.kind for k in kernels) == sorted([kind, kind, "loop", "loop", "loop"])
 
 
 def test_16_bytes_at_a_time() -> None:
     make, arrays = PROGRAMS["columns"]
-    ptx = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).ir("ptx")
+    ptx = sx.compile(program(make, *arrays), target=sx.gpu.target(chip="sm_80")).ir("ptx")
     loads = re.findall(r"ld\.global\.\S+", ptx)
     assert loads
     assert all(name.endswith(("v2.b64", "v4.b32", "v4.f32")) for name in loads)

@@ -63,6 +63,6 @@ def test_one_kernel(name: str) -> None:
 @pytest.mark.parametrize(("name", "loads", "stores"), [("softmax-of-64", 1, 1), ("softmax-bf16", 1, 1)])
 def test_read_once_and_written_once(name: str, loads: int, stores: int) -> None:
     make, arrays = PROGRAMS[name]
-    ptx = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).ir("ptx")
+    ptx = sx.compile(program(make, *arrays), target=sx.gpu.target(chip="sm_80")).ir("ptx")
     assert ptx.count("ld.global") == ptx.count("ld.global.nc.v") == loads
     assert ptx.count("st.global") == ptx.count("st.global.v") == stores

@@ -50,5 +50,5 @@ def test_simulated(name: str) -> None:
 
 def test_16_bytes_at_a_time() -> None:
     make, arrays = PROGRAMS["max"]
-    ptx = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).ir("ptx")
+    ptx = sx.compile(program(make, *arrays), target=sx.gpu.target(chip="sm_80")).ir("ptx")
     assert ptx.count("ld.global.nc.v") == 9
