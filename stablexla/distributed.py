@@ -118,7 +118,7 @@ def local_devices(count: int) -> range:
     if count % processes:
         raise ExecutionError(
             f"a program for {count} devices cannot run in {processes} processes, each with as many as the others",
-            hint=f"mpiexec -n with a number that divides {count}",
+            hint=f"mpiexec -n with a number that divides {count}, or executable.processes = [that of each device]",
         )
     each = count // processes
     return range(process_index() * each, (process_index() + 1) * each)

@@ -21,7 +21,7 @@ from stablexla.dialects.errors import OutOfMemoryError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.places import place_of
 from stablexla.dialects.value_checks import CONSTANTS, ERRORS, INF, NAN, WARNINGS
-from stablexla.executable.devices import local_devices
+from stablexla.executable.devices import spread
 from stablexla.inspection.checking.finding import CheckFinding, OperandValue, elements_that_show, has, type_text
 from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
 from stablexla.inspection.program import FlatProgram, alone
@@ -137,7 +137,7 @@ class Checker:
             )
             self._is_repeatable = not _has_effects(program.module)
         self._results = len(subject.signature.results)
-        is_alone = len(local_devices(subject.num_devices)) == subject.num_devices
+        is_alone = len(set(spread(name, subject.num_devices, None))) == 1
         can_repeat = self._is_repeatable and is_alone and kinds[0] in ERRORS
         self._begins = "quick" if can_repeat else "exact"
         self._alarms = 0

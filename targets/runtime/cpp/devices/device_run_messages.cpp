@@ -8,7 +8,7 @@ namespace stablexla {
 bool DeviceRun::send(Device& device, const Collective& what, void** inputs) {
   for (auto [source, target] : what.pairs) {
     if (source != device.number) continue;
-    if (!is_here(target)) {
+    if (!where_.is_here(target)) {
       if (transport_ == nullptr) {
         const std::vector<int> both{source, target};
         stop(Stop::kElsewhere, device.number, what.number, &both);
@@ -29,7 +29,7 @@ bool DeviceRun::send(Device& device, const Collective& what, void** inputs) {
 bool DeviceRun::receive(Device& device, const Collective& what, void** outputs) {
   for (auto [source, target] : what.pairs) {
     if (target != device.number) continue;
-    if (is_here(source)) return receive_here(device, what, {what.channel, source, target}, outputs);
+    if (where_.is_here(source)) return receive_here(device, what, {what.channel, source, target}, outputs);
     const std::vector<int> both{source, target};
     if (transport_ == nullptr) {
       stop(Stop::kElsewhere, device.number, what.number, &both);

@@ -14,7 +14,7 @@
 
 namespace stablexla {
 
-// A group as seen from this process. Processes are numbered by their rank in the group's communicator.
+// A group as seen from this process. Processes are numbered within the group.
 struct MpiGroup {
   struct Seat {
     int device = 0, process = 0;

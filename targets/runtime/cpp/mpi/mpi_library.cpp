@@ -33,6 +33,7 @@ MpiLibrary::MpiLibrary(const std::string& path, const std::map<std::string, std:
   find(library, "MPI_Group_incl", group_incl);
   find(library, "MPI_Group_free", group_free);
   find(library, "MPI_Comm_create_group", comm_create_group);
+  find(library, "MPI_Comm_free", comm_free);
   find(library, "MPI_Comm_set_errhandler", comm_set_errhandler);
   find(library, "MPI_Error_string", error_string);
   byte = constants.at("BYTE");

@@ -34,6 +34,7 @@ struct MpiLibrary {
   int (*group_incl)(MpiHandle, int, const int*, MpiHandle*);
   int (*group_free)(MpiHandle*);
   int (*comm_create_group)(MpiHandle, MpiHandle, int, MpiHandle*);
+  int (*comm_free)(MpiHandle*);
   int (*comm_set_errhandler)(MpiHandle, MpiHandle);
   int (*error_string)(int, char*, int*);
 

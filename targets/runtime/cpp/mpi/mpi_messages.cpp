@@ -114,7 +114,7 @@ Failure MpiWait::failure() {
       failure.arrived.push_back(device);
       continue;
     }
-    const int process = device / wait_.place.run.local;
+    const int process = wait_.place.run.where->process(device);
     std::string where = known_ ? found->second : "";
     if (where.empty() && asked_) where = "gives no answer: it computes, or has stopped";
     else if (where.empty()) where = "had not come";

@@ -49,7 +49,7 @@ class MpiWait {
 // The messages of one collective. Those still in flight at the end are cancelled.
 class MpiMessages {
  public:
-  // `ranks` maps processes to ranks of the communicator, where these differ.
+  // `ranks` maps a group's processes to ranks of the communicator, where it is not of them alone.
   MpiMessages(const MpiLibrary& mpi, MpiHandle comm, int tag, const std::vector<int>* ranks = nullptr)
       : mpi_(mpi), comm_(comm), tag_(tag), ranks_(ranks) {}
   ~MpiMessages();
