@@ -16,8 +16,8 @@ from tests.distributed.mpi_programs import PROGRAMS, TYPES
 FOUR = [f"every_{name}" for name in TYPES] + ["modes", "partitions", "pieces", "large", "loop", "messages"]
 # fmt: off
 PLACED = [
-    "pair@13", "pair@31", "pair@20", "every_f32@3210", "every_f64@0013", "modes@2130", "partitions@1313",
-    "pieces@2022", "large@0321", "large@3330", "loop@3131", "messages@1020", "messages@3210", "uneven@312012", "pair@13",
+    "pair@13", "pair@31", "pair@20", "every_f32@3210", "every_f64@0013", "modes@2130", "partitions@1313", "pieces@2022",
+    "large@0321", "large@3330", "loop@3131", "messages@1020", "messages@3210", "uneven@312012", "pair@13",
 ]
 """Programs, and the process of each of their devices: some processes, in any order, not equally often."""
 # fmt: on
