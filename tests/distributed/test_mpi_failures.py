@@ -178,7 +178,7 @@ def test_a_process_that_is_late_to_the_first_run_in_a_place(folder: Path) -> Non
     assert texts[0].startswith(f"{beginning}: not everybody has come within the time limit")
     assert "device 1  process 2: " in texts[0]
     assert texts[2].startswith("CollectiveError: ")
-    assert "two: process 0: not all processes have come to run the program: not everybody" in texts[2]
+    assert "process 0: not all processes have come to run the program: not everybody" in texts[2]
 
 
 def test_arguments_that_do_not_fit_in_the_first_run_in_a_place(folder: Path) -> None:

@@ -23,7 +23,7 @@ const Placement& placement_of(const std::vector<int>& processes, int rank, std::
   for (std::size_t device = 0; device < processes.size(); ++device) {
     const int process = processes[device];
     made.positions.push_back(process == rank ? static_cast<int>(made.here.size()) : -1);
-    if (process == rank) made.here.push_back(static_cast<int>(device));
+    (process == rank ? made.here : made.elsewhere).push_back(static_cast<int>(device));
     if (std::find(made.ranks.begin(), made.ranks.end(), process) == made.ranks.end()) made.ranks.push_back(process);
   }
   return made;

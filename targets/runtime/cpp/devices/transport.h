@@ -29,7 +29,7 @@ struct Member {
 // Where the devices of a program are.
 struct Placement {
   std::vector<int> processes;  // of each device
-  std::vector<int> here;       // this process's devices, in ascending order
+  std::vector<int> here, elsewhere;  // this process's devices, in ascending order, and those of the others
   std::vector<int> positions;  // of each device in `here`; -1 in another process
   std::vector<int> ranks;      // the processes that have devices, by their first ones: the communicator's order
   std::uint64_t key = 0;       // tells apart the runs of one program in different places
@@ -48,6 +48,8 @@ struct RunKey {
   std::uint64_t number = 0;   // from `Transport::begin`
   const Placement* where = nullptr;
   std::uint64_t source = 0;   // digest of all of the program; processes with another one do not meet
+
+  bool operator==(const RunKey& other) const { return program == other.program && number == other.number; }
 };
 
 // Conditions that a waiting thread polls.

@@ -30,8 +30,7 @@ struct Place {
   std::string text;  // "all_reduce at program.py:12"
 
   bool operator==(const Place& other) const {
-    return run.program == other.run.program && run.number == other.run.number && collective == other.collective &&
-           visit == other.visit && group == other.group;
+    return run == other.run && collective == other.collective && visit == other.visit && group == other.group;
   }
 };
 

@@ -38,7 +38,7 @@ void start(const std::string& path, const std::map<std::string, std::int64_t>& c
   if (the_mpi != nullptr) throw std::runtime_error("MPI was started before");
   const int size = static_cast<int>(pids.size());
   the_mpi = new MpiTransport(MpiLibrary(path, constants), {rank, size, data, control, pids, crowded});
-  if (size > 1) set_transport(the_mpi);
+  set_transport(the_mpi);
 }
 
 // Waits without the GIL, but for polling signals. None, or what went wrong.

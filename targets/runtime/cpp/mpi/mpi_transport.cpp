@@ -50,7 +50,7 @@ void MpiTransport::refuse(RunKey run, const std::string& why) {
 void MpiTransport::failed(RunKey run, const std::string& why) {
   {
     std::lock_guard lock(mutex_);
-    sent_.remove_if([&](const Sent& sent) { return sent.run.program == run.program && sent.run.number == run.number; });
+    sent_.remove_if([&](const Sent& sent) { return sent.route.run == run; });
   }
   failed_ = true;
   control_.failed(run, why);
@@ -77,20 +77,16 @@ const MpiTransport::Plan& MpiTransport::plan_of(RunKey run, const Collective& wh
   if (plan != nullptr) return *plan;
   plan = std::make_unique<Plan>();
   const std::vector<int>& devices = what.groups[group];
+  std::vector<int>& ranks = plan->group.ranks;
   for (int device : devices) {
     const int rank = rank_of(run, device);
-    const auto known = std::find(plan->ranks.begin(), plan->ranks.end(), rank);
-    const int process = static_cast<int>(known - plan->ranks.begin());
-    if (known == plan->ranks.end()) {
-      plan->ranks.push_back(rank);
-      plan->processes.push_back(run.where->process(device));
-    }
+    const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+    if (place == plan->group.size()) ranks.push_back(rank);
     const bool is_here = run.where->is_here(device);
-    if (is_here) plan->group.me = process;
+    if (is_here) plan->group.me = place;
     (is_here ? plan->here : plan->awaited).push_back(device);
-    plan->group.seats.push_back({device, process, nullptr});
+    plan->group.seats.push_back({device, rank, nullptr});
   }
-  plan->group.processes = static_cast<int>(plan->ranks.size());
   plan->text = text_of(what);
   plan->comm = communicators_.at(run.where->ranks);
   return *plan;
@@ -103,20 +99,11 @@ Failure MpiTransport::run(RunKey run, std::uint64_t visit, const Collective& wha
   MpiGroup members = plan.group;
   auto next = local.begin();
   for (auto& seat : members.seats)
-    if (seat.process == members.me) seat.here = &*next++;
+    if (seat.rank == members.rank(members.me)) seat.here = &*next++;
   const Place place{run, what.number, visit, static_cast<int>(group), ""};
-  MpiWait wait(mpi_, control_, world_.crowded, place, plan.text, plan.here, plan.awaited, deadline, waiting);
-  std::string trouble = control_.trouble(run);
-  if (!trouble.empty()) {
-    wait.fail(std::move(trouble));
-    return wait.failure();
-  }
-  MpiMessages messages(mpi_, plan.comm, tag_of(place), &plan.ranks);
-  wait.refresh([&] {
-    std::vector<int> heard = messages.heard();
-    for (int& process : heard) process = plan.processes[static_cast<std::size_t>(process)];
-    return heard;
-  });
+  MpiWait wait(control_, world_.crowded, place, plan.text, plan.here, plan.awaited, deadline, waiting);
+  if (wait.is_over()) return wait.failure();
+  MpiMessages messages(mpi_, plan.comm, tag_of(place));
   if (!MpiData(what, members, messages, wait).run() || !is_good(run, messages, looks, wait))
     return wait.failure();
   return {};
@@ -136,11 +123,9 @@ Failure MpiTransport::meet(RunKey run, Deadline deadline, const Waiting& waiting
   if (communicator(*run.where) != 0) return {};
   std::uint64_t key = ranks.size();
   for (int process : ranks) key = mixed(key, static_cast<std::uint64_t>(process));
-  std::vector<int> awaited;
-  for (std::size_t device = 0; device < run.where->processes.size(); ++device)
-    if (run.where->positions[device] < 0) awaited.push_back(static_cast<int>(device));
   const std::string text = "the first run of a program";
-  MpiWait wait(mpi_, control_, world_.crowded, {run, kBegin, 0, 0, ""}, text, run.where->here, awaited, deadline, waiting);
+  MpiWait wait(control_, world_.crowded, {run, kBegin, 0, 0, ""}, text, run.where->here, run.where->elsewhere, deadline,
+               waiting);
   for (int stage = 0; stage < 2; ++stage) {
     control_.join(ranks, key, stage);
     while (!control_.all_joined(ranks, key, stage)) {
@@ -190,7 +175,6 @@ Place MpiTransport::route_of(RunKey run, const Collective& what, int source, int
 Failure MpiTransport::send(RunKey run, const Collective& what, int source, int target, void** inputs, Deadline,
                            const Waiting&) {
   Sent sent;
-  sent.run = run;
   sent.target = target;
   sent.text = text_of(what);
   sent.number = what.number;
@@ -216,12 +200,8 @@ Failure MpiTransport::receive(RunKey run, const Collective& what, int source, in
   const Place route = route_of(run, what, source, target, false);
   const std::string text = text_of(what);
   const std::vector<int> here{target}, awaited{source};
-  MpiWait wait(mpi_, control_, world_.crowded, route, text, here, awaited, deadline, waiting);
-  std::string trouble = control_.trouble(run);
-  if (!trouble.empty()) {
-    wait.fail(std::move(trouble));
-    return wait.failure();
-  }
+  MpiWait wait(control_, world_.crowded, route, text, here, awaited, deadline, waiting);
+  if (wait.is_over()) return wait.failure();
   MpiMessages messages(mpi_, communicator(*run.where), tag_of(route));
   std::int64_t bytes = 0;
   for (const Operand& operand : what.operands) bytes += operand.output_bytes;
@@ -243,7 +223,7 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
     std::lock_guard lock(mutex_);
     for (auto sent = sent_.begin(); sent != sent_.end();) {
       const auto next = std::next(sent);
-      if (sent->run.program == run.program && sent->run.number == run.number) mine.splice(mine.end(), sent_, sent);
+      if (sent->route.run == run) mine.splice(mine.end(), sent_, sent);
       sent = next;
     }
     if (!counts_.empty()) {
@@ -254,7 +234,7 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
   }
   for (Sent& sent : mine) {
     const std::vector<int> here, awaited{sent.target};
-    MpiWait wait(mpi_, control_, world_.crowded, sent.route, sent.text, here, awaited, deadline, waiting);
+    MpiWait wait(control_, world_.crowded, sent.route, sent.text, here, awaited, deadline, waiting);
     if (sent.messages->finish(wait)) continue;
     Failure failure = wait.failure();
     failure.summary = "nobody has received what was sent to device " + std::to_string(sent.target) + ": " +
@@ -273,18 +253,12 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
 Failure MpiTransport::gather(const Arrays& arrays, Deadline deadline, const Waiting& waiting) {
   const RunKey run = last_run;
   const std::vector<int>& ranks = run.where->ranks;
-  std::vector<int> awaited;
-  for (std::size_t device = 0; device < run.where->processes.size(); ++device)
-    if (run.where->positions[device] < 0) awaited.push_back(static_cast<int>(device));
   const Place place{run, kGather, ++gathers, 0, ""};
   const std::string text = "gathering of the results";
-  MpiWait wait(mpi_, control_, world_.crowded, place, text, run.where->here, awaited, deadline, waiting);
+  MpiWait wait(control_, world_.crowded, place, text, run.where->here, run.where->elsewhere, deadline,
+               waiting);
+  if (wait.is_over()) return wait.failure();
   MpiMessages messages(mpi_, communicator(*run.where), tag_of(place));
-  const std::string trouble = control_.trouble(run);
-  if (!trouble.empty()) {
-    wait.fail(trouble);
-    return wait.failure();
-  }
   const int size = static_cast<int>(ranks.size()), me = rank_of(run, run.where->here[0]);
   const auto array_of = [](auto array) { return reinterpret_cast<void*>(array.first); };
   for (int rank = 0; rank < size; ++rank)
@@ -292,13 +266,7 @@ Failure MpiTransport::gather(const Arrays& arrays, Deadline deadline, const Wait
       if (rank != me) messages.receive(rank, array_of(array), array.second);
   for (int i = 1; i < size; ++i)
     for (const auto& array : arrays.at(world_.rank)) messages.send((me + i) % size, array_of(array), array.second);
-  wait.refresh([&] {
-    std::vector<int> heard = messages.heard();
-    for (int& process : heard) process = ranks[static_cast<std::size_t>(process)];
-    return heard;
-  });
-  if (!messages.finish(wait)) return wait.failure();
-  return {};
+  return messages.finish(wait) ? Failure{} : wait.failure();
 }
 
 bool MpiTransport::leave(double seconds, bool failed) {

@@ -57,14 +57,13 @@ class MpiTransport : public Transport {
  private:
   // A group of a collective, with its run-invariant data.
   struct Plan {
-    std::vector<int> processes, ranks, here, awaited;  // processes, and their ranks in the communicator; devices
+    std::vector<int> here, awaited;
     MpiGroup group;
     MpiHandle comm = 0;
     std::string text;
   };
   // A message that its receiver has not matched yet.
   struct Sent {
-    RunKey run;
     Place route;
     std::string text;
     std::int64_t number = -1;
