@@ -76,11 +76,6 @@ def _unreceived(configs: Sequence[Config], config: Config, facts: Mapping[str, A
     return f"what device {source} sent to device {target} was never received{more}{_channel(config)}", ""
 
 
-def _elsewhere(configs: Sequence[Config], config: Config, facts: Mapping[str, Any]) -> tuple[str, str]:
-    hint = "executable.execute_replicated(...), or stablexla.distributed.initialize() in all processes"
-    return f"device {facts['device']} needs devices that do not run in this process", hint
-
-
 def _transport(configs: Sequence[Config], config: Config, facts: Mapping[str, Any]) -> tuple[str, str]:
     return str(facts["said"]), ""
 
@@ -91,7 +86,6 @@ SENTENCES = {
     "outer": _outer,
     "mismatch": _mismatch,
     "unreceived": _unreceived,
-    "elsewhere": _elsewhere,
     "transport": _transport,
 }
 

@@ -53,10 +53,12 @@ nb::dict as_dict(const DeviceRun& run) {
   return dict;
 }
 
+int own_rank() { return transport() != nullptr ? transport()->rank() : 0; }
+
 }  // namespace
 
 void CompiledFunction::read_collectives(nb::sequence configs) {
-  place_in(std::vector<int>(static_cast<std::size_t>(num_devices)), 0);
+  place_in(std::vector<int>(static_cast<std::size_t>(num_devices), own_rank()), 0);
   collective_configs = nb::list(configs);
   collectives.reserve(nb::len(collective_configs));
   program_ = 0;
@@ -107,7 +109,10 @@ std::unique_ptr<DeviceRun> CompiledFunction::take_run(const Placement& where) co
 
 void CompiledFunction::place_in(const std::vector<int>& processes, std::uint64_t key) {
   if (static_cast<int>(processes.size()) != num_devices) throw nb::value_error("a process for each device");
-  where_ = &placement_of(processes, transport() != nullptr ? transport()->rank() : 0, key);
+  const Placement& where = placement_of(processes, own_rank(), key);
+  if (transport() == nullptr && !where.is_whole())
+    throw nb::value_error("a device in another process, and MPI was not started");
+  where_ = &where;
 }
 
 RunKey CompiledFunction::key() const { return {program_ ^ where_->key, 0, where_, source}; }
@@ -179,8 +184,7 @@ bool CompiledFunction::run_all(DeviceRun& run, RunKey key, std::vector<DeviceCal
   calls[0].hosted->set_gil(gil);
   CalledRun control(gil, calls[0].hosted->raised());
   shared.control = &control;
-  if (run.begin(control, seconds, around != nullptr ? around->device() : nullptr,
-                run.where().is_whole() ? nullptr : transport(), key)) {
+  if (run.begin(control, seconds, around != nullptr ? around->device() : nullptr, key)) {
     threads.start(job, &shared, run.spins());
     run_device(calls[0], own, gil, control);
     run.wait_for_all(own);

@@ -34,7 +34,7 @@ void fill_zeros(const Collective& what, void** outputs) {
 
 const char* Stop::text() const {
   constexpr const char* names[] = {"",      "deadlock", "time limit", "raised",    "interrupted",
-                                   "outer", "mismatch", "unreceived", "elsewhere", "transport",   "its run was stopped"};
+                                   "outer", "mismatch", "unreceived", "transport", "its run was stopped"};
   return names[kind];
 }
 
@@ -56,11 +56,11 @@ DeviceRun::DeviceRun(const Collectives& collectives, const Placement& where)
   }
 }
 
-bool DeviceRun::begin(RunControl& control, double seconds, const Device* outer, Transport* transport, RunKey key) {
+bool DeviceRun::begin(RunControl& control, double seconds, const Device* outer, RunKey key) {
   control_ = &control;
   seconds_ = seconds;
   outer_ = outer;
-  transport_ = transport;
+  transport_ = where_.is_whole() ? nullptr : transport();
   idle_.store(0);
   finished_.store(0);
   running_.store(static_cast<std::uint32_t>(count()));
@@ -70,12 +70,12 @@ bool DeviceRun::begin(RunControl& control, double seconds, const Device* outer, 
   }
   spins_ = devices_at_work.fetch_add(count()) + count() <= cores();
   key_ = key;
-  if (transport == nullptr) return true;
+  if (transport_ == nullptr) return true;
   // visits identify meetings across processes, which may have had other runs before
   for (auto& groups : meetings_)
     for (auto& meeting : groups)
       if (meeting != nullptr) meeting->begin();
-  Failure said = transport->begin(key_, deadline(), waiting(devices_[0]));
+  Failure said = transport_->begin(key_, deadline(), waiting(devices_[0]));
   if (said.summary.empty()) return true;
   said.summary = "not all processes have come to run the program: " + said.summary;
   std::vector<int> all(where_.processes.size());
@@ -187,10 +187,6 @@ bool DeviceRun::join(Device& device, const Collective& what, void** outputs, voi
   const Seat seat = what.seat(device.number);
   Meeting& meeting =
       *meetings_[static_cast<std::size_t>(what.number)][static_cast<std::size_t>(seat.group)];
-  if (!meeting.is_local() && transport_ == nullptr) {
-    stop(Stop::kElsewhere, device.number, what.number, &what.groups[static_cast<std::size_t>(seat.group)]);
-    return false;
-  }
   const std::uint32_t seen = meeting.phase();
   if (meeting.arrive(seat.position, outputs, inputs, combine)) {
     complete(device, meeting);

@@ -40,7 +40,7 @@ struct alignas(64) Device {
 
 // Why a run ended before its time, as plain values; the sentences are made in collective_errors.py.
 struct Stop {
-  enum Kind { kNone, kDeadlock, kTimeLimit, kRaised, kInterrupted, kOuter, kMismatch, kUnreceived, kElsewhere, kTransport, kLimits };
+  enum Kind { kNone, kDeadlock, kTimeLimit, kRaised, kInterrupted, kOuter, kMismatch, kUnreceived, kTransport, kLimits };
 
   Kind kind = kNone;
   int device = -1;          // that noticed
@@ -66,7 +66,7 @@ class DeviceRun {
 
   // Initializes it for a run, which `control` can stop; false where it does not begin. `seconds` limits how long a device
   // waits, less than 0 for ever; `outer` is the enclosing run of the calling thread.
-  bool begin(RunControl& control, double seconds, const Device* outer, Transport* transport, RunKey key);
+  bool begin(RunControl& control, double seconds, const Device* outer, RunKey key);
   // To be called by each device's thread at its end, with its outcome.
   void finish(Device& device, bool well);
   void wait_for_all(Device& caller);      // by the calling thread, when its own device has finished
@@ -109,7 +109,7 @@ class DeviceRun {
   RunControl* control_ = nullptr;
   double seconds_ = -1;
   const Device* outer_ = nullptr;
-  Transport* transport_ = nullptr;
+  Transport* transport_ = nullptr;  // null where all devices are in this process
   RunKey key_;
   bool spins_ = false;
 

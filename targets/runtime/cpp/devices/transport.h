@@ -81,8 +81,8 @@ class Transport {
   // Called by the last member in this process to arrive; `visit` counts the meetings of that group for that collective.
   virtual Failure run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
                       const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) = 0;
-  virtual Failure send(RunKey run, const Collective& what, int source, int target, void** inputs, Deadline deadline,
-                       const Waiting& waiting) = 0;
+  // Does not wait: `end` does, until what was sent has been received.
+  virtual void send(RunKey run, const Collective& what, int source, int target, void** inputs) = 0;
   virtual Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs,
                           Deadline deadline, const Waiting& waiting) = 0;
 };

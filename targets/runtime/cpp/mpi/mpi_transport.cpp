@@ -172,8 +172,7 @@ Place MpiTransport::route_of(RunKey run, const Collective& what, int source, int
   return {run, kMessages, mixed(count, static_cast<std::uint64_t>(what.channel)), source * 65537 + target, ""};
 }
 
-Failure MpiTransport::send(RunKey run, const Collective& what, int source, int target, void** inputs, Deadline,
-                           const Waiting&) {
+void MpiTransport::send(RunKey run, const Collective& what, int source, int target, void** inputs) {
   Sent sent;
   sent.target = target;
   sent.text = text_of(what);
@@ -191,7 +190,6 @@ Failure MpiTransport::send(RunKey run, const Collective& what, int source, int t
   sent.messages->send_synchronous(rank_of(run, target), sent.data.data(), static_cast<std::int64_t>(bytes));
   std::lock_guard lock(mutex_);
   sent_.push_back(std::move(sent));
-  return {};
 }
 
 Failure MpiTransport::receive(RunKey run, const Collective& what, int source, int target, void** outputs,

@@ -41,8 +41,7 @@ class MpiTransport : public Transport {
   void failed(RunKey run, const std::string& why) override;
   Failure run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
               const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) override;
-  Failure send(RunKey run, const Collective& what, int source, int target, void** inputs, Deadline deadline,
-               const Waiting& waiting) override;
+  void send(RunKey run, const Collective& what, int source, int target, void** inputs) override;
   Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs, Deadline deadline,
                   const Waiting& waiting) override;
 
