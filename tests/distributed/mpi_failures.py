@@ -9,6 +9,7 @@ import functools
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import stablexla as sx
 
@@ -309,7 +311,35 @@ def sizes(rank: int, size: int) -> str:
     )
     executable.processes = [2, 0, 0, 1]
     made = executable.execute_replicated([[np.full(d + 1, d, np.float32)] for d in range(4)])
+    shaped = sx.compile(
+        """func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+          %0 = "stablehlo.collective_permute"(%x) {source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>}
+            : (tensor<?xf32>) -> tensor<?xf32>
+          return %0 : tensor<?xf32>
+        }""",
+        num_replicas=2,
+    )
+    for processes in ([2, 0], [0, 2]):  # of a program that is compiled after, and of one that was before
+        shaped.processes = processes
+        assert shaped.local_devices == tuple(d for d, process in enumerate(processes) if process == rank)
+        if rank != 1:
+            assert shaped.execute_replicated([[X * 7], [X]])[1][0].tolist() == [7] * 3
     return str([own.tolist() for (own,) in made])
+
+
+def interrupted(rank: int, size: int) -> str:
+    """Ctrl-C ends the wait for the others before a first run; the next run works."""
+    executable = two_collectives(2)
+    executable.processes = [0, 1]
+    if rank == 0:
+        with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            executable.execute_replicated([[X], [X]])
+    two_collectives(size).execute_replicated([[X]] * size)
+    text = met(lambda: executable.execute_replicated([[X], [X]])) if rank == 1 else ""
+    if rank < 2:
+        assert executable.execute_replicated([[X], [X]])[0][0].tolist() == [2] * 6
+    return text
 
 
 _ALL = (
@@ -329,6 +359,7 @@ _ALL = (
     placed,
     late_to_the_first,
     refuses_the_first,
+    interrupted,
     ring,
     sizes,
 )

@@ -28,6 +28,7 @@ ONE_AFTER_ANOTHER = (
     "placed",
     "late_to_the_first",
     "refuses_the_first",
+    "interrupted",
     "ring",
     "sizes",
     "leaves",
@@ -186,6 +187,12 @@ def test_arguments_that_do_not_fit_in_the_first_run_in_a_place(folder: Path) -> 
     assert texts[2].startswith("ExecutionError: two: device 0: parameter 0 takes")
     assert texts[0].startswith("CollectiveError: ")
     assert "process 2: two: device 0: parameter 0 takes" in texts[0]
+
+
+def test_ctrl_c_before_a_first_run(folder: Path) -> None:
+    texts = read(folder, "interrupted")
+    assert texts[1].startswith("CollectiveError: ")
+    assert "process 0: interrupted" in texts[1]
 
 
 def test_programs_of_every_two_processes_at_the_same_time(folder: Path) -> None:
