@@ -51,8 +51,9 @@ _kept: list[object] = []
 def initialize() -> World:
     """Join the processes that `mpiexec` has started; further calls do nothing.
 
-    From then on a program for N devices has N / size of them in each process, in the order of ranks, and its
-    collectives reach those of the others. All processes must call it, and run the same programs in the same order.
+    From then on a program for N devices has N / size of them in each process, in the order of ranks, unless
+    `executable.processes` places them otherwise, and its collectives reach those of the others. All processes must call
+    it, and those that share a program run the same ones in the same order.
     Where no launcher of MPI has started the process, it is alone, and mpi4py is not needed.
 
     MPI must allow calls from several threads at once, which is mpi4py's default. Each process uses its share of the
@@ -118,7 +119,7 @@ def local_devices(count: int) -> range:
     if count % processes:
         raise ExecutionError(
             f"a program for {count} devices cannot run in {processes} processes, each with as many as the others",
-            hint=f"mpiexec -n with a number that divides {count}",
+            hint=f"mpiexec -n with a number that divides {count}, or executable.processes = [that of each device]",
         )
     each = count // processes
     return range(process_index() * each, (process_index() + 1) * each)

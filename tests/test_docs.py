@@ -97,8 +97,9 @@ program = b.build(b.parameter(0, sx.f32[4]) * 2)
 """,
     "docs/jax.md": """
 import jax, jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
+numbers = np.arange(8, dtype=np.float32)
 x, w = np.ones((4, 2), np.float32), np.ones((2, 8), np.float32)
 """,
 }

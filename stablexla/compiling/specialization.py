@@ -17,7 +17,7 @@ from stablexla.compiling.device_counts import Counts
 from stablexla.compiling.known_shapes import ArrayPattern, Shapes, parameters_of, with_shapes
 from stablexla.dialects.errors import CompileError, ExecutionError, VerificationError
 from stablexla.dialects.shapes import Shape
-from stablexla.executable.devices import TIME_LIMIT, local_devices, several
+from stablexla.executable.devices import TIME_LIMIT, several, spread
 from stablexla.executable.executable import Executable, in_order
 from stablexla.executable.running import checked_limit
 from stablexla.lowering.support.types import is_token
@@ -80,6 +80,7 @@ class ShapedExecutable(Executable):
         self._lock = threading.Lock()
         self._number: int | None = None
         self._collective_timeout: float | None = TIME_LIMIT
+        self._processes: tuple[int, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -176,6 +177,8 @@ class ShapedExecutable(Executable):
         if self._number is not None:
             executable.seed(self._number)
         executable.collective_timeout = self._collective_timeout
+        if self._processes is not None:
+            executable.processes = self._processes
         return executable
 
     def _refused(self, shapes: Shapes, error: VerificationError | ExecutionError) -> ExecutionError:
@@ -201,8 +204,8 @@ class ShapedExecutable(Executable):
 
     def execute_replicated(self, arguments: Sequence[Sequence[object] | None], **how: Any) -> Any:
         """Like `Executable.execute_replicated`; the shapes of the arguments are the same on all devices."""
-        local = local_devices(self.num_devices)
-        own = [(d, given) for d, given in enumerate(arguments) if d in local and given is not None]
+        here = set(self.local_devices)
+        own = [(d, given) for d, given in enumerate(arguments) if d in here and given is not None]
         if not own:
             raise ExecutionError(f"{self.name}: runs on {self.num_devices} devices, but no arguments came")
         shapes = [tuple(_shape_of(a, self.name, i) for i, a in enumerate(given)) for _, given in own]
@@ -225,6 +228,17 @@ class ShapedExecutable(Executable):
         self._collective_timeout = checked_limit(seconds, "collective_timeout")
         for executable in self.specializations.values():
             executable.collective_timeout = seconds
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """As `Executable.processes`, for the programs of all shapes."""
+        return self._processes or spread(self._name, self.num_devices, None)
+
+    @processes.setter
+    def processes(self, ranks: Sequence[int]) -> None:
+        self._processes = spread(self._name, self.num_devices, ranks)
+        for executable in self.specializations.values():
+            executable.processes = self._processes
 
     def seed(self, number: int) -> None:
         """Like `Executable.seed`, for the program of each set of shapes by itself."""

@@ -1,10 +1,12 @@
 """Runs a compiled function on all devices of this process at the same time.
 
-A device is a number: replica * num_partitions + partition. Several processes have equal shares, in order.
+A device is a number: replica * num_partitions + partition. Several processes have equal shares, in order, unless the
+executable says which process has each.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,27 +19,46 @@ from stablexla.dialects.errors import ExecutionError
 from stablexla.executable.process_exchange import Exchange
 from stablexla.targets.runtime._runtime import CompiledFunction, GpuFunction
 from stablexla.targets.runtime.bounded import BoundedFunction
+from stablexla.targets.runtime.mpi_symbols import IMPLEMENTATION
 from stablexla.targets.signature.interface import Signature
 
 Array = npt.NDArray[Any]
 Leaves = Callable[[Sequence[object]], Sequence[object]]
-Arguments = list[Sequence[object]]
+Arguments = Sequence[Sequence[object]]
 
 TIME_LIMIT = 60.0
 """Seconds that a device waits for others, unless the executable says otherwise."""
 
 
-def local_devices(count: int) -> range:
-    """Return this process's share of `count` devices: all, unless the program runs in several processes.
+def spread(name: str, count: int, processes: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the process of each of `count` devices: those given, or equal shares in the order of ranks.
 
     Raises:
-        ExecutionError: the processes cannot have equally many.
+        ExecutionError: not one process for each device, no such process, or a number of devices that cannot be shared.
     """
     distributed = _distributed()
-    if count == 1 or distributed is None:
-        return range(count)
-    mine: range = distributed.local_devices(count)
-    return mine
+    size = 1 if distributed is None else distributed.process_count()
+    if processes is None:
+        if count == 1 or distributed is None:
+            return (rank(),) * count
+        share = len(distributed.local_devices(count))
+        return tuple(device // share for device in range(count))
+    given = tuple(processes)
+    if count == 1 or len(given) != count or not all(type(p) is int and 0 <= p < size for p in given):
+        rule = f"one for each of {count} devices, from 0 to {size - 1}"
+        if count == 1:
+            rule = "a program for one device runs in any process by itself"
+        raise ExecutionError(
+            f"{name}: processes={list(given)}: {rule}",
+            hint="mpiexec -n N, and stablexla.distributed.initialize() before" if size == 1 else "",
+        )
+    return given
+
+
+def rank() -> int:
+    """Return the number of this process; 0 where there is one."""
+    distributed = _distributed()
+    return 0 if distributed is None else int(distributed.process_index())
 
 
 def _distributed() -> Any:
@@ -52,6 +73,7 @@ class Devices:
     Attributes:
         count: how many there are, in all processes.
         time_limit: timeout in seconds of a device in a collective; None is no limit.
+        is_placed: whether `place` said which process has each.
     """
 
     def __init__(
@@ -67,20 +89,51 @@ class Devices:
         self.replicas, self.partitions = signature.num_replicas, signature.num_partitions
         self.count = signature.num_devices
         self.time_limit: float | None = TIME_LIMIT
-        self._is_prepared = False  # for many processes
-        self._local: range | None = None
+        self.is_placed = False
+        self._processes: tuple[int, ...] | None = None
+        self._local: tuple[int, ...] | None = None
         dynamic = signature.dynamic_parameters, signature.dynamic_results
         self._bounded = None if signature.is_static else BoundedFunction(function, *dynamic)
 
     @property
-    def local(self) -> range:
+    def processes(self) -> tuple[int, ...]:
+        """The process of each device."""
+        if self._processes is None:
+            shares = spread(self._name, self.count, None)
+            if _distributed() is None:  # which may still change
+                return shares
+            self._place(shares, 0)
+        assert self._processes is not None
+        return self._processes
+
+    @property
+    def local(self) -> tuple[int, ...]:
         """The devices of this process."""
         if self._local is None:
-            local = local_devices(self.count)
-            if _distributed() is None:  # which may still change
-                return local
-            self._local = local
+            return tuple(device for device, process in enumerate(self.processes) if process == rank())
         return self._local
+
+    def place(self, processes: Sequence[int], devices: Sequence[int] = ()) -> None:
+        """Give each device to a process; `devices` says which ones of these they are, where that matters.
+
+        Raises:
+            ExecutionError: as `spread`; or the program calls MPI by itself.
+        """
+        given = spread(self._name, self.count, processes)
+        if given != tuple(range(self.count)) and any(IMPLEMENTATION in each for each in self._function.collectives):
+            raise ExecutionError(
+                f"{self._name}: processes={list(given)}: its collectives are calls of MPI, for device d in process d",
+                hint="a pipeline without stablexla-collectives-to-mpi",
+            )
+        key = hashlib.sha256(repr((given, tuple(devices))).encode()).digest()
+        self._place(given, int.from_bytes(key[:8]))
+        self.is_placed = True
+
+    def _place(self, processes: tuple[int, ...], key: int) -> None:
+        if isinstance(self._function, CompiledFunction):
+            self._function.place(processes, key)
+        self._processes, self._local = processes, None
+        self._local = self.local
 
     def execute(self, leaves: Sequence[object], donate: bool = False) -> list[Array]:
         """Run the only device of this process.
@@ -94,7 +147,7 @@ class Devices:
                 f"{self._name}: the program runs on {self.count} devices, {len(local)} of them in this process",
                 hint="executable.execute_replicated([arguments of device 0, arguments of device 1, ...])",
             )
-        (made,) = self._run(lambda: [leaves], local, donate)
+        (made,) = self._run(lambda: [leaves], donate)
         return made
 
     def execute_replicated(
@@ -108,34 +161,46 @@ class Devices:
                 hint="a list with one list of arguments for each device",
             )
         local = self.local
-        own = arguments if len(local) == self.count else arguments[local.start : local.stop]
-        made = self._run(lambda: [self._leaves(a, local.start + i) for i, a in enumerate(own)], local, donate)
+        made = self._run(lambda: [self._leaves(arguments[device], device) for device in local], donate)
         if len(local) == self.count:
             return made
         if gather:
-            return self._exchange(local).gather(made, dynamic=self._bounded is not None)
-        rest: list[Any] = [None] * self.count
-        rest[local.start : local.stop] = made
-        return rest
+            exchange = Exchange(self.processes, rank(), self.time_limit)
+            return exchange.gather(made, dynamic=self._bounded is not None)
+        rows: list[Any] = [None] * self.count
+        for device, own in zip(local, made, strict=True):
+            rows[device] = own
+        return rows
 
-    def _run(self, arguments: Callable[[], Arguments], local: range, donate: bool) -> list[list[Array]]:
-        if not self._is_prepared and len(local) != self.count:
-            if isinstance(self._function, CompiledFunction) and self._function.collectives:
-                digest = self._digest()
-                assert digest is not None  # the executable runs
-                self._function.source = int.from_bytes(digest()[:8])
-            self._exchange(local).prepare(self._function.collectives)
-            self._is_prepared = True
+    def run_here(self, arguments: Arguments) -> list[list[Array]]:
+        """Run the devices of this process, given their arguments; return their results.
+
+        Raises:
+            ExecutionError: as `execute_replicated`.
+        """
+        return self._run(lambda: arguments, donate=False)
+
+    def _run(self, arguments: Callable[[], Arguments], donate: bool) -> list[list[Array]]:
+        local = self.local
+        if not local:
+            used = ", ".join(map(str, sorted(set(self.processes))))
+            raise ExecutionError(
+                f"{self._name}: process {rank()} has none of its devices; processes {used} have them",
+                hint="call it in those alone, or executable.processes = [the process of each device]",
+            )
+        function = self._function
+        is_whole = len(local) == self.count
+        if not is_whole and isinstance(function, CompiledFunction) and function.collectives and not function.source:
+            digest = self._digest()
+            assert digest is not None  # the executable runs
+            function.source = int.from_bytes(digest()[:8])
         given = self._fitting(arguments, local)
         if self._bounded is None:
-            return self._function.execute_replicated(given, local.start, donate, self.time_limit)
-        made = self._function.execute_replicated(given, local.start, False, self.time_limit)
+            return function.execute_replicated(given, donate, self.time_limit)
+        made = function.execute_replicated(given, False, self.time_limit)
         return [self._bounded.cut(each) for each in made]
 
-    def _exchange(self, local: range) -> Exchange:
-        return Exchange(_distributed().initialize(), len(local), self.time_limit)
-
-    def _fitting(self, arguments: Callable[[], Arguments], local: range) -> Arguments:
+    def _fitting(self, arguments: Callable[[], Arguments], local: Sequence[int]) -> Arguments:
         """Return the function's arguments. If they do not fit, tell the other processes that no run begins."""
         try:
             given = arguments()
@@ -143,7 +208,7 @@ class Devices:
                 return given
             return [self._named(d, self._bounded.in_bounds, own) for d, own in zip(local, given, strict=True)]
         except ExecutionError as error:
-            self._function.refuse(error.summary, len(local))
+            self._function.refuse(error.summary)
             raise
 
     def _leaves(self, arguments: Sequence[object] | None, device: int) -> Sequence[object]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError, OutOfMemoryError
-from stablexla.executable.devices import Devices, local_devices
+from stablexla.executable.devices import Devices, rank
 from stablexla.executable.running import Running, checked_limit, limits
 from stablexla.targets.runtime import ArraySpec
 from stablexla.targets.runtime.host import Host
@@ -72,7 +72,34 @@ class OnDevices(ABC):
         Raises:
             ExecutionError: the processes cannot have equally many.
         """
-        return tuple(local_devices(self.num_devices))
+        return tuple(device for device, process in enumerate(self.processes) if process == rank())
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The process of each device, by rank: equal shares in the order of ranks, unless it is set.
+
+        Any list will do, the same in all processes that it names: some of them, in any order, one of them more often
+        than another. Only these run the program; they make a communicator for it, which other programs in the same
+        processes share. Runs in different processes do not wait for each other.
+
+        >>> b = sx.XlaBuilder("sum")
+        >>> total = sx.compile(b.build(sx.all_reduce(b.parameter(0, sx.f32[2]), sx.add)), num_replicas=2)
+        >>> total.processes
+        (0, 0)
+        >>> total.processes = [0, 1]
+        Traceback (most recent call last):
+        stablexla.dialects.errors.ExecutionError: sum: processes=[0, 1]: one for each of 2 devices, from 0 to 0
+          try: mpiexec -n N, and stablexla.distributed.initialize() before
+
+        Raises:
+            ExecutionError: when it is set: not one process for each device, no such process, a program for one device,
+                or one whose collectives are calls of MPI; when it is read: the processes cannot have equally many.
+        """
+        return self._devices.processes
+
+    @processes.setter
+    def processes(self, ranks: Sequence[int]) -> None:
+        self._devices.place(ranks)
 
     def start(self, arguments: Sequence[object], *, donate: bool = False, time_limit: float | None = None) -> Running:
         """Run the program in a thread of its own: `.result()` waits for it, `.cancel()` ends it.
@@ -236,9 +263,9 @@ class OnDevices(ABC):
         is_number = isinstance(device, int) and not isinstance(device, bool)
         if not is_number or not 0 <= device < self.num_devices:
             raise ExecutionError(f"{self.name}: there is no device {device!r}; it runs on {self.num_devices}")
-        local = local_devices(self.num_devices)
+        local = self.local_devices
         if device not in local:
-            here = f"{local.start} to {local.stop - 1}" if len(local) > 1 else str(local.start)
+            here = ", ".join(map(str, local)) or "none"
             raise ExecutionError(f"{self.name}: device {device} is in another process; this one has {here}")
         return device
 

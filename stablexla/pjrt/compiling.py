@@ -209,38 +209,22 @@ def _runner(executable: Executable, how: Options) -> Callable[[list[list[Any]]],
     """Return what runs the program on this process's devices, given their arguments.
 
     Raises:
-        UnsupportedError: processes have not equally many of the devices, or not in their order.
+        UnsupportedError: this process has none of them.
     """
-    devices = executable._devices
-    each = _devices_here(how)
-    if each == len(how.devices):
-        devices._local = range(each)
-        return executable._function.execute_replicated
-    executable.collective_timeout = TIME_LIMIT
-    first = distributed.process_index() * each
-
-    def run(rows: list[list[Any]]) -> Any:
-        arguments: list[Any] = [None] * len(how.devices)
-        arguments[first : first + each] = rows
-        return devices.execute_replicated(arguments, gather=False, donate=False)[first : first + each]
-
-    return run
-
-
-def _devices_here(how: Options) -> int:
-    """Return how many of the program's devices each process has."""
     from stablexla.pjrt.table import num_devices
 
     processes = [device // num_devices() for device in how.devices]
-    if set(processes) == {distributed.process_index()}:
-        return len(processes)
-    each, rest = divmod(len(processes), distributed.process_count())
-    if rest or processes != [d // each for d in range(len(processes))]:
+    own = distributed.process_index()
+    if own not in processes:
         raise UnsupportedError(
-            f"devices {how.devices} of processes {tuple(processes)}: of all processes equally many, in their order",
-            hint="jax.make_mesh over all of jax.devices(), or jax.local_devices()",
+            f"{executable.name}: process {own} has none of the devices {', '.join(map(str, how.devices))}; processes "
+            f"{', '.join(map(str, sorted(set(processes))))} have them",
+            hint="call the function in those processes alone, by jax.process_index()",
         )
-    return each
+    if len(processes) > 1:
+        executable._devices.place(processes, how.devices)
+    executable.collective_timeout = TIME_LIMIT
+    return executable._devices.run_here
 
 
 def _memory_kinds(module: ir.Module, count: int) -> list[str]:

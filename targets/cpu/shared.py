@@ -180,8 +180,8 @@ def check_value(value: Any, where: str) -> None:
     parameters = vars(type(value)).get("__dataclass_params__")
     if parameters is None or not parameters.frozen:
         raise TypeError(f"{where} is a {type(value).__name__}, by which no two functions can be compared")
-    for field in fields(value):
-        check_value(getattr(value, field.name), f"{where}.{field.name}")
+    for each in fields(value):
+        check_value(getattr(value, each.name), f"{where}.{each.name}")
 
 
 def _open(element: ir.Type) -> ir.Type:

@@ -18,9 +18,9 @@ def raise_for_several(program: str, devices: int) -> NoReturn:
     raise ExecutionError(f"{program}: it is a program for {devices} devices", hint="executable.execute_replicated(...)")
 
 
-def raise_wrong_devices(program: str, devices: int, first: int, count: int) -> NoReturn:
-    """Refuse arguments for no device, or for devices that do not exist."""
-    rows = f"{count} rows of arguments for the devices from {first} on"
+def raise_wrong_devices(program: str, devices: int, here: int, count: int) -> NoReturn:
+    """Refuse arguments for another number of devices than this process has."""
+    rows = f"{count} rows of arguments for {here} of them in this process"
     raise ExecutionError(f"{program}: it is a program for {devices} devices, but {rows} came")
 
 
@@ -42,7 +42,7 @@ def raise_stopped(program: str, configs: Sequence[Config], facts: Mapping[str, A
     arrived, missing = _arrivals(configs, config, facts)
     raise CollectiveError(
         f"{program}: {summary}",
-        operation=str(config.get("op", "")),
+        operation=str(config.get("op", "execute_replicated" if facts["kind"] == "transport" else "")),
         place=str(config.get("place", "")),
         group=tuple(facts["group"]),
         arrived=arrived,
@@ -76,11 +76,6 @@ def _unreceived(configs: Sequence[Config], config: Config, facts: Mapping[str, A
     return f"what device {source} sent to device {target} was never received{more}{_channel(config)}", ""
 
 
-def _elsewhere(configs: Sequence[Config], config: Config, facts: Mapping[str, Any]) -> tuple[str, str]:
-    hint = "executable.execute_replicated(...), or stablexla.distributed.initialize() in all processes"
-    return f"device {facts['device']} needs devices that do not run in this process", hint
-
-
 def _transport(configs: Sequence[Config], config: Config, facts: Mapping[str, Any]) -> tuple[str, str]:
     return str(facts["said"]), ""
 
@@ -91,7 +86,6 @@ SENTENCES = {
     "outer": _outer,
     "mismatch": _mismatch,
     "unreceived": _unreceived,
-    "elsewhere": _elsewhere,
     "transport": _transport,
 }
 

@@ -6,20 +6,36 @@ Most of them were compiled and saved by that one.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import stablexla as sx
 from tests.distributed.mpi_programs import PROGRAMS, Array, Program
 
 
-def run(program: Program, folder: Path, expected: dict[str, Array]) -> None:
-    """Runs it three times: with all results here, with the own ones, and with no arguments for the others."""
+def run(program: Program, processes: list[int], folder: Path, expected: dict[str, Array]) -> None:
+    """Runs it three times: with all results here, with the own ones, and with no arguments for the others.
+
+    `processes` has the process of each device, as the executable takes it; none leaves equal shares.
+    """
     file = folder / program.name
     executable = sx.load_executable(file) if file.exists() else program.compile()
     arguments = program.arguments()
-    local = sx.distributed.local_devices(len(arguments))
+    local: Sequence[int]
+    if processes:
+        executable.processes = processes
+        local = [device for device, process in enumerate(processes) if process == sx.distributed.process_index()]
+        assert executable.local_devices == tuple(local)
+    else:
+        local = sx.distributed.local_devices(len(arguments))
+    if not local:
+        others = ", ".join(map(str, sorted(set(processes))))
+        with pytest.raises(sx.ExecutionError, match=f"has none of its devices; processes {others} have them"):
+            executable.execute_replicated(arguments)
+        return
     own = [row if device in local else None for device, row in enumerate(arguments)]
     everything = executable.execute_replicated(arguments)
     for given, gather in ((arguments, False), (own, True)):
@@ -32,8 +48,8 @@ def run(program: Program, folder: Path, expected: dict[str, Array]) -> None:
         for number, result in enumerate(results):
             wanted = expected[f"{program.name}/{device}/{number}"]
             assert result.tobytes() == wanted.tobytes(), f"{program.name}: result {number} of device {device}"
-    if len(local) == 1:
-        executable.execute(arguments[local.start])
+    if len(set(executable.processes)) == len(arguments):
+        executable.execute(arguments[local[0]])
 
 
 def main() -> None:
@@ -42,8 +58,9 @@ def main() -> None:
     assert (world.rank, world.size) == (sx.distributed.process_index(), sx.distributed.process_count())
     with np.load(sys.argv[1]) as file:
         expected = dict(file)
-    for name in sys.argv[2:]:
-        run(PROGRAMS[name], Path(sys.argv[1]).parent, expected)
+    for word in sys.argv[2:]:
+        name, _, processes = word.partition("@")
+        run(PROGRAMS[name], [int(process) for process in processes], Path(sys.argv[1]).parent, expected)
     Path(sys.argv[1]).with_name(f"done_{world.size}_{world.rank}").write_text(" ".join(sys.argv[2:]))
 
 

@@ -9,12 +9,15 @@ import functools
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import stablexla as sx
 
@@ -230,6 +233,115 @@ def shares(rank: int, size: int) -> str:
     return met(lambda: two_collectives(size + 1).execute_replicated([[X]] * (size + 1)))
 
 
+def placed(rank: int, size: int) -> str:
+    """Lists of processes that cannot be, and a process that runs what is not on it."""
+    executable = two_collectives(2)
+    b = sx.XlaBuilder("one")
+    one = sx.compile(b.build(b.parameter(0, sx.f32[3]) + 1))
+    wrong = ((executable, [0]), (executable, [0, size]), (executable, [0, -1]), (executable, [0, 1.0]), (one, [0]))
+    texts = [met(functools.partial(setattr, each, "processes", processes)) for each, processes in wrong]
+    executable.processes = [1, 0]
+    texts.append(met(lambda: executable.execute_replicated([[X], [X]])) if rank == 2 else "")
+    texts.append(met(lambda: executable.check([[X], [X]])) if rank < 2 else "")
+    if rank < 2:
+        assert executable.execute_replicated([[X], [X]])[1][0].tolist() == [2] * 6
+        with_checks = two_collectives(2)
+        with_checks.processes = [0, 1]
+        assert (with_checks.processes, with_checks.local_devices) == ((0, 1), (rank,))
+    return "\n---\n".join(texts)
+
+
+def late_to_the_first(rank: int, size: int) -> str:
+    """One process comes to the first run on two of them when the other has given it up; the next run works."""
+    if rank == 1:
+        two_collectives(size).execute_replicated([[X]] * size)
+        return ""
+    executable = two_collectives(2)
+    executable.processes = [0, 2]
+    executable.collective_timeout = 0.3 if rank == 0 else LIMIT
+    if rank == 2:
+        two_collectives(size).execute_replicated([[X]] * size)
+    text = met(lambda: executable.execute_replicated([[X], [X]]))
+    if rank == 0:
+        two_collectives(size).execute_replicated([[X]] * size)
+    executable.collective_timeout = LIMIT
+    assert executable.execute_replicated([[X], [2 * X]])[0][0].tolist() == [3] * 6
+    return text
+
+
+def refuses_the_first(rank: int, size: int) -> str:
+    """The arguments of one process do not fit in the first run on two of them; the next run works."""
+    if rank == 1:
+        return ""
+    executable = two_collectives(2)
+    executable.processes = [2, 0]
+    text = met(lambda: executable.execute_replicated([[X[:2] if rank == 2 else X], [X]]))
+    assert executable.execute_replicated([[X], [X]])[0][0].tolist() == [2] * 6
+    return text
+
+
+def ring(rank: int, size: int) -> str:
+    """Every two processes run a program of their own, each in two threads: nobody can be first everywhere."""
+    made = []
+
+    def work(pair: list[int]) -> None:
+        for other in (pair, pair[::-1]):
+            executable = two_collectives(2)
+            executable.processes = other
+            for i in range(20):
+                (result,) = executable.execute_replicated([[X * i], [X * pair[0]]])[0]
+                assert result.tolist() == [i + pair[0]] * 6
+        made.append(pair)
+
+    pairs = [[i, (i + 1) % size] for i in range(size)]
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(work, pair) for pair in pairs if rank in pair]:
+            done.result()
+    return str(sorted(made))
+
+
+def sizes(rank: int, size: int) -> str:
+    """Results whose sizes differ by the device, of devices that processes have not equally many of."""
+    executable = sx.compile(
+        """func.func @main(%x: tensor<?xf32, #stablehlo.bounds<4>>) -> tensor<?xf32, #stablehlo.bounds<4>> {
+          %0 = stablehlo.add %x, %x : tensor<?xf32, #stablehlo.bounds<4>>
+          return %0 : tensor<?xf32, #stablehlo.bounds<4>>
+        }""",
+        num_replicas=4,
+    )
+    executable.processes = [2, 0, 0, 1]
+    made = executable.execute_replicated([[np.full(d + 1, d, np.float32)] for d in range(4)])
+    shaped = sx.compile(
+        """func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+          %0 = "stablehlo.collective_permute"(%x) {source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>}
+            : (tensor<?xf32>) -> tensor<?xf32>
+          return %0 : tensor<?xf32>
+        }""",
+        num_replicas=2,
+    )
+    for processes in ([2, 0], [0, 2]):  # of a program that is compiled after, and of one that was before
+        shaped.processes = processes
+        assert shaped.local_devices == tuple(d for d, process in enumerate(processes) if process == rank)
+        if rank != 1:
+            assert shaped.execute_replicated([[X * 7], [X]])[1][0].tolist() == [7] * 3
+    return str([own.tolist() for (own,) in made])
+
+
+def interrupted(rank: int, size: int) -> str:
+    """Ctrl-C ends the wait for the others before a first run; the next run works."""
+    executable = two_collectives(2)
+    executable.processes = [0, 1]
+    if rank == 0:
+        with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            executable.execute_replicated([[X], [X]])
+    two_collectives(size).execute_replicated([[X]] * size)
+    text = met(lambda: executable.execute_replicated([[X], [X]])) if rank == 1 else ""
+    if rank < 2:
+        assert executable.execute_replicated([[X], [X]])[0][0].tolist() == [2] * 6
+    return text
+
+
 _ALL = (
     raises,
     raises_last,
@@ -244,6 +356,12 @@ _ALL = (
     unreceived,
     unsent,
     shares,
+    placed,
+    late_to_the_first,
+    refuses_the_first,
+    interrupted,
+    ring,
+    sizes,
 )
 SCENARIOS = {s.__name__: s for s in _ALL}
 

@@ -25,6 +25,12 @@ ONE_AFTER_ANOTHER = (
     "unreceived",
     "unsent",
     "shares",
+    "placed",
+    "late_to_the_first",
+    "refuses_the_first",
+    "interrupted",
+    "ring",
+    "sizes",
     "leaves",
 )
 
@@ -151,3 +157,47 @@ def test_who_waits_for_a_send_that_does_not_come(folder: Path) -> None:
 def test_devices_that_cannot_be_shared_are_refused(folder: Path) -> None:
     for text in read(folder, "shares"):
         assert text.startswith("ExecutionError: a program for 4 devices cannot run in 3 processes, each with as many")
+
+
+def test_processes_that_cannot_have_the_devices_are_refused(folder: Path) -> None:
+    texts = [text.split("\n---\n") for text in read(folder, "placed")]
+    for short, beyond, negative, fraction, alone, *_ in texts:
+        assert short.startswith("ExecutionError: two: processes=[0]: one for each of 2 devices, from 0 to 2")
+        assert beyond.startswith("ExecutionError: two: processes=[0, 3]: one for each")
+        assert negative.startswith("ExecutionError: two: processes=[0, -1]: one for each")
+        assert fraction.startswith("ExecutionError: two: processes=[0, 1.0]: one for each")
+        assert "processes=[0]: a program for one device runs in any process by itself" in alone
+    assert texts[2][5].startswith("ExecutionError: two: process 2 has none of its devices; processes 0, 1 have them")
+    assert "try: call it in those alone, or executable.processes = [the process of each device]" in texts[2][5]
+    for *_, checked in texts[:2]:
+        assert checked.startswith("UnsupportedError: two: checks of a program with processes of its own")
+
+
+def test_a_process_that_is_late_to_the_first_run_in_a_place(folder: Path) -> None:
+    texts = read(folder, "late_to_the_first")
+    beginning = "CollectiveError: execute_replicated: two: not all processes have come to run the program"
+    assert texts[0].startswith(f"{beginning}: not everybody has come within the time limit")
+    assert "device 1  process 2: " in texts[0]
+    assert texts[2].startswith("CollectiveError: ")
+    assert "process 0: not all processes have come to run the program: not everybody" in texts[2]
+
+
+def test_arguments_that_do_not_fit_in_the_first_run_in_a_place(folder: Path) -> None:
+    texts = read(folder, "refuses_the_first")
+    assert texts[2].startswith("ExecutionError: two: device 0: parameter 0 takes")
+    assert texts[0].startswith("CollectiveError: ")
+    assert "process 2: two: device 0: parameter 0 takes" in texts[0]
+
+
+def test_ctrl_c_before_a_first_run(folder: Path) -> None:
+    texts = read(folder, "interrupted")
+    assert texts[1].startswith("CollectiveError: ")
+    assert "process 0: interrupted" in texts[1]
+
+
+def test_programs_of_every_two_processes_at_the_same_time(folder: Path) -> None:
+    assert read(folder, "ring") == ["[[0, 1], [2, 0]]", "[[0, 1], [1, 2]]", "[[1, 2], [2, 0]]"]
+
+
+def test_results_of_sizes_that_differ_reach_every_process(folder: Path) -> None:
+    assert set(read(folder, "sizes")) == {"[[0.0], [2.0, 2.0], [4.0, 4.0, 4.0], [6.0, 6.0, 6.0, 6.0]]"}

@@ -398,14 +398,17 @@ def test_tensors_of_dlpack_that_are_copied(in_one: Code) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("size", [2, 3])
-def test_several_processes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """`jax.distributed.initialize`, meshes over all devices and over the own ones; data goes over MPI."""
+@pytest.mark.parametrize(
+    ("size", "program"),
+    [(2, "pjrt_processes"), (3, "pjrt_processes"), (2, "pjrt_meshes"), (4, "pjrt_meshes")],
+)
+def test_several_processes(monkeypatch: pytest.MonkeyPatch, size: int, program: str) -> None:
+    """`jax.distributed.initialize`, meshes over all, the own, and any devices; data goes over MPI."""
     for name in [name for name in os.environ if name.startswith("JAX_")]:
         monkeypatch.delenv(name)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    done = start(size, "tests.interop.pjrt_processes", str(port))
+    done = start(size, f"tests.interop.{program}", str(port))
     assert (done.returncode, done.stdout.count("done")) == (0, size), done.stderr
 
 

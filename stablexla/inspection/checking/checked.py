@@ -85,6 +85,7 @@ class CheckedExecutable(Executable):
         return arguments if self._tree is None else self._tree.arguments(arguments)
 
     def _run_checked(self, arguments: Sequence[Sequence[object]], time_limit: float | None = None) -> list[list[Array]]:
+        _refuse_placed(self)
         results, finding, warning = self._checker.run(arguments, time_limit)
         if warning is not None:
             warn(f"{self.name}: {warning}", CheckWarning)
@@ -106,11 +107,21 @@ class CheckedExecutable(Executable):
 def check(executable: Executable, arguments: Sequence[Any], kinds: object) -> CheckFinding | None:
     """Run a program once with checks; as `Executable.check`."""
     words = kinds_of(() if kinds is None else kinds)
+    _refuse_placed(executable)
     checker = executable._checkers.get(words) or _checker_of(executable, words)
     tree = executable._tree
     devices = _of_each_device(executable, arguments)
     _, finding, warning = checker.run([own if tree is None else tree.arguments(own) for own in devices])
     return finding or warning
+
+
+def _refuse_placed(executable: Executable) -> None:
+    """Raise UnsupportedError where `executable.processes` was set: the checked programs have equal shares."""
+    if executable._devices.is_placed:
+        raise UnsupportedError(
+            f"{executable.name}: checks of a program with processes of its own",
+            hint="another executable of the program, without executable.processes = [...]",
+        )
 
 
 def _of_each_device(executable: Executable, arguments: Sequence[Any]) -> list[Any]:

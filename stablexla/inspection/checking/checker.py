@@ -20,7 +20,7 @@ from stablexla.dialects.errors import OutOfMemoryError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.places import place_of
 from stablexla.dialects.value_checks import CONSTANTS, ERRORS, INF, NAN
-from stablexla.executable.devices import local_devices
+from stablexla.executable.devices import spread
 from stablexla.inspection.checking.finding import CheckFinding, OperandValue, has, type_text
 from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
 from stablexla.inspection.program import FlatProgram, alone
@@ -123,7 +123,8 @@ class Checker:
             self._is_repeatable = not _has_effects(program.module)
         self._results = len(subject.signature.results)
         count = subject.counts[0] * subject.counts[1]
-        can_repeat = self._is_repeatable and len(local_devices(count)) == count and self._kinds[0] in ERRORS
+        is_alone = len(set(spread(subject.signature.name, count, None))) == 1
+        can_repeat = self._is_repeatable and is_alone and self._kinds[0] in ERRORS
         self._begins = QUICK if can_repeat else EXACT
         self._alarms = 0
         self._meant: set[tuple[str, str]] = set()

@@ -128,9 +128,9 @@ def test_groups_that_do_not_need_the_one_that_fails() -> None:
 
 def test_devices_of_another_process() -> None:
     function = four(ADD)
-    with pytest.raises(sx.CollectiveError, match="needs devices that do not run in this process") as caught:
-        function.execute_replicated([[ROWS[0]], [ROWS[1]]], first=2)
-    assert caught.value.missing[0] == "is in another process"
+    with pytest.raises(ValueError, match="a device in another process, and MPI was not started"):
+        function.place([1, 0, 1, 0], 1)
+    assert len(function.execute_replicated([[row] for row in ROWS[:4]])) == 4
 
 
 def test_the_time_limit_names_who_is_late() -> None:
@@ -340,8 +340,8 @@ def test_calls_that_do_not_fit() -> None:
         function.execute_replicated([[r] for r in ROWS[:5]])
     with pytest.raises(sx.ExecutionError, match="0 rows"):
         function.execute_replicated([])
-    with pytest.raises(sx.ExecutionError, match="for the devices from -1 on"):
-        function.execute_replicated([[ROWS[0]]], first=-1)
+    with pytest.raises(ValueError, match="a process for each device"):
+        function.place([0, 0, 0], 0)
     with pytest.raises(sx.ExecutionError, match="program: device 2: takes 1 argument"):
         function.execute_replicated([[ROWS[0]], [ROWS[0]], [], [ROWS[0]]])
     with pytest.raises(sx.ExecutionError, match="program: device 1: parameter 0 takes"):

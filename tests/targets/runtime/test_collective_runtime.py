@@ -227,8 +227,6 @@ def test_groups_of_one_and_devices_that_take_no_part(rng: np.random.Generator) -
 def test_every_device_knows_its_number(count: int) -> None:
     function = devices_program([], [ArraySpec("int64", ())], [device(outputs=[1])], (), count)
     assert [int(result) for (result,) in run(function)] == list(range(count))
-    if count > 1:
-        assert [int(r) for (r,) in function.execute_replicated([[]], first=count - 1)] == [count - 1]
     assert runtime.find_symbol("stablexla_device_id")
     assert current_device() == -1
     assert not run_stopped()

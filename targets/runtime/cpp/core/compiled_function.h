@@ -32,6 +32,8 @@ class DeviceThreads;
 class HostedRun;
 class ReleasedGil;
 struct Device;
+struct Placement;
+struct RunKey;
 
 class CompiledFunction : public HostTable {
  public:
@@ -46,12 +48,15 @@ class CompiledFunction : public HostTable {
   // Returns one array for each result, new ones unless the caller donates: then a result may reuse the memory of its
   // argument in `aliases`. Throws nb::python_error.
   std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count, bool donate = false) const;
-  // The results of the devices [first, first + number of arguments), which run at once; the others are in other
-  // processes. `seconds` limits how long a device waits for others, less than 0 for ever. Throws nb::python_error.
-  // Tells the other processes that this one, with so many of the devices, does not participate in the next run.
-  void refuse(const std::string& why, int count) const;
-  std::vector<std::vector<nb::object>> execute_replicated(const std::vector<nb::object>& arguments, int first,
-                                                          bool donate, double seconds) const;
+  // From now on each device is in that process; at first, all of them are in this one. `key` is another one for other
+  // devices of the same processes.
+  void place_in(const std::vector<int>& processes, std::uint64_t key);
+  // Tells the other processes that this one does not participate in the next run.
+  void refuse(const std::string& why) const;
+  // The results of this process's devices, which run at once. `seconds` limits how long a device waits for others, less
+  // than 0 for ever. Throws nb::python_error.
+  std::vector<std::vector<nb::object>> execute_replicated(const std::vector<nb::object>& arguments, bool donate,
+                                                          double seconds) const;
   // Without Python: for one device and without host calls. Arguments and results are data pointers. Returns why it ended
   // before its time: there is no memory, or the run that it is inside of is to end.
   bool is_plain() const { return !is_special_; }
@@ -76,13 +81,15 @@ class CompiledFunction : public HostTable {
  private:
   struct DeviceCall;
 
-  std::vector<DeviceCall> prepare_all(const std::vector<nb::object>& arguments, int first, bool donate) const;
+  std::vector<DeviceCall> prepare_all(const std::vector<nb::object>& arguments, const Placement& where,
+                                      bool donate) const;
   void prepare(DeviceCall& call, int device, std::size_t place, std::vector<PyObject*>& arrays, bool donate) const;
   void place(DeviceCall& call, Device& device) const;
   void run_device(DeviceCall& call, Device& device, ReleasedGil& gil, RunControl& control) const;
-  bool run_all(DeviceRun& run, std::vector<DeviceCall>& calls, DeviceThreads& threads, double seconds,
+  bool run_all(DeviceRun& run, RunKey key, std::vector<DeviceCall>& calls, DeviceThreads& threads, double seconds,
                RunEnd& end) const;
-  std::unique_ptr<DeviceRun> take_run(int first, int count) const;
+  std::unique_ptr<DeviceRun> take_run(const Placement& where) const;
+  RunKey key() const;
   void raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls, RunEnd end) const;
   void read_collectives(nb::sequence configs);
   void copy_constants(nb::sequence constants);
@@ -109,6 +116,7 @@ class CompiledFunction : public HostTable {
   bool hosted_ = false;
   bool is_special_ = false;  // not on the fast path
   std::uint64_t program_ = 0;                             // the same in all processes
+  const Placement* where_ = nullptr;
   mutable std::vector<std::unique_ptr<DeviceRun>> idle_runs_;  // for the next run; under the GIL
 };
 

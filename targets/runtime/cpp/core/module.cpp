@@ -90,7 +90,7 @@ PyType_Slot function_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
                                 {Py_tp_clear, reinterpret_cast<void*>(clear)},
                                 {0, nullptr}};
 
-nb::list execute_replicated(const CompiledFunction& self, nb::sequence given, int first, bool donate,
+nb::list execute_replicated(const CompiledFunction& self, nb::sequence given, bool donate,
                             std::optional<double> time_limit) {
   std::vector<nb::object> arguments;
   for (nb::handle each : given) {  // the callers' lists may change during the calls
@@ -99,7 +99,7 @@ nb::list execute_replicated(const CompiledFunction& self, nb::sequence given, in
   }
   const double seconds = time_limit ? std::max(0.0, *time_limit) : -1;
   nb::list results;
-  for (auto& made : self.execute_replicated(arguments, first, donate, seconds)) {
+  for (auto& made : self.execute_replicated(arguments, donate, seconds)) {
     nb::list device;
     for (nb::object& array : made) device.append(std::move(array));
     results.append(std::move(device));
@@ -190,11 +190,13 @@ NB_MODULE(_runtime, m) {
       .def("execute", &stablexla::execute_sequence<const CompiledFunction>, "arguments"_a, "donate"_a = false,
            "Calls the program; always a list of arrays. With `donate`, those in `aliases` may lie where their argument "
            "lay.")
-      .def("refuse", &CompiledFunction::refuse, "why"_a, "count"_a,
-           "Tells the other processes that this one, with `count` of the devices, takes no part in the run that is next.")
-      .def("execute_replicated", &execute_replicated, "arguments"_a, "first"_a = 0, "donate"_a = false,
-           "time_limit"_a.none() = 60.0,
-           "Calls the program for the devices from `first` on at once, one for each row of arguments, and gives a row\n"
+      .def("place", &CompiledFunction::place_in, "processes"_a, "key"_a,
+           "Each device is in that process from now on, by rank; at first all are in this one. Runs on other devices of\n"
+           "the same processes have another `key`, the same in all processes.")
+      .def("refuse", &CompiledFunction::refuse, "why"_a,
+           "Tells the other processes that this one takes no part in the run that is next.")
+      .def("execute_replicated", &execute_replicated, "arguments"_a, "donate"_a = false, "time_limit"_a.none() = 60.0,
+           "Calls the program for the devices of this process at once, one for each row of arguments, and gives a row\n"
            "of results for each. A device waits for others at most `time_limit` seconds, with None for ever.")
       .def("seed", &CompiledFunction::seed, "number"_a, "From now on random keys are those of this number, anew.")
       .def_ro("host", &CompiledFunction::host)

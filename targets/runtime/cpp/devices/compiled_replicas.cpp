@@ -38,7 +38,6 @@ nb::dict as_dict(const DeviceRun& run) {
   dict["number"] = why.number;
   dict["group"] = nb::cast(why.group);
   dict["seconds"] = run.seconds();
-  dict["total"] = run.total();
   dict["said"] = why.said.summary;
   dict["arrived"] = nb::cast(why.said.arrived);
   nb::dict missing;
@@ -54,9 +53,12 @@ nb::dict as_dict(const DeviceRun& run) {
   return dict;
 }
 
+int own_rank() { return transport() != nullptr ? transport()->rank() : 0; }
+
 }  // namespace
 
 void CompiledFunction::read_collectives(nb::sequence configs) {
+  place_in(std::vector<int>(static_cast<std::size_t>(num_devices), own_rank()), 0);
   collective_configs = nb::list(configs);
   collectives.reserve(nb::len(collective_configs));
   program_ = 0;
@@ -94,26 +96,36 @@ void CompiledFunction::prepare(DeviceCall& call, int device, std::size_t place, 
 }
 
 // Runs are pooled: their meetings are many small allocations.
-std::unique_ptr<DeviceRun> CompiledFunction::take_run(int first, int count) const {
+std::unique_ptr<DeviceRun> CompiledFunction::take_run(const Placement& where) const {
   for (auto& idle : idle_runs_)
-    if (idle->first() == first && idle->count() == count) {
+    if (&idle->where() == &where) {
       auto found = std::move(idle);
       idle = std::move(idle_runs_.back());
       idle_runs_.pop_back();
       return found;
     }
-  return std::make_unique<DeviceRun>(collectives, num_devices, first, count);
+  return std::make_unique<DeviceRun>(collectives, where);
 }
 
+void CompiledFunction::place_in(const std::vector<int>& processes, std::uint64_t key) {
+  if (static_cast<int>(processes.size()) != num_devices) throw nb::value_error("a process for each device");
+  const Placement& where = placement_of(processes, own_rank(), key);
+  if (transport() == nullptr && !where.is_whole())
+    throw nb::value_error("a device in another process, and MPI was not started");
+  where_ = &where;
+}
+
+RunKey CompiledFunction::key() const { return {program_ ^ where_->key, 0, where_, source}; }
+
 std::vector<CompiledFunction::DeviceCall> CompiledFunction::prepare_all(const std::vector<nb::object>& arguments,
-                                                                        int first, bool donate) const {
+                                                                        const Placement& where, bool donate) const {
   const std::size_t count = arguments.size();
   check_room(count, donate);
   std::vector<DeviceCall> calls(count);
   std::vector<PyObject*> arrays(count * parameters.size(), nullptr);  // the arguments' arrays
   for (std::size_t i = 0; i < count; ++i) {
     calls[i].given = arguments[i];
-    prepare(calls[i], first + static_cast<int>(i), i, arrays, donate);
+    prepare(calls[i], where.here[i], i, arrays, donate);
   }
   const std::size_t first_result = parameters.size() + constants_.size();
   for (std::size_t i = 0; donate && i < count; ++i)
@@ -152,7 +164,7 @@ void CompiledFunction::run_device(DeviceCall& call, Device& device, ReleasedGil&
   device.run->finish(device, well);
 }
 
-bool CompiledFunction::run_all(DeviceRun& run, std::vector<DeviceCall>& calls, DeviceThreads& threads,
+bool CompiledFunction::run_all(DeviceRun& run, RunKey key, std::vector<DeviceCall>& calls, DeviceThreads& threads,
                                double seconds, RunEnd& end) const {
   struct Shared {
     const CompiledFunction& function;
@@ -167,31 +179,32 @@ bool CompiledFunction::run_all(DeviceRun& run, std::vector<DeviceCall>& calls, D
     ours.function.run_device(ours.calls[index + 1], ours.run.device(index + 1), gil, *ours.control);
   };
   const HostedRun* around = innermost_run();
-  const bool is_whole = run.count() == num_devices;
   Device& own = run.device(0);
   ReleasedGil gil;
+  calls[0].hosted->set_gil(gil);
   CalledRun control(gil, calls[0].hosted->raised());
   shared.control = &control;
-  run.begin(control, seconds, around != nullptr ? around->device() : nullptr, is_whole ? nullptr : transport(),
-            {program_, 0, run.count(), source}, name);
-  threads.start(job, &shared, run.spins());
-  run_device(calls[0], own, gil, control);
-  run.wait_for_all(own);
+  if (run.begin(control, seconds, around != nullptr ? around->device() : nullptr, key)) {
+    threads.start(job, &shared, run.spins());
+    run_device(calls[0], own, gil, control);
+    run.wait_for_all(own);
+  }
   end = control.end();
   return run.end(own);
 }
 
 std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const std::vector<nb::object>& arguments,
-                                                                          int first, bool donate,
-                                                                          double seconds) const {
+                                                                          bool donate, double seconds) const {
+  const RunKey key = this->key();
+  const Placement& where = *key.where;
   const std::size_t count = arguments.size();
-  if (count == 0 || first < 0 || static_cast<std::size_t>(first) + count > static_cast<std::size_t>(num_devices))
-    cold_path("raise_wrong_devices", kCollectiveErrors)(name, num_devices, first, count);
+  if (count == 0 || count != where.here.size())
+    cold_path("raise_wrong_devices", kCollectiveErrors)(name, num_devices, where.here.size(), count);
   std::vector<DeviceCall> calls;
   try {
-    calls = prepare_all(arguments, first, donate);
+    calls = prepare_all(arguments, where, donate);
   } catch (nb::python_error& error) {
-    refuse(nb::str(error.value()).c_str(), static_cast<int>(count));
+    refuse(nb::str(error.value()).c_str());
     throw;
   }
   std::unique_ptr<DeviceThreads> threads;
@@ -200,10 +213,10 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
   } catch (const std::runtime_error& error) {
     cold_path("raise_no_threads", kCollectiveErrors)(name, error.what());
   }
-  std::unique_ptr<DeviceRun> run = take_run(first, static_cast<int>(count));
+  std::unique_ptr<DeviceRun> run = take_run(where);
   for (std::size_t i = 0; i < count; ++i) place(calls[i], run->device(i));
   RunEnd end;
-  if (!run_all(*run, calls, *threads, seconds, end)) raise_stopped(*run, calls, end);
+  if (!run_all(*run, key, calls, *threads, seconds, end)) raise_stopped(*run, calls, end);
   idle_runs_.push_back(std::move(run));
   for (DeviceCall& call : calls)
     if (call.guard != nullptr && !call.guard->check()) raise_outside(call.guard->found());
@@ -215,15 +228,15 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
 }
 
 // Announces a run that does not begin here, as its arguments were refused: other processes must not wait for it.
-void CompiledFunction::refuse(const std::string& why, int count) const {
-  Transport* others = count < num_devices ? transport() : nullptr;
-  if (others != nullptr) others->failed({program_, others->begin(program_, name), count, source}, why);
+void CompiledFunction::refuse(const std::string& why) const {
+  Transport* others = where_->is_whole() ? nullptr : transport();
+  if (others != nullptr) others->refuse(key(), why);
 }
 
 void CompiledFunction::raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls, RunEnd end) const {
   for (DeviceCall& call : calls)
     if (call.guard != nullptr && call.guard->has_found()) raise_outside(call.guard->found());
-  const auto place = static_cast<std::size_t>(run.why().device - run.first());
+  const auto place = static_cast<std::size_t>(run.where().positions[static_cast<std::size_t>(run.why().device)]);
   if (run.why().kind == Stop::kLimits) raise_ended(name, places, end, calls[0].hosted->raised());
   if (place < calls.size()) calls[place].hosted->raised().rethrow();
   cold_path("raise_stopped", kCollectiveErrors)(name, collective_configs, as_dict(run));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <utility>
 
 #include "hosted_run.h"
@@ -33,34 +34,33 @@ void fill_zeros(const Collective& what, void** outputs) {
 
 const char* Stop::text() const {
   constexpr const char* names[] = {"",      "deadlock", "time limit", "raised",    "interrupted",
-                                   "outer", "mismatch", "unreceived", "elsewhere", "transport",   "its run was stopped"};
+                                   "outer", "mismatch", "unreceived", "transport", "its run was stopped"};
   return names[kind];
 }
 
-DeviceRun::DeviceRun(const Collectives& collectives, int total, int first, int count)
-    : collectives_(collectives), total_(total), first_(first), devices_(static_cast<std::size_t>(count)) {
-  for (int i = 0; i < count; ++i) {
-    devices_[static_cast<std::size_t>(i)].run = this;
-    devices_[static_cast<std::size_t>(i)].number = first + i;
+DeviceRun::DeviceRun(const Collectives& collectives, const Placement& where)
+    : collectives_(collectives), where_(where), devices_(where.here.size()) {
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    devices_[i].run = this;
+    devices_[i].number = where.here[i];
   }
   devices_[0].is_caller = true;
   for (const Collective& what : collectives) {
     meetings_.emplace_back();
     if (what.is_message()) continue;
     for (std::size_t group = 0; group < what.groups.size(); ++group) {
-      auto meeting = std::make_unique<Meeting>(what, group, first, count);
+      auto meeting = std::make_unique<Meeting>(what, group, where);
       if (meeting->members().empty()) meeting = nullptr;
       meetings_.back().push_back(std::move(meeting));
     }
   }
 }
 
-void DeviceRun::begin(RunControl& control, double seconds, const Device* outer, Transport* transport, RunKey key,
-                      const std::string& name) {
+bool DeviceRun::begin(RunControl& control, double seconds, const Device* outer, RunKey key) {
   control_ = &control;
   seconds_ = seconds;
   outer_ = outer;
-  transport_ = transport;
+  transport_ = where_.is_whole() ? nullptr : transport();
   idle_.store(0);
   finished_.store(0);
   running_.store(static_cast<std::uint32_t>(count()));
@@ -70,12 +70,18 @@ void DeviceRun::begin(RunControl& control, double seconds, const Device* outer, 
   }
   spins_ = devices_at_work.fetch_add(count()) + count() <= cores();
   key_ = key;
-  if (transport == nullptr) return;
-  key_.number = transport->begin(key.program, name);
+  if (transport_ == nullptr) return true;
   // visits identify meetings across processes, which may have had other runs before
   for (auto& groups : meetings_)
     for (auto& meeting : groups)
       if (meeting != nullptr) meeting->begin();
+  Failure said = transport_->begin(key_, deadline(), waiting(devices_[0]));
+  if (said.summary.empty()) return true;
+  said.summary = "not all processes have come to run the program: " + said.summary;
+  std::vector<int> all(where_.processes.size());
+  std::iota(all.begin(), all.end(), 0);
+  stop(Stop::kTransport, devices_[0].number, -1, &all, std::move(said));
+  return false;
 }
 
 void DeviceRun::finish(Device& device, bool well) {
@@ -124,11 +130,6 @@ bool DeviceRun::end(Device& caller) {
   }
   messages_.clear();
   return !is_stopped();
-}
-
-Deadline DeviceRun::deadline() const {
-  if (seconds_ < 0 || seconds_ > 1e9) return Deadline::max();
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
 }
 
 Waiting DeviceRun::waiting(Device& device) {
@@ -186,10 +187,6 @@ bool DeviceRun::join(Device& device, const Collective& what, void** outputs, voi
   const Seat seat = what.seat(device.number);
   Meeting& meeting =
       *meetings_[static_cast<std::size_t>(what.number)][static_cast<std::size_t>(seat.group)];
-  if (!meeting.is_local() && transport_ == nullptr) {
-    stop(Stop::kElsewhere, device.number, what.number, &what.groups[static_cast<std::size_t>(seat.group)]);
-    return false;
-  }
   const std::uint32_t seen = meeting.phase();
   if (meeting.arrive(seat.position, outputs, inputs, combine)) {
     complete(device, meeting);

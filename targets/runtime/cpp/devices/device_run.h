@@ -40,7 +40,7 @@ struct alignas(64) Device {
 
 // Why a run ended before its time, as plain values; the sentences are made in collective_errors.py.
 struct Stop {
-  enum Kind { kNone, kDeadlock, kTimeLimit, kRaised, kInterrupted, kOuter, kMismatch, kUnreceived, kElsewhere, kTransport, kLimits };
+  enum Kind { kNone, kDeadlock, kTimeLimit, kRaised, kInterrupted, kOuter, kMismatch, kUnreceived, kTransport, kLimits };
 
   Kind kind = kNone;
   int device = -1;          // that noticed
@@ -61,14 +61,12 @@ using Collectives = std::vector<Collective>;
 
 class DeviceRun {
  public:
-  // For the devices [first, first + count) of `total`.
-  DeviceRun(const Collectives& collectives, int total, int first, int count);
+  DeviceRun(const Collectives& collectives, const Placement& where);  // for the devices of this process
   DeviceRun(const DeviceRun&) = delete;
 
-  // Initializes it for a run, which `control` can stop. `seconds` limits how long a device waits, less than 0 for ever; `outer` is the enclosing
-  // run of the calling thread.
-  void begin(RunControl& control, double seconds, const Device* outer, Transport* transport, RunKey key,
-             const std::string& name);
+  // Initializes it for a run, which `control` can stop; false where it does not begin. `seconds` limits how long a device
+  // waits, less than 0 for ever; `outer` is the enclosing run of the calling thread.
+  bool begin(RunControl& control, double seconds, const Device* outer, RunKey key);
   // To be called by each device's thread at its end, with its outcome.
   void finish(Device& device, bool well);
   void wait_for_all(Device& caller);      // by the calling thread, when its own device has finished
@@ -84,8 +82,7 @@ class DeviceRun {
   const Collectives& collectives() const { return collectives_; }
   double seconds() const { return seconds_; }
   bool spins() const { return spins_; }  // there are cores for all
-  int total() const { return total_; }
-  int first() const { return first_; }
+  const Placement& where() const { return where_; }
   int count() const { return static_cast<int>(devices_.size()); }
   Device& device(std::size_t i) { return devices_[i]; }
 
@@ -101,19 +98,18 @@ class DeviceRun {
   Slept sleep(Device& device, Word& word, std::uint32_t seen, Deadline until);
   bool look_around(Device& device);  // by the calling thread: polls signals, and the enclosing run
   void now_idle(Device& device, const Collective& what, const std::vector<int>& group);
-  bool is_here(int number) const { return number >= first_ && number < first_ + count(); }
-  Deadline deadline() const;
+  Deadline deadline() const { return deadline_after(seconds_); }
   Waiting waiting(Device& device);
 
   const Collectives& collectives_;
-  int total_, first_;
+  const Placement& where_;
   std::vector<Device> devices_;
   std::vector<std::vector<std::unique_ptr<Meeting>>> meetings_;  // of each collective for each group; null if not here
   DeviceMessages messages_;
   RunControl* control_ = nullptr;
   double seconds_ = -1;
   const Device* outer_ = nullptr;
-  Transport* transport_ = nullptr;
+  Transport* transport_ = nullptr;  // null where all devices are in this process
   RunKey key_;
   bool spins_ = false;
 

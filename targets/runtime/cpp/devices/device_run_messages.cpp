@@ -8,14 +8,8 @@ namespace stablexla {
 bool DeviceRun::send(Device& device, const Collective& what, void** inputs) {
   for (auto [source, target] : what.pairs) {
     if (source != device.number) continue;
-    if (!is_here(target)) {
-      if (transport_ == nullptr) {
-        const std::vector<int> both{source, target};
-        stop(Stop::kElsewhere, device.number, what.number, &both);
-        return false;
-      }
-      Failure said = transport_->send(key_, what, source, target, inputs, deadline(), waiting(device));
-      if (!said.summary.empty()) stop(Stop::kTransport, device.number, what.number, nullptr, std::move(said));
+    if (!where_.is_here(target)) {
+      transport_->send(key_, what, source, target, inputs);
     } else if (Receiver* receiver = messages_.send(what, {what.channel, source, target}, inputs)) {
       idle_.fetch_sub(1);
       receiver->word.store(Receiver::kThere);
@@ -29,12 +23,8 @@ bool DeviceRun::send(Device& device, const Collective& what, void** inputs) {
 bool DeviceRun::receive(Device& device, const Collective& what, void** outputs) {
   for (auto [source, target] : what.pairs) {
     if (target != device.number) continue;
-    if (is_here(source)) return receive_here(device, what, {what.channel, source, target}, outputs);
+    if (where_.is_here(source)) return receive_here(device, what, {what.channel, source, target}, outputs);
     const std::vector<int> both{source, target};
-    if (transport_ == nullptr) {
-      stop(Stop::kElsewhere, device.number, what.number, &both);
-      return false;
-    }
     Failure said = transport_->receive(key_, what, source, target, outputs, deadline(), waiting(device));
     if (!said.summary.empty()) stop(Stop::kTransport, device.number, what.number, &both, std::move(said));
     return !is_stopped();

@@ -64,6 +64,7 @@ class HostedRun {
   bool run(Entry entry, void** packed, ReleasedGil& gil, RunControl& control, bool is_caller, Guard* guard = nullptr);
   Raised& raised() { return raised_; }  // a host function's exception
   std::string raised_text();            // the same as text, without the GIL
+  void set_gil(ReleasedGil& gil) { gil_ = &gil; }  // for waits before it runs
   // Polled by the calling thread while it waits: false when a Python signal handler raised.
   bool look_for_signals() noexcept { return stablexla::look_for_signals(*gil_, raised_); }
 

@@ -4,10 +4,10 @@
 
 namespace stablexla {
 
-Meeting::Meeting(const Collective& what, std::size_t group, int first, int count)
+Meeting::Meeting(const Collective& what, std::size_t group, const Placement& where)
     : what_(what), group_(group), work_(what, what.groups[group]) {
   for (int device : what.groups[group]) {
-    const bool here = device >= first && device < first + count;
+    const bool here = where.is_here(device);
     local_.push_back(here ? static_cast<int>(members_.size()) : -1);
     if (here) members_.push_back({device, nullptr, nullptr, nullptr});
   }

@@ -18,8 +18,7 @@ class Meeting {
  public:
   static constexpr std::uint32_t kStopped = 1u << 31;
 
-  // Of the group's devices those of [first, first + count) are in this process.
-  Meeting(const Collective& what, std::size_t group, int first, int count);
+  Meeting(const Collective& what, std::size_t group, const Placement& where);
 
   const Collective& what() const { return what_; }
   std::size_t group() const { return group_; }

@@ -16,6 +16,7 @@ namespace stablexla {
 
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;  // max() where there is no limit
+Deadline deadline_after(double seconds);  // none where it is less than 0
 
 // A member of a group in this process, with its tables of addresses.
 struct Member {
@@ -25,12 +26,30 @@ struct Member {
   Combine combine = nullptr;
 };
 
-// One run, the same in all processes.
+// Where the devices of a program are.
+struct Placement {
+  std::vector<int> processes;  // of each device
+  std::vector<int> here, elsewhere;  // this process's devices, in ascending order, and those of the others
+  std::vector<int> positions;  // of each device in `here`; -1 in another process
+  std::vector<int> ranks;      // the processes that have devices, by their first ones: the communicator's order
+  std::uint64_t key = 0;       // tells apart the runs of one program in different places
+
+  int process(int device) const { return processes[static_cast<std::size_t>(device)]; }
+  bool is_here(int device) const { return positions[static_cast<std::size_t>(device)] >= 0; }
+  bool is_whole() const { return here.size() == processes.size(); }
+};
+
+// There is one for each list of processes and key, for good. `rank` is of this process.
+const Placement& placement_of(const std::vector<int>& processes, int rank, std::uint64_t key);
+
+// One run, the same in all processes that take part.
 struct RunKey {
-  std::uint64_t program = 0;  // name and collectives of the program
+  std::uint64_t program = 0;  // name and collectives of the program, and where it runs
   std::uint64_t number = 0;   // from `Transport::begin`
-  int local = 1;              // devices of each process: device d belongs to process d / local
+  const Placement* where = nullptr;
   std::uint64_t source = 0;   // digest of all of the program; processes with another one do not meet
+
+  bool operator==(const RunKey& other) const { return program == other.program && number == other.number; }
 };
 
 // Conditions that a waiting thread polls.
@@ -51,9 +70,10 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual int rank() const = 0;
-  virtual int size() const = 0;
-  // Begins a run, and returns its number. `name` is the program's.
-  virtual std::uint64_t begin(std::uint64_t program, const std::string& name) = 0;
+  // Begins a run, and numbers it. The first one in a place waits for the other processes.
+  virtual Failure begin(RunKey& run, Deadline deadline, const Waiting& waiting) = 0;
+  // Instead of `begin`: the other processes stop that run.
+  virtual void refuse(RunKey run, const std::string& why) = 0;
   // Ends a run: all devices of this process have finished.
   virtual Failure end(RunKey run, Deadline deadline, const Waiting& waiting) = 0;
   // Reports a failure: the other processes stop that run.
@@ -61,8 +81,8 @@ class Transport {
   // Called by the last member in this process to arrive; `visit` counts the meetings of that group for that collective.
   virtual Failure run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
                       const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) = 0;
-  virtual Failure send(RunKey run, const Collective& what, int source, int target, void** inputs, Deadline deadline,
-                       const Waiting& waiting) = 0;
+  // Does not wait: `end` does, until what was sent has been received.
+  virtual void send(RunKey run, const Collective& what, int source, int target, void** inputs) = 0;
   virtual Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs,
                           Deadline deadline, const Waiting& waiting) = 0;
 };

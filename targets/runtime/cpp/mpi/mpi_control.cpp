@@ -38,7 +38,6 @@ MpiControl::Message MpiControl::message_of(Kind kind, const Place& place) const 
   message.sender = rank_;
   message.program = place.run.program;
   message.number = place.run.number;
-  message.local = place.run.local;
   message.source = place.run.source;
   message.collective = place.collective;
   message.visit = place.visit;
@@ -129,7 +128,7 @@ void MpiControl::hear(const Message& message) {
     for (int device : wait->here) mine |= set_of(device);
     bool awaited = false;
     for (auto& [device, where] : wait->missing) {
-      if (device / run.local != message.sender) continue;
+      if (run.where->process(device) != message.sender) continue;
       if (is_over || !same_run || (message.here & set_of(device)) != 0) {
         where = place.text;
         if (!same_run) where += ", in another run";
@@ -219,7 +218,7 @@ void MpiControl::failed(RunKey run, const std::string& why) {
   place.run = run;
   place.text = process_name(rank_) + ": " + (why.empty() ? "its devices have stopped" : why);
   const Message message = message_of(kFailed, place);
-  for (int process = 0; process < size(); ++process)
+  for (int process : run.where->ranks)
     if (process != rank_ && left_.count(process) == 0) post(process, message);
 }
 
@@ -245,13 +244,13 @@ void MpiControl::leave(Wait& wait) {
 void MpiControl::arrived(Wait& wait, int process) {
   std::lock_guard lock(mutex_);
   for (auto entry = wait.missing.begin(); entry != wait.missing.end();)
-    entry = entry->first / wait.place.run.local == process ? wait.missing.erase(entry) : std::next(entry);
+    entry = wait.place.run.where->process(entry->first) == process ? wait.missing.erase(entry) : std::next(entry);
 }
 
 void MpiControl::ask(Wait& wait) {
   std::lock_guard lock(mutex_);
   std::set<int> processes;
-  for (const auto& [device, where] : wait.missing) processes.insert(device / wait.place.run.local);
+  for (const auto& [device, where] : wait.missing) processes.insert(wait.place.run.where->process(device));
   Message message = message_of(kAsk, wait.place);
   message.token = wait.token;
   for (int process : processes)
@@ -282,7 +281,7 @@ std::string MpiControl::look(Wait& wait) {
   }
   if (wait.fatal) return wait.why;
   for (auto& [device, where] : wait.missing) {
-    const std::string death = death_of(device / wait.place.run.local);
+    const std::string death = death_of(wait.place.run.where->process(device));
     if (death.empty()) continue;
     where = death;
     wait.fatal = true;
@@ -291,21 +290,21 @@ std::string MpiControl::look(Wait& wait) {
   return wait.why;
 }
 
-void MpiControl::join(std::uint64_t key, int stage) {
+void MpiControl::join(const std::vector<int>& ranks, std::uint64_t key, int stage) {
   std::lock_guard lock(mutex_);
   Place place;
   place.run.program = key;
   Message message = message_of(kJoin, place);
   message.stage = stage;
-  for (int process = 0; process < size(); ++process)
+  for (int process : ranks)
     if (process != rank_) post(process, message);
   take(message);
 }
 
-bool MpiControl::all_joined(std::uint64_t key, int stage) {
+bool MpiControl::all_joined(const std::vector<int>& ranks, std::uint64_t key, int stage) {
   std::lock_guard lock(mutex_);
   drain();
-  return joined_[{key, stage}].size() == pids_.size();
+  return joined_[{key, stage}].size() == ranks.size();
 }
 
 }  // namespace stablexla

@@ -18,8 +18,8 @@
 
 namespace stablexla {
 
-// In the place of a collective's number: point-to-point messages, and synchronization before and after a run.
-constexpr std::int64_t kMessages = -1, kGather = -2, kPrepare = -3;
+// In the place of a collective's number: point-to-point messages, the first run in a place, and the gathering of results.
+constexpr std::int64_t kMessages = -1, kGather = -2, kBegin = -3;
 
 // Where devices of a process wait. Waits are identified by the numbers alone; the text is for errors.
 struct Place {
@@ -30,8 +30,7 @@ struct Place {
   std::string text;  // "all_reduce at program.py:12"
 
   bool operator==(const Place& other) const {
-    return run.program == other.run.program && run.number == other.run.number && collective == other.collective &&
-           visit == other.visit && group == other.group;
+    return run == other.run && collective == other.collective && visit == other.visit && group == other.group;
   }
 };
 
@@ -73,10 +72,10 @@ class MpiControl {
   // Whether all have announced their end, and nothing is in flight: MPI_Finalize may wait for messages.
   bool is_quiet();
 
-  // A barrier of all processes: announces that this one is at `stage`, or that it has given up.
-  void join(std::uint64_t key, int stage);
-  bool all_joined(std::uint64_t key, int stage);
-  void withdraw(std::uint64_t key) { join(key, kWithdrawn); }
+  // A barrier of these processes: announces that this one is at `stage`, or that it has given up.
+  void join(const std::vector<int>& ranks, std::uint64_t key, int stage);
+  bool all_joined(const std::vector<int>& ranks, std::uint64_t key, int stage);
+  void withdraw(const std::vector<int>& ranks, std::uint64_t key) { join(ranks, key, kWithdrawn); }
 
  private:
   static constexpr int kWithdrawn = -1;
@@ -85,7 +84,7 @@ class MpiControl {
     std::int32_t kind, sender, token, group;
     std::uint64_t program, number, source, visit;
     std::int64_t collective;
-    std::int32_t local, stage;
+    std::int32_t stage;
     std::uint64_t here, missing;  // sets of devices, by number modulo 64
     char text[512];
   };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "member_fold.h"
+#include "strided_copy.h"
 
 namespace stablexla {
 namespace {
@@ -25,20 +26,10 @@ bool is_packed(const Numbers& extents, const Numbers& strides) {
   return true;
 }
 
-Numbers packed(const Numbers& extents) {
-  Numbers strides(extents.size(), 1);
-  for (std::size_t i = extents.size(); i-- > 1;) strides[i - 1] = strides[i] * extents[i];
-  return strides;
-}
-
-void copy(const Numbers& extents, const char* source, const Numbers& from, char* target, const Numbers& to,
-          std::size_t axis = 0) {
-  if (axis + 1 >= extents.size()) {
-    if (source != target) std::memcpy(target, source, static_cast<std::size_t>(extents.empty() ? 1 : extents[axis]));
-    return;
-  }
-  for (std::int64_t i = 0; i < extents[axis]; ++i)
-    copy(extents, source + i * from[axis], from, target + i * to[axis], to, axis + 1);
+// Without strides a side is packed.
+void copy(const Layout& layout, char* target, const Numbers* to, const char* source, const Numbers* from) {
+  if (source != target && layout.bytes() != 0)
+    copy_rows(layout.extents, 0, layout.bytes() / layout.run(), {target, to}, {const_cast<char*>(source), from});
 }
 
 std::int64_t parts_of(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
@@ -73,7 +64,6 @@ bool MpiData::move(std::size_t operand) {
   const bool once = layout.source_step == 0 && what_.op != Op::kPermute;
   const bool reads_packed = is_packed(layout.extents, layout.source_strides);
   const bool writes_packed = is_packed(layout.extents, layout.target_strides);
-  const Numbers strides = packed(layout.extents);
   const std::int64_t bytes = layout.bytes();
   const auto& seats = group_.seats;
   const auto source = [&](std::size_t from, std::size_t to) {
@@ -101,7 +91,7 @@ bool MpiData::move(std::size_t operand) {
       }
       char* room = writes_packed ? target(from, to) : messages_.room(static_cast<std::size_t>(bytes));
       const std::size_t begin = messages_.count();
-      messages_.receive(seats[from].process, room, bytes);
+      messages_.receive(seats[from].rank, room, bytes);
       arrivals.push_back({from, to, begin, messages_.count(), room});
     }
   }
@@ -111,26 +101,25 @@ bool MpiData::move(std::size_t operand) {
     if (seats[to].here != nullptr) continue;
     for (std::size_t from = 0; from < seats.size(); ++from) {
       if (seats[from].here == nullptr || !moves(from, to)) continue;
-      const std::pair<std::size_t, int> way(from, seats[to].process);
+      const std::pair<std::size_t, int> way(from, seats[to].rank);
       if (once && std::find(gone.begin(), gone.end(), way) != gone.end()) continue;
       gone.push_back(way);
       const char* data = source(from, to);
       if (!reads_packed) {
         char* room = messages_.room(static_cast<std::size_t>(bytes));
-        copy(layout.extents, data, layout.source_strides, room, strides);
+        copy(layout, room, nullptr, data, &layout.source_strides);
         data = room;
       }
-      messages_.send(seats[to].process, data, bytes);
+      messages_.send(seats[to].rank, data, bytes);
     }
   }
   for (std::size_t to = 0; to < seats.size(); ++to)
     for (std::size_t from = 0; from < seats.size(); ++from)
       if (seats[from].here != nullptr && seats[to].here != nullptr && moves(from, to))
-        copy(layout.extents, source(from, to), layout.source_strides, target(from, to), layout.target_strides);
+        copy(layout, target(from, to), &layout.target_strides, source(from, to), &layout.source_strides);
   for (const Arrival& arrival : arrivals) {
     if (!messages_.finish(arrival.begin, arrival.end, wait_)) return false;
-    char* place = target(arrival.from, arrival.to);
-    if (place != arrival.room) copy(layout.extents, arrival.room, strides, place, layout.target_strides);
+    copy(layout, target(arrival.from, arrival.to), &layout.target_strides, arrival.room, nullptr);
   }
   return true;
 }
@@ -166,7 +155,7 @@ void MpiData::copy_results(std::size_t operand, std::int64_t begin, std::int64_t
 
 bool MpiData::all_reduce(std::size_t operand) {
   const std::int64_t bytes = what_.operands[operand].input_bytes;
-  return bytes * (group_.processes - 1) <= kWhole ? reduce_whole(operand) : reduce_slices(operand);
+  return bytes * (group_.size() - 1) <= kWhole ? reduce_whole(operand) : reduce_slices(operand);
 }
 
 bool MpiData::reduce_whole(std::size_t operand) {
@@ -180,14 +169,14 @@ bool MpiData::reduce_whole(std::size_t operand) {
       continue;
     }
     char* room = messages_.room(static_cast<std::size_t>(bytes));
-    messages_.receive(seat.process, room, bytes);
+    messages_.receive(seat.rank, room, bytes);
     inputs.push_back(room);
   }
   const std::size_t end = messages_.count();
   for (const auto& seat : group_.seats)
     if (seat.here != nullptr)
-      for (int process = 0; process < group_.processes; ++process)
-        if (process != group_.me) messages_.send(process, seat.here->inputs[operand], bytes);
+      for (int place = 0; place < group_.size(); ++place)
+        if (place != group_.me) messages_.send(group_.rank(place), seat.here->inputs[operand], bytes);
   if (!messages_.finish(begin, end, wait_)) return false;
   fold(inputs, static_cast<char*>(first().outputs[operand]), bytes / element_bytes, element_bytes);
   copy_results(operand, 0, bytes);
@@ -222,13 +211,13 @@ bool MpiData::fold_tasks(const std::vector<Task>& tasks, const std::vector<Part>
         if (task.inputs[i] != nullptr) continue;
         char* place = rooms[room++];
         const std::int64_t elements = std::min(step, task.elements - begin);
-        if (elements > 0) messages_.receive(group_.seats[i].process, place, elements * element_bytes, kInputs);
+        if (elements > 0) messages_.receive(group_.seats[i].rank, place, elements * element_bytes, kInputs);
       }
     receives[slot].second = messages_.count();
     for (const Part& part : parts) {
       const std::int64_t elements = std::min(step, part.elements - begin);
       if (elements > 0)
-        messages_.send(part.process, part.data + begin * element_bytes, elements * element_bytes, kInputs);
+        messages_.send(part.rank, part.data + begin * element_bytes, elements * element_bytes, kInputs);
     }
   };
   for (std::int64_t ahead = 0; ahead < kAhead && ahead * step < longest; ++ahead) post(ahead * step);
@@ -253,8 +242,8 @@ bool MpiData::fold_tasks(const std::vector<Task>& tasks, const std::vector<Part>
 bool MpiData::reduce_slices(std::size_t operand) {
   const std::int64_t element_bytes = what_.operands[operand].element_bytes;
   const std::int64_t elements = what_.operands[operand].input_bytes / element_bytes;
-  const std::int64_t slice = parts_of(parts_of(elements, group_.processes), 64) * 64;
-  const auto bound = [&](int process) { return std::min(elements, process * slice); };
+  const std::int64_t slice = parts_of(parts_of(elements, group_.size()), 64) * 64;
+  const auto bound = [&](int place) { return std::min(elements, place * slice); };
   char* out = static_cast<char*>(first().outputs[operand]);
 
   Task task;
@@ -268,26 +257,26 @@ bool MpiData::reduce_slices(std::size_t operand) {
   }
   for (const auto& seat : group_.seats) {
     if (seat.here == nullptr) continue;
-    for (int i = 1; i < group_.processes; ++i) {
-      const int process = (group_.me + i) % group_.processes;
-      const std::int64_t begin = bound(process);
-      parts.push_back({process, static_cast<const char*>(seat.here->inputs[operand]) + begin * element_bytes,
-                       bound(process + 1) - begin});
+    for (int i = 1; i < group_.size(); ++i) {
+      const int place = (group_.me + i) % group_.size();
+      const std::int64_t begin = bound(place);
+      parts.push_back({group_.rank(place), static_cast<const char*>(seat.here->inputs[operand]) + begin * element_bytes,
+                       bound(place + 1) - begin});
     }
   }
   const std::int64_t step = std::max<std::int64_t>(64, kChunk / element_bytes / 64 * 64);
   std::vector<std::pair<std::size_t, std::size_t>> results;
   for (std::int64_t begin = 0; begin < slice; begin += step)
-    for (int process = 0; process < group_.processes; ++process) {
-      const std::int64_t from = bound(process) + begin;
-      const std::int64_t count = std::min(step, bound(process + 1) - from);
-      if (process != group_.me && count > 0)
-        messages_.receive(process, out + from * element_bytes, count * element_bytes, kResults);
+    for (int place = 0; place < group_.size(); ++place) {
+      const std::int64_t from = bound(place) + begin;
+      const std::int64_t count = std::min(step, bound(place + 1) - from);
+      if (place != group_.me && count > 0)
+        messages_.receive(group_.rank(place), out + from * element_bytes, count * element_bytes, kResults);
     }
   const auto tell = [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t count = std::min(end, task.elements) - begin;
-    for (int i = 1; i < group_.processes && count > 0; ++i)
-      messages_.send((group_.me + i) % group_.processes, task.out + begin * element_bytes, count * element_bytes,
+    for (int i = 1; i < group_.size() && count > 0; ++i)
+      messages_.send(group_.rank((group_.me + i) % group_.size()), task.out + begin * element_bytes, count * element_bytes,
                      kResults);
   };
   if (!fold_tasks({task}, parts, element_bytes, tell) || !messages_.finish(wait_)) return false;
@@ -300,13 +289,12 @@ bool MpiData::reduce_scatter(std::size_t operand) {
   const Layout& layout = array.layout;
   const std::int64_t bytes = layout.bytes(), elements = bytes / array.element_bytes;
   const bool reads_packed = is_packed(layout.extents, layout.source_strides);
-  const Numbers strides = packed(layout.extents);
   const auto data = [&](std::size_t from, std::size_t to) -> const char* {
     const char* place = static_cast<const char*>(group_.seats[from].here->inputs[operand]) +
                         static_cast<std::int64_t>(to) * layout.source_step;
     if (reads_packed) return place;
     char* room = messages_.room(static_cast<std::size_t>(bytes));
-    copy(layout.extents, place, layout.source_strides, room, strides);
+    copy(layout, room, nullptr, place, &layout.source_strides);
     return room;
   };
   std::vector<Task> tasks;
@@ -317,7 +305,7 @@ bool MpiData::reduce_scatter(std::size_t operand) {
     for (std::size_t from = 0; from < group_.seats.size(); ++from) {
       const char* own = group_.seats[from].here != nullptr ? data(from, to) : nullptr;
       if (seat.here != nullptr) task.inputs.push_back(own);
-      else if (own != nullptr) parts.push_back({seat.process, own, elements});
+      else if (own != nullptr) parts.push_back({seat.rank, own, elements});
     }
     if (seat.here != nullptr) tasks.push_back(std::move(task));
   }

@@ -14,15 +14,19 @@
 
 namespace stablexla {
 
-// A group as seen from this process. Processes are numbered by their rank in the group's communicator.
+// A group as seen from this process. Ranks are those in the communicator.
 struct MpiGroup {
   struct Seat {
-    int device = 0, process = 0;
+    int device = 0, rank = 0;
     const Member* here = nullptr;  // null in another process
   };
 
   std::vector<Seat> seats;  // in the group's order
-  int processes = 1, me = 0;
+  std::vector<int> ranks;   // each once
+  int me = 0;               // this process's place in these
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  int rank(int place) const { return ranks[static_cast<std::size_t>(place)]; }
 };
 
 class MpiData {
@@ -41,7 +45,7 @@ class MpiData {
   };
   // A slice it sends for others to reduce.
   struct Part {
-    int process = 0;
+    int rank = 0;
     const char* data = nullptr;
     std::int64_t elements = 0;
   };

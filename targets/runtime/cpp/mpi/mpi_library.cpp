@@ -20,21 +20,9 @@ void find(void* library, const char* name, Function& function) {
 MpiLibrary::MpiLibrary(const std::string& path, const std::map<std::string, std::int64_t>& constants) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) throw std::runtime_error(path + " is not loaded");
-  find(library, "MPI_Isend", isend);
-  find(library, "MPI_Issend", issend);
-  find(library, "MPI_Irecv", irecv);
-  find(library, "MPI_Mrecv", mrecv);
-  find(library, "MPI_Test", test);
-  find(library, "MPI_Cancel", cancel);
-  find(library, "MPI_Request_free", request_free);
-  find(library, "MPI_Improbe", improbe);
-  find(library, "MPI_Ibarrier", ibarrier);
-  find(library, "MPI_Comm_group", comm_group);
-  find(library, "MPI_Group_incl", group_incl);
-  find(library, "MPI_Group_free", group_free);
-  find(library, "MPI_Comm_create_group", comm_create_group);
-  find(library, "MPI_Comm_set_errhandler", comm_set_errhandler);
-  find(library, "MPI_Error_string", error_string);
+#define STABLEXLA_MPI_FUNCTION(name, in_mpi, parameters) find(library, "MPI_" #in_mpi, name);
+  STABLEXLA_MPI_FUNCTIONS(STABLEXLA_MPI_FUNCTION)
+#undef STABLEXLA_MPI_FUNCTION
   byte = constants.at("BYTE");
   request_null = constants.at("REQUEST_NULL");
   errors_return = constants.at("ERRORS_RETURN");

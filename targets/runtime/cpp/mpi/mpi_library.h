@@ -16,26 +16,33 @@ struct MpiStatus {
   alignas(16) char room[128];
 };
 
+// Each function's name here, its name after MPI_, and its parameters.
+#define STABLEXLA_MPI_FUNCTIONS(F)                                                     \
+  F(isend, Isend, (const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*))      \
+  F(issend, Issend, (const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*))    \
+  F(irecv, Irecv, (void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*))            \
+  F(mrecv, Mrecv, (void*, int, MpiHandle, MpiHandle*, void*))                          \
+  F(test, Test, (MpiHandle*, int*, void*))                                             \
+  F(cancel, Cancel, (MpiHandle*))                                                      \
+  F(request_free, Request_free, (MpiHandle*))                                          \
+  F(improbe, Improbe, (int, int, MpiHandle, int*, MpiHandle*, void*))                  \
+  F(ibarrier, Ibarrier, (MpiHandle, MpiHandle*))                                       \
+  F(comm_group, Comm_group, (MpiHandle, MpiHandle*))                                   \
+  F(group_incl, Group_incl, (MpiHandle, int, const int*, MpiHandle*))                  \
+  F(group_free, Group_free, (MpiHandle*))                                              \
+  F(comm_create_group, Comm_create_group, (MpiHandle, MpiHandle, int, MpiHandle*))     \
+  F(comm_free, Comm_free, (MpiHandle*))                                                \
+  F(comm_set_errhandler, Comm_set_errhandler, (MpiHandle, MpiHandle))                  \
+  F(error_string, Error_string, (int, char*, int*))
+
 struct MpiLibrary {
   // `path` is of the library, which is loaded already; `constants` are handles and numbers by MPI's names. Throws
   // std::runtime_error where a function is missing.
   MpiLibrary(const std::string& path, const std::map<std::string, std::int64_t>& constants);
 
-  int (*isend)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*);
-  int (*issend)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*);
-  int (*irecv)(void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*);
-  int (*mrecv)(void*, int, MpiHandle, MpiHandle*, void*);
-  int (*test)(MpiHandle*, int*, void*);
-  int (*cancel)(MpiHandle*);
-  int (*request_free)(MpiHandle*);
-  int (*improbe)(int, int, MpiHandle, int*, MpiHandle*, void*);
-  int (*ibarrier)(MpiHandle, MpiHandle*);
-  int (*comm_group)(MpiHandle, MpiHandle*);
-  int (*group_incl)(MpiHandle, int, const int*, MpiHandle*);
-  int (*group_free)(MpiHandle*);
-  int (*comm_create_group)(MpiHandle, MpiHandle, int, MpiHandle*);
-  int (*comm_set_errhandler)(MpiHandle, MpiHandle);
-  int (*error_string)(int, char*, int*);
+#define STABLEXLA_MPI_FUNCTION(name, in_mpi, parameters) int(*name) parameters;
+  STABLEXLA_MPI_FUNCTIONS(STABLEXLA_MPI_FUNCTION)
+#undef STABLEXLA_MPI_FUNCTION
 
   MpiHandle byte, request_null, errors_return;
   int any_source, tag_limit;

@@ -24,11 +24,10 @@ void sleep_for(microseconds time) {
 
 }  // namespace
 
-MpiWait::MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, const Place& place, const std::string& text,
+MpiWait::MpiWait(MpiControl& control, bool crowded, const Place& place, const std::string& text,
                  const std::vector<int>& here, const std::vector<int>& awaited, Deadline deadline,
                  const Waiting& waiting)
-    : mpi_(mpi),
-      control_(control),
+    : control_(control),
       crowded_(crowded),
       deadline_(deadline),
       waiting_(waiting),
@@ -36,6 +35,8 @@ MpiWait::MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, const
       here_(here),
       awaited_(awaited) {
   wait_.place = place;
+  std::string trouble = control.trouble(place.run);
+  if (!trouble.empty()) fail(std::move(trouble));
 }
 
 MpiWait::~MpiWait() {
@@ -43,7 +44,7 @@ MpiWait::~MpiWait() {
 }
 
 // Most waits end before the clock is first read.
-bool MpiWait::pause() {
+bool MpiWait::pause(const MpiMessages* messages) {
   if (given_up_) return false;
   if (waiting_.stop != nullptr && waiting_.stop->load(std::memory_order_relaxed)) {
     fail("the run was stopped");
@@ -67,23 +68,24 @@ bool MpiWait::pause() {
   const auto waited = std::chrono::duration_cast<microseconds>(now - since_);
   if (waited > milliseconds(20)) sleep_for(std::min(microseconds(1000), waited / 100));
   if (now >= deadline_ && grace_ == Clock::time_point()) {
-    look();
+    look(messages);
     if (why_.empty()) why_ = "not everybody has come within the time limit";
     given_up_ = true;
     return false;
   }
-  return now < next_look_ || look();
+  return now < next_look_ || look(messages);
 }
 
-bool MpiWait::look() {
+bool MpiWait::look(const MpiMessages* messages) {
   const Clock::time_point now = Clock::now();
   next_look_ = now + kLook;
   if (waiting_.pulse && waiting_.pulse()) {
     fail("the run was stopped");
     return false;
   }
-  if (arrived_)
-    for (int process : arrived_()) control_.arrived(wait_, process);
+  if (messages != nullptr)
+    for (int rank : messages->heard())
+      control_.arrived(wait_, wait_.place.run.where->ranks[static_cast<std::size_t>(rank)]);
   if (now >= next_question_) {
     next_question_ = now + kQuestion;
     control_.ask(wait_);
@@ -114,7 +116,7 @@ Failure MpiWait::failure() {
       failure.arrived.push_back(device);
       continue;
     }
-    const int process = device / wait_.place.run.local;
+    const int process = wait_.place.run.where->process(device);
     std::string where = known_ ? found->second : "";
     if (where.empty() && asked_) where = "gives no answer: it computes, or has stopped";
     else if (where.empty()) where = "had not come";
@@ -125,44 +127,27 @@ Failure MpiWait::failure() {
   return failure;
 }
 
-template <typename Start>
-void MpiMessages::start(Start start, char* data, std::int64_t bytes, int peer, bool is_receive) {
+void MpiMessages::start(decltype(MpiLibrary::isend) send, int peer, const void* data, std::int64_t bytes, int stage) {
+  char* next = static_cast<char*>(const_cast<void*>(data));
   do {
     const std::int64_t part = std::min(bytes, kLongest);
-    Request request;
-    request.peer = peer;
-    request.is_receive = is_receive;
-    const int error = start(data, static_cast<int>(part), &request.handle);
+    const int size = static_cast<int>(part), tag = tag_ + stage;
+    Request request{0, peer, send == nullptr};
+    const int error = send != nullptr ? send(next, size, mpi_.byte, peer, tag, comm_, &request.handle)
+                                      : mpi_.irecv(next, size, mpi_.byte, peer, tag, comm_, &request.handle);
     if (error != 0) {
       error_ = error;
       return;
     }
     requests_.push_back(request);
-    data += part;
+    next += part;
     bytes -= part;
   } while (bytes > 0);
 }
 
 void MpiMessages::receive(int peer, void* data, std::int64_t bytes, int stage) {
   takes_from_senders_ = takes_from_senders_ || bytes > kCopied;
-  const auto irecv = [&](char* part, int size, MpiHandle* request) {
-    return mpi_.irecv(part, size, mpi_.byte, rank_of(peer), tag_ + stage, comm_, request);
-  };
-  start(irecv, static_cast<char*>(data), bytes, peer, true);
-}
-
-void MpiMessages::send(int peer, const void* data, std::int64_t bytes, int stage) {
-  const auto isend = [&](char* part, int size, MpiHandle* request) {
-    return mpi_.isend(part, size, mpi_.byte, rank_of(peer), tag_ + stage, comm_, request);
-  };
-  start(isend, static_cast<char*>(const_cast<void*>(data)), bytes, peer, false);
-}
-
-void MpiMessages::send_synchronous(int peer, const void* data, std::int64_t bytes) {
-  const auto issend = [&](char* part, int size, MpiHandle* request) {
-    return mpi_.issend(part, size, mpi_.byte, rank_of(peer), tag_, comm_, request);
-  };
-  start(issend, static_cast<char*>(const_cast<void*>(data)), bytes, peer, false);
+  start(nullptr, peer, data, bytes, stage);
 }
 
 bool MpiMessages::is_done(std::size_t begin, std::size_t end, MpiWait& wait) {
@@ -178,7 +163,7 @@ bool MpiMessages::finish(std::size_t begin, std::size_t end, MpiWait& wait) {
       ++begin;
       continue;
     }
-    if (error_ != 0 || !wait.pause()) return false;
+    if (error_ != 0 || !wait.pause(this)) return false;
   }
   if (error_ != 0) wait.fail(mpi_.said(error_));
   return error_ == 0;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,25 +12,27 @@
 
 namespace stablexla {
 
-// One thread's wait for devices in other processes.
+class MpiMessages;
+
+// One thread's wait for devices in other processes. It is over at once where the run has failed elsewhere.
 class MpiWait {
  public:
   // At `place`, described by `text`, for devices `awaited`; those that wait are `here`. Nothing is copied until the
   // wait has proved to be a long one.
-  MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, const Place& place, const std::string& text,
+  MpiWait(MpiControl& control, bool crowded, const Place& place, const std::string& text,
           const std::vector<int>& here, const std::vector<int>& awaited, Deadline deadline, const Waiting& waiting);
   ~MpiWait();
   MpiWait(const MpiWait&) = delete;
 
-  bool pause();  // between two polls; false when the wait is given up
+  // Between two polls, for these messages if there are any; false when the wait is given up.
+  bool pause(const MpiMessages* messages = nullptr);
+  bool is_over() const { return given_up_; }
   void fail(std::string why);
-  void refresh(std::function<std::vector<int>()> arrived) { arrived_ = std::move(arrived); }  // that have sent
   Failure failure();
 
  private:
-  bool look();
+  bool look(const MpiMessages* messages);
 
-  const MpiLibrary& mpi_;
   MpiControl& control_;
   const bool crowded_;
   const Deadline deadline_;
@@ -39,7 +40,6 @@ class MpiWait {
   MpiControl::Wait wait_;
   const std::string& text_;
   const std::vector<int>&here_, &awaited_;
-  std::function<std::vector<int>()> arrived_;
   bool known_ = false, asked_ = false, given_up_ = false;
   std::string why_;
   unsigned spins_ = 0;
@@ -49,21 +49,19 @@ class MpiWait {
 // The messages of one collective. Those still in flight at the end are cancelled.
 class MpiMessages {
  public:
-  // `ranks` maps processes to ranks of the communicator, where these differ.
-  MpiMessages(const MpiLibrary& mpi, MpiHandle comm, int tag, const std::vector<int>* ranks = nullptr)
-      : mpi_(mpi), comm_(comm), tag_(tag), ranks_(ranks) {}
+  MpiMessages(const MpiLibrary& mpi, MpiHandle comm, int tag) : mpi_(mpi), comm_(comm), tag_(tag) {}
   ~MpiMessages();
   MpiMessages(const MpiMessages&) = delete;
 
-  // `stage` disambiguates messages between the same two processes whose order they do not agree on.
+  // Peers are ranks. `stage` disambiguates messages between the same two processes whose order they do not agree on.
   void receive(int peer, void* data, std::int64_t bytes, int stage = 0);
-  void send(int peer, const void* data, std::int64_t bytes, int stage = 0);
-  void send_synchronous(int peer, const void* data, std::int64_t bytes);
+  void send(int peer, const void* data, std::int64_t bytes, int stage = 0) { start(mpi_.isend, peer, data, bytes, stage); }
+  void send_synchronous(int peer, const void* data, std::int64_t bytes) { start(mpi_.issend, peer, data, bytes, 0); }
   std::size_t count() const { return requests_.size(); }
   bool finish(std::size_t begin, std::size_t end, MpiWait& wait);
   bool finish(MpiWait& wait) { return finish(0, requests_.size(), wait); }
   bool is_done(std::size_t begin, std::size_t end, MpiWait& wait);
-  std::vector<int> heard() const;  // processes from which something was received
+  std::vector<int> heard() const;  // ranks from which something was received
   // Whether a message was received by rendezvous, out of its sender's memory: where the sender has failed since, that
   // memory may have been overwritten.
   bool took_from_senders() const { return takes_from_senders_; }
@@ -77,14 +75,12 @@ class MpiMessages {
     bool is_receive = false;
   };
   bool withdraw();
-  int rank_of(int peer) const { return ranks_ == nullptr ? peer : (*ranks_)[static_cast<std::size_t>(peer)]; }
-  template <typename Start>
-  void start(Start start, char* data, std::int64_t bytes, int peer, bool is_receive);
+  // Without a function to send, receives.
+  void start(decltype(MpiLibrary::isend) send, int peer, const void* data, std::int64_t bytes, int stage);
 
   const MpiLibrary& mpi_;
   const MpiHandle comm_;
   const int tag_;
-  const std::vector<int>* ranks_;
   std::vector<Request> requests_;
   std::vector<Block> rooms_;
   bool takes_from_senders_ = false;

@@ -23,12 +23,6 @@ std::string text_of(const Collective& what) {
   return begin == std::string::npos ? what.name : what.name + " " + what.place.substr(begin);
 }
 
-std::vector<int> processes_of(const std::vector<int>& devices, int local) {
-  std::set<int> processes;
-  for (int device : devices) processes.insert(device / local);
-  return {processes.begin(), processes.end()};
-}
-
 }  // namespace
 
 MpiTransport::MpiTransport(MpiLibrary library, MpiWorld world)
@@ -48,14 +42,15 @@ int MpiTransport::tag_of(const Place& place) const {
   return static_cast<int>(tag % (limit / 2)) * 2;  // a tag for each stage of messages
 }
 
-std::uint64_t MpiTransport::begin(std::uint64_t program, const std::string&) {
-  return control_.begin(program);
+void MpiTransport::refuse(RunKey run, const std::string& why) {
+  run.number = control_.begin(run.program);
+  failed(run, why);
 }
 
 void MpiTransport::failed(RunKey run, const std::string& why) {
   {
     std::lock_guard lock(mutex_);
-    sent_.remove_if([&](const Sent& sent) { return sent.run.program == run.program && sent.run.number == run.number; });
+    sent_.remove_if([&](const Sent& sent) { return sent.route.run == run; });
   }
   failed_ = true;
   control_.failed(run, why);
@@ -78,25 +73,22 @@ bool MpiTransport::is_good(RunKey run, const MpiMessages& messages, int looks, M
 
 const MpiTransport::Plan& MpiTransport::plan_of(RunKey run, const Collective& what, std::size_t group) {
   std::lock_guard lock(mutex_);
-  std::unique_ptr<Plan>& plan = plans_[{run.program, what.number, group, run.local}];
+  std::unique_ptr<Plan>& plan = plans_[{run.program, what.number, group}];
   if (plan != nullptr) return *plan;
   plan = std::make_unique<Plan>();
   const std::vector<int>& devices = what.groups[group];
-  plan->processes = processes_of(devices, run.local);
-  const auto index_of = [&](int process) {
-    const auto& all = plan->processes;
-    return static_cast<int>(std::lower_bound(all.begin(), all.end(), process) - all.begin());
-  };
-  plan->group.processes = static_cast<int>(plan->processes.size());
-  plan->group.me = index_of(world_.rank);
+  std::vector<int>& ranks = plan->group.ranks;
   for (int device : devices) {
-    (device / run.local == world_.rank ? plan->here : plan->awaited).push_back(device);
-    plan->group.seats.push_back({device, index_of(device / run.local), nullptr});
+    const int rank = rank_of(run, device);
+    const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+    if (place == plan->group.size()) ranks.push_back(rank);
+    const bool is_here = run.where->is_here(device);
+    if (is_here) plan->group.me = place;
+    (is_here ? plan->here : plan->awaited).push_back(device);
+    plan->group.seats.push_back({device, rank, nullptr});
   }
   plan->text = text_of(what);
-  const auto known = communicators_.find(plan->processes);
-  plan->is_own = known != communicators_.end();  // which it is after `prepare`
-  plan->comm = plan->is_own ? known->second : world_.data;
+  plan->comm = communicators_.at(run.where->ranks);
   return *plan;
 }
 
@@ -107,74 +99,70 @@ Failure MpiTransport::run(RunKey run, std::uint64_t visit, const Collective& wha
   MpiGroup members = plan.group;
   auto next = local.begin();
   for (auto& seat : members.seats)
-    if (seat.process == members.me) seat.here = &*next++;
+    if (seat.rank == members.rank(members.me)) seat.here = &*next++;
   const Place place{run, what.number, visit, static_cast<int>(group), ""};
-  MpiWait wait(mpi_, control_, world_.crowded, place, plan.text, plan.here, plan.awaited, deadline, waiting);
-  std::string trouble = control_.trouble(run);
-  if (!trouble.empty()) {
-    wait.fail(std::move(trouble));
-    return wait.failure();
-  }
-  MpiMessages messages(mpi_, plan.comm, tag_of(place), plan.is_own ? nullptr : &plan.processes);
-  wait.refresh([&] {
-    std::vector<int> heard = messages.heard();
-    for (int& process : heard) process = plan.processes[static_cast<std::size_t>(process)];
-    return heard;
-  });
+  MpiWait wait(control_, world_.crowded, place, plan.text, plan.here, plan.awaited, deadline, waiting);
+  if (wait.is_over()) return wait.failure();
+  MpiMessages messages(mpi_, plan.comm, tag_of(place));
   if (!MpiData(what, members, messages, wait).run() || !is_good(run, messages, looks, wait))
     return wait.failure();
   return {};
 }
 
-Failure MpiTransport::prepare(int local, const std::vector<std::vector<int>>& sets, Deadline deadline,
-                              const Waiting& waiting) {
-  std::lock_guard making(making_);
-  std::uint64_t key = sets.size();
-  bool known = true;
-  for (const std::vector<int>& processes : sets) {
-    for (int process : processes) key = mixed(key, static_cast<std::uint64_t>(process));
-    key = mixed(key, processes.size());
-    known = known && prepared_.count(processes) != 0;
-  }
-  if (known) return {};
-  std::vector<int> here, awaited;
-  for (int device = 0; device < world_.size * local; ++device)
-    (device / local == world_.rank ? here : awaited).push_back(device);
-  const Place place{{key, 0, local}, kPrepare, 0, 0, ""};
+Failure MpiTransport::begin(RunKey& run, Deadline deadline, const Waiting& waiting) {
+  run.number = control_.begin(run.program);
+  return communicator(*run.where) != 0 ? Failure{} : meet(run, deadline, waiting);
+}
+
+Failure MpiTransport::meet(RunKey run, Deadline deadline, const Waiting& waiting) {
+  const std::vector<int>& ranks = run.where->ranks;
+  std::unique_lock own(mutex_);
+  std::mutex& making = making_[ranks];
+  own.unlock();
+  std::lock_guard alone(making);
+  if (communicator(*run.where) != 0) return {};
+  std::uint64_t key = ranks.size();
+  for (int process : ranks) key = mixed(key, static_cast<std::uint64_t>(process));
   const std::string text = "the first run of a program";
-  MpiWait wait(mpi_, control_, world_.crowded, place, text, here, awaited, deadline, waiting);
+  MpiWait wait(control_, world_.crowded, {run, kBegin, 0, 0, ""}, text, run.where->here, run.where->elsewhere, deadline,
+               waiting);
   for (int stage = 0; stage < 2; ++stage) {
-    control_.join(key, stage);
-    while (!control_.all_joined(key, stage)) {
+    control_.join(ranks, key, stage);
+    while (!control_.all_joined(ranks, key, stage)) {
       if (wait.pause()) continue;
-      control_.withdraw(key);
+      control_.withdraw(ranks, key);
       return wait.failure();
     }
   }
-  for (const std::vector<int>& processes : sets) {
-    if (!prepared_.insert(processes).second ||
-        !std::binary_search(processes.begin(), processes.end(), world_.rank))
-      continue;
-    const int error = make_communicator(processes);
-    if (error == 0) continue;
-    wait.fail(mpi_.said(error));
-    return wait.failure();
-  }
-  return {};
+  const int error = make_communicator(ranks, static_cast<int>(key % static_cast<std::uint64_t>(mpi_.tag_limit)));
+  if (error == 0) return {};
+  wait.fail(mpi_.said(error));
+  return wait.failure();
 }
 
-int MpiTransport::make_communicator(const std::vector<int>& processes) {
+int MpiTransport::make_communicator(const std::vector<int>& ranks, int tag) {
   MpiHandle world = 0, group = 0, made = 0;
   int error = mpi_.comm_group(world_.data, &world);
-  if (error == 0) error = mpi_.group_incl(world, static_cast<int>(processes.size()), processes.data(), &group);
-  if (error == 0) error = mpi_.comm_create_group(world_.data, group, 1, &made);
+  if (error == 0) error = mpi_.group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &group);
+  if (error == 0) error = mpi_.comm_create_group(world_.data, group, tag, &made);
   if (error != 0) return error;
   mpi_.group_free(&group);
   mpi_.group_free(&world);
   mpi_.comm_set_errhandler(made, mpi_.errors_return);
   std::lock_guard lock(mutex_);
-  communicators_[processes] = made;
+  communicators_[ranks] = made;
   return 0;
+}
+
+MpiHandle MpiTransport::communicator(const Placement& where) {
+  std::lock_guard lock(mutex_);
+  const auto found = communicators_.find(where.ranks);
+  return found == communicators_.end() ? 0 : found->second;
+}
+
+int MpiTransport::rank_of(RunKey run, int device) const {
+  const std::vector<int>& ranks = run.where->ranks;
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), run.where->process(device)) - ranks.begin());
 }
 
 // Place of a point-to-point message; those between the same two devices are ordered.
@@ -184,10 +172,8 @@ Place MpiTransport::route_of(RunKey run, const Collective& what, int source, int
   return {run, kMessages, mixed(count, static_cast<std::uint64_t>(what.channel)), source * 65537 + target, ""};
 }
 
-Failure MpiTransport::send(RunKey run, const Collective& what, int source, int target, void** inputs, Deadline,
-                           const Waiting&) {
+void MpiTransport::send(RunKey run, const Collective& what, int source, int target, void** inputs) {
   Sent sent;
-  sent.run = run;
   sent.target = target;
   sent.text = text_of(what);
   sent.number = what.number;
@@ -200,11 +186,10 @@ Failure MpiTransport::send(RunKey run, const Collective& what, int source, int t
     std::memcpy(sent.data.data() + begin, inputs[i], static_cast<std::size_t>(what.operands[i].input_bytes));
     begin += static_cast<std::size_t>(what.operands[i].input_bytes);
   }
-  sent.messages = std::make_unique<MpiMessages>(mpi_, world_.data, tag_of(sent.route));
-  sent.messages->send_synchronous(target / run.local, sent.data.data(), static_cast<std::int64_t>(bytes));
+  sent.messages = std::make_unique<MpiMessages>(mpi_, communicator(*run.where), tag_of(sent.route));
+  sent.messages->send_synchronous(rank_of(run, target), sent.data.data(), static_cast<std::int64_t>(bytes));
   std::lock_guard lock(mutex_);
   sent_.push_back(std::move(sent));
-  return {};
 }
 
 Failure MpiTransport::receive(RunKey run, const Collective& what, int source, int target, void** outputs,
@@ -213,18 +198,14 @@ Failure MpiTransport::receive(RunKey run, const Collective& what, int source, in
   const Place route = route_of(run, what, source, target, false);
   const std::string text = text_of(what);
   const std::vector<int> here{target}, awaited{source};
-  MpiWait wait(mpi_, control_, world_.crowded, route, text, here, awaited, deadline, waiting);
-  std::string trouble = control_.trouble(run);
-  if (!trouble.empty()) {
-    wait.fail(std::move(trouble));
-    return wait.failure();
-  }
-  MpiMessages messages(mpi_, world_.data, tag_of(route));
+  MpiWait wait(control_, world_.crowded, route, text, here, awaited, deadline, waiting);
+  if (wait.is_over()) return wait.failure();
+  MpiMessages messages(mpi_, communicator(*run.where), tag_of(route));
   std::int64_t bytes = 0;
   for (const Operand& operand : what.operands) bytes += operand.output_bytes;
   const bool is_one = what.operands.size() == 1;
   char* room = is_one ? static_cast<char*>(outputs[0]) : messages.room(static_cast<std::size_t>(bytes));
-  messages.receive(source / run.local, room, bytes);
+  messages.receive(rank_of(run, source), room, bytes);
   if (!messages.finish(wait) || !is_good(run, messages, looks, wait)) return wait.failure();
   for (std::size_t i = 0; i < what.operands.size() && !is_one; ++i) {
     std::memcpy(outputs[i], room, static_cast<std::size_t>(what.operands[i].output_bytes));
@@ -240,7 +221,7 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
     std::lock_guard lock(mutex_);
     for (auto sent = sent_.begin(); sent != sent_.end();) {
       const auto next = std::next(sent);
-      if (sent->run.program == run.program && sent->run.number == run.number) mine.splice(mine.end(), sent_, sent);
+      if (sent->route.run == run) mine.splice(mine.end(), sent_, sent);
       sent = next;
     }
     if (!counts_.empty()) {
@@ -251,7 +232,7 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
   }
   for (Sent& sent : mine) {
     const std::vector<int> here, awaited{sent.target};
-    MpiWait wait(mpi_, control_, world_.crowded, sent.route, sent.text, here, awaited, deadline, waiting);
+    MpiWait wait(control_, world_.crowded, sent.route, sent.text, here, awaited, deadline, waiting);
     if (sent.messages->finish(wait)) continue;
     Failure failure = wait.failure();
     failure.summary = "nobody has received what was sent to device " + std::to_string(sent.target) + ": " +
@@ -267,45 +248,38 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
   return {};
 }
 
-Failure MpiTransport::gather(int local, const std::vector<Array>& own, const std::vector<std::vector<Array>>& others,
-                             Deadline deadline, const Waiting& waiting) {
-  last_run.local = local;
-  std::vector<int> here, awaited;
-  for (int device = 0; device < world_.size * local; ++device)
-    (device / local == world_.rank ? here : awaited).push_back(device);
-  const Place place{last_run, kGather, ++gathers, 0, ""};
+Failure MpiTransport::gather(const Arrays& arrays, Deadline deadline, const Waiting& waiting) {
+  const RunKey run = last_run;
+  const std::vector<int>& ranks = run.where->ranks;
+  const Place place{run, kGather, ++gathers, 0, ""};
   const std::string text = "gathering of the results";
-  MpiWait wait(mpi_, control_, world_.crowded, place, text, here, awaited, deadline, waiting);
-  MpiMessages messages(mpi_, world_.data, tag_of(place));
-  const std::string trouble = control_.trouble(last_run);
-  if (!trouble.empty()) {
-    wait.fail(trouble);
-    return wait.failure();
-  }
-  for (int process = 0; process < world_.size; ++process)
-    for (const Array& array : others[static_cast<std::size_t>(process)])
-      messages.receive(process, array.data, array.bytes);
-  for (int i = 1; i < world_.size; ++i)
-    for (const Array& array : own) messages.send((world_.rank + i) % world_.size, array.data, array.bytes);
-  wait.refresh([&] { return messages.heard(); });
-  if (!messages.finish(wait)) return wait.failure();
-  return {};
+  MpiWait wait(control_, world_.crowded, place, text, run.where->here, run.where->elsewhere, deadline,
+               waiting);
+  if (wait.is_over()) return wait.failure();
+  MpiMessages messages(mpi_, communicator(*run.where), tag_of(place));
+  const int size = static_cast<int>(ranks.size()), me = rank_of(run, run.where->here[0]);
+  const auto array_of = [](auto array) { return reinterpret_cast<void*>(array.first); };
+  for (int rank = 0; rank < size; ++rank)
+    for (const auto& array : arrays.at(ranks[static_cast<std::size_t>(rank)]))
+      if (rank != me) messages.receive(rank, array_of(array), array.second);
+  for (int i = 1; i < size; ++i)
+    for (const auto& array : arrays.at(world_.rank)) messages.send((me + i) % size, array_of(array), array.second);
+  return messages.finish(wait) ? Failure{} : wait.failure();
 }
 
 bool MpiTransport::leave(double seconds, bool failed) {
-  const auto in = [](double time) {
-    return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time));
-  };
-  Deadline limit = failed || failed_ ? in(seconds) : Deadline::max();
+  Deadline limit = failed || failed_ ? deadline_after(seconds) : Deadline::max();
   control_.leave();
   MpiHandle request = 0;
   int error = 0;
   if (mpi_.ibarrier(world_.data, &request) != 0) return false;
   while (!mpi_.is_done(request, error) || !control_.is_quiet()) {
     if (Clock::now() > limit) return false;
-    if (control_.look_for_dead()) limit = std::min(limit, in(1));
+    if (control_.look_for_dead()) limit = std::min(limit, deadline_after(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  for (auto& [ranks, comm] : communicators_)
+    if (comm != world_.data) mpi_.comm_free(&comm);  // in the same order everywhere
   return error == 0;
 }
 

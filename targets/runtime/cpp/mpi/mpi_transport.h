@@ -2,7 +2,7 @@
 //
 // All waits poll, so that time limits hold and failures elsewhere are noticed. Tags of messages are hashes of the
 // program, the run, the collective and the visit: devices that disagree on the order of collectives deadlock, which is
-// detected, and never confuse their data.
+// detected, and never confuse their data. Each list of processes has a communicator of its own.
 #pragma once
 
 #include <atomic>
@@ -35,28 +35,20 @@ class MpiTransport : public Transport {
   MpiTransport(MpiLibrary library, MpiWorld world);
 
   int rank() const override { return world_.rank; }
-  int size() const override { return world_.size; }
-  std::uint64_t begin(std::uint64_t program, const std::string& name) override;
+  Failure begin(RunKey& run, Deadline deadline, const Waiting& waiting) override;
+  void refuse(RunKey run, const std::string& why) override;
   Failure end(RunKey run, Deadline deadline, const Waiting& waiting) override;
   void failed(RunKey run, const std::string& why) override;
   Failure run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
               const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) override;
-  Failure send(RunKey run, const Collective& what, int source, int target, void** inputs, Deadline deadline,
-               const Waiting& waiting) override;
+  void send(RunKey run, const Collective& what, int source, int target, void** inputs) override;
   Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs, Deadline deadline,
                   const Waiting& waiting) override;
 
-  // Creates communicators of these sets of processes, the same in all processes, where there are none yet. Waits for
-  // all processes first: the creation cannot be interrupted.
-  Failure prepare(int local, const std::vector<std::vector<int>>& sets, Deadline deadline, const Waiting& waiting);
-  // All-gather after the last run of this thread, in which each process has `local` devices: sends the arrays `own` to
-  // all others, and receives theirs in others[process].
-  struct Array {
-    void* data;
-    std::int64_t bytes;
-  };
-  Failure gather(int local, const std::vector<Array>& own, const std::vector<std::vector<Array>>& others,
-                 Deadline deadline, const Waiting& waiting);
+  // All-gather after the last run of this thread, among the processes of that run: sends this one's arrays to the
+  // others, and receives theirs. Addresses and bytes, by process.
+  using Arrays = std::map<int, std::vector<std::pair<std::uintptr_t, std::int64_t>>>;
+  Failure gather(const Arrays& arrays, Deadline deadline, const Waiting& waiting);
   // Announces this process's end, and waits for the others'; with this time limit where something has failed. False
   // when it runs out.
   bool leave(double seconds, bool failed);
@@ -64,15 +56,13 @@ class MpiTransport : public Transport {
  private:
   // A group of a collective, with its run-invariant data.
   struct Plan {
-    std::vector<int> processes, here, awaited;
+    std::vector<int> here, awaited;
     MpiGroup group;
     MpiHandle comm = 0;
-    bool is_own = false;  // the communicator is of these processes, not of the world
     std::string text;
   };
   // A message that its receiver has not matched yet.
   struct Sent {
-    RunKey run;
     Place route;
     std::string text;
     std::int64_t number = -1;
@@ -85,19 +75,23 @@ class MpiTransport : public Transport {
   bool is_good(RunKey run, const MpiMessages& messages, int looks, MpiWait& wait);
   int looks();  // how often to poll, by the time since the last collective
   const Plan& plan_of(RunKey run, const Collective& what, std::size_t group);
-  int make_communicator(const std::vector<int>& processes);
+  // Creates the communicator of these processes. Waits for them first: the creation cannot be interrupted.
+  Failure meet(RunKey run, Deadline deadline, const Waiting& waiting);
+  int make_communicator(const std::vector<int>& ranks, int tag);
+  MpiHandle communicator(const Placement& where);  // 0 where there is none yet
+  int rank_of(RunKey run, int device) const;       // in the communicator
   int tag_of(const Place& place) const;
   Place route_of(RunKey run, const Collective& what, int source, int target, bool sends);
 
   const MpiLibrary mpi_;
   const MpiWorld world_;
   MpiControl control_;
-  std::mutex mutex_, making_;
+  std::mutex mutex_;
   std::atomic<bool> failed_{false};  // the last run
   std::atomic<Clock::rep> last_end_{0};
-  std::set<std::vector<int>> prepared_;
-  std::map<std::vector<int>, MpiHandle> communicators_;
-  std::map<std::tuple<std::uint64_t, std::int64_t, std::size_t, int>, std::unique_ptr<Plan>> plans_;
+  std::map<std::vector<int>, std::mutex> making_;
+  std::map<std::vector<int>, MpiHandle> communicators_;  // by the processes, in their order
+  std::map<std::tuple<std::uint64_t, std::int64_t, std::size_t>, std::unique_ptr<Plan>> plans_;
   std::list<Sent> sent_;
   std::map<std::tuple<std::uint64_t, std::uint64_t, std::int64_t, int, int, bool>, std::uint64_t> counts_;
 };

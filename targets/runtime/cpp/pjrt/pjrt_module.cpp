@@ -282,8 +282,8 @@ std::shared_ptr<PJRT_Executable> program_of(const PJRT_Client& client, PyObject*
   program->takes = taken<std::vector<int>>(made, "takes");
   program->donated = taken<std::vector<int>>(made, "donated");
   program->code_bytes = taken<std::int64_t>(made, "code_bytes");
-  program->parameter_shardings = texts_of(made, "parameter_shardings");
-  program->output_shardings = texts_of(made, "output_shardings");
+  program->parameter_shardings = Texts(texts_of(made, "parameter_shardings"));
+  program->output_shardings = Texts(texts_of(made, "output_shardings"));
   read_outputs(*program, function, taken<std::vector<int>>(made, "output_types"),
                taken<std::vector<std::string>>(made, "output_kinds"));
   int number = 0;

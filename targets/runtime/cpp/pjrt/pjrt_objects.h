@@ -159,6 +159,19 @@ struct Output {
 
 using Memories = std::vector<std::vector<std::shared_ptr<Storage>>>;  // of arrays, by device
 
+// Texts and, as the table gives them, where each begins and its length.
+struct Texts {
+  explicit Texts(std::vector<std::string> given = {}) : texts(std::move(given)) {
+    for (const std::string& each : texts) data.push_back(each.data()), sizes.push_back(each.size());
+  }
+  Texts(Texts&&) = default;
+  Texts& operator=(Texts&&) = default;
+
+  std::vector<std::string> texts;
+  std::vector<const char*> data;
+  std::vector<std::size_t> sizes;
+};
+
 // A program for one or several devices.
 struct PJRT_Executable {
   virtual ~PJRT_Executable() = default;
@@ -180,14 +193,13 @@ struct PJRT_Executable {
   std::vector<PJRT_LogicalDeviceIds> logical_ids;
   std::atomic<std::int64_t> nanoseconds{-1};  // of the last run
   std::int64_t code_bytes = 0, argument_bytes = 0, output_bytes = 0, alias_bytes = 0, arena_bytes = 0;
-  std::vector<std::string> parameter_shardings, output_shardings;  // OpSharding protos; none for one partition
+  Texts parameter_shardings, output_shardings;  // OpSharding protos; none for one partition
 
   // As the table gives them: parallel arrays.
   std::vector<PJRT_Buffer_Type> output_types;
   std::vector<std::int64_t> output_dims;
   std::vector<std::size_t> output_ranks;
-  std::vector<const char*> kinds, parameter_sharding_data, output_sharding_data;
-  std::vector<std::size_t> kind_sizes, parameter_sharding_sizes, output_sharding_sizes;
+  Texts kinds;
   void lay_out();  // fills these
 
   // What one call costs, once it was asked for.

@@ -300,8 +300,8 @@ PJRT_Error* executable_load(PJRT_Executable_DeserializeAndLoad_Args& args) {
 void executable_kinds(PJRT_Executable_OutputMemoryKinds_Args& args) {
   const PJRT_Executable& program = of(args.executable);
   args.num_outputs = program.outputs.size();
-  args.memory_kinds = program.kinds.data();
-  args.memory_kind_sizes = program.kind_sizes.data();
+  args.memory_kinds = program.kinds.data.data();
+  args.memory_kind_sizes = program.kinds.sizes.data();
 }
 PJRT_Error* executable_program(PJRT_Executable_OptimizedProgram_Args& args) {
   static const char format[] = "mlir";
@@ -354,19 +354,17 @@ void executable_memory(PJRT_Executable_GetCompiledMemoryStats_Args& args) {
   if (args.struct_size > static_cast<std::size_t>(place))
     args.peak_memory_in_bytes = program.argument_bytes + program.output_bytes + program.arena_bytes - program.alias_bytes;
 }
-PJRT_Error* parameter_shardings(PJRT_Shardings_PJRT_Executable_ParameterShardings_Args& args) {
-  const PJRT_Executable& program = of(args.executable);
-  args.num_parameters = program.parameter_shardings.size();
-  args.shardings = args.num_parameters ? program.parameter_sharding_data.data() : nullptr;
-  args.sharding_sizes = args.num_parameters ? program.parameter_sharding_sizes.data() : nullptr;
-  return nullptr;
+template <typename A>
+void give(const Texts& texts, std::size_t& count, A& args) {
+  count = texts.data.size();
+  args.shardings = count != 0 ? texts.data.data() : nullptr;
+  args.sharding_sizes = count != 0 ? texts.sizes.data() : nullptr;
 }
-PJRT_Error* output_shardings(PJRT_Shardings_PJRT_Executable_OutputShardings_Args& args) {
-  const PJRT_Executable& program = of(args.executable);
-  args.num_outputs = program.output_shardings.size();
-  args.shardings = args.num_outputs ? program.output_sharding_data.data() : nullptr;
-  args.sharding_sizes = args.num_outputs ? program.output_sharding_sizes.data() : nullptr;
-  return nullptr;
+void parameter_shardings(PJRT_Shardings_PJRT_Executable_ParameterShardings_Args& args) {
+  give(of(args.executable).parameter_shardings, args.num_parameters, args);
+}
+void output_shardings(PJRT_Shardings_PJRT_Executable_OutputShardings_Args& args) {
+  give(of(args.executable).output_shardings, args.num_outputs, args);
 }
 
 void loaded_destroy(PJRT_LoadedExecutable_Destroy_Args& args) { delete args.executable; }
@@ -487,21 +485,14 @@ PJRT_Client::PJRT_Client(int count, int process, int processes) : process(proces
 }
 
 void PJRT_Executable::lay_out() {
+  std::vector<std::string> names;
   for (const Output& output : outputs) {
     output_types.push_back(output.type);
     output_dims.insert(output_dims.end(), output.dims.begin(), output.dims.end());
     output_ranks.push_back(output.dims.size());
-    kinds.push_back(kMemoryKinds[output.kind]);
-    kind_sizes.push_back(std::strlen(kinds.back()));
+    names.push_back(kMemoryKinds[output.kind]);
   }
-  for (const std::string& each : parameter_shardings) {
-    parameter_sharding_data.push_back(each.data());
-    parameter_sharding_sizes.push_back(each.size());
-  }
-  for (const std::string& each : output_shardings) {
-    output_sharding_data.push_back(each.data());
-    output_sharding_sizes.push_back(each.size());
-  }
+  kinds = Texts(std::move(names));
 }
 
 const PJRT_Api* make_table(Host given) {
