@@ -41,10 +41,11 @@ setup: $(VENV)/installed.test
 run: $(VENV)/installed.run
 	$(BIN)/python examples/digits.py
 
-# Then the operations once more, with every rewrite and emitter from the smallest sizes on (docs/pipelines.md, "Gates").
+# Then the operations once more, with every rewrite and emitter from the smallest sizes on (docs/pipelines.md, "Gates"),
+# and with the LLVM of MLIR's package, which makes the code where the extra `fast` is not installed.
 test: lint types
 	$(BIN)/pytest -n $(JOBS) --drawn $(DRAW) $(PYTEST_ARGS)
-	STABLEXLA_CHOICES=eager $(BIN)/pytest -n $(JOBS) --slice tests/ops
+	STABLEXLA_LLVM=off STABLEXLA_CHOICES=eager $(BIN)/pytest -n $(JOBS) --slice tests/ops
 
 # Every case of every test, which `make test` draws from: before releases.
 test-all: lint types
@@ -94,7 +95,7 @@ build/modules.txt: FORCE
 # What the build takes is installed, too: pip's own environment for it is elsewhere each time, and the runtime would be
 # compiled for each install.
 $(VENV)/installed.run: EXTRAS := examples
-$(VENV)/installed.test: EXTRAS := examples,dev,mpi,gpu
+$(VENV)/installed.test: EXTRAS := examples,dev,mpi,gpu,fast
 $(VENV)/installed.docs: EXTRAS := jax,docs
 $(VENV)/installed.run $(VENV)/installed.test $(VENV)/installed.docs: $(VENV)/constraints.txt pyproject.toml CMakeLists.txt $(NATIVE) build/modules.txt
 	$(PIP_INSTALL) --constraint $(VENV)/constraints.txt cmake ninja $$($(BIN)/python third_party/constraints.py --build)

@@ -3,14 +3,16 @@
 Each program is compiled with each list of passes in place of those of `opt_level=1` (targets/llvm/llvm_c.py). A cell is
 the seconds of the stage "machine code", the least of some compilations, and the time of a call over that of the code
 by `default<O1>`. `--library` compares, instead, compilations with the library of kernels filled and empty: milliseconds
-of processor time.
+of processor time. `--second` compares the LLVM of MLIR's package with that of the extra `fast`.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
-from time import process_time
+from time import process_time, thread_time
+from typing import Any
 from unittest import mock
 
 import stablexla as sx
@@ -19,7 +21,7 @@ from benchmarks.engines.stablexla_engine import engine
 from benchmarks.measuring import Effort, measure
 from benchmarks.programs import PROGRAMS
 from benchmarks.programs.registry import Program
-from stablexla.targets.llvm import early_code, llvm_c
+from stablexla.targets.llvm import early_code, llvm_c, split_module
 from stablexla.targets.llvm.library import Library
 
 LISTS = {"default<O1>": "default<O1>", "UNROLL": llvm_c.UNROLL, "CLEAN_UP": llvm_c.CLEAN_UP}
@@ -69,7 +71,35 @@ def library_row(name: str) -> list[str]:
     return [name, f"{min(empty):.0f}", f"{filled:.0f}", f"{filled / min(empty):.2f}"]
 
 
+def second_row(name: str) -> list[str]:
+    """A line of the table of the second LLVM: milliseconds of LLVM's work, and whether the files are the same."""
+    text, made, took = PROGRAMS[name].text(), {}, {}
+    for which in ("off", None) * COMPILATIONS:
+        spent: list[float] = []
+
+        def timed(module: Any, *rest: Any, _spent: list[float] = spent, **more: Any) -> bytes:
+            begun = thread_time()
+            file = llvm_c.object_file(module, *rest, **more)
+            _spent.append(thread_time() - begun)
+            return file
+
+        with (
+            mock.patch.dict(os.environ, {"STABLEXLA_LLVM": which} if which else {}),
+            mock.patch.object(split_module, "object_file", timed),
+            mock.patch.object(early_code, "LIBRARY", Library()),
+        ):
+            made[which] = sx.compile(text)._function.keep_alive.object_files()
+        took[which] = min(took.get(which, 1e9), 1e3 * sum(spent))
+    same = "the same" if made["off"] == made[None] else "others"
+    return [name, f"{took['off']:.0f}", f"{took[None]:.0f}", f"{took[None] / took['off']:.2f}", same]
+
+
 def main(names: Sequence[str]) -> None:
+    if "--second" in names:
+        print("| program | MLIR's LLVM | the second | ratio | files |\n|---|---:|---:|---:|---|")
+        for name in [each for each in names if each != "--second"] or OF_LIBRARY:
+            print(f"| {' | '.join(second_row(name))} |", flush=True)
+        return
     if "--library" in names:
         print("| program | empty | filled | ratio |\n|---|---:|---:|---:|")
         for name in [each for each in names if each != "--library"] or OF_LIBRARY:

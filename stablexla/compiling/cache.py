@@ -46,6 +46,7 @@ from stablexla.lowering.rules.calls.composites import call_of_host
 from stablexla.lowering.support.registry import RULES
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.kinds import PACKAGE, kind_of, target_names
+from stablexla.targets.llvm.code_llvm import key_of_second_llvm
 from stablexla.targets.llvm.library import LIBRARY
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
@@ -366,9 +367,13 @@ def _option_texts(options: CompileOptions) -> list[str]:
     return [f"{f.name}={getattr(options, f.name)!r}" for f in fields(options) if f.name not in _NO_PART_OF_THE_CODE]
 
 
-@functools.cache
 def surroundings() -> tuple[Any, ...]:
     """Return the rest of the key: the compiler and the machine."""
+    return *_surroundings(), key_of_second_llvm()
+
+
+@functools.cache
+def _surroundings() -> tuple[Any, ...]:
     builds = [installed_version(name) for name in _BUILDS]
     machine = [processor.machine(), sorted(processor.features()), repr(host_target())]
     return VERSION, container.FORMAT, builds, machine, _digest_of_the_package()

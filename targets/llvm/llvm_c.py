@@ -11,13 +11,14 @@ import functools
 import platform
 from ctypes import POINTER, byref, c_char_p, c_int, c_int8, c_size_t, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import mlir.ir as ir
 import mlir.passmanager as passmanager
 from mlir import _mlir_libs
 
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.targets.llvm.code_llvm import second_llvm
 
 # Kernels arrive vectorized, with explicit accumulators and most unrolling done: what remains is CSE and cleanup after
 # the lowering, hoisting of loop-invariant code, and unrolling of short loops. LLVM's own O1 takes longer, most of it in
@@ -38,7 +39,7 @@ CLEAN_UP = _CLEAN_UP.format("")
 UNROLL = f"{_CLEAN_UP.format('indvars,')[:-1]},loop-unroll<O1>,{_COMBINE},loop-mssa(licm),loop-sink,simplifycfg)"
 PASSES = ("", CLEAN_UP, "default<O2>", "default<O3>")
 # Loops come with the induction variables and strides that they need: strength reduction takes much of code generation,
-# and what it changes is no quicker. LLVM takes this for the process, not for a module.
+# and what it changes is no quicker. A copy of LLVM takes this for the process, not for a module.
 CODE_GENERATION = ("-disable-lsr",)
 
 # Of llvm-c/TargetMachine.h: static relocation model (no shared library), and the JIT's code model.
@@ -64,9 +65,13 @@ class _LogicalResult(ctypes.Structure):
 
 
 _Handler = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+Signatures: TypeAlias = dict[str, tuple[Any, list[Any]]]
+_OF_MLIR: Signatures = {
     "mlirPassManagerRunOnOp": (_LogicalResult, [_Handle, _Handle]),
     "mlirTranslateModuleToLLVMIR": (c_void_p, [_Handle, c_void_p]),
+    "LLVMWriteBitcodeToMemoryBuffer": (c_void_p, [c_void_p]),
+}
+_OF_LLVM: Signatures = {
     "LLVMParseCommandLineOptions": (None, [c_int, POINTER(c_char_p), c_char_p]),
     "LLVMContextCreate": (c_void_p, []),
     "LLVMContextDispose": (None, [c_void_p]),
@@ -113,9 +118,26 @@ class HostProcessor:
 def _library() -> Any:
     """Load the bindings' own library (no other copy of MLIR will do), which contains LLVM too."""
     library = ctypes.CDLL(str(Path(_mlir_libs.__file__).parent / "libMLIRPythonCAPI.so"))
-    for name, (result, arguments) in _SIGNATURES.items():
+    _declare(library, _OF_MLIR | _OF_LLVM)
+    return library
+
+
+def _declare(library: Any, signatures: Signatures) -> None:
+    for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
+
+
+def _code_library() -> Any:
+    """Return the library that makes machine code."""
+    second = second_llvm()
+    return _ready(_library() if second is None else second.library)
+
+
+@functools.cache
+def _ready(library: Any) -> Any:
+    """Make a library ready to compile for this machine's family of processors."""
+    _declare(library, _OF_LLVM)
     family = _FAMILIES[platform.machine()]
     for part in ("TargetInfo", "Target", "TargetMC", "AsmPrinter"):
         getattr(library, f"LLVMInitialize{family}{part}")()
@@ -124,10 +146,13 @@ def _library() -> Any:
     return library
 
 
-@functools.cache
 def host() -> HostProcessor:
     """Return the description of this machine."""
-    library = _library()
+    return _host(_code_library())
+
+
+@functools.cache
+def _host(library: Any) -> HostProcessor:
     names = ("LLVMGetDefaultTargetTriple", "LLVMGetHostCPUName", "LLVMGetHostCPUFeatures")
     return HostProcessor(*(_taken(getattr(library, name)(), library.LLVMDisposeMessage) for name in names))
 
@@ -184,7 +209,7 @@ class _Session:
     """One module being compiled by LLVM, in an LLVM context of its own."""
 
     def __init__(self) -> None:
-        self._llvm = _library()
+        self._llvm = _code_library()
         self._said: list[str] = []
         self._handler = _Handler(self._note)
 
@@ -209,9 +234,14 @@ class _Session:
             self._said.append(_taken(text, self._llvm.LLVMDisposeMessage).decode(errors="replace"))
 
     def translate(self, module: ir.Module) -> None:
-        self._module = self._llvm.mlirTranslateModuleToLLVMIR(_handle(module.operation), self._context)
+        second = second_llvm()
+        if second is None:
+            self._module = _library().mlirTranslateModuleToLLVMIR(_handle(module.operation), self._context)
+        else:
+            bitcode = _bitcode(module)
+            self._module = None if bitcode is None else second.parse(bitcode, self._context)
         if not self._module:
-            raise LlvmError("the module has no translation to LLVM")
+            raise LlvmError("; ".join(["the module has no translation to LLVM", *self._said]))
 
     def take_machine(self, opt_level: int, cpu: str) -> None:
         llvm, here, target, message = self._llvm, host(), c_void_p(), c_void_p()
@@ -246,6 +276,23 @@ class _Session:
             return ctypes.string_at(llvm.LLVMGetBufferStart(buffer), llvm.LLVMGetBufferSize(buffer))
         finally:
             llvm.LLVMDisposeMemoryBuffer(buffer)
+
+
+def _bitcode(module: ir.Module) -> bytes | None:
+    """Return a module as LLVM's bitcode; None when it has no translation."""
+    mlir = _library()
+    context = mlir.LLVMContextCreate()
+    try:
+        made = mlir.mlirTranslateModuleToLLVMIR(_handle(module.operation), context)
+        if not made:
+            return None
+        buffer = mlir.LLVMWriteBitcodeToMemoryBuffer(made)
+        written = ctypes.string_at(mlir.LLVMGetBufferStart(buffer), mlir.LLVMGetBufferSize(buffer))
+        mlir.LLVMDisposeMemoryBuffer(buffer)
+        mlir.LLVMDisposeModule(made)
+        return written
+    finally:
+        mlir.LLVMContextDispose(context)
 
 
 __all__ = ["CLEAN_UP", "CODE_GENERATION", "HostProcessor", "LlvmError", "host", "object_file", "run_passes"]

@@ -255,6 +255,12 @@ class Knobs:
         _folder_or_off,
         "off, or the folder of the machine code that all programs share; without it one in the user's cache folder.",
     )
+    llvm: Knob[Path | Literal["off"] | None] = Knob(
+        "STABLEXLA_LLVM",
+        None,
+        _folder_or_off,
+        "A libLLVM.so of version 22 or later that makes machine code, or off; that of the extra fast, if installed.",
+    )
     cache_limit: Knob[int] = Knob(
         "STABLEXLA_CACHE_LIMIT",
         2 << 30,
