@@ -332,8 +332,8 @@ def interrupted(rank: int, size: int) -> str:
     executable = two_collectives(2)
     executable.processes = [0, 1]
     if rank == 0:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             executable.execute_replicated([[X], [X]])
     two_collectives(size).execute_replicated([[X]] * size)
     text = met(lambda: executable.execute_replicated([[X], [X]])) if rank == 1 else ""

@@ -83,7 +83,7 @@ def sharded(ids: list[int]) -> None:
     """A function of sharded arrays, which is partitioned here, and its gradient."""
     mesh, n = mesh_of(ids), len(ids)
     numbers = np.arange(n * 2 * 6, dtype=np.float32).reshape(2 * n, 6)
-    x = spread(numbers, mesh, P("x"))
+    x = jax.device_put(numbers, NamedSharding(mesh, P("x")))
     product, total = jax.jit(lambda x: (x @ x.T, x.sum()), out_shardings=(NamedSharding(mesh, P(None, "x")), None))(x)
     check(product, numbers @ numbers.T, mesh)
     assert total == numbers.sum()
@@ -128,10 +128,10 @@ def at_the_same_time() -> None:
 
 def elsewhere(ids: list[int]) -> None:
     """A process that has none of the devices is told so."""
-    shape = jax.ShapeDtypeStruct((len(ids),), np.float32, sharding=NamedSharding(mesh_of(ids), P("x")))
+    x = jax.device_put(np.arange(len(ids), dtype=np.float32), NamedSharding(mesh_of(ids), P("x")))
     told = f"process {jax.process_index()} has none of the devices {', '.join(map(str, ids))}; processes .* have them"
     with pytest.raises(jax.errors.JaxRuntimeError, match=told):
-        jax.jit(lambda x: x + 1).lower(shape).compile()
+        jax.jit(lambda x: x + 1)(x)
 
 
 def main(port: str) -> None:

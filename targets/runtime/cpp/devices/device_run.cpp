@@ -75,7 +75,7 @@ bool DeviceRun::begin(RunControl& control, double seconds, const Device* outer, 
   for (auto& groups : meetings_)
     for (auto& meeting : groups)
       if (meeting != nullptr) meeting->begin();
-  Failure said = transport_->begin(key_, deadline(), waiting(devices_[0]));
+  Failure said = transport_->begin(key_, waiting(devices_[0]));
   if (said.summary.empty()) return true;
   said.summary = "not all processes have come to run the program: " + said.summary;
   std::vector<int> all(where_.processes.size());
@@ -124,7 +124,7 @@ bool DeviceRun::end(Device& caller) {
     }
   }
   if (!is_stopped() && transport_ != nullptr) {
-    Failure said = std::exchange(transport_, nullptr)->end(key_, deadline(), waiting(caller));
+    Failure said = std::exchange(transport_, nullptr)->end(key_, waiting(caller));
     const std::int64_t number = said.number;
     if (!said.summary.empty()) stop(Stop::kTransport, caller.number, number, nullptr, std::move(said));
   }
@@ -133,8 +133,8 @@ bool DeviceRun::end(Device& caller) {
 }
 
 Waiting DeviceRun::waiting(Device& device) {
-  if (!device.is_caller) return {&stopped_, nullptr};
-  return {&stopped_, [this, &device] { return look_around(device); }};
+  if (!device.is_caller) return {&stopped_, nullptr, deadline()};
+  return {&stopped_, [this, &device] { return look_around(device); }, deadline()};
 }
 
 bool DeviceRun::look_around(Device& device) {
@@ -214,7 +214,7 @@ void DeviceRun::complete(Device& device, Meeting& meeting) {
   }
   Failure said;
   try {
-    said = transport_->run(key_, meeting.visits(), meeting.what(), meeting.group(), meeting.members(), deadline(),
+    said = transport_->run(key_, meeting.visits(), meeting.what(), meeting.group(), meeting.members(),
                            waiting(device));
   } catch (const std::bad_alloc&) {
     said.summary = kNoMemory;

@@ -25,7 +25,7 @@ bool DeviceRun::receive(Device& device, const Collective& what, void** outputs) 
     if (target != device.number) continue;
     if (where_.is_here(source)) return receive_here(device, what, {what.channel, source, target}, outputs);
     const std::vector<int> both{source, target};
-    Failure said = transport_->receive(key_, what, source, target, outputs, deadline(), waiting(device));
+    Failure said = transport_->receive(key_, what, source, target, outputs, waiting(device));
     if (!said.summary.empty()) stop(Stop::kTransport, device.number, what.number, &both, std::move(said));
     return !is_stopped();
   }

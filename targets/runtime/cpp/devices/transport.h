@@ -56,6 +56,7 @@ struct RunKey {
 struct Waiting {
   const std::atomic<bool>* stop = nullptr;  // set when the run is to end
   std::function<bool()> pulse;              // to be called about every 50 ms, may be empty; true when it is to give up
+  Deadline until = Deadline::max();
 };
 
 // A failure; none where the summary is empty.
@@ -71,20 +72,20 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   // Begins a run, and numbers it. The first one in a place waits for the other processes.
-  virtual Failure begin(RunKey& run, Deadline deadline, const Waiting& waiting) = 0;
+  virtual Failure begin(RunKey& run, const Waiting& waiting) = 0;
   // Instead of `begin`: the other processes stop that run.
   virtual void refuse(RunKey run, const std::string& why) = 0;
   // Ends a run: all devices of this process have finished.
-  virtual Failure end(RunKey run, Deadline deadline, const Waiting& waiting) = 0;
+  virtual Failure end(RunKey run, const Waiting& waiting) = 0;
   // Reports a failure: the other processes stop that run.
   virtual void failed(RunKey run, const std::string& why) = 0;
   // Called by the last member in this process to arrive; `visit` counts the meetings of that group for that collective.
   virtual Failure run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
-                      const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) = 0;
+                      const std::vector<Member>& local, const Waiting& waiting) = 0;
   // Does not wait: `end` does, until what was sent has been received.
   virtual void send(RunKey run, const Collective& what, int source, int target, void** inputs) = 0;
   virtual Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs,
-                          Deadline deadline, const Waiting& waiting) = 0;
+                          const Waiting& waiting) = 0;
 };
 
 Transport* transport();  // null in a single-process run

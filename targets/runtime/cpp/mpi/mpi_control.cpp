@@ -29,8 +29,8 @@ bool is_zombie(int pid) {
 
 }  // namespace
 
-MpiControl::MpiControl(const MpiLibrary& mpi, MpiHandle comm, int rank, std::vector<int> pids)
-    : mpi_(mpi), comm_(comm), rank_(rank), pids_(std::move(pids)) {}
+MpiControl::MpiControl(const MpiLibrary& mpi, MpiHandle comm, int rank, std::vector<int> pids, bool crowded)
+    : mpi_(mpi), comm_(comm), rank_(rank), pids_(std::move(pids)), crowded_(crowded) {}
 
 MpiControl::Message MpiControl::message_of(Kind kind, const Place& place) const {
   Message message{};

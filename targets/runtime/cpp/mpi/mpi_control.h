@@ -37,9 +37,9 @@ struct Place {
 class MpiControl {
  public:
   // `pids` are the processes' by rank, 0 for one that cannot be observed from here.
-  MpiControl(const MpiLibrary& mpi, MpiHandle comm, int rank, std::vector<int> pids);
+  MpiControl(const MpiLibrary& mpi, MpiHandle comm, int rank, std::vector<int> pids, bool crowded);
 
-  int rank() const { return rank_; }
+  bool is_crowded() const { return crowded_; }
   int size() const { return static_cast<int>(pids_.size()); }
 
   std::uint64_t begin(std::uint64_t program);
@@ -106,6 +106,7 @@ class MpiControl {
   const MpiHandle comm_;
   const int rank_;
   const std::vector<int> pids_;
+  const bool crowded_;
   std::mutex mutex_;
   std::atomic<int> troubles_{0};  // entries of failures_ and left_: checked without the lock
   std::deque<std::unique_ptr<Sent>> sent_;

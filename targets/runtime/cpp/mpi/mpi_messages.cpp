@@ -24,16 +24,9 @@ void sleep_for(microseconds time) {
 
 }  // namespace
 
-MpiWait::MpiWait(MpiControl& control, bool crowded, const Place& place, const std::string& text,
-                 const std::vector<int>& here, const std::vector<int>& awaited, Deadline deadline,
-                 const Waiting& waiting)
-    : control_(control),
-      crowded_(crowded),
-      deadline_(deadline),
-      waiting_(waiting),
-      text_(text),
-      here_(here),
-      awaited_(awaited) {
+MpiWait::MpiWait(MpiControl& control, const Place& place, const std::string& text, const std::vector<int>& here,
+                 const std::vector<int>& awaited, const Waiting& waiting)
+    : control_(control), waiting_(waiting), text_(text), here_(here), awaited_(awaited) {
   wait_.place = place;
   std::string trouble = control.trouble(place.run);
   if (!trouble.empty()) fail(std::move(trouble));
@@ -51,7 +44,7 @@ bool MpiWait::pause(const MpiMessages* messages) {
     return false;
   }
   ++spins_;
-  if (crowded_ || spins_ > 64) sched_yield();
+  if (control_.is_crowded() || spins_ > 64) sched_yield();
   if (spins_ % 16 != 0) return true;
   const Clock::time_point now = Clock::now();
   if (!known_) {
@@ -67,7 +60,7 @@ bool MpiWait::pause(const MpiMessages* messages) {
   }
   const auto waited = std::chrono::duration_cast<microseconds>(now - since_);
   if (waited > milliseconds(20)) sleep_for(std::min(microseconds(1000), waited / 100));
-  if (now >= deadline_ && grace_ == Clock::time_point()) {
+  if (now >= waiting_.until && grace_ == Clock::time_point()) {
     look(messages);
     if (why_.empty()) why_ = "not everybody has come within the time limit";
     given_up_ = true;

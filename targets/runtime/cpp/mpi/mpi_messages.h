@@ -19,8 +19,8 @@ class MpiWait {
  public:
   // At `place`, described by `text`, for devices `awaited`; those that wait are `here`. Nothing is copied until the
   // wait has proved to be a long one.
-  MpiWait(MpiControl& control, bool crowded, const Place& place, const std::string& text,
-          const std::vector<int>& here, const std::vector<int>& awaited, Deadline deadline, const Waiting& waiting);
+  MpiWait(MpiControl& control, const Place& place, const std::string& text, const std::vector<int>& here,
+          const std::vector<int>& awaited, const Waiting& waiting);
   ~MpiWait();
   MpiWait(const MpiWait&) = delete;
 
@@ -34,8 +34,6 @@ class MpiWait {
   bool look(const MpiMessages* messages);
 
   MpiControl& control_;
-  const bool crowded_;
-  const Deadline deadline_;
   const Waiting& waiting_;
   MpiControl::Wait wait_;
   const std::string& text_;

@@ -48,13 +48,14 @@ nb::object gather(const MpiTransport::Arrays& arrays, std::optional<double> time
   {
     ReleasedGil gil;
     Waiting waiting;
+    waiting.until = deadline_after(time_limit.value_or(-1));
     waiting.pulse = [&] {
       gil.take();
       interrupted = PyErr_CheckSignals() != 0;
       gil.release();
       return interrupted;
     };
-    failure = mpi().gather(arrays, deadline_after(time_limit ? *time_limit : -1), waiting);
+    failure = mpi().gather(arrays, waiting);
   }
   if (interrupted) throw nb::python_error();
   if (failure.summary.empty()) return nb::none();

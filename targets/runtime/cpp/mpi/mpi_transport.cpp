@@ -26,7 +26,7 @@ std::string text_of(const Collective& what) {
 }  // namespace
 
 MpiTransport::MpiTransport(MpiLibrary library, MpiWorld world)
-    : mpi_(std::move(library)), world_(std::move(world)), control_(mpi_, world_.control, world_.rank, world_.pids) {
+    : mpi_(std::move(library)), world_(std::move(world)), control_(mpi_, world_.control, world_.rank, world_.pids, world_.crowded) {
   std::vector<int> everybody;
   for (int process = 0; process < world_.size; ++process) everybody.push_back(process);
   communicators_[everybody] = world_.data;
@@ -93,7 +93,7 @@ const MpiTransport::Plan& MpiTransport::plan_of(RunKey run, const Collective& wh
 }
 
 Failure MpiTransport::run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
-                          const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) {
+                          const std::vector<Member>& local, const Waiting& waiting) {
   const int looks = this->looks();
   const Plan& plan = plan_of(run, what, group);
   MpiGroup members = plan.group;
@@ -101,7 +101,7 @@ Failure MpiTransport::run(RunKey run, std::uint64_t visit, const Collective& wha
   for (auto& seat : members.seats)
     if (seat.rank == members.rank(members.me)) seat.here = &*next++;
   const Place place{run, what.number, visit, static_cast<int>(group), ""};
-  MpiWait wait(control_, world_.crowded, place, plan.text, plan.here, plan.awaited, deadline, waiting);
+  MpiWait wait(control_, place, plan.text, plan.here, plan.awaited, waiting);
   if (wait.is_over()) return wait.failure();
   MpiMessages messages(mpi_, plan.comm, tag_of(place));
   if (!MpiData(what, members, messages, wait).run() || !is_good(run, messages, looks, wait))
@@ -109,12 +109,12 @@ Failure MpiTransport::run(RunKey run, std::uint64_t visit, const Collective& wha
   return {};
 }
 
-Failure MpiTransport::begin(RunKey& run, Deadline deadline, const Waiting& waiting) {
+Failure MpiTransport::begin(RunKey& run, const Waiting& waiting) {
   run.number = control_.begin(run.program);
-  return communicator(*run.where) != 0 ? Failure{} : meet(run, deadline, waiting);
+  return communicator(*run.where) != 0 ? Failure{} : meet(run, waiting);
 }
 
-Failure MpiTransport::meet(RunKey run, Deadline deadline, const Waiting& waiting) {
+Failure MpiTransport::meet(RunKey run, const Waiting& waiting) {
   const std::vector<int>& ranks = run.where->ranks;
   std::unique_lock own(mutex_);
   std::mutex& making = making_[ranks];
@@ -124,8 +124,7 @@ Failure MpiTransport::meet(RunKey run, Deadline deadline, const Waiting& waiting
   std::uint64_t key = ranks.size();
   for (int process : ranks) key = mixed(key, static_cast<std::uint64_t>(process));
   const std::string text = "the first run of a program";
-  MpiWait wait(control_, world_.crowded, {run, kBegin, 0, 0, ""}, text, run.where->here, run.where->elsewhere, deadline,
-               waiting);
+  MpiWait wait(control_, {run, kBegin, 0, 0, ""}, text, run.where->here, run.where->elsewhere, waiting);
   for (int stage = 0; stage < 2; ++stage) {
     control_.join(ranks, key, stage);
     while (!control_.all_joined(ranks, key, stage)) {
@@ -193,12 +192,12 @@ void MpiTransport::send(RunKey run, const Collective& what, int source, int targ
 }
 
 Failure MpiTransport::receive(RunKey run, const Collective& what, int source, int target, void** outputs,
-                              Deadline deadline, const Waiting& waiting) {
+                              const Waiting& waiting) {
   const int looks = this->looks();
   const Place route = route_of(run, what, source, target, false);
   const std::string text = text_of(what);
   const std::vector<int> here{target}, awaited{source};
-  MpiWait wait(control_, world_.crowded, route, text, here, awaited, deadline, waiting);
+  MpiWait wait(control_, route, text, here, awaited, waiting);
   if (wait.is_over()) return wait.failure();
   MpiMessages messages(mpi_, communicator(*run.where), tag_of(route));
   std::int64_t bytes = 0;
@@ -215,7 +214,7 @@ Failure MpiTransport::receive(RunKey run, const Collective& what, int source, in
 }
 
 // A send completes when its receiver has matched it.
-Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting) {
+Failure MpiTransport::end(RunKey run, const Waiting& waiting) {
   std::list<Sent> mine;
   {
     std::lock_guard lock(mutex_);
@@ -232,7 +231,7 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
   }
   for (Sent& sent : mine) {
     const std::vector<int> here, awaited{sent.target};
-    MpiWait wait(control_, world_.crowded, sent.route, sent.text, here, awaited, deadline, waiting);
+    MpiWait wait(control_, sent.route, sent.text, here, awaited, waiting);
     if (sent.messages->finish(wait)) continue;
     Failure failure = wait.failure();
     failure.summary = "nobody has received what was sent to device " + std::to_string(sent.target) + ": " +
@@ -248,13 +247,12 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
   return {};
 }
 
-Failure MpiTransport::gather(const Arrays& arrays, Deadline deadline, const Waiting& waiting) {
+Failure MpiTransport::gather(const Arrays& arrays, const Waiting& waiting) {
   const RunKey run = last_run;
   const std::vector<int>& ranks = run.where->ranks;
   const Place place{run, kGather, ++gathers, 0, ""};
   const std::string text = "gathering of the results";
-  MpiWait wait(control_, world_.crowded, place, text, run.where->here, run.where->elsewhere, deadline,
-               waiting);
+  MpiWait wait(control_, place, text, run.where->here, run.where->elsewhere, waiting);
   if (wait.is_over()) return wait.failure();
   MpiMessages messages(mpi_, communicator(*run.where), tag_of(place));
   const int size = static_cast<int>(ranks.size()), me = rank_of(run, run.where->here[0]);

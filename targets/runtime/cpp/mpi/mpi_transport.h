@@ -35,20 +35,20 @@ class MpiTransport : public Transport {
   MpiTransport(MpiLibrary library, MpiWorld world);
 
   int rank() const override { return world_.rank; }
-  Failure begin(RunKey& run, Deadline deadline, const Waiting& waiting) override;
+  Failure begin(RunKey& run, const Waiting& waiting) override;
   void refuse(RunKey run, const std::string& why) override;
-  Failure end(RunKey run, Deadline deadline, const Waiting& waiting) override;
+  Failure end(RunKey run, const Waiting& waiting) override;
   void failed(RunKey run, const std::string& why) override;
   Failure run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
-              const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) override;
+              const std::vector<Member>& local, const Waiting& waiting) override;
   void send(RunKey run, const Collective& what, int source, int target, void** inputs) override;
-  Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs, Deadline deadline,
+  Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs,
                   const Waiting& waiting) override;
 
   // All-gather after the last run of this thread, among the processes of that run: sends this one's arrays to the
   // others, and receives theirs. Addresses and bytes, by process.
   using Arrays = std::map<int, std::vector<std::pair<std::uintptr_t, std::int64_t>>>;
-  Failure gather(const Arrays& arrays, Deadline deadline, const Waiting& waiting);
+  Failure gather(const Arrays& arrays, const Waiting& waiting);
   // Announces this process's end, and waits for the others'; with this time limit where something has failed. False
   // when it runs out.
   bool leave(double seconds, bool failed);
@@ -76,7 +76,7 @@ class MpiTransport : public Transport {
   int looks();  // how often to poll, by the time since the last collective
   const Plan& plan_of(RunKey run, const Collective& what, std::size_t group);
   // Creates the communicator of these processes. Waits for them first: the creation cannot be interrupted.
-  Failure meet(RunKey run, Deadline deadline, const Waiting& waiting);
+  Failure meet(RunKey run, const Waiting& waiting);
   int make_communicator(const std::vector<int>& ranks, int tag);
   MpiHandle communicator(const Placement& where);  // 0 where there is none yet
   int rank_of(RunKey run, int device) const;       // in the communicator

@@ -102,14 +102,21 @@ PJRT_Error* client_create(PJRT_Client_Create_Args& args) {
 }
 
 void client_destroy(PJRT_Client_Destroy_Args& args) { delete args.client; }
-void client_name(PJRT_Client_PlatformName_Args& args) {
+template <typename A>  // of the client and the topology
+void platform_name(A& args) {
   args.platform_name = kPlatform;
   args.platform_name_size = sizeof kPlatform - 1;
 }
-void client_process(PJRT_Client_ProcessIndex_Args& args) { args.process_index = args.client->process; }
-void client_version(PJRT_Client_PlatformVersion_Args& args) {
+template <typename A>
+void platform_version(A& args) {
   give(args.platform_version, args.platform_version_size, host.version);
 }
+template <typename A>
+void no_attributes(A& args) {
+  args.attributes = nullptr;
+  args.num_attributes = 0;
+}
+void client_process(PJRT_Client_ProcessIndex_Args& args) { args.process_index = args.client->process; }
 void client_devices(PJRT_Client_Devices_Args& args) {
   args.devices = args.client->device_list.data();
   args.num_devices = args.client->device_list.size();
@@ -154,20 +161,9 @@ PJRT_Error* client_compile(PJRT_Client_Compile_Args& args) {
 void client_processes(PJRT_Client_UpdateGlobalProcessInfo_Args&) {}  // the transport over MPI notices who is gone
 
 void topology_destroy(PJRT_TopologyDescription_Destroy_Args&) {}  // it is the client's
-void topology_name(PJRT_TopologyDescription_PlatformName_Args& args) {
-  args.platform_name = kPlatform;
-  args.platform_name_size = sizeof kPlatform - 1;
-}
-void topology_version(PJRT_TopologyDescription_PlatformVersion_Args& args) {
-  give(args.platform_version, args.platform_version_size, host.version);
-}
 void topology_devices(PJRT_TopologyDescription_GetDeviceDescriptions_Args& args) {
   args.descriptions = args.topology->descriptions.data();
   args.num_descriptions = args.topology->descriptions.size();
-}
-void topology_attributes(PJRT_TopologyDescription_Attributes_Args& args) {
-  args.attributes = nullptr;
-  args.num_attributes = 0;
 }
 PJRT_Error* topology_fingerprint(PJRT_TopologyDescription_Fingerprint_Args& args) {
   return host.fingerprint(*args.topology->client, args.fingerprint);
@@ -176,10 +172,6 @@ PJRT_Error* topology_fingerprint(PJRT_TopologyDescription_Fingerprint_Args& args
 void description_id(PJRT_DeviceDescription_Id_Args& args) { args.id = args.device_description->id; }
 void description_process(PJRT_DeviceDescription_ProcessIndex_Args& args) {
   args.process_index = args.device_description->process;
-}
-void description_attributes(PJRT_DeviceDescription_Attributes_Args& args) {
-  args.attributes = nullptr;
-  args.num_attributes = 0;
 }
 void description_kind(PJRT_DeviceDescription_Kind_Args& args) {
   args.device_kind = kPlatform;
@@ -219,8 +211,7 @@ void device_stats(PJRT_Device_MemoryStats_Args& args) {
 }
 void nothing_to_delete(PJRT_Device_Attributes*) {}
 void device_attributes(PJRT_Device_GetAttributes_Args& args) {
-  args.attributes = nullptr;
-  args.num_attributes = 0;
+  no_attributes(args);
   args.device_attributes = nullptr;
   args.attributes_deleter = nothing_to_delete;
 }
@@ -518,9 +509,9 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Event_OnReady, event_on_ready)
   SLOT(Client_Create, client_create)
   SLOT(Client_Destroy, client_destroy)
-  SLOT(Client_PlatformName, client_name)
+  SLOT(Client_PlatformName, platform_name)
   SLOT(Client_ProcessIndex, client_process)
-  SLOT(Client_PlatformVersion, client_version)
+  SLOT(Client_PlatformVersion, platform_version)
   SLOT(Client_Devices, client_devices)
   SLOT(Client_AddressableDevices, client_addressable)
   SLOT(Client_LookupDevice, client_lookup)
@@ -533,14 +524,14 @@ const PJRT_Api* make_table(Host given) {
   SLOT(Client_UpdateGlobalProcessInfo, client_processes)
   SLOT(Client_TopologyDescription, client_topology)
   SLOT(TopologyDescription_Destroy, topology_destroy)
-  SLOT(TopologyDescription_PlatformName, topology_name)
-  SLOT(TopologyDescription_PlatformVersion, topology_version)
+  SLOT(TopologyDescription_PlatformName, platform_name)
+  SLOT(TopologyDescription_PlatformVersion, platform_version)
   SLOT(TopologyDescription_GetDeviceDescriptions, topology_devices)
-  SLOT(TopologyDescription_Attributes, topology_attributes)
+  SLOT(TopologyDescription_Attributes, no_attributes)
   SLOT(TopologyDescription_Fingerprint, topology_fingerprint)
   SLOT(DeviceDescription_Id, description_id)
   SLOT(DeviceDescription_ProcessIndex, description_process)
-  SLOT(DeviceDescription_Attributes, description_attributes)
+  SLOT(DeviceDescription_Attributes, no_attributes)
   SLOT(DeviceDescription_Kind, description_kind)
   SLOT(DeviceDescription_DebugString, description_debug)
   SLOT(DeviceDescription_ToString, description_text)
