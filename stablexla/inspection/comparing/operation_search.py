@@ -14,10 +14,8 @@ from time import monotonic
 from typing import Any
 
 import jaxlib.mlir.ir as ir
-import numpy as np
 import numpy.typing as npt
 
-from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.places import Place
 from stablexla.inspection.comparing.findings import RegionStep
@@ -25,16 +23,14 @@ from stablexla.inspection.comparing.runs import Run
 from stablexla.inspection.comparing.sampling import sample_of
 from stablexla.inspection.comparing.ways import Compiled, Way
 from stablexla.inspection.judging.costs import SECONDS, scalar_operations
+from stablexla.inspection.judging.expected import exceeds_tolerance
 from stablexla.inspection.judging.suspicion import by_suspicion
-from stablexla.inspection.judging.verdicts import Judge, distance_in_ulp
+from stablexla.inspection.judging.verdicts import Judge
 from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 
 Array = npt.NDArray[Any]
 Values = dict[Any, Array]
-# Relative tolerance of results of whole programs: both round, and sum in orders of their own.
-TOLERANCES = {64: 1e-12, 32: 1e-5, 16: 1e-2, 8: 0.15, 6: 0.3, 4: 0.5}
-FEW_ULP = 4.0
 
 
 @dataclass(frozen=True)
@@ -165,10 +161,8 @@ class Search:
                 found = self._judge_large(program, unit, values, others.get(unit.number), turns)
             else:
                 found = self._judge_small(program, unit, values, wanted[unit.number], turns)
-                if found is not None and found.program is program:
-                    found = replace(found, context=run.last)
             if found is not None:
-                first = unit.number, found
+                first = unit.number, found if unit.op.name in CONTROL else replace(found, context=run.last)
         return None if first is None else first[1]
 
     def _judge_small(
@@ -282,7 +276,7 @@ class Search:
     ) -> Found | None:
         from stablexla.inspection.comparing.region_search import look_inside  # which searches again
 
-        if all(not exceeds_rounding(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
+        if all(not exceeds_tolerance(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
             return None
         found = look_inside(self, program, unit, operands, actual, wanted, turns)
         if found is None:
@@ -291,21 +285,3 @@ class Search:
 
     def _refuse(self, unit: ProgramOperation, reason: str) -> None:
         self.refused.setdefault((unit.name, reason), []).append(unit.place)
-
-
-def exceeds_rounding(ours: Array, theirs: Array, tolerance: float | None = None) -> Array:
-    """Return which elements, flat, of values of several operations differ by more than rounding allows."""
-    element = BY_DTYPE[ours.dtype]
-    if not (element.is_float or element.is_complex):
-        return np.asarray((ours != theirs).reshape(-1))
-    part = TOLERANCES[element.part.bits] if tolerance is None else tolerance
-    kind = np.complex128 if element.is_complex else np.float64
-    with np.errstate(all="ignore"):
-        a, b = ours.astype(kind).reshape(-1), theirs.astype(kind).reshape(-1)
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
-        scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
-        near = np.abs(a - b) <= part * scale
-        wrong = ~(same | near)
-        if tolerance is None and wrong.any():
-            wrong &= distance_in_ulp(ours, theirs) > FEW_ULP
-    return np.asarray(wrong)

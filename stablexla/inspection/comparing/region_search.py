@@ -14,6 +14,7 @@ import numpy.typing as npt
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.inspection.comparing.findings import RegionStep
+from stablexla.inspection.judging.expected import Expected, exceeds_tolerance
 from stablexla.inspection.program import FlatProgram, ProgramOperation, copy_into, make_module
 from stablexla.processes.questions import Refusal
 
@@ -38,12 +39,7 @@ def look_inside(
     right, and yet its result differs; None where only rounding accumulates."""
     inner = _RegionSearch(search, program, unit, operands, turns)
     found = inner.loop() if unit.op.name == "stablehlo.while" else inner.branch()
-    if found is not None:
-        return found
-    here = inner.again()
-    if isinstance(here, Refusal) or not _first_apart(search, actual, here):
-        return None
-    return inner.itself(actual, wanted, turns)
+    return found or inner.alone(actual, wanted)
 
 
 class _RegionSearch:
@@ -82,68 +78,54 @@ class _RegionSearch:
 
     def loop(self) -> Found | None:
         """Find the first wrong iteration, and search it."""
-        module = self._stopping()
-        ours, other = _runner(self._search.ours, module), _runner(self._search.other, module)
+        self._loop = self._stopping()
+        self._ours, self._other = (_runner(way, self._loop.module) for way in (self._search.ours, self._search.other))
         start = [self._values[v] for v in self._unit.op.operands]
-        last = ours(self._given(start, EVERY))
+        last = self._ours(self._given(start, EVERY))
         if isinstance(last, Refusal):
             return None
-        count = int(last[-1])
-        turn = self._first_turn(ours, other, start, count)
-        if turn is None:
-            return None
-        before = ours(self._given(start, np.int64(turn)))
-        if isinstance(before, Refusal):
-            return None
-        return self._in_turn(turn, before[:-1], ours, other)
+        turn = self._first_turn(start, int(last[-1]))
+        return None if turn is None else self._in_turn(turn, start)
 
-    def _first_turn(
-        self, ours: Callable[..., Any], other: Callable[..., Any], start: list[Array], count: int
-    ) -> int | None:
+    def _first_turn(self, start: list[Array], count: int) -> int | None:
         """Return the number of the first iteration, from 0, that is wrong for the same state."""
         low, high = 0, count + 1  # after `low` iterations both agree, after `high` they do not
         while high - low > 1:
             middle = (low + high) // 2
             self._search.progress("turns of a loop", middle, count)
-            states = [run(self._given(start, np.int64(middle))) for run in (ours, other)]
-            if any(isinstance(s, Refusal) for s in states) or _first_apart(self._search, *states):
-                high = middle
-            else:
-                low = middle
-        if self._turn_is_wrong(low, start, ours, other):
-            return low
-        few = range(min(count + 1, MOST_TURNS_ONE_BY_ONE))
-        return next((n for n in few if self._turn_is_wrong(n, start, ours, other)), None)
+            states = [run(self._given(start, np.int64(middle))) for run in (self._ours, self._other)]
+            same = not any(isinstance(s, Refusal) for s in states) and not _apart(self._search, *states)
+            low, high = (middle, high) if same else (low, middle)
+        few = (low, *range(min(count + 1, MOST_TURNS_ONE_BY_ONE)))
+        return next((turn for turn in few if self._wrong_turn(turn, start) is not None), None)
 
-    def _turn_is_wrong(
-        self, turn: int, start: list[Array], ours: Callable[..., Any], other: Callable[..., Any]
-    ) -> bool:
-        before = ours(self._given(start, np.int64(turn)))
-        after = ours(self._given(start, np.int64(turn + 1)))
+    def _wrong_turn(self, turn: int, start: list[Array]) -> tuple[list[Array], list[Array], list[Array]] | None:
+        """Return the state before an iteration that is wrong, our next one, and the right one."""
+        before, after = (self._ours(self._given(start, np.int64(n))) for n in (turn, turn + 1))
         if isinstance(before, Refusal) or isinstance(after, Refusal):
-            return False
-        wanted = other(self._given(before[:-1], np.int64(1)))
-        if isinstance(wanted, Refusal):
-            return False
-        made = int(after[-1]) - int(before[-1])
-        return made != int(wanted[-1]) or bool(_first_apart(self._search, after[:-1], wanted[:-1]))
+            return None
+        wanted = self._other(self._given(before[:-1], np.int64(1)))
+        made = [*after[:-1], after[-1] - before[-1]]
+        if isinstance(wanted, Refusal) or not _apart(self._search, made, wanted):
+            return None
+        return before[:-1], made, wanted
 
-    def _in_turn(
-        self, turn: int, state: list[Array], ours: Callable[..., Any], other: Callable[..., Any]
-    ) -> Found | None:
+    def _in_turn(self, turn: int, start: list[Array]) -> Found | None:
         turns = (*self._turns, RegionStep(self._unit.name, self._unit.place, f"turn {turn}"))
+        wrong = self._wrong_turn(turn, start)
+        assert wrong is not None
+        state, made, wanted = wrong
         for region in self._unit.op.regions:
             inner = FlatProgram.of_region(region, self._outside, self._program)
             found = self._search.first_wrong(inner, [*state, *self._captured()], turns)
             if found is not None:
                 return found
-        made, wanted = (run(self._given(state, np.int64(1))) for run in (ours, other))
-        if isinstance(made, Refusal) or isinstance(wanted, Refusal):
-            return None
+        arguments = self._given(state, np.int64(1))
+        expected = Expected(self._search.other, self._loop, arguments, self._search.tolerance, wanted)
         self._values |= dict(zip(self._unit.op.operands, state, strict=True))
-        return self.itself(made[:-1], wanted[:-1], turns)
+        return self.itself(made, expected, turns)
 
-    def _stopping(self) -> ir.Module:
+    def _stopping(self) -> FlatProgram:
         """Return the loop with one more parameter, the largest number of iterations, and one more
         result, the number of iterations."""
         op = self._unit.op
@@ -167,7 +149,7 @@ class _RegionSearch:
                 _fill_body(blocks[1], op.regions[1].blocks[0], mapping, one)
                 return list(loop.results)
 
-            return make_module(self._program.module, [*(v.type for v in taken), i64], fill)
+            return FlatProgram(make_module(self._program.module, [*(v.type for v in taken), i64], fill))
 
     def _given(self, state: Sequence[Array], turns: np.int64) -> list[Array]:
         return [*state, *self._captured(), np.asarray(turns)]
@@ -177,20 +159,27 @@ class _RegionSearch:
 
     # ---- the operation itself --------------------------------------------------------------------------------------
 
-    def again(self) -> list[Array] | Refusal:
-        """Return the operation's results by our own way, as a program by itself."""
+    def alone(self, actual: list[Array], wanted: list[Array]) -> Found | None:
+        """Return the operation itself as the wrong one, if it gives other results as a program of its own."""
         replay = self._program.apart([self._unit])
-        return self._search.ours.run(replay.module, [self._values[v] for v in replay.taken])
+        arguments = [self._values[v] for v in replay.taken]
+        here = self._search.ours.run(replay.module, arguments)
+        if isinstance(here, Refusal) or not _apart(self._search, actual, here):
+            return None
+        program, search = FlatProgram(replay.module), self._search
+        expected = Expected(search.other, program, arguments, search.tolerance, wanted)
+        return self.itself(actual, expected, self._turns)
 
-    def itself(self, actual: list[Array], wanted: list[Array], turns: tuple[RegionStep, ...]) -> Found | None:
-        """Return the operation itself as the wrong one."""
-        from stablexla.inspection.comparing.operation_search import Found, exceeds_rounding
+    def itself(self, actual: list[Array], expected: Expected, turns: tuple[RegionStep, ...]) -> Found | None:
+        """Return the operation itself as the wrong one, where rounding does not explain its results."""
+        from stablexla.inspection.comparing.operation_search import Found
 
-        for number, (ours, theirs) in enumerate(zip(actual, wanted, strict=True)):
-            wrong = exceeds_rounding(ours, theirs, self._search.tolerance)
+        assert not isinstance(expected.results, Refusal)
+        operands = [self._values[v] for v in self._unit.reads]
+        for number, (wrong, _) in enumerate(zip(expected.differing(actual), self._unit.results, strict=False)):
             if wrong.any():
-                operands = [self._values[v] for v in self._unit.reads]
-                return Found(self._program, self._unit, number, operands, ours, theirs, wrong, turns)
+                pair = actual[number], expected.results[number]
+                return Found(self._program, self._unit, number, operands, *pair, wrong, turns)
         return None
 
 
@@ -247,7 +236,5 @@ def _runner(way: Any, module: ir.Module) -> Callable[[Sequence[Array]], Any]:
     return made
 
 
-def _first_apart(search: Search, ours: Any, theirs: Any) -> bool:
-    from stablexla.inspection.comparing.operation_search import exceeds_rounding
-
-    return any(exceeds_rounding(a, b, search.tolerance).any() for a, b in zip(ours, theirs, strict=True))
+def _apart(search: Search, ours: Any, theirs: Any) -> bool:
+    return any(exceeds_tolerance(a, b, search.tolerance).any() for a, b in zip(ours, theirs, strict=True))

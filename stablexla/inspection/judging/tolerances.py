@@ -32,6 +32,8 @@ INTERPRETERS = (1, 1)
 SUMS = frozenset(bare(name) for name in operations(lambda traits: traits.adds_up))
 PRODUCTS = ("dot_general", "dot", "convolution")
 """Of these, those that add up products of two operands."""
+# Correctly rounded by every implementation: any difference is a mistake.
+EXACT = frozenset(bare(name) for name in operations(lambda traits: traits.is_exact))
 # Algorithms with divisions, whose errors are those of the whole: relative to the largest number of the result.
 ALGORITHMS = {bare(name): traits.algorithm_units for name, traits in TRAITS.items() if traits.algorithm_units}
 
@@ -81,6 +83,18 @@ def ulp_distance(actual: Array, expected: Array) -> Array:
     nan = [np.isnan(a.astype(np.float64) if a.dtype.itemsize < 4 else a).reshape(-1) for a in (actual, expected)]
     distance = (above.view(unsigned) - below.view(unsigned)).astype(np.float64)  # which a signed integer may not hold
     return np.where(nan[0] & nan[1], 0.0, np.where(nan[0] | nan[1], np.inf, distance))
+
+
+def distance_in_ulp(actual: Array, wanted: Array) -> Array:
+    """Return the ulps between two arrays, flat; of complex numbers, the larger part's; integers' difference."""
+    if actual.dtype.kind == "c":
+        parts = [[np.ascontiguousarray(part(a)) for a in (actual, wanted)] for part in (np.real, np.imag)]
+        return np.asarray(np.maximum(*(ulp_distance(*pair) for pair in parts)))
+    if BY_DTYPE[actual.dtype].is_float:
+        return ulp_distance(actual, wanted)
+    ours, theirs = (a.reshape(-1).astype(np.float64) for a in (actual, wanted))
+    # Integers beyond 2**53 may be different and have equal nearest floats.
+    return np.asarray(np.abs(ours - theirs) + np.asarray(actual != wanted).reshape(-1) * 2.0**-60)
 
 
 def differing(case: Case) -> Array:
@@ -155,6 +169,19 @@ def allowed(case: Case) -> tuple[float, float]:
     return 0, 0.0
 
 
+UNKNOWN_UNITS = 8.0
+"""Ulps that an operation without a row in the table rounds, or one that is written out as several."""
+_NO_ARITHMETIC = frozenset({"while", "if", "case", "map", "return", "constant", "call", "func", "optimization_barrier"})
+
+
+def rounding_units(found: Described) -> float:
+    """Return the ulps by which two implementations of an operation may differ in f32; 0 where it is exact."""
+    names = found.operations - _NO_ARITHMETIC - EXACT
+    if not names & {"add", "multiply", *PRODUCTS, "fft"} and not found.operations & {"add", "multiply"}:
+        names -= SUMS  # of maxima and the like
+    return max((FUNCTIONS[n][0] + OURS[0] if n in FUNCTIONS else UNKNOWN_UNITS for n in names), default=0.0)
+
+
 def _of_complex(case: Case, name: str) -> bool:
     return case.statement.operation == name and bool(case.operands) and case.operands[0].dtype.kind == "c"
 
@@ -216,7 +243,7 @@ def overflows(case: Case) -> bool:
         return False
     if "multiply" in case.statement.operations and case.statement.operation not in PRODUCTS:
         return _products_overflow(case)
-    top = float(_info(case.actual.dtype).max)
+    top = float(limits_of(case.actual.dtype).max)
     m = [largest([o]) for o in case.operands]
     size = prod(m) if case.statement.operation in PRODUCTS else max(m, default=0.0)
     return terms(case) * size * 2 > top
@@ -224,7 +251,7 @@ def overflows(case: Case) -> bool:
 
 def _products_overflow(case: Case) -> bool:
     """Return whether some of the numbers that are multiplied by one another may overflow, or be lost."""
-    info = _info(case.actual.dtype)
+    info = limits_of(case.actual.dtype)
     sizes = np.concatenate([np.abs(_wide(o)).reshape(-1) for o in case.operands if o.dtype == case.actual.dtype])
     with np.errstate(all="ignore"):
         digits = np.log2(sizes[np.isfinite(sizes) & (sizes > 0)])
@@ -234,7 +261,7 @@ def _products_overflow(case: Case) -> bool:
     )
 
 
-def _info(dtype: np.dtype[Any]) -> Any:
-    """Return the limits of a type of floats or complex numbers."""
+def limits_of(dtype: np.dtype[Any]) -> Any:
+    """Return the limits of a type of floats or complex numbers: `eps`, `max` and the like."""
     finfo: Any = ml_dtypes.finfo
     return finfo(dtype)

@@ -18,17 +18,23 @@ import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE, ElementType
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.op_traits import bare, operations
 from stablexla.inspection.comparing.ways import Way
 from stablexla.inspection.judging.known_faults import FAULTS
-from stablexla.inspection.judging.tolerances import ALGORITHMS, FUNCTIONS, OURS, SUMS, Case, differing, ulp_distance
+from stablexla.inspection.judging.tolerances import (
+    ALGORITHMS,
+    EXACT,
+    FUNCTIONS,
+    OURS,
+    SUMS,
+    Case,
+    differing,
+    distance_in_ulp,
+)
 from stablexla.inspection.program import FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 
 Array = npt.NDArray[Any]
 _FLOATS = re.compile(r"(?<![A-Za-wyz\d_!%@#])(?:f16|f32|bf16|f8E\w+|f6E\w+|f4E\w+)(?!\w)")
-# Correctly rounded by every implementation: any difference is a mistake, and f64 would say nothing more.
-EXACT = frozenset(bare(name) for name in operations(lambda traits: traits.is_exact))
 # Difference of sums, in ulps, that is accepted without further evaluation.
 NEAR = 4
 # Functions of f64 that no table has are written out as several operations by the other implementations.
@@ -172,7 +178,7 @@ class _InF64:
         self._other, self._operands, self._number = other, operands, number
         self._unit = unit  # so that its number in memory is its own for as long as this is kept
         self._known: dict[str, Array | None] = {}
-        replay = program.apart([unit], constants=False)
+        replay = program.apart([unit], constants=-1)
         text = str(replay.module.operation.get_asm(enable_debug_info=False, large_elements_limit=None))
         try:
             self._module: Any = ir.Module.parse(_FLOATS.sub("f64", text), replay.module.context)
@@ -220,20 +226,6 @@ def _is_sum(case: Case) -> bool:
 def _beyond(actual: Array, wanted: Array, ulp: float) -> Array:
     """Return the elements that differ by more than so many ulps."""
     return np.asarray(distance_in_ulp(actual, wanted) > ulp)
-
-
-def distance_in_ulp(actual: Array, wanted: Array) -> Array:
-    """Return the ulps between two arrays, flat; of complex numbers, the larger part's; integers' difference."""
-    if actual.dtype.kind == "c":
-        parts = [distance_in_ulp(np.ascontiguousarray(p(actual)), np.ascontiguousarray(p(wanted))) for p in _PARTS]
-        return np.asarray(np.maximum(*parts))
-    if BY_DTYPE[actual.dtype].is_float:
-        return ulp_distance(actual, wanted)
-    if actual.dtype == np.bool_:
-        return np.asarray(actual != wanted).reshape(-1).astype(np.float64)
-    ours, theirs = (a.reshape(-1).astype(np.float64) for a in (actual, wanted))
-    # Integers beyond 2**53 may be different and have equal nearest floats.
-    return np.asarray(np.abs(ours - theirs) + np.asarray(actual != wanted).reshape(-1) * 2.0**-60)
 
 
 _PARTS = (np.real, np.imag)
