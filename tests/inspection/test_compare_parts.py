@@ -84,7 +84,7 @@ class TestJudge:
         found = oracle.run(program.apart([unit]).module, operands)
         assert not isinstance(found, Refusal), found
         actual = np.asarray(change(found[0])).astype(found[0].dtype)
-        return Judge(oracle).verdict(program, unit, operands, 0, actual, found[0], operands).wrong
+        return Judge(oracle).wrong(program, unit, operands, 0, actual, found[0])
 
     SUM = """func.func @main(%x: tensor<4x300xf32>, %z: tensor<f32>) -> tensor<4xf32> {
       %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1] :

@@ -349,11 +349,9 @@ class _ComparisonRun:
             return None
         if found.unit.op.name in CONTROL:
             return bool(exceeds_tolerance(made[found.result], found.wanted, self.options.tolerance).any())
-        known = dict(zip(found.unit.reads, found.operands, strict=True))
-        by_position = [known[v] for v in found.unit.op.operands]
-        args = (found.program, found.unit, found.operands, found.result, made[found.result], found.wanted, by_position)
         quiet = self.quiet if found.by is None else Judge(found.by, self.options.ulp)
-        return bool(quiet.verdict(*args).wrong.any())
+        where = (found.program, found.unit, found.operands, found.result)
+        return bool(quiet.wrong(*where, made[found.result], found.wanted).any())
 
     def _cause(self, small: Expected, unit: ProgramOperation, is_wrong: Callable[[Any], bool | None]) -> Cause | None:
         """Return what breaks a small program."""

@@ -7,7 +7,7 @@ is reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
 from math import inf
 from time import monotonic
@@ -59,6 +59,36 @@ class Found:
     turns: tuple[RegionStep, ...] = ()
     context: tuple[ir.Module, list[Array]] | None = None
     by: Way | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An operation that is judged, and its values in our run.
+
+    Attributes:
+        program: where it stands.
+        unit: the operation.
+        values: its operands, the captured ones among them, and its results, by value.
+        turns: loops and branches around it.
+    """
+
+    program: FlatProgram
+    unit: ProgramOperation
+    values: Values
+    turns: tuple[RegionStep, ...] = ()
+
+    @property
+    def actual(self) -> list[Array]:
+        """Its results."""
+        return [self.values[v] for v in self.unit.results]
+
+    def first_wrong(self, wanted: Sequence[Array], masks: Iterable[Array]) -> Found | None:
+        """Return the first result with wrong elements; the masks say which they are."""
+        for number, (value, right, wrong) in enumerate(zip(self.unit.results, wanted, masks, strict=False)):
+            if wrong.any():
+                operands = [self.values[v] for v in self.unit.reads]
+                return Found(self.program, self.unit, number, operands, self.values[value], right, wrong, self.turns)
+        return None
 
 
 Progress = Callable[[str, int, int], None]
@@ -157,28 +187,18 @@ class Search:
                 break
             if first is not None and unit.number > first[0]:
                 continue  # only an earlier one can still be the first
+            subject = Subject(program, unit, values, turns)
             if unit in large:
-                found = self._judge_large(program, unit, values, others.get(unit.number), turns)
+                found = self._judge_large(subject, others.get(unit.number))
+            elif isinstance(right := wanted[unit.number], Refusal):
+                self._refuse(unit, f"{self.other.name}: {right}")
+                continue
             else:
-                found = self._judge_small(program, unit, values, wanted[unit.number], turns)
+                self.judged += 1
+                found = self._judge(subject, right, self.judge)
             if found is not None:
                 first = unit.number, found if unit.op.name in CONTROL else replace(found, context=run.last)
         return None if first is None else first[1]
-
-    def _judge_small(
-        self,
-        program: FlatProgram,
-        unit: ProgramOperation,
-        values: Values,
-        wanted: list[Array] | Refusal,
-        turns: tuple[RegionStep, ...],
-    ) -> Found | None:
-        """Judge an operation whose right results are known."""
-        if isinstance(wanted, Refusal):
-            self._refuse(unit, f"{self.other.name}: {wanted}")
-            return None
-        self.judged += 1
-        return self._judge(program, unit, values, wanted, turns)
 
     def _in_halves(
         self, run: Run, batch: list[ProgramOperation], turns: tuple[RegionStep, ...], reason: str
@@ -187,11 +207,8 @@ class Search:
             self._refuse(batch[0], reason)
             return None
         middle = len(batch) // 2
-        for half in (batch[:middle], batch[middle:]):
-            found = self._judge_batch(run, half, turns)
-            if found is not None:
-                return found
-        return None
+        first = self._judge_batch(run, batch[:middle], turns)
+        return first or self._judge_batch(run, batch[middle:], turns)
 
     def _wanted(
         self, way: Way, program: FlatProgram, units: list[ProgramOperation], values: Values
@@ -212,30 +229,25 @@ class Search:
             results[unit.number], found = found[: len(unit.results)], found[len(unit.results) :]
         return results
 
-    def _judge_large(
-        self,
-        program: FlatProgram,
-        unit: ProgramOperation,
-        values: Values,
-        others: list[Array] | Refusal | None,
-        turns: tuple[RegionStep, ...],
-    ) -> Found | None:
+    def _judge_large(self, subject: Subject, others: list[Array] | Refusal | None) -> Found | None:
         """Judge an operation that the reference would take long for: slices of it, and by `instead` all of it."""
-        start = monotonic()
-        if not turns:
+        start, unit, program = monotonic(), subject.unit, subject.program
+        if not subject.turns:
             self._tell(unit.number, len(program.units))
-        sample = None if unit.op.name in CONTROL else sample_of(unit, values, program.module, int(self.most))
+        is_sliced = unit.op.name not in CONTROL
+        sample = sample_of(unit, subject.values, program.module, int(self.most)) if is_sliced else None
         wanted = Refusal("large", "") if sample is None else self.other.run(sample.program.module, sample.arguments)
         self.slowest = max(self.slowest, (monotonic() - start, unit.name))
         if sample is not None and not isinstance(wanted, Refusal):
             self.sampled += 1
             known = dict(zip(sample.program.arguments, sample.arguments, strict=True))
             known |= dict(zip(sample.unit.results, sample.results, strict=True))
-            if (found := self._judge(sample.program, sample.unit, known, wanted, turns)) is not None:
+            part = Subject(sample.program, sample.unit, known, subject.turns)
+            if (found := self._judge(part, wanted, self.judge)) is not None:
                 return found
         if self._other_judge is not None and others is not None and not isinstance(others, Refusal):
             self.by_other += 1
-            found = self._judge(program, unit, values, others, turns, self._other_judge)
+            found = self._judge(subject, others, self._other_judge)
             if found is not None:
                 return replace(found, by=found.by or self.instead)
         elif isinstance(wanted, Refusal):
@@ -246,39 +258,19 @@ class Search:
         self.judged += 1
         return None
 
-    def _judge(
-        self,
-        program: FlatProgram,
-        unit: ProgramOperation,
-        values: Values,
-        results: list[Array],
-        turns: tuple[RegionStep, ...],
-        judge: Judge | None = None,
-    ) -> Found | None:
-        operands = [values[v] for v in unit.reads]
-        if unit.op.name in CONTROL:
-            return self._judge_control(program, unit, operands, [values[r] for r in unit.results], results, turns)
-        by_position = [values[v] for v in unit.op.operands]
-        for number, (value, wanted) in enumerate(zip(unit.results, results, strict=True)):
-            verdict = (judge or self.judge).verdict(program, unit, operands, number, values[value], wanted, by_position)
-            if verdict.wrong.any():
-                return Found(program, unit, number, operands, values[value], wanted, verdict.wrong, turns)
-        return None
-
-    def _judge_control(
-        self,
-        program: FlatProgram,
-        unit: ProgramOperation,
-        operands: list[Array],
-        actual: list[Array],
-        wanted: list[Array],
-        turns: tuple[RegionStep, ...],
-    ) -> Found | None:
-        from stablexla.inspection.comparing.region_search import look_inside  # which searches again
-
+    def _judge(self, subject: Subject, wanted: list[Array], judge: Judge) -> Found | None:
+        unit, actual = subject.unit, subject.actual
+        if unit.op.name not in CONTROL:
+            reads = [subject.values[v] for v in unit.reads]
+            pairs = enumerate(zip(actual, wanted, strict=True))
+            return subject.first_wrong(
+                wanted, (judge.wrong(subject.program, unit, reads, number, *pair) for number, pair in pairs)
+            )
         if all(not exceeds_tolerance(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
             return None
-        found = look_inside(self, program, unit, operands, actual, wanted, turns)
+        from stablexla.inspection.comparing.region_search import look_inside  # which searches again
+
+        found = look_inside(self, subject, wanted)
         if found is None:
             self.added_up.append(unit.place)
         return found

@@ -6,7 +6,7 @@ A loop that also stops after n iterations gives the state after each of them, as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jaxlib.mlir.ir as ir
 import numpy as np
@@ -14,49 +14,33 @@ import numpy.typing as npt
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.inspection.comparing.findings import RegionStep
+from stablexla.inspection.comparing.operation_search import Found, Search, Subject
 from stablexla.inspection.judging.expected import Expected, exceeds_tolerance
 from stablexla.inspection.program import FlatProgram, ProgramOperation, copy_into, make_module
 from stablexla.processes.questions import Refusal
-
-if TYPE_CHECKING:
-    from stablexla.inspection.comparing.operation_search import Found, Search
 
 Array = npt.NDArray[Any]
 EVERY = np.int64(1 << 62)
 MOST_TURNS_ONE_BY_ONE = 200
 
 
-def look_inside(
-    search: Search,
-    program: FlatProgram,
-    unit: ProgramOperation,
-    operands: list[Array],
-    actual: list[Array],
-    wanted: list[Array],
-    turns: tuple[RegionStep, ...],
-) -> Found | None:
+def look_inside(search: Search, subject: Subject, wanted: list[Array]) -> Found | None:
     """The first wrong operation in the regions of one whose results differ; the operation itself where all in it are
     right, and yet its result differs; None where only rounding accumulates."""
-    inner = _RegionSearch(search, program, unit, operands, turns)
-    found = inner.loop() if unit.op.name == "stablehlo.while" else inner.branch()
-    return found or inner.alone(actual, wanted)
+    inner = _RegionSearch(search, subject)
+    found = inner.loop() if subject.unit.op.name == "stablehlo.while" else inner.branch()
+    return found or inner.alone(wanted)
 
 
 class _RegionSearch:
     """The regions of one operation, whose operands are known."""
 
-    def __init__(
-        self,
-        search: Search,
-        program: FlatProgram,
-        unit: ProgramOperation,
-        operands: list[Array],
-        turns: tuple[RegionStep, ...],
-    ) -> None:
-        self._search, self._program, self._unit, self._turns = search, program, unit, turns
-        self._values = dict(zip(unit.reads, operands, strict=True))
-        own = list(unit.op.operands)
-        self._outside = [v for v in unit.reads if v not in own or _is_captured(unit, v)]
+    def __init__(self, search: Search, subject: Subject) -> None:
+        self._search, self._subject = search, subject
+        self._program, self._unit, self._turns = subject.program, subject.unit, subject.turns
+        self._values = subject.values
+        own = list(self._unit.op.operands)
+        self._outside = [v for v in self._unit.reads if v not in own or _is_captured(self._unit, v)]
 
     # ---- branches --------------------------------------------------------------------------------------------------
 
@@ -122,8 +106,10 @@ class _RegionSearch:
                 return found
         arguments = self._given(state, np.int64(1))
         expected = Expected(self._search.other, self._loop, arguments, self._search.tolerance, wanted)
-        self._values |= dict(zip(self._unit.op.operands, state, strict=True))
-        return self.itself(made, expected, turns)
+        values = dict(zip((*self._unit.op.operands, *self._unit.results), (*state, *made), strict=False))
+        return Subject(self._program, self._unit, {**self._values, **values}, turns).first_wrong(
+            wanted, expected.differing(made)
+        )
 
     def _stopping(self) -> FlatProgram:
         """Return the loop with one more parameter, the largest number of iterations, and one more
@@ -157,30 +143,16 @@ class _RegionSearch:
     def _captured(self) -> list[Array]:
         return [self._values[v] for v in self._outside]
 
-    # ---- the operation itself --------------------------------------------------------------------------------------
-
-    def alone(self, actual: list[Array], wanted: list[Array]) -> Found | None:
-        """Return the operation itself as the wrong one, if it gives other results as a program of its own."""
-        replay = self._program.apart([self._unit])
+    def alone(self, wanted: list[Array]) -> Found | None:
+        """Return the operation itself as the wrong one, if it gives other results as a program of its own, and rounding
+        does not explain its results."""
+        replay, search, actual = self._program.apart([self._unit]), self._search, self._subject.actual
         arguments = [self._values[v] for v in replay.taken]
-        here = self._search.ours.run(replay.module, arguments)
-        if isinstance(here, Refusal) or not _apart(self._search, actual, here):
+        here = search.ours.run(replay.module, arguments)
+        if isinstance(here, Refusal) or not _apart(search, actual, here):
             return None
-        program, search = FlatProgram(replay.module), self._search
-        expected = Expected(search.other, program, arguments, search.tolerance, wanted)
-        return self.itself(actual, expected, self._turns)
-
-    def itself(self, actual: list[Array], expected: Expected, turns: tuple[RegionStep, ...]) -> Found | None:
-        """Return the operation itself as the wrong one, where rounding does not explain its results."""
-        from stablexla.inspection.comparing.operation_search import Found
-
-        assert not isinstance(expected.results, Refusal)
-        operands = [self._values[v] for v in self._unit.reads]
-        for number, (wrong, _) in enumerate(zip(expected.differing(actual), self._unit.results, strict=False)):
-            if wrong.any():
-                pair = actual[number], expected.results[number]
-                return Found(self._program, self._unit, number, operands, *pair, wrong, turns)
-        return None
+        expected = Expected(search.other, FlatProgram(replay.module), arguments, search.tolerance, wanted)
+        return self._subject.first_wrong(wanted, expected.differing(actual))
 
 
 def _fill_condition(block: Any, source: Any, outside: dict[Any, Any], limit: Any) -> None:

@@ -17,7 +17,15 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.inspection.comparing.ways import Way
-from stablexla.inspection.judging.tolerances import SUMS, Array, distance_in_ulp, limits_of, rounding_units
+from stablexla.inspection.judging.tolerances import (
+    SUMS,
+    Array,
+    distance_in_ulp,
+    distances,
+    largest,
+    limits_of,
+    rounding_units,
+)
 from stablexla.inspection.program import FlatProgram, ProgramOperation, copy_into, make_module
 from stablexla.processes.questions import Refusal
 
@@ -66,7 +74,7 @@ class Expected:
         masks = [exceeds_tolerance(a, w, self._tolerance) for a, w in pairs]
         if self._tolerance is None and any(mask.any() for mask in masks):
             reach = self.reach
-            masks = [m & ~_within(a, w, r) for m, (a, w), r in zip(masks, pairs, reach, strict=True)]
+            masks = [m & ~(distances(a, w) <= MARGIN * r) for m, (a, w), r in zip(masks, pairs, reach, strict=True)]
         return masks
 
     def is_wrong(self, actual: Sequence[Array] | Refusal) -> bool | None:
@@ -89,7 +97,7 @@ class Expected:
             found = self.other.run(module, [*self.arguments, *factors])
             if isinstance(found, Refusal):
                 break
-            reach = [np.maximum(r, _apart(a, w)) for r, a, w in zip(reach, found, self.results, strict=True)]
+            reach = [np.maximum(r, distances(a, w)) for r, a, w in zip(reach, found, self.results, strict=True)]
         return reach
 
 
@@ -99,30 +107,11 @@ def exceeds_tolerance(ours: Array, theirs: Array, tolerance: float | None = None
     if not (element.is_float or element.is_complex):
         return np.asarray((ours != theirs).reshape(-1))
     part = TOLERANCES[element.part.bits] if tolerance is None else tolerance
-    wide = _wide(theirs)
-    scale = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
-    wrong = _apart(ours, theirs) > part * scale
+    scale = largest([theirs]) / (np.sqrt(2) if element.is_complex else 1)  # of complex numbers each part is held to it
+    wrong = distances(ours, theirs) > part * scale
     if tolerance is None and wrong.any():
         wrong &= distance_in_ulp(ours, theirs) > FEW_ULP
     return np.asarray(wrong)
-
-
-def _within(ours: Array, theirs: Array, reach: Array) -> Array:
-    return np.asarray(_apart(ours, theirs) <= MARGIN * reach)
-
-
-def _apart(one: Array, other: Array) -> Array:
-    """Return the distances, flat; infinite where only one of the two is that infinity or NaN."""
-    a, b = _wide(one), _wide(other)
-    with np.errstate(all="ignore"):
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
-        apart = np.abs(a - b)
-        return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
-
-
-def _wide(array: Array) -> Array:
-    with np.errstate(all="ignore"):
-        return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64).reshape(-1)
 
 
 # ---- perturbed programs ----------------------------------------------------------------------------------------------
