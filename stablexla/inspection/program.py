@@ -6,7 +6,7 @@ Derived programs return other values, begin later, or hold single operations on 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -40,6 +40,8 @@ UNREPEATABLE = {
     "stablehlo.replica_id": "depends on the device",
     "stablehlo.partition_id": "depends on the device",
 }
+MOST_CONSTANT_ELEMENTS = 64
+"""Of a constant that stays one in programs of single operations."""
 _OPERATION = re.compile(r"(?:stablehlo|chlo|func)\.(\w+)")
 
 
@@ -213,17 +215,14 @@ class FlatProgram:
         made = [r for unit in self.units[:number] for r in unit.results if not self.is_small_constant(r)]
         return [v for v in [*self.arguments, *made] if v in later]
 
-    def reads_of(self, units: Iterable[ProgramOperation], *, constants: bool = True) -> list[Any]:
-        """Return the values that operations read, each once; small constants only with `constants`."""
-        return list(dict.fromkeys(v for u in units for v in u.reads if not (constants and self.is_small_constant(v))))
+    def is_small_constant(self, value: Any, most: float = MOST_CONSTANT_ELEMENTS) -> bool:
+        """Return whether a value is a constant of at most so many elements."""
+        return self.is_constant(value) and self.type_of(value).size <= most
 
-    def is_small_constant(self, value: Any) -> bool:
-        """Return whether a value is a constant that stays one in programs of single operations."""
-        return self.is_constant(value) and self.type_of(value).size <= MOST_CONSTANT_ELEMENTS
-
-    def apart(self, units: Sequence[ProgramOperation], *, constants: bool = True) -> Replay:
-        """Return a program in which each operation reads only parameters, and small constants if these stay."""
-        taken = self.reads_of(units, constants=constants)
+    def apart(self, units: Sequence[ProgramOperation], *, constants: float = MOST_CONSTANT_ELEMENTS) -> Replay:
+        """Return a program in which each operation reads only parameters, and constants of at most so many elements."""
+        read = dict.fromkeys(v for unit in units for v in unit.reads)
+        taken = [v for v in read if not self.is_small_constant(v, constants)]
         with self.module.context, ir.Location.unknown():
             maker = _ModuleBuilder(self.module)
             maker.begin([v.type for v in taken], [_location_of(v) for v in taken])
@@ -238,9 +237,6 @@ class FlatProgram:
                 maker.add(unit.op, own)
                 results += [own[r] for r in unit.results]
             return Replay(maker.end(results), taken)
-
-
-MOST_CONSTANT_ELEMENTS = 64
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,12 @@ def assign_buffers(module: ir.Module, *, num_threads: int = 0, guard: str = "") 
     Args:
         num_threads: the most chunks of a call, and so the most threads that share it; with 1, no call is marked
             parallel, and 0 leaves it to the number of worker threads.
-        guard: "ends" or "starts" of arrays meet a page that nobody may touch, and main says which kernel runs.
+        guard: "ends" or "starts" of arrays meet a page that nobody may touch, and main says which kernel runs; "apart"
+            gives each array memory of its own as well, and guards nothing.
     """
     with module.context, ir.Location.unknown():
         assignment = BufferAssignment(module, guard)
-        BufferedMain(assignment, num_threads, KernelGuards(module if guard else None)).write()
+        BufferedMain(assignment, num_threads, KernelGuards(module if guard in ("ends", "starts") else None)).write()
         erase(assignment.main)
         for view in list(module.body.operations):
             if KIND in view.operation.attributes or COMBINER in view.operation.attributes:

@@ -50,9 +50,13 @@ def break_emitters(monkeypatch: pytest.MonkeyPatch, kind: str, when: Callable[[K
     def forgetful(emitter: Callable[..., Emitted | None]) -> Callable[..., Emitted | None]:
         def made(kernel: Kernel, target: Any) -> Emitted | None:
             emitted = emitter(kernel, target)
-            if emitted is None or emitted.items < 2 or not when(kernel):
+            if emitted is None or not when(kernel):
                 return emitted
-            return replace(emitted, items=emitted.items - 1)
+            longest = max((phase.items for phase in emitted.phases), default=emitted.items)
+            if longest < 2:
+                return emitted
+            phases = [replace(p, items=p.items - (p.items == longest)) for p in emitted.phases]
+            return replace(emitted, items=longest - 1, phases=tuple(phases))
 
         return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.places import place_of
-from stablexla.inspection.comparing.bisection import Change, changes_between, first_breaking_change, minimal_way
+from stablexla.inspection.comparing.bisection import Ladder, changes_between, minimal_way
 from stablexla.inspection.comparing.findings import Difference
 from stablexla.inspection.comparing.ways import Compiled
 from stablexla.inspection.judging.oracles import Oracle, Refusal, shared_oracle
@@ -83,7 +84,7 @@ class TestJudge:
         found = oracle.run(program.apart([unit]).module, operands)
         assert not isinstance(found, Refusal), found
         actual = np.asarray(change(found[0])).astype(found[0].dtype)
-        return Judge(oracle).verdict(program, unit, operands, 0, actual, found[0], operands).wrong
+        return Judge(oracle).wrong(program, unit, operands, 0, actual, found[0])
 
     SUM = """func.func @main(%x: tensor<4x300xf32>, %z: tensor<f32>) -> tensor<4xf32> {
       %0 = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1] :
@@ -184,18 +185,48 @@ class TestChanges:
         assert changes[-1].result.pipeline.steps == usual.pipeline.steps
         assert changes[-1].result.options == usual.options
 
+    PASSES = ("canonicalize", "inline", "sccp", "symbol-dce", "mem2reg")
+
     @pytest.mark.parametrize("culprit", range(5))
     @pytest.mark.parametrize("silent", [None, 0, 2])
     def test_the_first_bad_one(self, culprit: int, silent: int | None) -> None:
-        changes = [Change("s", str(i), _way(**{f"a{i}": "cse"})) for i in range(5)]
+        """One that does not run just before it leaves open which of the two it is."""
 
-        def goes_wrong(way: Compiled) -> bool | None:
-            number = int(way.pipeline.names[0][1:])
+        def goes_wrong(way: Any) -> bool | None:
+            number = len(way.pipeline["a"].elements) - 2
             return None if number == silent and number != culprit else number >= culprit
 
-        found, _ = first_breaking_change(changes, goes_wrong)
+        found = Ladder(_way(a=",".join(("cse", *self.PASSES))), [_way(a="cse")], goes_wrong).first_breaking()
+        if silent is not None and silent == culprit - 1:
+            assert found is None
+        else:
+            assert found is not None
+            assert found[1].what == f"the pass {self.PASSES[culprit]} is added"
+
+    def test_a_second_way_on(self) -> None:
+        """With the second change the fault of the fourth shows, which the other way does not have."""
+        ours = _way(a=",".join(self.PASSES[:3]), b="cse{x=1}")
+        bases = [_way(a=self.PASSES[0], b="cse{x=1}"), _way(a=self.PASSES[0], b="cse{x=2}")]
+
+        def goes_wrong(way: Any) -> bool:
+            return self.PASSES[1] in way.pipeline["a"].passes and "x=1" in way.pipeline["b"].passes
+
+        ladder = Ladder(ours, bases, goes_wrong)
+        found = ladder.first_breaking()
         assert found is not None
-        assert int(found.what) == culprit
+        assert found[1].what == "cse{x=1} in the place of cse{x=2}"
+        assert Ladder(ours, bases[:1], goes_wrong).first_breaking()[1].passes == self.PASSES[1]  # type: ignore[index]
+
+    def test_two_ways_that_say_different_things(self) -> None:
+        """Right by one, which cannot go on, and wrong by another: nothing is blamed."""
+        ours = _way(a=",".join(self.PASSES[:3]))
+        bases = [_way(a=self.PASSES[0]), replace(_way(a=self.PASSES[0]), name="second")]
+
+        def goes_wrong(way: Any) -> bool | None:
+            is_base = way.pipeline["a"].passes == self.PASSES[0]
+            return (False if is_base else None) if way.name == "second" else True
+
+        assert Ladder(ours, bases, goes_wrong).first_breaking() is None
 
 
 class TestOracle:

@@ -1,13 +1,13 @@
 """`executable.compare`: runs a program in two ways, and finds the first wrong operation and its cause.
 
-Values come from our own run, so that every operation is judged on its own operands (`search.py`). Programs that become
-right when they return more values are searched by prefixes (`prefixes.py`). The finding is reduced to a small program,
-and compiled by pipelines between a plain one and ours (`changes.py`).
+Values come from our own run, so that every operation is judged on its own operands (`operation_search.py`). Programs
+that become right when they return more values are searched by prefixes (`prefix_search.py`). The finding is reduced to
+a small program, judged by the same reference, and compiled by pipelines between others and ours (`bisection.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from math import inf
 from time import monotonic, perf_counter
@@ -21,11 +21,12 @@ from stablexla.compiling.compiler import compile_for_sizes
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
+from stablexla.dialects.rules import active
 from stablexla.executable.executable import Executable
-from stablexla.inspection.comparing.bisection import GoesWrong, cause_of, minimal_way
+from stablexla.inspection.comparing.bisection import cause_of, minimal_way
 from stablexla.inspection.comparing.comparison import Comparison
 from stablexla.inspection.comparing.findings import Cause, Difference, Finding, NotJudged, SmallProgram
-from stablexla.inspection.comparing.operation_search import Found, Progress, Search, exceeds_rounding, no_progress
+from stablexla.inspection.comparing.operation_search import Found, Progress, Search, no_progress
 from stablexla.inspection.comparing.prefix_search import Prefixes, text_of_module
 from stablexla.inspection.comparing.references import (
     Against,
@@ -38,9 +39,10 @@ from stablexla.inspection.comparing.references import (
 )
 from stablexla.inspection.comparing.ways import Compiled, Way, results_of
 from stablexla.inspection.judging.costs import SECONDS, scalar_operations
+from stablexla.inspection.judging.expected import Expected, exceeds_tolerance
 from stablexla.inspection.judging.oracles import Oracle, shared_oracle
 from stablexla.inspection.judging.verdicts import Judge
-from stablexla.inspection.program import SOURCES, FlatProgram, ProgramOperation
+from stablexla.inspection.program import CONTROL, MOST_CONSTANT_ELEMENTS, SOURCES, FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs
@@ -123,7 +125,7 @@ def _results_only(one: Executable, other: Executable, arguments: list[Array], op
 
 def _differences(actual: list[Array], wanted: list[Array], tolerance: float | None) -> dict[int, Difference]:
     """Return the differing arrays with their differences."""
-    masks = [exceeds_rounding(a, w, tolerance) for a, w in zip(actual, wanted, strict=True)]
+    masks = [exceeds_tolerance(a, w, tolerance) for a, w in zip(actual, wanted, strict=True)]
     return {i: Difference.of(actual[i], wanted[i], mask) for i, mask in enumerate(masks) if mask.any()}
 
 
@@ -143,10 +145,6 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} s"
 
 
-def _elements(program: SmallProgram) -> int:
-    return sum(array.size for array in program.arguments)
-
-
 @dataclass
 class _ComparisonRun:
     """The state of one comparison."""
@@ -159,12 +157,14 @@ class _ComparisonRun:
     options: CompareOptions
     notes: list[str] = field(default_factory=list)
     whole: bool = True
-    wanted: list[Array] | Refusal | None = None
+    wanted: list[Array] | None = None
+    is_right: bool = True
 
     def run(self) -> Comparison:
         """Run both ways, and search for the wrong operation."""
         self.name = self.executable.name
-        self.program = FlatProgram.of(self.source)
+        with active(self.ours.pipeline.rules):  # composites with such a rule stay
+            self.program = FlatProgram.of(self.source)
         waiting = next((u for u in self.program.units if {"infeed", "recv"} & u.operations), None)
         if waiting is not None:
             raise ExecutionError(
@@ -200,7 +200,7 @@ class _ComparisonRun:
         return Comparison(
             self.name,
             self.other.name,
-            finding is None and not results and (self.whole or self.search.judged > 0),
+            self.is_right and (self.whole or self.search.judged > 0),
             finding,
             results,
             len(self.actual),
@@ -215,21 +215,21 @@ class _ComparisonRun:
 
     def _searched(self) -> tuple[Finding | None, dict[int, Difference]]:
         """Return the first wrong operation, and the results that differ; what is known when it is stopped."""
-        finding, results = None, {}
+        finding, results = None, dict[int, Difference]()
         search = self.search
         try:
             found = search.first_wrong(self.program, self.arguments)
             finding = self._of_operation(found) if found is not None else None
-            if finding is None and not search.is_late():
-                finding = self._of_prefix()
             if not search.is_late():
-                results = self._results_apart()
-            if finding is None and results:
-                finding = self._of_rounding()
+                results, is_wrong = self._results_apart()
+                if finding is None:
+                    finding = self._of_whole(results, is_wrong)
             if self.executable._overrides:
                 results = self._with_overrides(results)
         except KeyboardInterrupt:
             search.stopped = "Ctrl-C"
+        if finding is not None:
+            self.is_right = False
         if search.stopped:
             self.whole = False
             self.notes.append(f"stopped by {search.stopped}: this is a part of the report")
@@ -250,21 +250,51 @@ class _ComparisonRun:
 
     # ---- whole programs --------------------------------------------------------------------------------------------
 
-    def _results_apart(self) -> dict[int, Difference]:
-        """Return the results that differ from the reference, with the differences."""
+    def _results_apart(self) -> tuple[dict[int, Difference], bool]:
+        """Return the results further from the reference's than usual, and whether that is more than rounding does."""
         if self.whole_way is None:
             self.whole = False
             self.notes.append(f"{self.other.name} would take too long for the program as a whole")
-            return {}
+            return {}, False
         self.options.progress(f"the program by {self.whole_way.name}", 0, 0)
-        self.wanted = wanted = self.whole_way.run(self.source, self.arguments)
-        if isinstance(wanted, Refusal):
+        expected = Expected(self.whole_way, self.program, self.arguments, self.options.tolerance)
+        if isinstance(expected.results, Refusal):
             self.whole = False
-            self.notes.append(f"{self.whole_way.name} does not run the program as a whole: {wanted}")
-            return {}
+            self.notes.append(f"{self.whole_way.name} does not run the program as a whole: {expected.results}")
+            return {}, False
+        self.wanted = expected.results
         if self.whole_way is not self.other:
             self.notes.append(f"the program's results are compared with those of {self.whole_way.name}")
-        return _differences(self.actual, wanted, self.options.tolerance)
+        found = _differences(self.actual, self.wanted, self.options.tolerance)
+        return found, bool(found) and bool(expected.is_wrong(self.actual))
+
+    def _of_whole(self, results: dict[int, Difference], is_wrong: bool) -> Finding | None:
+        """Return a finding where every operation is right: the program as it is, or rounding that grows."""
+        is_known = self.wanted is not None
+        if not self._is_as_judged() and (is_wrong or not is_known):
+            self.is_right = not is_wrong
+            return self._of_prefix(self.whole_way if is_known else minimal_way(self.ours))
+        found = self._first_apart() if results else None
+        if found is None:
+            return None
+        note = "every operation is right on the operands that it had: rounding that was small before has grown here"
+        if self.options.tolerance is None:
+            self.notes.append(f"{note}, at {found.unit.name} at {found.unit.place}")
+            return None
+        self.notes.append(note)
+        program = Expected(self.other, FlatProgram(self.program.returning(found.unit.results)), self.arguments)
+        return self._finding(found, "rounding", program, None)
+
+    def _is_as_judged(self) -> bool:
+        """Return whether the results are those of the run whose operations were judged, each of them as a whole."""
+        search, program = self.search, self.program
+        values = {v: a for v, a in zip(program.returns, self.actual, strict=True) if v in program.unit_of}
+        judged = {v: search.returned.get(v, a if program.is_constant(v) else None) for v, a in values.items()}
+        is_whole = not search.refused and not search.stopped and search.sampled <= search.by_other
+        return is_whole and all(
+            j is not None and not exceeds_tolerance(values[v], j, self.options.tolerance).any()
+            for v, j in judged.items()
+        )
 
     def _with_overrides(self, plain: dict[int, Difference]) -> dict[int, Difference]:
         """Return the differing results of the program with the user's texts of stages.
@@ -273,13 +303,13 @@ class _ComparisonRun:
             plain: the differing results without them: all that was judged before is the program without them.
         """
         files = self.executable._overrides
-        known = None if isinstance(self.wanted, Refusal) else self.wanted
-        name = self.whole_way.name if self.whole_way is not None and known is not None else "the program without them"
+        name = self.whole_way.name if self.whole_way and self.wanted is not None else "the program without them"
         self.notes += overrides_note(self.executable)
         actual = results_of(self.executable, self.arguments)
-        found = _differences(actual, self.actual if known is None else known, self.options.tolerance)
+        found = _differences(actual, self.wanted or self.actual, self.options.tolerance)
         if found and not plain:  # the last text is the whole program, whatever was replaced before it
             self.notes.append(f"the difference is in {files[-1]}: without it the results are those of {name}")
+            self.is_right = False
         return found
 
     def _not_judged(self) -> tuple[NotJudged, ...]:
@@ -290,84 +320,66 @@ class _ComparisonRun:
     def _of_operation(self, found: Found) -> Finding:
         """Return a finding of the first search: an operation that is wrong on its own operands."""
         self.options.progress("the smallest program", 0, 0)
-        unit = found.unit
-        replay = found.program.apart([unit])
+        unit, other = found.unit, found.by or self.other
         known = dict(zip(unit.reads, found.operands, strict=True))
-        arguments = [known[v] for v in replay.taken]
-        other = found.by or self.other
-        wanted = other.run(replay.module, arguments)
-        right = None if isinstance(wanted, Refusal) else tuple(wanted)
-        program = SmallProgram(
-            text_of_module(replay.module), tuple(arguments), len(found.program.needed(unit.results, unit.reads)), right
-        )
+        for most in (MOST_CONSTANT_ELEMENTS, inf):  # it may be wrong for constants alone
+            replay = found.program.apart([unit], constants=most)
+            program = FlatProgram(replay.module)
+            arguments = [known[v] for v in replay.taken]
+            if self._is_wrong(found, self.ours.run(program.module, arguments)):
+                small = Expected(other, program, arguments, self.options.tolerance)
+                cause = self._cause(small, unit, lambda results: self._is_wrong(found, results))
+                return self._finding(found, "operation", small, cause)
+        self.notes.append("the operation by itself is right; it is wrong among the others of this program")
+        is_slice = not found.turns and found.program is not self.program  # all of it takes the interpreter long
+        by = (found.by or self.search.instead) if is_slice else other
+        made = None
+        if found.context is not None and by is not None:
+            module, arguments = found.context
+            made = self._prefixes(by, FlatProgram(module), arguments).find()
+        if made is None:
+            return self._finding(found, "operation", None, None)
+        return self._finding(found, "operation", made[2], self._cause(made[2], unit, made[2].is_wrong))
 
-        def goes_wrong(way: Compiled) -> bool | None:
-            made = way.run(replay.module, arguments)
-            return None if isinstance(made, Refusal) else self._is_wrong(found, made)
-
-        cause = None
-        if not goes_wrong(self.ours):
-            self.notes.append("the operation by itself is right; it is wrong among the others of this program")
-            program, cause = self._in_context(found) or (program, None)
-        elif self.options.cause:
-            cause = self._cause(replay.module, goes_wrong, unit, program)
-        return self._finding(found, "operation", program, cause)
-
-    def _is_wrong(self, found: Found, made: list[Array]) -> bool:
-        if found.turns and found.unit.op.name == "stablehlo.while":
-            return bool(exceeds_rounding(made[found.result], found.wanted, self.options.tolerance).any())
-        known = dict(zip(found.unit.reads, found.operands, strict=True))
-        by_position = [known[v] for v in found.unit.op.operands]
-        args = (found.program, found.unit, found.operands, found.result, made[found.result], found.wanted, by_position)
+    def _is_wrong(self, found: Found, made: list[Array] | Refusal) -> bool | None:
+        """Return whether the operation's result is wrong in the results of a program of its own."""
+        if isinstance(made, Refusal):
+            return None
+        if found.unit.op.name in CONTROL:
+            return bool(exceeds_tolerance(made[found.result], found.wanted, self.options.tolerance).any())
         quiet = self.quiet if found.by is None else Judge(found.by, self.options.ulp)
-        return bool(quiet.verdict(*args).wrong.any())
+        where = (found.program, found.unit, found.operands, found.result)
+        return bool(quiet.wrong(*where, made[found.result], found.wanted).any())
 
-    def _in_context(self, found: Found) -> tuple[SmallProgram, Cause | None] | None:
-        """Return a larger failing program and its cause, where the operation alone is right."""
-        trusted = minimal_way(self.ours) or self.other
-        if found.context is None:
+    def _cause(self, small: Expected, unit: ProgramOperation, is_wrong: Callable[[Any], bool | None]) -> Cause | None:
+        """Return what breaks a small program."""
+        if not self.options.cause:
             return None
-        module, arguments = found.context
-        made = self._prefixes(trusted, FlatProgram(module), arguments).find()
-        return None if made is None else (made[2], self._cause_of_program(made[2], found.unit))
-
-    def _prefixes(self, trusted: Way, program: FlatProgram, arguments: list[Array]) -> Prefixes:
-        options = self.options
-        return Prefixes(self.ours, trusted, program, arguments, options.tolerance, options.byte_limit, options.progress)
-
-    def _cause_of_program(self, program: SmallProgram, unit: ProgramOperation) -> Cause | None:
-        """Return the cause of a wrong program whose right results are known."""
-        if not self.options.cause or program.wanted is None:
-            return None
-        module, wanted = ir.Module.parse(program.text, self.program.module.context), program.wanted
-
-        def goes_wrong(way: Compiled) -> bool | None:
-            results = way.run(module, program.arguments)
-            if isinstance(results, Refusal):
-                return None
-            return any(
-                exceeds_rounding(a, w, self.options.tolerance).any() for a, w in zip(results, wanted, strict=True)
-            )
-
-        return self._cause(module, goes_wrong, unit, program)
-
-    def _cause(
-        self, module: ir.Module, goes_wrong: GoesWrong, unit: ProgramOperation, program: SmallProgram
-    ) -> Cause | None:
         self.options.progress("steps and passes", 0, 0)
-        base = self.other if isinstance(self.other, Compiled) else minimal_way(self.ours)
-        if base is None:
-            return None
+        is_quick = isinstance(self.other, Oracle) and sum(a.size for a in small.arguments) <= MOST
+
+        def goes_wrong(way: Way) -> bool | None:
+            return is_wrong(way.run(small.program.module, small.arguments))
 
         def right_after(changed: ir.Module) -> bool | None:
-            quick = isinstance(self.other, Oracle) and _elements(program) <= MOST
-            results = self.other.run(changed, program.arguments) if quick else None
-            if results is None or isinstance(results, Refusal) or program.wanted is None:
-                return None
-            pairs = zip(results, program.wanted, strict=True)
-            return not any(exceeds_rounding(a, w, self.options.tolerance).any() for a, w in pairs)
+            answer = small.is_wrong(small.other.run(changed, small.arguments)) if is_quick else None
+            return None if answer is None else not answer
 
-        return cause_of(self.ours, base, module, goes_wrong, str(unit.op.name), right_after)
+        alone = len([u for u in small.program.units if u.op.name not in SOURCES]) == 1
+        operation = unit.name if alone else ""
+        return cause_of(self.ours, self.other, small.program.module, goes_wrong, operation, right_after)
+
+    def _finding(self, found: Found, method: str, small: Expected | None, cause: Cause | None) -> Finding:
+        known = dict(zip(found.unit.reads, found.operands, strict=True)) if found.operands else {}
+        operands = [known[v] for v in found.unit.op.operands] if known else []
+        program = None
+        if small is not None:
+            wanted = None if isinstance(small.results, Refusal) or method == "rounding" else tuple(small.results)
+            text = text_of_module(small.program.module)
+            program = SmallProgram(text, tuple(small.arguments), len(small.program.units), wanted, self._own_steps())
+        difference = Difference.of(found.actual, found.wanted, found.wrong, operands)
+        where = (found.unit.name, found.unit.text, found.unit.number, found.unit.place, found.result)
+        return Finding(*where, difference, method, found.turns, "", cause, program)
 
     def _own_steps(self) -> str:
         """Return the pipeline's text, where it differs from the target's and text describes all of it."""
@@ -375,64 +387,24 @@ class _ComparisonRun:
         own = self.ours.pipeline
         return str(own) if own.steps != usual.steps and own.is_text else ""
 
-    def _finding(self, found: Found, method: str, program: SmallProgram, cause: Cause | None) -> Finding:
-        known = dict(zip(found.unit.reads, found.operands, strict=True)) if found.operands else {}
-        operands = [known[v] for v in found.unit.op.operands] if known else []
-        return Finding(
-            found.unit.name,
-            found.unit.text,
-            found.unit.number,
-            found.unit.place,
-            found.result,
-            Difference.of(found.actual, found.wanted, found.wrong, operands),
-            method,
-            found.turns,
-            "",
-            cause,
-            replace(program, pipeline=self._own_steps()),
-        )
-
     # ---- only as the program is ------------------------------------------------------------------------------------
 
-    def _of_prefix(self) -> Finding | None:
+    def _prefixes(self, other: Way, program: FlatProgram, arguments: list[Array]) -> Prefixes:
+        options = self.options
+        return Prefixes(self.ours, other, program, arguments, options.tolerance, options.byte_limit, options.progress)
+
+    def _of_prefix(self, other: Way | None) -> Finding | None:
         """Return a finding of the second search: every operation is right, the program is wrong."""
-        trusted = self._trusted()
-        if trusted is None:
-            return None
-        made = self._prefixes(trusted, self.program, self.arguments).find()
+        made = None if other is None else self._prefixes(other, self.program, self.arguments).find()
         if made is None:
             return None
-        found, after, program = made
-        finding = self._finding(found, "prefix", program, self._cause_of_program(program, found.unit))
+        found, after, small = made
+        finding = self._finding(found, "prefix", small, self._cause(small, found.unit, small.is_wrong))
         return replace(finding, after=f"{after.name} at {after.place}" if after is not found.unit else "")
-
-    def _trusted(self) -> Way | None:
-        """Return a way with right values where ours is wrong; None when the unchanged program is right."""
-        judged = self.search.returned
-        different = [
-            v
-            for v, a in zip(self.program.returns, self.actual, strict=True)
-            if v in judged and exceeds_rounding(a, judged[v], self.options.tolerance).any()
-        ]
-        candidates = [w for w in (minimal_way(self.ours), self.whole_way) if w is not None]
-        if isinstance(self.other, Compiled):
-            candidates.reverse()
-        elif not different and judged.keys() >= {
-            v for v in self.program.returns if v in self.program.unit_of and not self.program.is_constant(v)
-        }:
-            return None
-        for way in candidates:
-            made = way.run(self.source, self.arguments)
-            if isinstance(made, Refusal):
-                continue
-            pairs = zip(self.program.returns, made, strict=True)
-            if all(not exceeds_rounding(m, judged[v], self.options.tolerance).any() for v, m in pairs if v in judged):
-                return way
-        return None
 
     # ---- rounding --------------------------------------------------------------------------------------------------
 
-    def _of_rounding(self) -> Finding | None:
+    def _first_apart(self) -> Found | None:
         """Return the first value beyond the tolerance, where no operation is wrong: small errors may grow."""
         units = [u for u in self.program.units if u.is_judged and not self.program.is_constant(u.op.results[0])]
         low, high = 0, len(units)
@@ -440,26 +412,16 @@ class _ComparisonRun:
         while high - low > 1:
             middle = (low + high) // 2
             at = self._accumulated(units[middle - 1])
-            if at is None:
-                low = middle
-            else:
-                found, high = at, middle
-        if found is None:
-            return None
-        self.notes.append(
-            "every operation is right on the operands that it had: rounding that was small before has grown here"
-        )
-        module = self.program.returning(found.unit.results)
-        program = SmallProgram(text_of_module(module), tuple(self.arguments), found.unit.number + 1)
-        return self._finding(found, "rounding", program, None)
+            low, high, found = (middle, high, found) if at is None else (low, middle, at)
+        return found or (self._accumulated(units[high - 1]) if units else None)
 
     def _accumulated(self, unit: ProgramOperation) -> Found | None:
         module = self.program.returning(unit.results)
-        ours, theirs = (way.run(module, self.arguments) for way in (self.ours, self.other))
+        ours, theirs = (way.run(module, self.arguments) for way in (self.ours, self.whole_way or self.other))
         if isinstance(ours, Refusal) or isinstance(theirs, Refusal):
             return None
         for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-            wrong = exceeds_rounding(a, b, self.options.tolerance)
+            wrong = exceeds_tolerance(a, b, self.options.tolerance)
             if wrong.any():
                 return Found(self.program, unit, number, [], a, b, wrong)
         return None

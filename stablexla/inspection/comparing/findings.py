@@ -12,7 +12,7 @@ import numpy.typing as npt
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.places import Place
-from stablexla.inspection.judging.verdicts import distance_in_ulp
+from stablexla.inspection.judging.tolerances import distance_in_ulp
 
 Array = npt.NDArray[Any]
 EXCERPT = 2

@@ -7,17 +7,15 @@ is reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
 from math import inf
 from time import monotonic
 from typing import Any
 
 import jaxlib.mlir.ir as ir
-import numpy as np
 import numpy.typing as npt
 
-from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.places import Place
 from stablexla.inspection.comparing.findings import RegionStep
@@ -25,16 +23,14 @@ from stablexla.inspection.comparing.runs import Run
 from stablexla.inspection.comparing.sampling import sample_of
 from stablexla.inspection.comparing.ways import Compiled, Way
 from stablexla.inspection.judging.costs import SECONDS, scalar_operations
+from stablexla.inspection.judging.expected import exceeds_tolerance
 from stablexla.inspection.judging.suspicion import by_suspicion
-from stablexla.inspection.judging.verdicts import Judge, distance_in_ulp
+from stablexla.inspection.judging.verdicts import Judge
 from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 
 Array = npt.NDArray[Any]
 Values = dict[Any, Array]
-# Relative tolerance of results of whole programs: both round, and sum in orders of their own.
-TOLERANCES = {64: 1e-12, 32: 1e-5, 16: 1e-2, 8: 0.15, 6: 0.3, 4: 0.5}
-FEW_ULP = 4.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,36 @@ class Found:
     turns: tuple[RegionStep, ...] = ()
     context: tuple[ir.Module, list[Array]] | None = None
     by: Way | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An operation that is judged, and its values in our run.
+
+    Attributes:
+        program: where it stands.
+        unit: the operation.
+        values: its operands, the captured ones among them, and its results, by value.
+        turns: loops and branches around it.
+    """
+
+    program: FlatProgram
+    unit: ProgramOperation
+    values: Values
+    turns: tuple[RegionStep, ...] = ()
+
+    @property
+    def actual(self) -> list[Array]:
+        """Its results."""
+        return [self.values[v] for v in self.unit.results]
+
+    def first_wrong(self, wanted: Sequence[Array], masks: Iterable[Array]) -> Found | None:
+        """Return the first result with wrong elements; the masks say which they are."""
+        for number, (value, right, wrong) in enumerate(zip(self.unit.results, wanted, masks, strict=False)):
+            if wrong.any():
+                operands = [self.values[v] for v in self.unit.reads]
+                return Found(self.program, self.unit, number, operands, self.values[value], right, wrong, self.turns)
+        return None
 
 
 Progress = Callable[[str, int, int], None]
@@ -161,30 +187,18 @@ class Search:
                 break
             if first is not None and unit.number > first[0]:
                 continue  # only an earlier one can still be the first
+            subject = Subject(program, unit, values, turns)
             if unit in large:
-                found = self._judge_large(program, unit, values, others.get(unit.number), turns)
+                found = self._judge_large(subject, others.get(unit.number))
+            elif isinstance(right := wanted[unit.number], Refusal):
+                self._refuse(unit, f"{self.other.name}: {right}")
+                continue
             else:
-                found = self._judge_small(program, unit, values, wanted[unit.number], turns)
-                if found is not None and found.program is program:
-                    found = replace(found, context=run.last)
+                self.judged += 1
+                found = self._judge(subject, right, self.judge)
             if found is not None:
-                first = unit.number, found
+                first = unit.number, found if unit.op.name in CONTROL else replace(found, context=run.last)
         return None if first is None else first[1]
-
-    def _judge_small(
-        self,
-        program: FlatProgram,
-        unit: ProgramOperation,
-        values: Values,
-        wanted: list[Array] | Refusal,
-        turns: tuple[RegionStep, ...],
-    ) -> Found | None:
-        """Judge an operation whose right results are known."""
-        if isinstance(wanted, Refusal):
-            self._refuse(unit, f"{self.other.name}: {wanted}")
-            return None
-        self.judged += 1
-        return self._judge(program, unit, values, wanted, turns)
 
     def _in_halves(
         self, run: Run, batch: list[ProgramOperation], turns: tuple[RegionStep, ...], reason: str
@@ -193,11 +207,8 @@ class Search:
             self._refuse(batch[0], reason)
             return None
         middle = len(batch) // 2
-        for half in (batch[:middle], batch[middle:]):
-            found = self._judge_batch(run, half, turns)
-            if found is not None:
-                return found
-        return None
+        first = self._judge_batch(run, batch[:middle], turns)
+        return first or self._judge_batch(run, batch[middle:], turns)
 
     def _wanted(
         self, way: Way, program: FlatProgram, units: list[ProgramOperation], values: Values
@@ -218,30 +229,25 @@ class Search:
             results[unit.number], found = found[: len(unit.results)], found[len(unit.results) :]
         return results
 
-    def _judge_large(
-        self,
-        program: FlatProgram,
-        unit: ProgramOperation,
-        values: Values,
-        others: list[Array] | Refusal | None,
-        turns: tuple[RegionStep, ...],
-    ) -> Found | None:
+    def _judge_large(self, subject: Subject, others: list[Array] | Refusal | None) -> Found | None:
         """Judge an operation that the reference would take long for: slices of it, and by `instead` all of it."""
-        start = monotonic()
-        if not turns:
+        start, unit, program = monotonic(), subject.unit, subject.program
+        if not subject.turns:
             self._tell(unit.number, len(program.units))
-        sample = None if unit.op.name in CONTROL else sample_of(unit, values, program.module, int(self.most))
+        is_sliced = unit.op.name not in CONTROL
+        sample = sample_of(unit, subject.values, program.module, int(self.most)) if is_sliced else None
         wanted = Refusal("large", "") if sample is None else self.other.run(sample.program.module, sample.arguments)
         self.slowest = max(self.slowest, (monotonic() - start, unit.name))
         if sample is not None and not isinstance(wanted, Refusal):
             self.sampled += 1
             known = dict(zip(sample.program.arguments, sample.arguments, strict=True))
             known |= dict(zip(sample.unit.results, sample.results, strict=True))
-            if (found := self._judge(sample.program, sample.unit, known, wanted, turns)) is not None:
+            part = Subject(sample.program, sample.unit, known, subject.turns)
+            if (found := self._judge(part, wanted, self.judge)) is not None:
                 return found
         if self._other_judge is not None and others is not None and not isinstance(others, Refusal):
             self.by_other += 1
-            found = self._judge(program, unit, values, others, turns, self._other_judge)
+            found = self._judge(subject, others, self._other_judge)
             if found is not None:
                 return replace(found, by=found.by or self.instead)
         elif isinstance(wanted, Refusal):
@@ -252,60 +258,22 @@ class Search:
         self.judged += 1
         return None
 
-    def _judge(
-        self,
-        program: FlatProgram,
-        unit: ProgramOperation,
-        values: Values,
-        results: list[Array],
-        turns: tuple[RegionStep, ...],
-        judge: Judge | None = None,
-    ) -> Found | None:
-        operands = [values[v] for v in unit.reads]
-        if unit.op.name in CONTROL:
-            return self._judge_control(program, unit, operands, [values[r] for r in unit.results], results, turns)
-        by_position = [values[v] for v in unit.op.operands]
-        for number, (value, wanted) in enumerate(zip(unit.results, results, strict=True)):
-            verdict = (judge or self.judge).verdict(program, unit, operands, number, values[value], wanted, by_position)
-            if verdict.wrong.any():
-                return Found(program, unit, number, operands, values[value], wanted, verdict.wrong, turns)
-        return None
-
-    def _judge_control(
-        self,
-        program: FlatProgram,
-        unit: ProgramOperation,
-        operands: list[Array],
-        actual: list[Array],
-        wanted: list[Array],
-        turns: tuple[RegionStep, ...],
-    ) -> Found | None:
+    def _judge(self, subject: Subject, wanted: list[Array], judge: Judge) -> Found | None:
+        unit, actual = subject.unit, subject.actual
+        if unit.op.name not in CONTROL:
+            reads = [subject.values[v] for v in unit.reads]
+            pairs = enumerate(zip(actual, wanted, strict=True))
+            return subject.first_wrong(
+                wanted, (judge.wrong(subject.program, unit, reads, number, *pair) for number, pair in pairs)
+            )
+        if all(not exceeds_tolerance(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
+            return None
         from stablexla.inspection.comparing.region_search import look_inside  # which searches again
 
-        if all(not exceeds_rounding(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
-            return None
-        found = look_inside(self, program, unit, operands, actual, wanted, turns)
+        found = look_inside(self, subject, wanted)
         if found is None:
             self.added_up.append(unit.place)
         return found
 
     def _refuse(self, unit: ProgramOperation, reason: str) -> None:
         self.refused.setdefault((unit.name, reason), []).append(unit.place)
-
-
-def exceeds_rounding(ours: Array, theirs: Array, tolerance: float | None = None) -> Array:
-    """Return which elements, flat, of values of several operations differ by more than rounding allows."""
-    element = BY_DTYPE[ours.dtype]
-    if not (element.is_float or element.is_complex):
-        return np.asarray((ours != theirs).reshape(-1))
-    part = TOLERANCES[element.part.bits] if tolerance is None else tolerance
-    kind = np.complex128 if element.is_complex else np.float64
-    with np.errstate(all="ignore"):
-        a, b = ours.astype(kind).reshape(-1), theirs.astype(kind).reshape(-1)
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
-        scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
-        near = np.abs(a - b) <= part * scale
-        wrong = ~(same | near)
-        if tolerance is None and wrong.any():
-            wrong &= distance_in_ulp(ours, theirs) > FEW_ULP
-    return np.asarray(wrong)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from itertools import islice
 from typing import Any
 
 import numpy.typing as npt
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.inspection.comparing.findings import SmallProgram
-from stablexla.inspection.comparing.operation_search import Found, Progress, exceeds_rounding, no_progress
+from stablexla.inspection.comparing.operation_search import Found, Progress, no_progress
 from stablexla.inspection.comparing.ways import Compiled, Way
+from stablexla.inspection.judging.expected import Expected
 from stablexla.inspection.program import FlatProgram, ProgramOperation
 from stablexla.processes.questions import Refusal
 
@@ -29,26 +30,24 @@ class Prefixes:
 
     Attributes:
         ours: the way under test.
-        trusted: the way with the right values.
+        other: the reference.
         program: the program.
         arguments: its arguments.
         tolerance: as for results.
         byte_limit: bytes of values that are held at a time.
-        tried: how many programs were compiled.
     """
 
     ours: Compiled
-    trusted: Way
+    other: Way
     program: FlatProgram
     arguments: list[Array]
     tolerance: float | None = None
     byte_limit: int = 256 << 20
     progress: Progress = no_progress
-    tried: int = 0
     _right: dict[Any, Array] = field(default_factory=dict)
 
-    def find(self) -> tuple[Found, ProgramOperation, SmallProgram] | None:
-        """Find the operation whose value becomes wrong, the operation that triggers it, and a small program."""
+    def find(self) -> tuple[Found, ProgramOperation, Expected] | None:
+        """Find the operation whose value becomes wrong, the operation that triggers it, and a small wrong program."""
         count = len(self.program.units)
         if self._wrong_among(self.program.returns, None) is None:
             return None
@@ -56,60 +55,49 @@ class Prefixes:
         while high - low > 1:
             middle = (low + high) // 2
             self.progress("programs that end earlier", count - (high - low), count)
-            if self._wrong_among(self._ends(middle), None) is None:
-                low = middle
-            else:
-                high = middle
+            wrong = self._wrong_among(self._ends(middle), None)
+            low, high = (middle, high) if wrong is None else (low, middle)
         results = self._ends(high) if high < count else list(self.program.returns)
-        results, given = self._smallest(results, high)
-        wrong = self._wrong_among(results, given)
-        if wrong is None:
-            return None
-        value, actual, wanted, mask = wrong
-        unit = self.program.unit_of[value]
-        found = Found(self.program, unit, unit.results.index(value), [], actual, wanted, mask)
-        return found, self.program.units[high - 1], self._small_program(results, given)
+        wrong = self._wrong_among(*self._smallest(results, high))
+        return None if wrong is None else (wrong[0], self.program.units[high - 1], wrong[1])
 
     def _ends(self, count: int) -> list[Any]:
         """Return the values of the prefix that later operations, or the caller, use."""
-        last = self.program.units[count - 1].number if count else -1
-        return [v for v in self.program.live_at(count) if v in self.program.unit_of and self._made_by(v) <= last]
+        made = self.program.unit_of
+        return [v for v in self.program.live_at(count) if v in made and made[v].number < count]
 
-    def _made_by(self, value: Any) -> int:
-        return self.program.unit_of[value].number
+    def _wrong_among(self, results: Sequence[Any], given: Sequence[Any] | None) -> tuple[Found, Expected] | None:
+        """Return the first wrong result where the program returns these values, and that program; None where all are
+        right.
 
-    # ---- whether a program is wrong ---------------------------------------------------------------------------------
-
-    def _wrong_among(
-        self, results: Sequence[Any], given: Sequence[Any] | None
-    ) -> tuple[Any, Array, Array, Array] | None:
-        """Return the first wrong result where the program returns all of them, given right values of `given`."""
-        values = [v for v in dict.fromkeys(results) if v in self.program.unit_of and not self.program.is_constant(v)]
-        if not values:
-            return None
-        self.tried += 1
+        Args:
+            given: values that are parameters, and right; None for the program's own.
+        """
+        made = self.program.unit_of
+        values = [v for v in dict.fromkeys(results) if v in made and not self.program.is_constant(v)]
         arguments = self.arguments if given is None else self._right_values(given)
-        wanted = self._right_values(values)
+        wanted = self._right_values(values) if values else None
         if arguments is None or wanted is None:
             return None
-        actual = self.ours.run(self.program.returning(results, given=given), arguments)
+        program = FlatProgram(self.program.returning(values, given=given))
+        expected = Expected(self.other, program, arguments, self.tolerance, wanted)
+        actual = self.ours.run(program.module, arguments)
         if isinstance(actual, Refusal):
             return None
-        for value, right in zip(values, wanted, strict=True):
-            ours = actual[list(results).index(value)]
-            mask = exceeds_rounding(ours, right, self.tolerance)
+        for value, ours, right, mask in zip(values, actual, wanted, expected.differing(actual), strict=True):
             if mask.any():
-                return value, ours, right, mask
+                unit = made[value]
+                return Found(self.program, unit, unit.results.index(value), [], ours, right, mask), expected
         return None
 
     def _right_values(self, values: Sequence[Any]) -> list[Array] | None:
-        """Return values by the trusted way, on the program's arguments."""
+        """Return values by the reference, on the program's arguments."""
         known = dict(zip(self.program.arguments, self.arguments, strict=True))
         missing = [v for v in values if v not in known and v not in self._right]
         if missing and not self._right:
             missing = self._all_values() or missing  # one program in the place of many
         if missing:
-            found = self.trusted.run(self.program.returning(missing), self.arguments)
+            found = self.other.run(self.program.returning(missing), self.arguments)
             if isinstance(found, Refusal):
                 return None
             self._right |= dict(zip(missing, found, strict=True))
@@ -122,65 +110,34 @@ class Prefixes:
 
     # ---- smaller ones ----------------------------------------------------------------------------------------------
 
-    def _smallest(self, results: list[Any], end: int) -> tuple[list[Any], list[Any]]:
-        """Reduce the program: fewer results, a later beginning, and intermediate values as parameters."""
+    def _smallest(self, results: list[Any], end: int) -> tuple[list[Any], list[Any] | None]:
+        """Reduce the program: one result, a later beginning, and intermediate values as parameters."""
 
         def goes_wrong(values: list[Any], given: list[Any]) -> bool:
             return self._wrong_among(values, given) is not None
 
-        given = self.program.used(results, [])
-        if not goes_wrong(results, given):
-            return results, given
-        results = _without(results, lambda fewer: goes_wrong(fewer, self.program.used(fewer, [])))
+        if not goes_wrong(results, self.program.used(results, [])):
+            return results, None
+        alone = ([value] for value in results[:MOST_TRIES])
+        results = next((few for few in alone if goes_wrong(few, self.program.used(few, []))), results)
         low, high = 0, end  # beginning at `low` it is wrong
         while high - low > 1:
             middle = (low + high) // 2
-            if goes_wrong(results, self.program.used(results, self.program.live_at(middle))):
-                low = middle
-            else:
-                high = middle
-        given = self.program.used(results, self.program.live_at(low))
-        return results, self._with_gaps(results, given, goes_wrong)
+            wrong = goes_wrong(results, self.program.used(results, self.program.live_at(middle)))
+            low, high = (middle, high) if wrong else (low, middle)
+        return results, self._with_gaps(results, self.program.used(results, self.program.live_at(low)), goes_wrong)
 
     def _with_gaps(
         self, results: list[Any], given: list[Any], goes_wrong: Callable[[list[Any], list[Any]], bool]
     ) -> list[Any]:
         """Replace further operations by given values, one by one, the latest first."""
-        tries = 0
-        for unit in reversed(self._kept(results, given)):
-            if tries == MOST_TRIES:
-                break
-            if any(r in results for r in unit.results) or self.program.is_constant(unit.op.results[0]):
-                continue
-            tries += 1
+        inner = (unit for unit in reversed(self.program.needed(results, given)) if not set(unit.results) & {*results})
+        movable = (unit for unit in inner if not self.program.is_constant(unit.op.results[0]))
+        for unit in islice(movable, MOST_TRIES):
             more = self.program.used(results, [*given, *unit.results])
             if any(r in more for r in unit.results) and goes_wrong(results, more):
                 given = more
         return given
-
-    def _kept(self, results: list[Any], given: list[Any]) -> list[ProgramOperation]:
-        return self.program.needed(results, given)
-
-    def _small_program(self, results: list[Any], given: list[Any]) -> SmallProgram:
-        module = self.program.returning(results, given=given)
-        arguments = self._right_values(given) or []
-        wanted = self.trusted.run(module, arguments)
-        return SmallProgram(
-            text_of_module(module),
-            tuple(arguments),
-            len(self._kept(results, given)),
-            None if isinstance(wanted, Refusal) else tuple(wanted),
-        )
-
-
-def _without(values: list[Any], still: Callable[[list[Any]], bool]) -> list[Any]:
-    """Return one of the values if it suffices, else all of them."""
-    if len(values) == 1:
-        return values
-    for value in values[:MOST_TRIES]:
-        if still([value]):
-            return [value]
-    return values
 
 
 def text_of_module(module: Any) -> str:

@@ -6,7 +6,7 @@ A loop that also stops after n iterations gives the state after each of them, as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jaxlib.mlir.ir as ir
 import numpy as np
@@ -14,53 +14,33 @@ import numpy.typing as npt
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.inspection.comparing.findings import RegionStep
+from stablexla.inspection.comparing.operation_search import Found, Search, Subject
+from stablexla.inspection.judging.expected import Expected, exceeds_tolerance
 from stablexla.inspection.program import FlatProgram, ProgramOperation, copy_into, make_module
 from stablexla.processes.questions import Refusal
-
-if TYPE_CHECKING:
-    from stablexla.inspection.comparing.operation_search import Found, Search
 
 Array = npt.NDArray[Any]
 EVERY = np.int64(1 << 62)
 MOST_TURNS_ONE_BY_ONE = 200
 
 
-def look_inside(
-    search: Search,
-    program: FlatProgram,
-    unit: ProgramOperation,
-    operands: list[Array],
-    actual: list[Array],
-    wanted: list[Array],
-    turns: tuple[RegionStep, ...],
-) -> Found | None:
+def look_inside(search: Search, subject: Subject, wanted: list[Array]) -> Found | None:
     """The first wrong operation in the regions of one whose results differ; the operation itself where all in it are
     right, and yet its result differs; None where only rounding accumulates."""
-    inner = _RegionSearch(search, program, unit, operands, turns)
-    found = inner.loop() if unit.op.name == "stablehlo.while" else inner.branch()
-    if found is not None:
-        return found
-    here = inner.again()
-    if isinstance(here, Refusal) or not _first_apart(search, actual, here):
-        return None
-    return inner.itself(actual, wanted, turns)
+    inner = _RegionSearch(search, subject)
+    found = inner.loop() if subject.unit.op.name == "stablehlo.while" else inner.branch()
+    return found or inner.alone(wanted)
 
 
 class _RegionSearch:
     """The regions of one operation, whose operands are known."""
 
-    def __init__(
-        self,
-        search: Search,
-        program: FlatProgram,
-        unit: ProgramOperation,
-        operands: list[Array],
-        turns: tuple[RegionStep, ...],
-    ) -> None:
-        self._search, self._program, self._unit, self._turns = search, program, unit, turns
-        self._values = dict(zip(unit.reads, operands, strict=True))
-        own = list(unit.op.operands)
-        self._outside = [v for v in unit.reads if v not in own or _is_captured(unit, v)]
+    def __init__(self, search: Search, subject: Subject) -> None:
+        self._search, self._subject = search, subject
+        self._program, self._unit, self._turns = subject.program, subject.unit, subject.turns
+        self._values = subject.values
+        own = list(self._unit.op.operands)
+        self._outside = [v for v in self._unit.reads if v not in own or _is_captured(self._unit, v)]
 
     # ---- branches --------------------------------------------------------------------------------------------------
 
@@ -82,68 +62,56 @@ class _RegionSearch:
 
     def loop(self) -> Found | None:
         """Find the first wrong iteration, and search it."""
-        module = self._stopping()
-        ours, other = _runner(self._search.ours, module), _runner(self._search.other, module)
+        self._loop = self._stopping()
+        self._ours, self._other = (_runner(way, self._loop.module) for way in (self._search.ours, self._search.other))
         start = [self._values[v] for v in self._unit.op.operands]
-        last = ours(self._given(start, EVERY))
+        last = self._ours(self._given(start, EVERY))
         if isinstance(last, Refusal):
             return None
-        count = int(last[-1])
-        turn = self._first_turn(ours, other, start, count)
-        if turn is None:
-            return None
-        before = ours(self._given(start, np.int64(turn)))
-        if isinstance(before, Refusal):
-            return None
-        return self._in_turn(turn, before[:-1], ours, other)
+        turn = self._first_turn(start, int(last[-1]))
+        return None if turn is None else self._in_turn(turn, start)
 
-    def _first_turn(
-        self, ours: Callable[..., Any], other: Callable[..., Any], start: list[Array], count: int
-    ) -> int | None:
+    def _first_turn(self, start: list[Array], count: int) -> int | None:
         """Return the number of the first iteration, from 0, that is wrong for the same state."""
         low, high = 0, count + 1  # after `low` iterations both agree, after `high` they do not
         while high - low > 1:
             middle = (low + high) // 2
             self._search.progress("turns of a loop", middle, count)
-            states = [run(self._given(start, np.int64(middle))) for run in (ours, other)]
-            if any(isinstance(s, Refusal) for s in states) or _first_apart(self._search, *states):
-                high = middle
-            else:
-                low = middle
-        if self._turn_is_wrong(low, start, ours, other):
-            return low
-        few = range(min(count + 1, MOST_TURNS_ONE_BY_ONE))
-        return next((n for n in few if self._turn_is_wrong(n, start, ours, other)), None)
+            states = [run(self._given(start, np.int64(middle))) for run in (self._ours, self._other)]
+            same = not any(isinstance(s, Refusal) for s in states) and not _apart(self._search, *states)
+            low, high = (middle, high) if same else (low, middle)
+        few = (low, *range(min(count + 1, MOST_TURNS_ONE_BY_ONE)))
+        return next((turn for turn in few if self._wrong_turn(turn, start) is not None), None)
 
-    def _turn_is_wrong(
-        self, turn: int, start: list[Array], ours: Callable[..., Any], other: Callable[..., Any]
-    ) -> bool:
-        before = ours(self._given(start, np.int64(turn)))
-        after = ours(self._given(start, np.int64(turn + 1)))
+    def _wrong_turn(self, turn: int, start: list[Array]) -> tuple[list[Array], list[Array], list[Array]] | None:
+        """Return the state before an iteration that is wrong, our next one, and the right one."""
+        before, after = (self._ours(self._given(start, np.int64(n))) for n in (turn, turn + 1))
         if isinstance(before, Refusal) or isinstance(after, Refusal):
-            return False
-        wanted = other(self._given(before[:-1], np.int64(1)))
-        if isinstance(wanted, Refusal):
-            return False
-        made = int(after[-1]) - int(before[-1])
-        return made != int(wanted[-1]) or bool(_first_apart(self._search, after[:-1], wanted[:-1]))
+            return None
+        wanted = self._other(self._given(before[:-1], np.int64(1)))
+        made = [*after[:-1], after[-1] - before[-1]]
+        if isinstance(wanted, Refusal) or not _apart(self._search, made, wanted):
+            return None
+        return before[:-1], made, wanted
 
-    def _in_turn(
-        self, turn: int, state: list[Array], ours: Callable[..., Any], other: Callable[..., Any]
-    ) -> Found | None:
+    def _in_turn(self, turn: int, start: list[Array]) -> Found | None:
         turns = (*self._turns, RegionStep(self._unit.name, self._unit.place, f"turn {turn}"))
+        wrong = self._wrong_turn(turn, start)
+        assert wrong is not None
+        state, made, wanted = wrong
         for region in self._unit.op.regions:
             inner = FlatProgram.of_region(region, self._outside, self._program)
             found = self._search.first_wrong(inner, [*state, *self._captured()], turns)
             if found is not None:
                 return found
-        made, wanted = (run(self._given(state, np.int64(1))) for run in (ours, other))
-        if isinstance(made, Refusal) or isinstance(wanted, Refusal):
-            return None
-        self._values |= dict(zip(self._unit.op.operands, state, strict=True))
-        return self.itself(made[:-1], wanted[:-1], turns)
+        arguments = self._given(state, np.int64(1))
+        expected = Expected(self._search.other, self._loop, arguments, self._search.tolerance, wanted)
+        values = dict(zip((*self._unit.op.operands, *self._unit.results), (*state, *made), strict=False))
+        return Subject(self._program, self._unit, {**self._values, **values}, turns).first_wrong(
+            wanted, expected.differing(made)
+        )
 
-    def _stopping(self) -> ir.Module:
+    def _stopping(self) -> FlatProgram:
         """Return the loop with one more parameter, the largest number of iterations, and one more
         result, the number of iterations."""
         op = self._unit.op
@@ -167,7 +135,7 @@ class _RegionSearch:
                 _fill_body(blocks[1], op.regions[1].blocks[0], mapping, one)
                 return list(loop.results)
 
-            return make_module(self._program.module, [*(v.type for v in taken), i64], fill)
+            return FlatProgram(make_module(self._program.module, [*(v.type for v in taken), i64], fill))
 
     def _given(self, state: Sequence[Array], turns: np.int64) -> list[Array]:
         return [*state, *self._captured(), np.asarray(turns)]
@@ -175,23 +143,16 @@ class _RegionSearch:
     def _captured(self) -> list[Array]:
         return [self._values[v] for v in self._outside]
 
-    # ---- the operation itself --------------------------------------------------------------------------------------
-
-    def again(self) -> list[Array] | Refusal:
-        """Return the operation's results by our own way, as a program by itself."""
-        replay = self._program.apart([self._unit])
-        return self._search.ours.run(replay.module, [self._values[v] for v in replay.taken])
-
-    def itself(self, actual: list[Array], wanted: list[Array], turns: tuple[RegionStep, ...]) -> Found | None:
-        """Return the operation itself as the wrong one."""
-        from stablexla.inspection.comparing.operation_search import Found, exceeds_rounding
-
-        for number, (ours, theirs) in enumerate(zip(actual, wanted, strict=True)):
-            wrong = exceeds_rounding(ours, theirs, self._search.tolerance)
-            if wrong.any():
-                operands = [self._values[v] for v in self._unit.reads]
-                return Found(self._program, self._unit, number, operands, ours, theirs, wrong, turns)
-        return None
+    def alone(self, wanted: list[Array]) -> Found | None:
+        """Return the operation itself as the wrong one, if it gives other results as a program of its own, and rounding
+        does not explain its results."""
+        replay, search, actual = self._program.apart([self._unit]), self._search, self._subject.actual
+        arguments = [self._values[v] for v in replay.taken]
+        here = search.ours.run(replay.module, arguments)
+        if isinstance(here, Refusal) or not _apart(search, actual, here):
+            return None
+        expected = Expected(search.other, FlatProgram(replay.module), arguments, search.tolerance, wanted)
+        return self._subject.first_wrong(wanted, expected.differing(actual))
 
 
 def _fill_condition(block: Any, source: Any, outside: dict[Any, Any], limit: Any) -> None:
@@ -247,7 +208,5 @@ def _runner(way: Any, module: ir.Module) -> Callable[[Sequence[Array]], Any]:
     return made
 
 
-def _first_apart(search: Search, ours: Any, theirs: Any) -> bool:
-    from stablexla.inspection.comparing.operation_search import exceeds_rounding
-
-    return any(exceeds_rounding(a, b, search.tolerance).any() for a, b in zip(ours, theirs, strict=True))
+def _apart(search: Search, ours: Any, theirs: Any) -> bool:
+    return any(exceeds_tolerance(a, b, search.tolerance).any() for a, b in zip(ours, theirs, strict=True))

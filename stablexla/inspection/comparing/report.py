@@ -72,6 +72,7 @@ def _headline(comparison: Comparison) -> str:
     what = f"{comparison.name} against {comparison.against}"
     if comparison.equal:
         verdict = "equal" if comparison.whole else "no difference found"
+        verdict += " within rounding" if comparison.results else ""
         return f"{what}: {verdict} ({_judged(comparison)})"
     if not comparison.whole and not comparison.judged:
         return f"{what}: NOTHING COULD BE COMPARED"

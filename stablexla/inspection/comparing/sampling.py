@@ -70,7 +70,7 @@ def sample_of(unit: ProgramOperation, values: Mapping[Any, Array], source: ir.Mo
     arrays = [values[v][cut] for v, cut in zip((*op.operands, *op.results), slices, strict=True)]
     arguments, wanted = arrays[: len(operands)], arrays[len(operands) :]
     program = FlatProgram(_module(op, source, operands, [a.shape for a in arguments], [r.shape for r in wanted]))
-    return Sample(program, [np.ascontiguousarray(a) for a in arguments], [np.ascontiguousarray(r) for r in wanted])
+    return Sample(program, [np.array(a, order="C") for a in arguments], [np.array(r, order="C") for r in wanted])
 
 
 def _places(

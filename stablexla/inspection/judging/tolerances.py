@@ -32,8 +32,14 @@ INTERPRETERS = (1, 1)
 SUMS = frozenset(bare(name) for name in operations(lambda traits: traits.adds_up))
 PRODUCTS = ("dot_general", "dot", "convolution")
 """Of these, those that add up products of two operands."""
+# Correctly rounded by every implementation: any difference is a mistake.
+EXACT = frozenset(bare(name) for name in operations(lambda traits: traits.is_exact))
 # Algorithms with divisions, whose errors are those of the whole: relative to the largest number of the result.
 ALGORITHMS = {bare(name): traits.algorithm_units for name, traits in TRAITS.items() if traits.algorithm_units}
+
+
+_SIGNS_OF_ZERO = frozenset({"reduce", "reduce_window", "dot_general", "convolution", "scatter", "select_and_scatter"})
+"""Sums and selections, in which the order of evaluation may decide the sign of a zero."""
 
 
 class Described(Protocol):
@@ -83,6 +89,18 @@ def ulp_distance(actual: Array, expected: Array) -> Array:
     return np.where(nan[0] & nan[1], 0.0, np.where(nan[0] | nan[1], np.inf, distance))
 
 
+def distance_in_ulp(actual: Array, wanted: Array) -> Array:
+    """Return the ulps between two arrays, flat; of complex numbers, the larger part's; integers' difference."""
+    if actual.dtype.kind == "c":
+        parts = [[np.ascontiguousarray(part(a)) for a in (actual, wanted)] for part in (np.real, np.imag)]
+        return np.asarray(np.maximum(*(ulp_distance(*pair) for pair in parts)))
+    if BY_DTYPE[actual.dtype].is_float:
+        return ulp_distance(actual, wanted)
+    ours, theirs = (a.reshape(-1).astype(np.float64) for a in (actual, wanted))
+    # Integers beyond 2**53 may be different and have equal nearest floats.
+    return np.asarray(np.abs(ours - theirs) + np.asarray(actual != wanted).reshape(-1) * 2.0**-60)
+
+
 def differing(case: Case) -> Array:
     """Return which elements disagree, flat."""
     actual, wanted = case.actual.reshape(-1), case.wanted.reshape(-1)
@@ -91,29 +109,14 @@ def differing(case: Case) -> Array:
     if actual.dtype.kind == "c":
         return _complex_differing(case, actual, wanted)
     ulp, absolute = allowed(case)
-    with np.errstate(all="ignore"):
-        wrong = ulp_distance(actual, wanted) > ulp
-        if not ulp and wrong.any():
-            wrong &= ~_same_zero(case, actual, wanted)
-        if absolute and wrong.any():
-            wrong &= ~(np.abs(_wide(actual) - _wide(wanted)) <= absolute)
+    wrong = ulp_distance(actual, wanted) > ulp
+    if not ulp and wrong.any() and case.statement.operations & _SIGNS_OF_ZERO:
+        wrong &= ~np.asarray((actual == 0) & (wanted == 0))
+    if absolute and wrong.any():
+        wrong &= distances(actual, wanted) > absolute
     sums = exact_sums(case.statement.text, case.operands) if _adds_up(case) else None
     # Another implementation may have lost the same digits; sums in a wider type have not.
     return wrong if sums is None else wrong | exceeds_error_bound(case.actual, sums)
-
-
-def _same_zero(case: Case, actual: Array, wanted: Array) -> Array:
-    """Return where both are zeros of any sign, in sums and selections: the order of evaluation may decide the sign."""
-    if not case.statement.operations & {
-        "reduce",
-        "reduce_window",
-        "dot_general",
-        "convolution",
-        "scatter",
-        "select_and_scatter",
-    }:
-        return np.zeros(actual.shape, bool)
-    return np.asarray((actual == 0) & (wanted == 0))
 
 
 def _complex_differing(case: Case, actual: Array, wanted: Array) -> Array:
@@ -121,14 +124,8 @@ def _complex_differing(case: Case, actual: Array, wanted: Array) -> Array:
     ulp, absolute = allowed(case)
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(wanted.real), np.abs(wanted.imag)).astype(np.float64)
-        eps = float(np.finfo(actual.real.dtype).eps)
-        bound = np.where(np.isfinite(size), size, 0) * eps * ulp + absolute
-        wrong = np.zeros(actual.shape, bool)
-        for a, w in ((actual.real, wanted.real), (actual.imag, wanted.imag)):
-            same = (a == w) | (np.isnan(a) & np.isnan(w))
-            near = np.abs(a.astype(np.float64) - w.astype(np.float64)) <= bound
-            wrong |= ~(same | near)
-    return wrong
+        bound = np.where(np.isfinite(size), size, 0) * float(limits_of(actual.dtype).eps) * ulp + absolute
+    return np.asarray(distances(actual, wanted) > bound)
 
 
 def allowed(case: Case) -> tuple[float, float]:
@@ -155,6 +152,19 @@ def allowed(case: Case) -> tuple[float, float]:
     return 0, 0.0
 
 
+UNKNOWN_UNITS = 8.0
+"""Ulps that an operation without a row in the table rounds, or one that is written out as several."""
+_NO_ARITHMETIC = frozenset({"while", "if", "case", "map", "return", "constant", "call", "func", "optimization_barrier"})
+
+
+def rounding_units(found: Described) -> float:
+    """Return the ulps by which two implementations of an operation may differ in f32; 0 where it is exact."""
+    names = found.operations - _NO_ARITHMETIC - EXACT
+    if not names & {"add", "multiply", *PRODUCTS, "fft"} and not found.operations & {"add", "multiply"}:
+        names -= SUMS  # of maxima and the like
+    return max((FUNCTIONS[n][0] + OURS[0] if n in FUNCTIONS else UNKNOWN_UNITS for n in names), default=0.0)
+
+
 def _of_complex(case: Case, name: str) -> bool:
     return case.statement.operation == name and bool(case.operands) and case.operands[0].dtype.kind == "c"
 
@@ -164,6 +174,56 @@ def _adds_up(case: Case) -> bool:
     if found.operation not in SUMS:
         return False
     return found.operation in (*PRODUCTS, "fft") or bool(found.operations & {"add", "multiply"})
+
+
+def is_sum(case: Case) -> bool:
+    """Return whether a result has an error bound by its terms."""
+    found = case.statement
+    adds = found.operation in PRODUCTS or "add" in found.operations
+    return case.is_inexact and found.operation in SUMS and found.operation != "fft" and adds
+
+
+def is_known(case: Case) -> bool:
+    """Return whether the table has a row for an operation that is not exact."""
+    name = case.statement.operation
+    return name in FUNCTIONS or name in ALGORITHMS or name == "fft" or case.actual.dtype.kind == "c"
+
+
+def error_bound(case: Case, exact: Array, terms: Array | None = None, magnitude: Array | None = None) -> Array:
+    """Return how far rounding may carry each element, flat, from the exact result.
+
+    Args:
+        exact: the result in f64.
+        terms, magnitude: of a sum, the number of its terms and the sum of their magnitudes.
+    """
+    info = limits_of(case.actual.dtype)
+    is_double, name = BY_DTYPE[case.actual.dtype].part.bits == 64, case.statement.operation
+    with np.errstate(all="ignore"):
+        size, unit = np.abs(_wide(exact)).reshape(-1), float(info.eps) / 2
+        one = np.maximum(size * unit * 2, float(info.smallest_subnormal))
+        if is_sum(case):
+            if terms is None or magnitude is None:
+                return np.full(size.shape, np.inf)
+            sides = 2 if is_double else 1
+            return np.asarray(one + sides * (np.abs(terms).reshape(-1) + 4) * unit * np.abs(magnitude).reshape(-1))
+        if name == "fft":
+            return np.asarray(one + 32 * unit * largest([exact]) * np.log2(max(case.operands[0].size, 2)))
+        if name in ALGORITHMS:
+            return np.asarray(one + 2 * ALGORITHMS[name] * unit * largest([exact]))
+        factor = (3 if np.iscomplexobj(exact) else 1) * (1 if name in FUNCTIONS else 2)
+        return np.asarray(one * OURS[is_double] * factor)
+
+
+def distances(one: Array, other: Array) -> Array:
+    """Return the distances of numbers, flat, of complex ones the larger part's; infinite where only one of the two is
+    NaN or that infinity."""
+    if np.iscomplexobj(one) or np.iscomplexobj(other):
+        return np.asarray(np.maximum(*(distances(part(one), part(other)) for part in (np.real, np.imag))))
+    with np.errstate(all="ignore"):
+        a, b = _wide(one).reshape(-1), _wide(other).reshape(-1)
+        apart = np.abs(a - b)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
 def _sum_bound(case: Case, eps: float) -> float:
@@ -194,14 +254,14 @@ def largest(arrays: Sequence[Array]) -> float:
     for array in arrays:
         if BY_DTYPE[array.dtype].is_pred or array.dtype.kind in "iu":
             continue
-        with np.errstate(all="ignore"):
-            wide = np.abs(_wide(array))
-            found = max(found, float(np.max(wide, initial=0.0, where=np.isfinite(wide))))
+        wide = np.abs(_wide(array))
+        found = max(found, float(np.max(wide, initial=0.0, where=np.isfinite(wide))))
     return found
 
 
 def _wide(array: Array) -> Array:
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    with np.errstate(all="ignore"):
+        return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _fraction(name: str) -> int:
@@ -216,7 +276,7 @@ def overflows(case: Case) -> bool:
         return False
     if "multiply" in case.statement.operations and case.statement.operation not in PRODUCTS:
         return _products_overflow(case)
-    top = float(_info(case.actual.dtype).max)
+    top = float(limits_of(case.actual.dtype).max)
     m = [largest([o]) for o in case.operands]
     size = prod(m) if case.statement.operation in PRODUCTS else max(m, default=0.0)
     return terms(case) * size * 2 > top
@@ -224,7 +284,7 @@ def overflows(case: Case) -> bool:
 
 def _products_overflow(case: Case) -> bool:
     """Return whether some of the numbers that are multiplied by one another may overflow, or be lost."""
-    info = _info(case.actual.dtype)
+    info = limits_of(case.actual.dtype)
     sizes = np.concatenate([np.abs(_wide(o)).reshape(-1) for o in case.operands if o.dtype == case.actual.dtype])
     with np.errstate(all="ignore"):
         digits = np.log2(sizes[np.isfinite(sizes) & (sizes > 0)])
@@ -234,7 +294,7 @@ def _products_overflow(case: Case) -> bool:
     )
 
 
-def _info(dtype: np.dtype[Any]) -> Any:
-    """Return the limits of a type of floats or complex numbers."""
+def limits_of(dtype: np.dtype[Any]) -> Any:
+    """Return the limits of a type of floats or complex numbers: `eps`, `max` and the like."""
     finfo: Any = ml_dtypes.finfo
     return finfo(dtype)
