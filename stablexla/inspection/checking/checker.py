@@ -199,11 +199,12 @@ class Checker:
         """Compile the program with checks; of a single operation values may be captured."""
         from stablexla.compiling.compiler import compile
 
-        subject = self._subject
-        with subject.copied() as program:
-            layout = instrument(program.module, choose(program), captures=captures)
-            counts = {"num_replicas": subject.counts[0], "num_partitions": subject.counts[1]}
-            return compile(program.module, target=subject.target, options=self._options, **counts), layout
+        (replicas, partitions), target = self._subject.counts, self._subject.target
+        with self._subject.copied() as program:
+            module, options = program.module, self._options
+            layout = instrument(module, choose(program), captures=captures)
+            made = compile(module, target=target, num_replicas=replicas, num_partitions=partitions, options=options)
+            return made, layout
 
     def _all(self, program: FlatProgram) -> dict[str, Group]:
         """Return all operations that are checked, and those that have a constant as operand."""
@@ -338,15 +339,13 @@ def _with_values(made: CheckFinding, found: Checked, program: FlatProgram, value
     """Add the index, the element, the operands, and the operation alone."""
     op, names, index = found.op, captured_values(found.op), None
     by_value = dict(zip(names, map(np.asarray, values), strict=False))
-    for (kind, value, _), where in zip(on_elements(found), values[len(names) :], strict=True):
-        if where.any():
-            result = by_value[value]
-            index = tuple(int(i) for i in np.argwhere(where)[0])
-            counted = {"count": int(where.sum()), "size": int(where.size)}
-            made = replace(
-                made, kind=kind, type=type_text(result), index=index, value=text_of(result[index]), **counted
-            )
-            break
+    shows = zip(on_elements(found), values[len(names) :], strict=True)
+    first = next(((kind, value, where) for (kind, value, _), where in shows if where.any()), None)
+    if first is not None:
+        kind, value, where = first
+        result, index = by_value[value], tuple(map(int, np.argwhere(where)[0]))
+        made = replace(made, kind=kind, type=type_text(result), index=index, value=text_of(result[index]))
+        made = replace(made, count=int(where.sum()), size=int(where.size))
     taken = tuple(array for value, array in by_value.items() if value in list(op.operands))
     small = None if made.constant else SmallProgram(str(alone(program.module, op)).rstrip(), taken, 1)
     at = index if is_elementwise(op) else None

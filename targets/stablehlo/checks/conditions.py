@@ -17,9 +17,9 @@ from stablexla.dialects import hlo
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.value_checks import DIVISION, INDICES, INF, NAN, OVERFLOW, WARNINGS
+from stablexla.lowering.support.types import tensor_type
 from stablexla.targets.stablehlo.checks.operations import (
     Checked,
-    element_of,
     has_inf,
     is_elementwise,
     is_finite_constant,
@@ -163,7 +163,7 @@ def _made_of_sound(op: Any, kinds: Sequence[str]) -> Condition:
 
 def _any(test: Test, value: Value, kind: str) -> Value:
     """Return whether any element of an array is bad, or shows a kind."""
-    return reduced(mapped([value], partial(test, kind=kind)), "or")
+    return reduced(mapped([value], lambda x: test(x, kind)), "or")
 
 
 def is_bad(value: Value, kind: str, direction: str = "NE") -> Value:
@@ -177,7 +177,7 @@ is_sound = partial(is_bad, direction="EQ")
 
 def _shows(value: Value, kind: str) -> Value:
     """Return whether a scalar is NaN, or infinite; NaN too in a type without infinities, where it is an overflow."""
-    element = element_of(value)
+    element = tensor_type(value.type).element
     if kind == NAN or not has_inf(element.part):
         return is_bad(value, NAN)
     if element.is_complex:
@@ -215,7 +215,7 @@ def _out_of_range(op: Any) -> Condition:
     return Condition(tuple(starts), lambda *given: joined("or", map(changed, given, room)), is_pointwise=False)
 
 
-def _ranges(op: Any) -> tuple[Sequence[Value], Sequence[Any]]:
+def _ranges(op: Any) -> tuple[list[Value], Any]:
     """Return an operation's arrays of indices, and the largest that are in range for each."""
     operands, shape = list(op.operands), list(op.operands[0].type.shape)
     if op.name == "stablehlo.scatter":

@@ -14,14 +14,14 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects.op_traits import bare
 from stablexla.dialects.value_checks import ERRORS, INF, NAN
+from stablexla.lowering.support.operations import defining, terminator_of
 from stablexla.targets.stablehlo.checks.operations import (
     Checked,
     Path,
     counts,
-    maker_of,
     numbers_of,
-    terminator,
     traits_of,
 )
 
@@ -87,19 +87,20 @@ class _Search:
 
     def _is_carried(self, value: Any, path: Path) -> bool:
         """Return whether a counting loop hands a value on to its end, and note the loop."""
-        loop, region = path[-1] if path else (None, 0)
+        loop: Any
+        *outer, (loop, region) = path or [(None, 0)]
         if not region or loop.name != "stablehlo.while" or not counts(loop.regions[0].blocks[0]):
             return False
         body = loop.regions[1].blocks[0]
         for place in self._returned(value, body):
             if place in self._returned(body.arguments[place], body):
-                self.loops.setdefault(loop, (path[:-1], set()))[1].add(place)
+                self.loops.setdefault(loop, (tuple(outer), set()))[1].add(place)
                 return True
         return False
 
     def _returned(self, value: Any, block: Any) -> Iterator[int]:
         """Yield the places in what a block returns where a NaN of a value of it is sure to be."""
-        last = terminator(block)
+        last = terminator_of(block)
         return (use.operand_number for use in self._uses(value) if use.owner.operation == last)
 
     def _uses(self, value: Any) -> Iterator[Any]:
@@ -121,11 +122,9 @@ def passes(use: Any, kind: str) -> bool:
         return False
     if len(numbers_of([value, *user.results])) < 2 or not prod(user.results[0].type.shape):
         return False
-    name, carries = user.name.partition(".")[2], traits_of(user).carries.split()
-    if (
-        any(isinstance(v.type.element_type, ir.ComplexType) for v in (value, user.results[0]))
-        and "complex" not in carries
-    ):
+    name, carries = bare(user.name), traits_of(user).carries.split()
+    is_complex = any(isinstance(v.type.element_type, ir.ComplexType) for v in (value, *user.results))
+    if is_complex and "complex" not in carries:
         return False
     if name == "reduce":
         return bool(place == 0) and _combines_by(user, (*_SUMS, *_MOST) if kind == NAN else _SUMS)
@@ -137,7 +136,7 @@ def passes(use: Any, kind: str) -> bool:
 
 
 def _block_of(value: Any) -> Any:
-    maker = maker_of(value)
+    maker = defining(value)
     return value.owner if maker is None else maker.block
 
 
