@@ -7,6 +7,7 @@ it, or on whole arrays: a scalar.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from stablexla.dialects import hlo
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.value_checks import DIVISION, INDICES, INF, NAN, OVERFLOW, WARNINGS
+from stablexla.dialects.value_checks import DIVISION, INDICES, NAN, OVERFLOW, WARNINGS
 from stablexla.lowering.support.types import tensor_type
 from stablexla.targets.stablehlo.checks.operations import (
     Checked,
@@ -25,6 +26,7 @@ from stablexla.targets.stablehlo.checks.operations import (
     is_finite_constant,
     is_stored,
     numbers_of,
+    widest,
 )
 from stablexla.targets.stablehlo.computations.element_loops import where
 
@@ -91,18 +93,14 @@ def joined(name: str, conditions: Iterable[Value]) -> Value:
 # ---- operations ------------------------------------------------------------------------------------------------------
 
 
-def condition_of(checked: Checked, kinds: Sequence[str]) -> Condition | None:
-    """Return the condition that holds where an operation shows one of the kinds; None if it shows none of them."""
-    op, own = checked.op, [kind for kind in checked.kinds if kind in kinds]
-    if not own:
-        return None
-    if own[0] == INDICES:
+def condition_of(checked: Checked) -> Condition:
+    """Return the condition that holds where an operation shows one of the kinds that it is checked for."""
+    op, kinds = checked.op, checked.kinds
+    if kinds[0] == INDICES:
         return _out_of_range(op)
-    if own[0] in WARNINGS:
-        return Condition((op.operands[1],), _is_zero if own[0] == DIVISION else _is_wide)
-    if checked.alone:
-        return _bad(checked.alone, NAN if own == [NAN] else INF)
-    return _made_of_sound(op, own)
+    if kinds[0] in WARNINGS:
+        return Condition((op.operands[1],), _is_zero if kinds[0] == DIVISION else _is_wide)
+    return _bad(checked.alone, widest([checked])) if checked.alone else _made_of_sound(op, kinds)
 
 
 def on_elements(checked: Checked) -> list[tuple[str, Value, Condition]]:
@@ -112,7 +110,7 @@ def on_elements(checked: Checked) -> list[tuple[str, Value, Condition]]:
     """
     op, kinds = checked.op, [kind for kind in checked.kinds if kind != INDICES]
     if is_elementwise(op) and not checked.alone:
-        return [(kind, op.results[0], made) for kind in kinds if (made := condition_of(checked, (kind,))) is not None]
+        return [(kind, op.results[0], condition_of(replace(checked, kinds=(kind,)))) for kind in kinds]
     shown = [(kind, value) for kind in kinds for value in numbers_of(op.results)]
     return [(kind, value, Condition((value,), partial(_shows, kind=kind))) for kind, value in shown]
 

@@ -16,7 +16,7 @@ from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import TRAITS, OpTraits, bare
-from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, NAN, OVERFLOW, SHIFTS
+from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, INF, NAN, OVERFLOW, SHIFTS, WARNINGS
 from stablexla.lowering.support.operations import defining, terminator_of
 from stablexla.lowering.support.types import tensor_type
 
@@ -158,7 +158,7 @@ class Checked:
     Attributes:
         number: from 1, in program order.
         op: the operation.
-        kinds: those that it may show.
+        kinds: those that it may show and is checked for.
         path: the regions around it, outermost first: the operation, and which of its regions.
         alone: values of which a NaN, or what is not finite, is enough, whatever the operands are.
     """
@@ -169,20 +169,32 @@ class Checked:
     path: Path = ()
     alone: tuple[Any, ...] = ()
 
-    @property
-    def loops(self) -> tuple[Any, ...]:
-        """The loops around it, outermost first."""
-        return tuple(op for op, _ in self.path if op.name == "stablehlo.while")
+
+Groups = dict[str, list[Checked]]
+"""Operations by what they are checked for; of each group the first that shows it is told."""
+ERROR, WARNING = "error", "warning"
+"""Names of groups; that of the operations with a constant as operand is the kind that the constant has."""
 
 
-def checked_operations(main: Any, kinds: Sequence[str]) -> list[Checked]:
-    """Return the operations of a function that may show a kind, in program order, those in loops and branches too."""
-    found: list[Checked] = []
+def checked_operations(main: Any, kinds: Sequence[str]) -> Groups:
+    """Return the operations of a function that may show errors or warnings, those in loops and branches too.
+
+    They are in program order, and numbered together; groups are left out that have none.
+    """
+    found: Groups = {}
+    number = 0
     for op, path in operations_with_paths(main.regions[0].blocks[0]):
         own = kinds_at(op, kinds)
-        if own:
-            found.append(Checked(len(found) + 1, op, own, path))
+        number += bool(own)
+        for name, words in ((ERROR, ERRORS), (WARNING, WARNINGS)):
+            if asked := tuple(kind for kind in own if kind in words):
+                found.setdefault(name, []).append(Checked(number, op, asked, path))
     return found
+
+
+def widest(operations: Iterable[Checked]) -> str:
+    """Return NAN if operations are checked for NaN alone, else INF, for what is not finite."""
+    return NAN if all(each.kinds == (NAN,) for each in operations) else INF
 
 
 def from_constants(main: Any, kind: str) -> list[Checked]:
