@@ -541,6 +541,16 @@ class TestFewestRuns:
             executable(*arguments)
         assert error.value.finding.number == 1 + 3 * at
 
+    def test_more_operations_of_one_shape_than_a_byte_tells_apart(self) -> None:
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            made = x
+            for _ in range(250):
+                made = made * x
+            return sx.sqrt(made - 2.0)
+
+        finding = found(build, [np.ones(5, np.float32)])
+        assert (finding.operation, finding.number) == ("stablehlo.sqrt", 250)  # x * x is none of them
+
     def test_a_product_of_infinite_factors(self) -> None:
         """Its operands, which are in memory, are looked through where the product has a NaN."""
         x, y = np.ones((4, 4), np.float32), np.ones((4, 4), np.float32)

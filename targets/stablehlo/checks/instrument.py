@@ -6,6 +6,7 @@ A loop that does not count to a known end is left as soon as something is found.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -80,6 +81,7 @@ class _Instrumenter:
 
     def __init__(self, groups: Groups, layout: Layout, captures: bool) -> None:
         self._groups, self._layout = groups, layout
+        self._widest = {name: widest(group) for name, group in groups.items()}
         every = [(name, each) for name, group in groups.items() for each in group]
         self._inside = {op for _, each in every for op, _ in each.path}  # loops and branches that hold one of them
         self._checked: dict[Any, list[tuple[str, Checked]]] = {}
@@ -134,7 +136,9 @@ class _Instrumenter:
                 elif not op.name.endswith(".return"):
                     clone(op, self.at)
                 for name, each in self._checked.get(op, ()):
-                    stretch.setdefault(name, _Stretch(widest(self._groups[name]))).note(each, self.at)
+                    if name not in stretch:
+                        stretch[name] = _Stretch(self._widest[name])
+                    stretch[name].note(each, self.at)
         return self._flush(stretch, state)
 
     def _flush(self, stretch: Mapping[str, _Stretch], state: list[Value]) -> list[Value]:
@@ -206,6 +210,7 @@ class _Stretch:
         self._scalars: list[tuple[int, Condition, Value | None]] = []
         self._codes: list[tuple[int, tuple[Any, int], int]] = []  # an operation's number, its array and its byte
         self._arrays: dict[tuple[Any, int], Value] = {}
+        self._counts: Counter[Any] = Counter()
 
     def note(self, checked: Checked, at: Mapping[Value, Value]) -> None:
         """Note an operation's condition; one that makes kernels is emitted here, behind what it looks at."""
@@ -213,7 +218,7 @@ class _Stretch:
         if not condition.shape:
             self._scalars.append((number, condition, None if condition.is_pointwise else condition.emit(at)))
             return
-        page, place = divmod(sum(key[0] == condition.shape for _, key, _ in self._codes), MOST_IN_ONE)
+        page, place = divmod(self._counts[condition.shape], MOST_IN_ONE)
         key, code, byte = (condition.shape, page), MOST_IN_ONE - place, ir.IntegerType.get_unsigned(8)
         before = [self._arrays[key]] if key in self._arrays else []
 
@@ -227,6 +232,7 @@ class _Stretch:
 
         self._arrays[key] = mapped([*before, *(at[value] for value in condition.values)], join, byte)
         self._codes.append((number, key, code))
+        self._counts[condition.shape] += 1
 
     def first(self, at: Mapping[Value, Value]) -> Value | None:
         """Emit the number of the first operation whose condition holds, 0 for none; None without conditions.
