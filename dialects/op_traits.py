@@ -1,8 +1,8 @@
 """One row of facts for each operation: element-wise or not, exactness between implementations, how it is fuzzed.
 
 Every list of operations elsewhere is derived from `TRAITS`: the rule for sizes at run time (`dynamic_rules.py`), the
-dimensions that are cut over devices (`targets/stablehlo/partition/factors.py`), the tolerances of the judge
-(`stablexla/inspection/judging`), and the statements that the fuzzer draws (`tests/fuzz/families/elementwise.py`).
+dimensions that are cut over devices (`targets/stablehlo/partition/factors.py`), the operations that checks for NaN look
+at (`targets/stablehlo/checks`), the tolerances of the judge (`stablexla/inspection/judging`), and the statements that the fuzzer draws (`tests/fuzz/families/elementwise.py`).
 """
 
 from __future__ import annotations

@@ -17,9 +17,12 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.dialects.op_traits import TRAITS
+from stablexla.dialects.op_traits import TRAITS, bare
+from stablexla.dialects.value_checks import kinds_of
 from stablexla.inspection.checking.checker import Checker
 from stablexla.inspection.program import FlatProgram
+from stablexla.targets.signature.signature import main_of
+from stablexla.targets.stablehlo.checks.operations import checked_operations
 from tests.fuzz.generate import draw
 from tests.fuzz.program import Statement
 from tests.fuzz.writer import FAMILIES
@@ -148,6 +151,70 @@ class TestWhatIsFound:
         finding = found(lambda b, x, y: sx.sqrt(x) + y, [np.float32(-1), np.float32(2)])
         assert (finding.operation, finding.index) == ("stablehlo.sqrt", ())
         assert [operand.value for operand in finding.operands] == ["-1.0"]
+
+    @pytest.mark.parametrize(
+        ("build", "dtype", "kinds"),
+        [
+            (lambda x: 1.0 / x, "f32", "nan"),
+            (lambda x: 3.0 - x, "f32", "nan"),
+            (lambda x: x + x, "bf16", "nan"),
+            (lambda x: x + 1000.0, "f64", "overflow"),
+            (lambda x: sx.convert_element_type(x, "f16"), "s8", "overflow"),
+        ],
+    )
+    def test_what_no_number_of_the_type_makes_is_not_checked(self, build: Any, dtype: str, kinds: str) -> None:
+        made = program(lambda b, x: build(x), sx.Shape(dtype, (2,)))
+        flat = FlatProgram.of(sx.compile(made)._stablehlo)
+        assert checked_operations(main_of(flat.module), kinds_of(kinds)) == {}
+
+    @pytest.mark.parametrize(
+        ("build", "dtype", "kinds"),
+        [
+            (lambda x: 0.0 / x, "f32", "nan"),
+            (lambda x: x - x, "f32", "nan"),
+            (lambda x: x * 1e-30, "f32", "nan"),  # a constant that may be flushed to zero
+            (lambda x: x + 1e38, "f32", "overflow"),
+            (lambda x: sx.convert_element_type(x, "f16"), "s32", "overflow"),
+            (lambda x: sx.convert_element_type(x, "bf16"), "f32", "overflow"),
+        ],
+    )
+    def test_what_some_number_of_the_type_makes_is_checked(self, build: Any, dtype: str, kinds: str) -> None:
+        made = program(lambda b, x: build(x), sx.Shape(dtype, (2,)))
+        flat = FlatProgram.of(sx.compile(made)._stablehlo)
+        assert len(checked_operations(main_of(flat.module), kinds_of(kinds))["error"]) == 1
+
+
+OTHERS = ("clamp", "complex", "conj", "convert", "imag", "is_finite", "real", "select")
+"""Operations with other types of operands or results than one float."""
+FUNCTIONS = [
+    name
+    for name, row in TRAITS.items()
+    if row.is_elementwise and row.arity < 3 and (row.carries or row.makes != "nan inf") and bare(name) not in OTHERS
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_facts_of_functions(name: str) -> None:
+    """Of extreme numbers a result has what the operation carries, and nothing that it does not make."""
+    row, extremes = TRAITS[name], [0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 3e38, -3e38, np.inf, -np.inf, np.nan]
+    taken = [each.reshape(-1) for each in np.meshgrid(*[np.array(extremes, np.float32)] * row.arity)]
+    array, names = f"tensor<{taken[0].size}xf32>", ["%x", "%y"][: row.arity]
+    attributes = "{exponent_bits = 8 : i32, mantissa_bits = 7 : i32}" if name.endswith("precision") else ""
+    executable = sx.compile(f"""func.func @main({", ".join(f"{each}: {array}" for each in names)}) -> {array} {{
+      %r = "{name}"({", ".join(names)}) {attributes} : ({", ".join([array] * row.arity)}) -> {array}
+      return %r : {array}
+    }}""")
+    (result,) = executable.execute(taken)
+    is_nan, is_bad = np.isnan(taken).any(0), ~np.isfinite(taken).all(0)
+    if "nan" in row.carries:
+        assert np.isnan(result[is_nan]).all()
+    if "inf" in row.carries:
+        first = ~np.isfinite(taken[0]) if name in ("stablehlo.divide", "stablehlo.remainder") else is_bad
+        assert not np.isfinite(result[first]).any()
+    if "nan" not in row.makes:
+        assert not np.isnan(result[~is_nan]).any()
+    if "inf" not in row.makes and "pole" not in row.makes:
+        assert np.isfinite(result[~is_bad]).all()
 
 
 class TestLoopsAndBranches:
@@ -371,6 +438,22 @@ class TestConstants:
                 executable(-np.ones(3, np.float32))
             assert np.isnan(executable(np.full(3, np.nan, np.float32))).all()
 
+    def test_the_operation_is_known_where_the_program_has_effects(self) -> None:
+        """Of two that have a constant the one whose result has it: the one run that there is tells them apart."""
+
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            drawn = sx.rng_uniform(b.constant(np.float32(0)), b.constant(np.float32(1)), sx.f32[3])
+            first = sx.select(x > 0.0, drawn, full(x, np.nan))
+            return sx.tuple((first, sx.select(x < 9.0, drawn, full(x, np.nan))))  # the second
+
+        executable = sx.compile(program(build, sx.f32[3]))
+        assert executable.check([np.ones(3, np.float32)]) is None
+        finding = executable.check([np.full(3, 10, np.float32)])
+        assert finding is not None
+        assert (finding.operation, finding.number, finding.index) == ("stablehlo.select", 2, None)
+        assert finding.place.brief.startswith(f"{HERE}:{line_of(build, 'the second')}:")
+        assert finding.note == "values are not known: the program has effects, and is not run again for them"
+
 
 class TestFewestRuns:
     """A first look at few values, and which programs have more."""
@@ -457,6 +540,16 @@ class TestFewestRuns:
         with pytest.raises(sx.CheckError, match="log made an infinity") as error:
             executable(*arguments)
         assert error.value.finding.number == 1 + 3 * at
+
+    def test_more_operations_of_one_shape_than_a_byte_tells_apart(self) -> None:
+        def build(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            made = x
+            for _ in range(250):
+                made = made * x
+            return sx.sqrt(made - 2.0)
+
+        finding = found(build, [np.ones(5, np.float32)])
+        assert (finding.operation, finding.number) == ("stablehlo.sqrt", 250)  # x * x is none of them
 
     def test_a_product_of_infinite_factors(self) -> None:
         """Its operands, which are in memory, are looked through where the product has a NaN."""

@@ -24,27 +24,24 @@ from stablexla.executable.devices import spread
 from stablexla.inspection.checking.finding import CheckFinding, OperandValue, has, type_text
 from stablexla.inspection.comparing.findings import RegionStep, SmallProgram, text_of
 from stablexla.inspection.program import FlatProgram, alone
+from stablexla.lowering.support.operations import terminator_of
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.signature.signature import Signature, main_of, needs_shapes
 from stablexla.targets.stablehlo.checks.conditions import on_elements
-from stablexla.targets.stablehlo.checks.instrument import (
-    ERROR,
-    WARNING,
-    Group,
-    Layout,
-    captured_values,
-    instrument,
-)
+from stablexla.targets.stablehlo.checks.instrument import Layout, captured_values, instrument
 from stablexla.targets.stablehlo.checks.operations import (
     CONTROL,
+    ERROR,
+    WARNING,
     Checked,
+    Groups,
     checked_operations,
     constant_behind,
     from_constants,
     is_elementwise,
     numbers_of,
 )
-from stablexla.targets.stablehlo.checks.sinks import sinks
+from stablexla.targets.stablehlo.checks.sinks import BEYOND, sinks
 from stablexla.targets.stablehlo.inlining import all_operations
 
 if TYPE_CHECKING:
@@ -194,49 +191,46 @@ class Checker:
                 self._made[way] = self._compile(self._fewest if way == QUICK else self._all)
             return self._made[way]
 
-    def _compile(
-        self, choose: Callable[[FlatProgram], Mapping[str, Group]], *, captures: bool = False
-    ) -> tuple[Executable, Layout]:
+    def _compile(self, choose: Callable[[FlatProgram], Groups], *, captures: bool = False) -> tuple[Executable, Layout]:
         """Compile the program with checks; of a single operation values may be captured."""
         from stablexla.compiling.compiler import compile
 
-        subject = self._subject
-        with subject.copied() as program:
-            layout = instrument(program.module, choose(program), captures=captures)
-            counts = {"num_replicas": subject.counts[0], "num_partitions": subject.counts[1]}
-            return compile(program.module, target=subject.target, options=self._options, **counts), layout
+        (replicas, partitions), target = self._subject.counts, self._subject.target
+        with self._subject.copied() as program:
+            module, options = program.module, self._options
+            layout = instrument(module, choose(program), captures=captures)
+            made = compile(module, target=target, num_replicas=replicas, num_partitions=partitions, options=options)
+            return made, layout
 
-    def _all(self, program: FlatProgram) -> dict[str, Group]:
+    def _all(self, program: FlatProgram) -> Groups:
         """Return all operations that are checked, and those that have a constant as operand."""
         main = main_of(program.module)
-        groups = Group.of(checked_operations(main, self._kinds), self._kinds)
-        return groups | {kind: Group((kind,), own) for kind in self._constants if (own := from_constants(main, kind))}
+        groups = checked_operations(main, self._kinds)
+        return groups | {kind: own for kind in self._constants if (own := from_constants(main, kind))}
 
-    def _fewest(self, program: FlatProgram) -> dict[str, Group]:
+    def _fewest(self, program: FlatProgram) -> Groups:
         """Return the fewest operations that tell of all, and the results that a constant may reach besides."""
-        main = main_of(program.module)
-        every = checked_operations(main, self._kinds)
-        chosen = self._sinks(every)
+        groups = self._all(program)
+        chosen = self._sinks(groups.get(ERROR, []))
         reached: dict[Any, tuple[str, ...]] = {}
         for kind in self._constants:
-            inside = {each.path[0][0] if each.path else each.op for each in from_constants(main, kind)}
+            inside = {each.path[0][0] if each.path else each.op for each in groups.pop(kind, ())}
             for value in numbers_of(program.returns) if inside else ():
                 if any(unit.op in inside for unit in program.needed([value], ())):
                     reached[value] = (*reached.get(value, ()), kind)
-        seen, last = {value for each in chosen for value in each.alone}, list(program.block.operations)[-1].operation
-        chosen += [Checked(len(every) + 1, last, own, (), (v,)) for v, own in reached.items() if v not in seen]
-        return Group.of(chosen, self._kinds)
+        seen, last = {value for each in chosen for value in each.alone}, terminator_of(program.block)
+        chosen += [Checked(BEYOND, last, own, (), (v,)) for v, own in reached.items() if v not in seen]
+        return {**groups, ERROR: chosen}
 
-    def _sinks(self, every: Sequence[Checked]) -> list[Checked]:
-        return sinks(every, self._kinds, [each.number for each in every if _where(each) in self._meant])
+    def _sinks(self, makers: Sequence[Checked]) -> list[Checked]:
+        return sinks(makers, [each.number for each in makers if _where(each) in self._meant])
 
     # ---- alarms ----------------------------------------------------------------------------------------------------
 
     def _told_by(self, alarm: _Mark) -> str:
         """Return what the first look at values tells where there is no memory for all checks."""
         with self._subject.copied() as program:
-            every = self._all(program)[ERROR].operations
-            op = every[alarm.number - 1].op if alarm.number <= len(every) else None
+            op = None if alarm.number == BEYOND else self._found(program, ERROR, alarm.number).op
             place = "" if op is None else place_of(op.location).brief
             what = f"the result of {op.name} at {place}" if op is not None and place else "a result"
         return f"There was no memory for the run that finds the first operation; {what} is not finite."
@@ -251,11 +245,11 @@ class Checker:
             if self._alarms % MOST_ALARMS or self._begins == EXACT:
                 return
             with self._subject.copied() as program:
-                every = self._all(program)[ERROR].operations
-                is_told = number <= len(every) and self._alarms < MOST_LOOKS * MOST_ALARMS
+                is_told = number != BEYOND and self._alarms < MOST_LOOKS * MOST_ALARMS
                 if is_told:
-                    self._meant.add(_where(every[number - 1]))
-                if not is_told or 2 * sum(not each.alone for each in self._sinks(every)) > len(every):
+                    self._meant.add(_where(self._found(program, ERROR, number)))
+                makers = self._all(program).get(ERROR, [])
+                if not is_told or 2 * sum(not each.alone for each in self._sinks(makers)) > len(makers):
                     self._begins = EXACT
             self._made.pop(QUICK, None)
 
@@ -290,19 +284,13 @@ class Checker:
             return replace(made, note=f"values are not known: {unknown}")
 
     def _found(self, program: FlatProgram, name: str, number: int) -> Checked:
-        """Return the operation of a group with a number, checked for the group's kinds alone."""
-        group = self._all(program)[name]
-        found = group.operations[number - 1]
-        return replace(found, kinds=tuple(kind for kind in found.kinds if kind in group.kinds))
+        """Return the operation of a group with a number."""
+        return next(each for each in self._all(program)[name] if each.number == number)
 
     def _values(self, name: str, mark: _Mark, arguments: Arguments) -> list[Array] | None:
         """Return what is captured at the finding, by a run of a program that returns it."""
 
-        def choose(program: FlatProgram) -> dict[str, Group]:
-            found = self._found(program, name, mark.number)
-            return {name: Group(found.kinds, [found])}
-
-        program, layout = self._compile(choose, captures=True)
+        program, layout = self._compile(lambda copy: {name: [self._found(copy, name, mark.number)]}, captures=True)
         own = self._execute(program, arguments, None)[mark.device][self._results :]
         return own[layout.size :] if int(own[0]) else None
 
@@ -339,15 +327,13 @@ def _with_values(made: CheckFinding, found: Checked, program: FlatProgram, value
     """Add the index, the element, the operands, and the operation alone."""
     op, names, index = found.op, captured_values(found.op), None
     by_value = dict(zip(names, map(np.asarray, values), strict=False))
-    for (kind, value, _), where in zip(on_elements(found), values[len(names) :], strict=True):
-        if where.any():
-            result = by_value[value]
-            index = tuple(int(i) for i in np.argwhere(where)[0])
-            counted = {"count": int(where.sum()), "size": int(where.size)}
-            made = replace(
-                made, kind=kind, type=type_text(result), index=index, value=text_of(result[index]), **counted
-            )
-            break
+    shows = zip(on_elements(found), values[len(names) :], strict=True)
+    first = next(((kind, value, where) for (kind, value, _), where in shows if where.any()), None)
+    if first is not None:
+        kind, value, where = first
+        result, index = by_value[value], tuple(map(int, np.argwhere(where)[0]))
+        made = replace(made, kind=kind, type=type_text(result), index=index, value=text_of(result[index]))
+        made = replace(made, count=int(where.sum()), size=int(where.size))
     taken = tuple(array for value, array in by_value.items() if value in list(op.operands))
     small = None if made.constant else SmallProgram(str(alone(program.module, op)).rstrip(), taken, 1)
     at = index if is_elementwise(op) else None

@@ -7,6 +7,7 @@ it, or on whole arrays: a scalar.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -16,15 +17,16 @@ import numpy as np
 from stablexla.dialects import hlo
 from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.value_checks import DIVISION, INDICES, INF, NAN, OVERFLOW, WARNINGS
+from stablexla.dialects.value_checks import DIVISION, INDICES, NAN, OVERFLOW, WARNINGS
+from stablexla.lowering.support.types import tensor_type
 from stablexla.targets.stablehlo.checks.operations import (
     Checked,
-    element_of,
     has_inf,
     is_elementwise,
     is_finite_constant,
     is_stored,
     numbers_of,
+    widest,
 )
 from stablexla.targets.stablehlo.computations.element_loops import where
 
@@ -91,18 +93,14 @@ def joined(name: str, conditions: Iterable[Value]) -> Value:
 # ---- operations ------------------------------------------------------------------------------------------------------
 
 
-def condition_of(checked: Checked, kinds: Sequence[str]) -> Condition | None:
-    """Return the condition that holds where an operation shows one of the kinds; None if it shows none of them."""
-    op, own = checked.op, [kind for kind in checked.kinds if kind in kinds]
-    if not own:
-        return None
-    if own[0] == INDICES:
+def condition_of(checked: Checked) -> Condition:
+    """Return the condition that holds where an operation shows one of the kinds that it is checked for."""
+    op, kinds = checked.op, checked.kinds
+    if kinds[0] == INDICES:
         return _out_of_range(op)
-    if own[0] in WARNINGS:
-        return Condition((op.operands[1],), _is_zero if own[0] == DIVISION else _is_wide)
-    if checked.alone:
-        return _bad(checked.alone, NAN if own == [NAN] else INF)
-    return _made_of_sound(op, own)
+    if kinds[0] in WARNINGS:
+        return Condition((op.operands[1],), _is_zero if kinds[0] == DIVISION else _is_wide)
+    return _bad(checked.alone, widest([checked])) if checked.alone else _made_of_sound(op, kinds)
 
 
 def on_elements(checked: Checked) -> list[tuple[str, Value, Condition]]:
@@ -112,7 +110,7 @@ def on_elements(checked: Checked) -> list[tuple[str, Value, Condition]]:
     """
     op, kinds = checked.op, [kind for kind in checked.kinds if kind != INDICES]
     if is_elementwise(op) and not checked.alone:
-        return [(kind, op.results[0], made) for kind in kinds if (made := condition_of(checked, (kind,))) is not None]
+        return [(kind, op.results[0], condition_of(replace(checked, kinds=(kind,)))) for kind in kinds]
     shown = [(kind, value) for kind in kinds for value in numbers_of(op.results)]
     return [(kind, value, Condition((value,), partial(_shows, kind=kind))) for kind, value in shown]
 
@@ -163,7 +161,7 @@ def _made_of_sound(op: Any, kinds: Sequence[str]) -> Condition:
 
 def _any(test: Test, value: Value, kind: str) -> Value:
     """Return whether any element of an array is bad, or shows a kind."""
-    return reduced(mapped([value], partial(test, kind=kind)), "or")
+    return reduced(mapped([value], lambda x: test(x, kind)), "or")
 
 
 def is_bad(value: Value, kind: str, direction: str = "NE") -> Value:
@@ -177,7 +175,7 @@ is_sound = partial(is_bad, direction="EQ")
 
 def _shows(value: Value, kind: str) -> Value:
     """Return whether a scalar is NaN, or infinite; NaN too in a type without infinities, where it is an overflow."""
-    element = element_of(value)
+    element = tensor_type(value.type).element
     if kind == NAN or not has_inf(element.part):
         return is_bad(value, NAN)
     if element.is_complex:
@@ -215,7 +213,7 @@ def _out_of_range(op: Any) -> Condition:
     return Condition(tuple(starts), lambda *given: joined("or", map(changed, given, room)), is_pointwise=False)
 
 
-def _ranges(op: Any) -> tuple[Sequence[Value], Sequence[Any]]:
+def _ranges(op: Any) -> tuple[list[Value], Any]:
     """Return an operation's arrays of indices, and the largest that are in range for each."""
     operands, shape = list(op.operands), list(op.operands[0].type.shape)
     if op.name == "stablehlo.scatter":

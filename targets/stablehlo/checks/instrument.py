@@ -6,6 +6,7 @@ A loop that does not count to a known end is left as soon as something is found.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -14,8 +15,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects import hlo
 from stablexla.dialects.erasing import erase
-from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.value_checks import CONSTANTS, ERRORS, INF, NAN, WARNINGS, kinds_of
+from stablexla.dialects.value_checks import CONSTANTS, kinds_of
 from stablexla.lowering.support.types import is_token
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.signature.signature import main_of
@@ -28,7 +28,7 @@ from stablexla.targets.stablehlo.checks.conditions import (
     on_elements,
     reduced,
 )
-from stablexla.targets.stablehlo.checks.operations import Checked, checked_operations, counts
+from stablexla.targets.stablehlo.checks.operations import ERROR, Checked, Groups, checked_operations, counts, widest
 from stablexla.targets.stablehlo.checks.sinks import passes, sinks
 from stablexla.targets.stablehlo.computations.element_loops import where
 from stablexla.targets.stablehlo.inlining import all_operations, clone
@@ -36,30 +36,9 @@ from stablexla.targets.stablehlo.inlining import all_operations, clone
 Value = Any
 MOST_IN_ONE = 200
 """Operations whose conditions become one array of bytes at most."""
-ERROR, WARNING = "error", "warning"
-"""Names of groups; that of the operations with a constant as operand is the kind that the constant has."""
 MANY = 4
 """Conditions that are told apart in a branch."""
 _EFFECTS = ("all_", "collective_", "reduce_scatter", "custom_call", "infeed", "outfeed", "send", "recv")
-
-
-@dataclass(frozen=True)
-class Group:
-    """Operations that are checked for kinds, of which the first that shows one is told.
-
-    Attributes:
-        kinds: what is checked for.
-        operations: in program order.
-    """
-
-    kinds: tuple[str, ...]
-    operations: Sequence[Checked]
-
-    @staticmethod
-    def of(operations: Sequence[Checked], kinds: Sequence[str]) -> dict[str, Group]:
-        """Return a group of errors and one of warnings, if these are checked."""
-        named = {name: tuple(k for k in kinds if k in words) for name, words in ((ERROR, ERRORS), (WARNING, WARNINGS))}
-        return {name: Group(own, operations) for name, own in named.items() if own}
 
 
 class Layout:
@@ -71,13 +50,14 @@ class Layout:
         places: for each group where its number is.
     """
 
-    def __init__(self, groups: Mapping[str, Group]) -> None:
-        self.depth = max((len(each.loops) for group in groups.values() for each in group.operations), default=0)
+    def __init__(self, groups: Groups) -> None:
+        paths = [each.path for group in groups.values() for each in group]
+        self.depth = max((sum(op.name == "stablehlo.while" for op, _ in path) for path in paths), default=0)
         self.size = len(groups) * (1 + self.depth)
         self.places = dict(zip(groups, range(0, self.size, 1 + self.depth), strict=True))
 
 
-def instrument(module: ir.Module, groups: Mapping[str, Group], *, captures: bool = False) -> Layout:
+def instrument(module: ir.Module, groups: Groups, *, captures: bool = False) -> Layout:
     """Replace `main` by one with checks; return the layout of its further results.
 
     Args:
@@ -99,9 +79,10 @@ class _Instrumenter:
         at: the value in the copy for each value of the function.
     """
 
-    def __init__(self, groups: Mapping[str, Group], layout: Layout, captures: bool) -> None:
+    def __init__(self, groups: Groups, layout: Layout, captures: bool) -> None:
         self._groups, self._layout = groups, layout
-        every = [(name, each) for name, group in groups.items() for each in group.operations]
+        self._widest = {name: widest(group) for name, group in groups.items()}
+        every = [(name, each) for name, group in groups.items() for each in group]
         self._inside = {op for _, each in every for op, _ in each.path}  # loops and branches that hold one of them
         self._checked: dict[Any, list[tuple[str, Checked]]] = {}
         for name, each in every:
@@ -155,7 +136,9 @@ class _Instrumenter:
                 elif not op.name.endswith(".return"):
                     clone(op, self.at)
                 for name, each in self._checked.get(op, ()):
-                    stretch.setdefault(name, _Stretch(self._groups[name].kinds)).note(each, self.at)
+                    if name not in stretch:
+                        stretch[name] = _Stretch(self._widest[name])
+                    stretch[name].note(each, self.at)
         return self._flush(stretch, state)
 
     def _flush(self, stretch: Mapping[str, _Stretch], state: list[Value]) -> list[Value]:
@@ -222,21 +205,20 @@ class _Stretch:
     results: the larger a byte, the earlier its operation.
     """
 
-    def __init__(self, kinds: Sequence[str]) -> None:
-        self._kinds = kinds
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
         self._scalars: list[tuple[int, Condition, Value | None]] = []
         self._codes: list[tuple[int, tuple[Any, int], int]] = []  # an operation's number, its array and its byte
         self._arrays: dict[tuple[Any, int], Value] = {}
+        self._counts: Counter[Any] = Counter()
 
     def note(self, checked: Checked, at: Mapping[Value, Value]) -> None:
         """Note an operation's condition; one that makes kernels is emitted here, behind what it looks at."""
-        condition, number = condition_of(checked, self._kinds), checked.number
-        if condition is None:
-            return
+        condition, number = condition_of(checked), checked.number
         if not condition.shape:
             self._scalars.append((number, condition, None if condition.is_pointwise else condition.emit(at)))
             return
-        page, place = divmod(sum(key[0] == condition.shape for _, key, _ in self._codes), MOST_IN_ONE)
+        page, place = divmod(self._counts[condition.shape], MOST_IN_ONE)
         key, code, byte = (condition.shape, page), MOST_IN_ONE - place, ir.IntegerType.get_unsigned(8)
         before = [self._arrays[key]] if key in self._arrays else []
 
@@ -250,6 +232,7 @@ class _Stretch:
 
         self._arrays[key] = mapped([*before, *(at[value] for value in condition.values)], join, byte)
         self._codes.append((number, key, code))
+        self._counts[condition.shape] += 1
 
     def first(self, at: Mapping[Value, Value]) -> Value | None:
         """Emit the number of the first operation whose condition holds, 0 for none; None without conditions.
@@ -277,10 +260,10 @@ class _Stretch:
     def _alarms(self, at: Mapping[Value, Value]) -> list[Value]:
         """Return conditions of which one holds wherever one of the scalars does: ends of chains tell of the whole."""
         shown = dict.fromkeys(c.shown_in for _, c, _ in self._scalars if c.shown_in is not None)
-        makers, kind = {value.owner.operation for value in shown}, NAN if self._kinds == (NAN,) else INF
-        ends = [v for v in shown if not any(u.owner.operation in makers and passes(u, kind) for u in v.uses)]
+        makers = {value.owner.operation for value in shown}
+        ends = [v for v in shown if not any(u.owner.operation in makers and passes(u, self._kind) for u in v.uses)]
         made = [c.emit(at) if m is None else m for _, c, m in self._scalars if c.shown_in is None]
-        return made + [is_bad(at[value], kind) for value in ends]
+        return made + [is_bad(at[value], self._kind) for value in ends]
 
 
 def captured_values(op: Any) -> list[Value]:
@@ -324,5 +307,7 @@ def check_values(module: ir.Module, *, kinds: str = "nan", least: bool = False) 
         least: checks the fewest operations that tell of every NaN or infinity.
     """
     words = tuple(word for word in kinds_of(kinds.replace("+", ",")) if word != CONSTANTS)
-    operations = checked_operations(main_of(module), words)
-    instrument(module, Group.of(sinks(operations, words) if least else operations, words))
+    groups = checked_operations(main_of(module), words)
+    if least and ERROR in groups:
+        groups[ERROR] = sinks(groups[ERROR])
+    instrument(module, groups)

@@ -15,8 +15,9 @@ from stablexla.dialects.constants import read_constant, splat_value
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.op_traits import TRAITS, OpTraits
-from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, NAN, OVERFLOW, SHIFTS
+from stablexla.dialects.op_traits import TRAITS, OpTraits, bare
+from stablexla.dialects.value_checks import DIVISION, ERRORS, INDICES, INF, NAN, OVERFLOW, SHIFTS, WARNINGS
+from stablexla.lowering.support.operations import defining, terminator_of
 from stablexla.lowering.support.types import tensor_type
 
 Path = tuple[tuple[Any, int], ...]
@@ -26,19 +27,8 @@ _OF_INTEGERS = {
     INDICES: ("dynamic_slice", "dynamic_update_slice", "gather", "scatter"),
     SHIFTS: ("shift_left", "shift_right_arithmetic", "shift_right_logical"),
 }
-_STORED = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *("while", "if", "case", "dot_general", "convolution", "gather", "scatter", "sort", "fft", "custom_call"),
-        *("cholesky", "triangular_solve", "constant"),
-    )
-)
-
-
-_KEEP = frozenset(
-    f"stablehlo.{name}"
-    for name in ("broadcast_in_dim", "reshape", "transpose", "convert", "negate", "slice", "reverse")
-)
+_STORED = "while if case dot_general convolution gather scatter sort fft custom_call cholesky triangular_solve constant"
+_MOVES = "broadcast_in_dim reshape transpose convert negate slice reverse"
 
 
 def element_of(value: Any) -> ElementType | None:
@@ -47,11 +37,6 @@ def element_of(value: Any) -> ElementType | None:
         return tensor_type(value.type).element
     except UnsupportedError:
         return None
-
-
-def maker_of(value: Any) -> Any:
-    """Return the operation that a value is a result of; None of a block's argument."""
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
 def numbers_of(values: Iterable[Any]) -> list[Any]:
@@ -81,8 +66,8 @@ def is_elementwise(op: Any) -> bool:
 
 def is_stored(value: Any) -> bool:
     """Return whether an array is in memory whatever reads it: no kernel that reads it computes it as well."""
-    maker = maker_of(value)
-    return bool(value.type.rank) and (maker is None or maker.name in _STORED)
+    maker = defining(value)
+    return bool(value.type.rank) and (maker is None or bare(maker.name) in _STORED.split())
 
 
 def kinds_at(op: Any, kinds: Sequence[str]) -> tuple[str, ...]:
@@ -91,7 +76,7 @@ def kinds_at(op: Any, kinds: Sequence[str]) -> tuple[str, ...]:
 
 
 def _misuses(op: Any, kind: str) -> bool:
-    if op.name.partition(".")[2] not in _OF_INTEGERS[kind]:
+    if bare(op.name) not in _OF_INTEGERS[kind]:
         return False
     element = element_of(op.results[0])
     return kind == INDICES or (element is not None and element.is_integer)
@@ -101,11 +86,10 @@ def _makes(op: Any, kind: str) -> bool:
     makes = traits_of(op).makes.split()
     if not makes or op.name in CONTROL or not numbers_of(op.results):
         return False
-    elements = [element for element in map(element_of, op.operands) if element is not None]
-    is_complex = any(element.is_complex for element in elements)
+    is_complex = any(element is not None and element.is_complex for element in map(element_of, op.operands))
     if op.name == "stablehlo.convert" or (op.name in _ARITHMETIC and not is_complex):
-        taken = tuple((element.part, splat_of(v)) for element, v in zip(elements, op.operands, strict=True))
-        return _makes_of_extremes(op.name, element_of(op.results[0]).part, taken[: len(set(op.operands))], kind)
+        taken = tuple((tensor_type(v.type).element.part, splat_of(v)) for v in dict.fromkeys(op.operands))
+        return _makes_of_extremes(op.name, tensor_type(op.results[0].type).element.part, taken, kind)
     if is_complex:
         return kind != OVERFLOW or "pole" not in makes
     return not {NAN: {"nan"}, OVERFLOW: {"inf"}}.get(kind, {"inf", "pole"}).isdisjoint(makes)
@@ -120,7 +104,7 @@ def _makes_of_extremes(
     So x * x makes no NaN but of one, and x / 768 no infinity but of one.
 
     Args:
-        taken: types and numbers of the operands; of two that are the same only the first.
+        taken: types and numbers of the operands, without those that are the same as another.
     """
     x, *others = (_extremes(*each, kind) for each in taken)
     with np.errstate(all="ignore"):
@@ -151,9 +135,9 @@ _ARITHMETIC = {f"stablehlo.{name}": getattr(np, name) for name in ("add", "subtr
 
 def splat_of(value: Any) -> float | None:
     """Return the float that is each element of a constant of the program's text, or of an array of one."""
-    maker = maker_of(value)
+    maker = defining(value)
     while maker is not None and maker.name == "stablehlo.broadcast_in_dim":
-        maker = maker_of(maker.operands[0])
+        maker = defining(maker.operands[0])
     element = None if maker is None or maker.name != "stablehlo.constant" else element_of(maker.results[0])
     if element is None or not element.is_float:  # the bindings read no complex constants
         return None
@@ -174,7 +158,7 @@ class Checked:
     Attributes:
         number: from 1, in program order.
         op: the operation.
-        kinds: those that it may show.
+        kinds: those that it may show and is checked for.
         path: the regions around it, outermost first: the operation, and which of its regions.
         alone: values of which a NaN, or what is not finite, is enough, whatever the operands are.
     """
@@ -185,20 +169,32 @@ class Checked:
     path: Path = ()
     alone: tuple[Any, ...] = ()
 
-    @property
-    def loops(self) -> tuple[Any, ...]:
-        """The loops around it, outermost first."""
-        return tuple(op for op, _ in self.path if op.name == "stablehlo.while")
+
+Groups = dict[str, list[Checked]]
+"""Operations by what they are checked for; of each group the first that shows it is told."""
+ERROR, WARNING = "error", "warning"
+"""Names of groups; that of the operations with a constant as operand is the kind that the constant has."""
 
 
-def checked_operations(main: Any, kinds: Sequence[str]) -> list[Checked]:
-    """Return the operations of a function that may show a kind, in program order, those in loops and branches too."""
-    found: list[Checked] = []
+def checked_operations(main: Any, kinds: Sequence[str]) -> Groups:
+    """Return the operations of a function that may show errors or warnings, those in loops and branches too.
+
+    They are in program order, and numbered together; groups are left out that have none.
+    """
+    found: Groups = {}
+    number = 0
     for op, path in operations_with_paths(main.regions[0].blocks[0]):
         own = kinds_at(op, kinds)
-        if own:
-            found.append(Checked(len(found) + 1, op, own, path))
+        number += bool(own)
+        for name, words in ((ERROR, ERRORS), (WARNING, WARNINGS)):
+            if asked := tuple(kind for kind in own if kind in words):
+                found.setdefault(name, []).append(Checked(number, op, asked, path))
     return found
+
+
+def widest(operations: Iterable[Checked]) -> str:
+    """Return NAN if operations are checked for NaN alone, else INF, for what is not finite."""
+    return NAN if all(each.kinds == (NAN,) for each in operations) else INF
 
 
 def from_constants(main: Any, kind: str) -> list[Checked]:
@@ -211,7 +207,7 @@ def from_constants(main: Any, kind: str) -> list[Checked]:
     every = list(operations_with_paths(main.regions[0].blocks[0]))
     if any(op.name in ("stablehlo.infeed", "stablehlo.recv") for op, _ in every):
         return []
-    returned = {maker_of(value) for value in every[-1][0].operands}
+    returned = {defining(value) for value in every[-1][0].operands}
     found: list[Checked] = []
     for op, path in every:
         made = numbers_of(op.results)
@@ -223,9 +219,9 @@ def from_constants(main: Any, kind: str) -> list[Checked]:
 
 def constant_behind(value: Any, kind: str) -> Any:
     """Return the constant with a NaN, or an infinity, whose elements a value has; None if it has none of one."""
-    maker = maker_of(value)
-    while maker is not None and maker.name in _KEEP:
-        maker = maker_of(maker.operands[0])
+    maker = defining(value)
+    while maker is not None and bare(maker.name) in _MOVES.split():
+        maker = defining(maker.operands[0])
     if maker is None or maker.name != "stablehlo.constant" or not numbers_of(maker.results):
         return None
     type_ = tensor_type(maker.results[0].type)
@@ -246,16 +242,11 @@ def operations_with_paths(block: Any, path: Path = ()) -> Iterator[tuple[Any, Pa
                 yield from operations_with_paths(region.blocks[0], (*path, (op, number)))
 
 
-def terminator(block: Any) -> Any:
-    """Return a block's last operation."""
-    return list(block.operations)[-1].operation
-
-
 def counts(condition: Any) -> bool:
     """Return whether a loop's condition compares integers, none of which an operation of the condition makes."""
-    compared = maker_of(terminator(condition).operands[0])
+    compared = defining(terminator_of(condition).operands[0])
     if compared is None or compared.name != "stablehlo.compare":
         return False
     if not isinstance(compared.operands[0].type.element_type, ir.IntegerType):
         return False
-    return all(m is None or m.name == "stablehlo.constant" for m in map(maker_of, compared.operands))
+    return all(m is None or m.name == "stablehlo.constant" for m in map(defining, compared.operands))

@@ -14,50 +14,40 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.dialects.value_checks import ERRORS, INF, NAN
-from stablexla.targets.stablehlo.checks.operations import (
-    Checked,
-    Path,
-    counts,
-    maker_of,
-    numbers_of,
-    terminator,
-    traits_of,
-)
+from stablexla.dialects.op_traits import bare
+from stablexla.dialects.value_checks import INF, NAN
+from stablexla.lowering.support.operations import defining, terminator_of
+from stablexla.targets.stablehlo.checks.operations import Checked, Path, counts, numbers_of, traits_of, widest
 
+BEYOND = 1 << 30
+"""The number of a value of which no operation in the list tells."""
 _SUMS = ("stablehlo.add", "stablehlo.multiply")
 _MOST = ("stablehlo.maximum", "stablehlo.minimum")
 
 
-def sinks(operations: Sequence[Checked], kinds: Sequence[str], meant: Collection[int] = ()) -> list[Checked]:
-    """Return operations whose results have to be looked at, given that those in the list can show one of the kinds.
+def sinks(makers: Sequence[Checked], meant: Collection[int] = ()) -> list[Checked]:
+    """Return operations whose results have to be looked at, given that those in the list can make what is looked for.
 
-    Loops are among them: a NaN in a carried value that each iteration hands on is in the loop's result. What is checked
-    for a warning is there as it was.
+    Loops are among them: a NaN in a carried value that each iteration hands on is in the loop's result.
 
     Args:
         meant: numbers of operations whose results tell nothing, as infinite values are meant there: operations that no
             other result tells of are checked with their operands.
     """
-    errors = tuple(kind for kind in kinds if kind in ERRORS)
-    makers = [each for each in operations if any(kind in errors for kind in each.kinds)]
-    search = _Search(makers, errors)
+    kind = widest(makers)
+    own = (NAN,) if kind == NAN else (NAN, INF)
+    search = _Search(makers, kind)
     alone = [each for each in makers if not search.tells_of(each.op.results, each.path) and each.number not in meant]
     chosen: dict[Any, Checked] = {}
     if meant:
-        search = _Search(alone, errors)
+        search = _Search(alone, kind)
         chosen = {each.op: each for each in makers if not search.tells_of(each.op.results, each.path)}
     for each in alone:
-        own = tuple(dict.fromkeys((*errors, *each.kinds)))
         chosen[each.op] = replace(each, kinds=own, alone=tuple(numbers_of(each.op.results)))
     while search.loops:
         loop, (path, places) = search.loops.popitem()
         if not all(search.tells_of([loop.results[place]], path) for place in places):
-            chosen[loop] = Checked(len(operations) + 1, loop, errors, path, tuple(numbers_of(loop.results)))
-    for each in operations:
-        others = tuple(kind for kind in each.kinds if kind not in errors)
-        if others and each.op not in chosen:
-            chosen[each.op] = replace(each, kinds=others)
+            chosen[loop] = Checked(BEYOND, loop, own, path, tuple(numbers_of(loop.results)))
     return list(chosen.values())
 
 
@@ -68,9 +58,8 @@ class _Search:
         loops: loops of which results were counted on: the regions around them, and which results.
     """
 
-    def __init__(self, makers: Sequence[Checked], errors: Sequence[str]) -> None:
-        self._kind = NAN if tuple(errors) == (NAN,) else INF
-        self._makers = {each.op for each in makers}
+    def __init__(self, makers: Sequence[Checked], kind: str) -> None:
+        self._kind, self._makers = kind, {each.op for each in makers}
         self.loops: dict[Any, tuple[Path, set[int]]] = {}
 
     def tells_of(self, values: Iterable[Any], path: Path) -> bool:
@@ -87,19 +76,20 @@ class _Search:
 
     def _is_carried(self, value: Any, path: Path) -> bool:
         """Return whether a counting loop hands a value on to its end, and note the loop."""
-        loop, region = path[-1] if path else (None, 0)
+        loop: Any
+        *outer, (loop, region) = path or [(None, 0)]
         if not region or loop.name != "stablehlo.while" or not counts(loop.regions[0].blocks[0]):
             return False
         body = loop.regions[1].blocks[0]
         for place in self._returned(value, body):
             if place in self._returned(body.arguments[place], body):
-                self.loops.setdefault(loop, (path[:-1], set()))[1].add(place)
+                self.loops.setdefault(loop, (tuple(outer), set()))[1].add(place)
                 return True
         return False
 
     def _returned(self, value: Any, block: Any) -> Iterator[int]:
         """Yield the places in what a block returns where a NaN of a value of it is sure to be."""
-        last = terminator(block)
+        last = terminator_of(block)
         return (use.operand_number for use in self._uses(value) if use.owner.operation == last)
 
     def _uses(self, value: Any) -> Iterator[Any]:
@@ -121,11 +111,9 @@ def passes(use: Any, kind: str) -> bool:
         return False
     if len(numbers_of([value, *user.results])) < 2 or not prod(user.results[0].type.shape):
         return False
-    name, carries = user.name.partition(".")[2], traits_of(user).carries.split()
-    if (
-        any(isinstance(v.type.element_type, ir.ComplexType) for v in (value, user.results[0]))
-        and "complex" not in carries
-    ):
+    name, carries = bare(user.name), traits_of(user).carries.split()
+    is_complex = any(isinstance(v.type.element_type, ir.ComplexType) for v in (value, *user.results))
+    if is_complex and "complex" not in carries:
         return False
     if name == "reduce":
         return bool(place == 0) and _combines_by(user, (*_SUMS, *_MOST) if kind == NAN else _SUMS)
@@ -137,7 +125,7 @@ def passes(use: Any, kind: str) -> bool:
 
 
 def _block_of(value: Any) -> Any:
-    maker = maker_of(value)
+    maker = defining(value)
     return value.owner if maker is None else maker.block
 
 
