@@ -47,15 +47,14 @@ def in_program_order(operations: Iterable[ir.Operation]) -> list[ir.Operation]:
 
 def _order(one: ir.Operation, other: ir.Operation) -> int:
     """Compare two operations by their order; MLIR numbers those of a block, iterating them takes 1 us for each."""
-    if one.block != other.block:
-        for mine, others in zip(_path(one), _path(other), strict=False):
-            if mine != others:
-                one, other = mine, others
-                break
-    if one.block != other.block:
-        blocks = [block for region in one.parent.regions for block in region.blocks]
-        return blocks.index(one.block) - blocks.index(other.block)
-    return -1 if one.is_before_in_block(other) else 1
+    paths = _path(one), _path(other)
+    for mine, others in zip(*paths, strict=False):
+        if mine != others:
+            if mine.block == others.block:
+                return -1 if mine.is_before_in_block(others) else 1
+            blocks = [block for region in mine.parent.regions for block in region.blocks]
+            return blocks.index(mine.block) - blocks.index(others.block)
+    return len(paths[0]) - len(paths[1])
 
 
 def _path(op: ir.Operation) -> list[ir.Operation]:
