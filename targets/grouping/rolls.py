@@ -63,8 +63,9 @@ def compute_through_rolls(module: ir.Module) -> None:
 def _last_reader(value: ir.Value) -> ir.Operation | None:
     """Return the end of the chain of element-wise users, each with one user, if it is the same for all users of the
     array; else None."""
-    first, *others = [_end_of_chain(reader) for reader in _readers(value)] or [None]
-    return first if all(end is not None and end == first for end in others) else None
+    ends = [_end_of_chain(reader) for reader in _readers(value)]
+    last = [end for end in ends if end is not None]
+    return last[0] if last and len(last) == len(ends) and all(end == last[0] for end in last) else None
 
 
 def _end_of_chain(op: ir.Operation) -> ir.Operation | None:
