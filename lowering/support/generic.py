@@ -107,25 +107,8 @@ def generic(
     nest = _nest(inputs, outputs, maps, iterators, kept)
     read = [without(v, dropped) for v, dropped in zip(inputs, nest.dropped, strict=False)]
     starts = [o.initial(shape) for o, shape in zip(outputs, nest.output_shapes, strict=True)]
-    op = ir.Operation.create(
-        "linalg.generic",
-        results=[v.type for v in starts],
-        operands=[*read, *starts],
-        attributes={
-            "indexing_maps": nest.maps,
-            "iterator_types": nest.iterators,
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), len(outputs)]),
-            **(attributes or {}),
-        },
-        regions=1,
-    )
-    if mark:
-        op.attributes[mark] = ir.UnitAttr.get()
-    elements = [_element(v.type) for v in (*read, *starts)]
-    location = ir.Location.current
-    block = op.regions[0].blocks.append(*elements, arg_locs=[location] * len(elements))
-    with ir.InsertionPoint(block):
-        ir.Operation.create("linalg.yield", operands=list(body(list(block.arguments))))
+    marks = {mark: ir.UnitAttr.get()} if mark else {}
+    op = loop_nest([*read, *starts], len(inputs), nest.maps, nest.iterators, body, {**(attributes or {}), **marks})
     if len(nest.kept) != len(iterators):
         nest.renumber(op)
     return [with_dimensions(r, o.type.shape) for r, o in zip(op.results, outputs, strict=True)]
@@ -142,23 +125,44 @@ def elementwise_loops(
     empty = ir.Operation.create("tensor.empty", results=[type_]).result
     operands = [*inputs, empty]
     maps = [identity(type_.rank) if is_tensor(v) else projection(type_.rank, []) for v in operands]
-    made = ir.Operation.create(
+    indexing_maps = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+    iterators = ir.ArrayAttr.get([_iterator(PARALLEL)] * type_.rank)
+    return loop_nest(operands, len(inputs), indexing_maps, iterators, lambda elements: [body(elements[:-1])]).result
+
+
+def loop_nest(
+    operands: Sequence[ir.Value],
+    inputs: int,
+    indexing_maps: ir.Attribute,
+    iterators: ir.Attribute,
+    body: Callable[[Sequence[ir.Value]], Sequence[ir.Value]],
+    attributes: Mapping[str, ir.Attribute] | None = None,
+) -> ir.Operation:
+    """Emit a linalg.generic as its attributes have it, of so many `inputs` and then initial values.
+
+    Args:
+        body: gets an element of each operand and returns what to store.
+        attributes: further attributes for the operation.
+    """
+    starts = operands[inputs:]
+    op = ir.Operation.create(
         "linalg.generic",
-        results=[type_],
+        results=[v.type for v in starts],
         operands=operands,
         attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-            "iterator_types": ir.ArrayAttr.get([_iterator(PARALLEL)] * type_.rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
+            **(attributes or {}),
+            "indexing_maps": indexing_maps,
+            "iterator_types": iterators,
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([inputs, len(starts)]),
         },
         regions=1,
     )
-    block = made.regions[0].blocks.append(
+    block = op.regions[0].blocks.append(
         *(_element(v.type) for v in operands), arg_locs=[ir.Location.current] * len(operands)
     )
     with ir.InsertionPoint(block):
-        ir.Operation.create("linalg.yield", operands=[body(list(block.arguments)[:-1])])
-    return made.result
+        ir.Operation.create("linalg.yield", operands=list(body(list(block.arguments))))
+    return op
 
 
 def _nest(

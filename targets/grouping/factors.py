@@ -19,7 +19,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.support.operations import body_of, defining, is_tensor
 from stablexla.targets.grouping.loops import inputs_of, is_generic, loops_of, reads_outputs
-from stablexla.targets.grouping.matchers import fill_of
+from stablexla.targets.grouping.matchers import fill_of, private_producers
 
 T = TypeVar("T")
 # Parts (concatenated) and unit (interleaved) along k, tried in this order.
@@ -365,27 +365,12 @@ def _members(dot: ir.Operation, number: int) -> tuple[ir.Operation, ...]:
 
     What the other operand reads as well, be it the array itself, has to be in memory.
     """
-    found: list[ir.Operation] = []
-    inside: set[ir.Operation] = set()
+    others = [value for place, value in enumerate(dot.operands) if place != number]
 
-    def is_used_outside(op: ir.Operation) -> bool:
-        uses = [use for result in op.results for use in result.uses]
-        return any(
-            use.operand_number != number if use.owner.operation == dot else use.owner.operation not in inside
-            for use in uses
-        )
+    def evaluated(op: ir.Operation) -> bool:
+        return op.block == dot.block and _is_evaluated(op) and not any(result in others for result in op.results)
 
-    def visit(value: ir.Value) -> None:
-        op = defining(value)
-        if op is None or op in inside or op.block != dot.block or not _is_evaluated(op) or is_used_outside(op):
-            return
-        inside.add(op)
-        for operand in _read_by(op):
-            visit(operand)
-        found.append(op)
-
-    visit(dot.operands[number])
-    return tuple(found)
+    return tuple(private_producers(dot, [dot.operands[number]], evaluated, _read_by))
 
 
 def _read_by(op: ir.Operation) -> list[ir.Value]:

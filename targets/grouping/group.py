@@ -204,13 +204,18 @@ class BlockGrouping:
             before |= made.before | 1 << made.number
         return before
 
-    def _outside_path(self, op: ir.Operation, home: Group) -> bool:
-        """Whether the operation also depends on `home` through an operation outside of `home`."""
-        makers = [maker for maker in self._needs(op) if self._of.get(maker) is not home]
-        return any(made is home or made.before >> home.number & 1 for made in self._groups_above(makers))
+    def _outside_path(self, operations: Iterable[ir.Operation], home: Group, other: Group | None = None) -> bool:
+        """Whether operations also depend on `home` through one outside of `home` and of `other`."""
+        within_ = (home, home if other is None else other)
+        makers = [maker for op in operations for maker in self._needs(op)]
+        outside = [maker for maker in makers if all(self._of.get(maker) is not group for group in within_)]
+        return any(
+            made is home or (made is not other and made.before >> home.number & 1)
+            for made in self._groups_above(outside)
+        )
 
     def _may_join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group) -> bool:
-        if home.closed or home.size >= MOST_OPERATIONS or self._outside_path(op, home):
+        if home.closed or home.size >= MOST_OPERATIONS or self._outside_path([op], home):
             return False
         if loops is None:
             return _continues_general(op, home)
@@ -297,32 +302,17 @@ class BlockGrouping:
 
     def _may_merge(self, one: Group, home: Group) -> bool:
         """Whether a second producer group may be merged: an element-wise one with the same domain."""
-        if one.kind is not Kind.MAP or one.closed:
+        if one.kind is not Kind.MAP or one.closed or one.size + home.size > MOST_OPERATIONS:
             return False
         if home.kind is Kind.GENERAL:
-            return self._is_inserted(one, home) and not self._between(one, home) and not self._through_main(one, home)
-        if home.kind not in (Kind.MAP, Kind.ROW_REDUCTION):
+            return self._is_inserted(one, home) and not self._outside_path(home.members, one, home)
+        if home.kind not in (Kind.MAP, Kind.ROW_REDUCTION) or one.domain != home.domain or home.rows == 0:
             return False
-        if one.domain != home.domain or one.size + home.size > MOST_OPERATIONS:
-            return False
-        if not all(self._reads_in_place(member, one) for member in home.members):
-            return False
-        if home.kind is Kind.ROW_REDUCTION and home.rows == 0:
-            return False
-        return not self._between(one, home) and not self._through_main(one, home)
-
-    def _between(self, one: Group, home: Group) -> bool:
-        """Whether a third group depends on `one` while `home` depends on it."""
-        return any(
-            g.before >> one.number & 1 and home.before >> g.number & 1
-            for g in self._groups.values()
-            if g is not one and g is not home
-        )
+        in_place = all(self._reads_in_place(member, one) for member in home.members)
+        return in_place and not self._outside_path(home.members, one, home)
 
     def _is_inserted(self, one: Group, home: Group) -> bool:
         """Whether the group's only users outside are insertions by `home` into an array that it concatenates."""
-        if one.size + home.size > MOST_OPERATIONS:
-            return False
         inside = set(one.members)
         for member in one.members:
             for result in member.results:
@@ -334,11 +324,6 @@ class BlockGrouping:
         first = next((member for member in home.members if member.name == "tensor.insert_slice"), None)
         below = defining(first.operands[1]) if first is not None else None
         return first is not None and (below is None or self._of.get(below) is not home or _is_background(below))
-
-    def _through_main(self, one: Group, home: Group) -> bool:
-        """Whether a member of `home` depends on `one` through operations in main alone, and on no other group."""
-        makers = [m for member in home.members for m in self._needs(member) if m not in self._of]
-        return any(made is one for made in self._groups_above(makers))
 
     def _merge(self, one: Group, home: Group) -> None:
         for op in one.members:

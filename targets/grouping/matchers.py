@@ -5,7 +5,7 @@ Each returns None, or is false, for every other form. Kinds of operations are in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cmp_to_key
 from typing import Any
 
@@ -47,20 +47,49 @@ def in_program_order(operations: Iterable[ir.Operation]) -> list[ir.Operation]:
 
 def _order(one: ir.Operation, other: ir.Operation) -> int:
     """Compare two operations by their order; MLIR numbers those of a block, iterating them takes 1 us for each."""
-    if one.block != other.block:
-        for mine, others in zip(_path(one), _path(other), strict=False):
-            if mine != others:
-                one, other = mine, others
-                break
-    if one.block != other.block:
-        blocks = [block for region in one.parent.regions for block in region.blocks]
-        return blocks.index(one.block) - blocks.index(other.block)
-    return -1 if one.is_before_in_block(other) else 1
+    paths = _path(one), _path(other)
+    for mine, others in zip(*paths, strict=False):
+        if mine != others:
+            if mine.block == others.block:
+                return -1 if mine.is_before_in_block(others) else 1
+            blocks = [block for region in mine.parent.regions for block in region.blocks]
+            return blocks.index(mine.block) - blocks.index(others.block)
+    return len(paths[0]) - len(paths[1])
 
 
 def _path(op: ir.Operation) -> list[ir.Operation]:
     """Return the operations that an operation is nested in, from the function on, and itself."""
     return [op] if op.name == "func.func" else [*_path(op.parent.operation), op]
+
+
+def private_producers(
+    op: ir.Operation,
+    values: Sequence[ir.Value],
+    accepts: Callable[[ir.Operation], bool],
+    reads: Callable[[ir.Operation], Sequence[ir.Value]],
+) -> list[ir.Operation]:
+    """Return the operations behind operands of `op`, on ways of accepted ones, that nothing else uses: users last.
+
+    Args:
+        reads: the operands of an operation that are followed.
+    """
+    found: list[ir.Operation] = []
+    inside = {op}
+
+    def visit(value: ir.Value) -> None:
+        maker = defining(value)
+        if maker is None or maker in inside or not accepts(maker):
+            return
+        if any(user not in inside for result in maker.results for user in users_of(result)):
+            return
+        inside.add(maker)
+        for operand in reads(maker):
+            visit(operand)
+        found.append(maker)
+
+    for value in values:
+        visit(value)
+    return found
 
 
 def body_names(op: ir.Operation) -> list[str]:

@@ -208,7 +208,7 @@ def _sort_block(block: ir.Block) -> None:
     while stack:
         op = stack[-1]
         needed = [] if op in placed else [*map(defining, captured(op)), effects.get(op)]
-        missing = [need for need in needed if need in here and need not in placed]
+        missing = [need for need in needed if need is not None and need in here and need not in placed]
         if missing:
             assert waiting.isdisjoint(missing), "two groups need each other"
             waiting.add(op)

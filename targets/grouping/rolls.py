@@ -19,14 +19,13 @@ from stablexla.lowering.support.generic import elementwise_loops
 from stablexla.lowering.support.operations import (
     body_of,
     constant_of,
-    defining,
     inline_body,
     is_tensor,
     operations_named,
     program_of,
 )
 from stablexla.targets.grouping.loops import inputs_of, is_generic, loops_of, reads_outputs
-from stablexla.targets.grouping.matchers import GENERIC, in_program_order, made_by, users_of
+from stablexla.targets.grouping.matchers import GENERIC, in_program_order, made_by, private_producers, users_of
 from stablexla.targets.pipeline.passes import module_pass
 
 # Rolls along two dimensions, both ways, make nine blocks; the code grows with them and with what is computed.
@@ -64,8 +63,9 @@ def compute_through_rolls(module: ir.Module) -> None:
 def _last_reader(value: ir.Value) -> ir.Operation | None:
     """Return the end of the chain of element-wise users, each with one user, if it is the same for all users of the
     array; else None."""
-    first, *others = [_end_of_chain(reader) for reader in _readers(value)] or [None]
-    return first if all(end is not None and end == first for end in others) else None
+    ends = [_end_of_chain(reader) for reader in _readers(value)]
+    last = [end for end in ends if end is not None]
+    return last[0] if last and len(last) == len(ends) and all(end == last[0] for end in last) else None
 
 
 def _end_of_chain(op: ir.Operation) -> ir.Operation | None:
@@ -96,14 +96,11 @@ def _is_elementwise(op: ir.Operation) -> bool:
 
 def _region(root: ir.Operation) -> list[ir.Operation]:
     """Return the operations whose results only the root uses, in order."""
-    region = [root]
-    for value in (value for op in region for value in inputs_of(op)):
-        maker = defining(value)
-        if maker is None or maker in region or maker.block != root.block or not _is_elementwise(maker):
-            continue
-        if value.type.shape == root.results[0].type.shape and all(reader in region for reader in users_of(value)):
-            region.append(maker)
-    return in_program_order(region)
+
+    def is_like_root(op: ir.Operation) -> bool:
+        return op.block == root.block and _is_elementwise(op) and op.results[0].type.shape == root.results[0].type.shape
+
+    return in_program_order([root, *private_producers(root, inputs_of(root), is_like_root, inputs_of)])
 
 
 def _rolls(region: Sequence[ir.Operation]) -> dict[ir.Value, list[_Piece]]:

@@ -17,10 +17,9 @@ from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.rules.calls.host import in_main, unknown
 from stablexla.lowering.rules.devices.attributes import channel_of
 from stablexla.lowering.support.context import LoweringContext, place_of
-from stablexla.lowering.support.generic import REDUCTION, empty, filled
+from stablexla.lowering.support.generic import REDUCTION, empty, filled, loop_nest
 from stablexla.lowering.support.kernels import as_array, kernel
 from stablexla.lowering.support.storage import from_storage, to_storage
-from stablexla.lowering.support.types import storage_type, tensor_storage
 
 COLLECTIVE = "collective"
 """The kind of these kernels."""
@@ -185,21 +184,13 @@ def _folded(type_: TensorType, fold: Fold) -> ir.Value:
     element = type_.element
     one = TensorType(element, ())
     maps = [ir.AffineMap.get_identity(1), ir.AffineMap.get(1, 0, [])]
-    reduction = ir.Operation.create(
-        "linalg.generic",
-        results=[tensor_storage(one)],
-        operands=[empty(TensorType(element, (2,))), empty(one)],
-        attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{REDUCTION}>")]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-        },
-        regions=1,
-    )
-    stored = storage_type(element)
-    block = reduction.regions[0].blocks.append(stored, stored, arg_locs=[ir.Location.current] * 2)
-    with ir.InsertionPoint(block):
-        next_, so_far = (from_storage(a, element) for a in block.arguments)
-        ir.Operation.create("linalg.yield", operands=[to_storage(fold(so_far, next_), element)])
+    indexing_maps = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+    iterators = ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{REDUCTION}>")])
+
+    def body(elements: Sequence[ir.Value]) -> list[ir.Value]:
+        next_, so_far = (from_storage(a, element) for a in elements)
+        return [to_storage(fold(so_far, next_), element)]
+
+    reduction = loop_nest([empty(TensorType(element, (2,))), empty(one)], 1, indexing_maps, iterators, body)
     found = tensor.extract(reduction.result, [])
     return filled(found, empty(type_)) if type_.rank else from_storage(found, element)

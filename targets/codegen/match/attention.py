@@ -193,9 +193,7 @@ class _RowLoops:
             raise _NoAttention
         return [made[s] if s and e > 1 else None for s, e in zip(strides, extents, strict=True)]
 
-    def _factor(
-        self, product: ir.Operation, number: int, along: Sequence[int | None]
-    ) -> tuple[AttentionOperand, int]:
+    def _factor(self, product: ir.Operation, number: int, along: Sequence[int | None]) -> tuple[AttentionOperand, int]:
         """Return an operand and the extent of its inner loop, which is the one that is no row loop."""
         conversions = factor_conversions(product)
         assert conversions is not None, "both products were matched"

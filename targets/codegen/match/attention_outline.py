@@ -68,7 +68,7 @@ class _Finder:
 
     def run(self) -> list[tuple[ir.Value, ir.Value]]:
         """Return for each attention found its result, and that of the call inserted beside it."""
-        found = []
+        found: list[tuple[ir.Value, ir.Value]] = []
         for op in self._operations:
             if len(op.operands) == 3 and any(self._makers(op)) and self._kind(op) is Kind.CONTRACTION:
                 calls = ((members[-1].results[0], self._call(members)) for members in self._candidates(op))

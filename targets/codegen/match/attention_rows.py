@@ -118,7 +118,9 @@ def _division(
     """
     conversions: tuple[ir.Operation, ...] = ()
     op = maker_in(middle, weights)
-    while (chain := converted_in_place(op)) is not None and all(o.name in ROUNDINGS for o in chain):
+    while op is not None and (chain := converted_in_place(op)) is not None:
+        if any(o.name not in ROUNDINGS for o in chain):
+            break
         conversions = (*chain, *conversions)
         op = maker_in(middle, op.operands[0])
     if op is None or len(body_of(op)) != 2 or formula_of(op) != formula("arith.divf", (0,), (1,)):

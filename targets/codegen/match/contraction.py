@@ -302,9 +302,10 @@ def _arrange(
     *outer_m, inner_m = _innermost_last(_merge(m, together if along_m else None), "a" if operands[0].factor else "")
     *outer_n, inner_n = _innermost_last(_merge(n, together), "b" if operands[1].factor else "")
     *outer_k, inner_k = _merge(sorted(roles["k"], key=lambda axis: (-axis.a, -axis.b))) or [ContractionAxis()]
+    a, b = operands
     outer, shape = (*_merge(batch), *outer_m, *outer_n), tuple(dot.results[0].type.shape)
-    axes = (outer, inner_m, inner_n, inner_k, tuple(outer_k))
-    found = Contraction(kernel, *operands, dot.results[0], *axes, epilogue, shape)
+    sums = (dot.results[0], outer, inner_m, inner_n, inner_k, tuple(outer_k))
+    found = Contraction(kernel, a, b, *sums, epilogue, shape)
     return found.swapped() if along_m else found
 
 

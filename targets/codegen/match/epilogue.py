@@ -100,10 +100,6 @@ class ContractionScene:
         """Load elements of rhs as accumulator type; `count` of `lanes` are loaded, the others are 0."""
         return self._load(self.contraction.b, at, lanes, count)
 
-    def convert_a(self, value: Value) -> Value:
-        """Convert elements of lhs to accumulator type."""
-        return convert(value, self.contraction.a.conversion, self.compute)
-
     def convert_b(self, value: Value) -> Value:
         """Convert elements of rhs to accumulator type."""
         return convert(value, self.contraction.b.conversion, self.compute)

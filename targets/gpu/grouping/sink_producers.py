@@ -12,6 +12,7 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.generic import loop_nest
 from stablexla.lowering.support.operations import body_of, inline_body, is_tensor
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.loops import inputs_of, loops_of, num_inputs
@@ -85,29 +86,24 @@ def _fused(op: ir.Operation, place: int, maker: ir.Operation) -> ir.Operation | 
     seen = {e.position for _, m in unique for e in m.results if isinstance(e, ir.AffineDimExpr)}
     if len(seen) < maps[0].n_dims:  # each loop alone indexes a dimension of some array
         return None
-    outputs = list(op.operands)[count:]
-    operands = [*(v for v, _ in unique), *outputs]
-    attributes = dict(op.attributes.items())
-    read = [m for _, m in unique]
-    attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in (*read, *maps[count:])])
-    attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([len(unique), len(outputs)])
-    with op.location, ir.InsertionPoint(op):
-        made = ir.Operation.create(
-            "linalg.generic",
-            results=[r.type for r in op.results],
-            operands=operands,
-            attributes=attributes,
-            regions=1,
-        )
-        types = [v.type.element_type if is_tensor(v) else v.type for v in operands]
-        block = made.regions[0].blocks.append(*types, arg_locs=[op.location] * len(types))
-    by_place = dict(zip(unique, block.arguments, strict=False))
-    arguments = [by_place[pair] for pair in zip(values, places, strict=True)]
-    with op.location, ir.InsertionPoint(block):
+
+    def body(elements: Sequence[ir.Value]) -> list[ir.Value]:
+        by_place = dict(zip(unique, elements, strict=False))
+        arguments = [by_place[pair] for pair in zip(values, places, strict=True)]
         given = arguments[: len(kept)]
         given[place:place] = inline_body(maker, arguments[len(kept) :])
-        results = inline_body(op, [*given, *list(block.arguments)[len(unique) :]])
-        ir.Operation.create("linalg.yield", operands=results)
+        return inline_body(op, [*given, *elements[len(unique) :]])
+
+    read = [*(m for _, m in unique), *maps[count:]]
+    attributes = dict(op.attributes.items())
+    made = loop_nest(
+        [*(v for v, _ in unique), *list(op.operands)[count:]],
+        len(unique),
+        ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in read]),
+        attributes["iterator_types"],
+        body,
+        attributes,
+    )
     if classify(made) is Kind.CONTRACTION:
         erase(made)
         return None
