@@ -22,8 +22,11 @@ from stablexla.targets.codegen.calls import Packing, Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.refusals import Refusal
+from stablexla.targets.codegen.schedule import Schedule
 
 T = TypeVar("T")
+SCHEDULE = "stablexla.schedule"
+"""Attribute of an emitted function: the steps of its schedule, for readers of the stage "buffers"."""
 ROLLED = "stablexla.rolled"
 """Attribute of an emitted function whose loops LLVM is not to unroll, see `targets/llvm/no_unroll.py`."""
 UNBOUNDED = "stablexla.unbounded"
@@ -70,6 +73,7 @@ class Kernel:
         shared_symbols: names of the functions that kernels of the module share, by what they are made from.
         emitted: the functions that were made for it, shared ones among them.
         refusal: why no emitter took it.
+        schedule: how its loops are emitted, where an emitter says it before it declares a function.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Kernel:
         self.shared_symbols = {} if shared_symbols is None else shared_symbols
         self.emitted: list[ir.Operation] = []
         self.refusal: Refusal | None = None
+        self.schedule: Schedule | None = None
         self.name: str = function.name.value
         self.kind: str = ir.StringAttr(function.attributes[KIND]).value
         block = function.regions[0].blocks[0]
@@ -124,6 +129,8 @@ class Kernel:
             with ir.InsertionPoint(self.func):
                 made = func.FuncOp(name or self.impl_name, ir.FunctionType.get(types, []), visibility="private")
             made.attributes["no_inline"] = ir.UnitAttr.get()
+            if self.schedule is not None:
+                made.attributes[SCHEDULE] = ir.StringAttr.get(str(self.schedule))
             self.emitted.append(made.operation)
             values = [Value(v) for v in made.add_entry_block().arguments]
         n, m = len(inputs), len(results)
