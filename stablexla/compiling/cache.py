@@ -52,7 +52,7 @@ from stablexla.targets.runtime import container, library_path, processor
 from stablexla.version import VERSION
 
 SUFFIX = ".sxe"
-_NO_PART_OF_THE_CODE = ("cache", "isolated", "time_limit", "pipeline", "rules")
+_NO_PART_OF_THE_CODE = ("cache", "isolated", "time_limit", "pipeline", "rules", "schedules")
 _BUILDS = ("jaxlib", "xtc-mlir-python-bindings")
 
 
@@ -257,7 +257,7 @@ def _steps(target: str, options: CompileOptions) -> str | None:
 
     The CPU's own pipeline is known by the options and the package: a hit imports neither passes nor MLIR's dialects.
     """
-    if target == "cpu" and options.pipeline is None and not (options.rules or in_scope() or knobs.choices):
+    if target == "cpu" and options.pipeline is None and not (options.all_rules or in_scope() or knobs.choices):
         return ""
     found = find_target(target)
     pipeline = pipeline_of(found, options)

@@ -24,7 +24,7 @@ def target(text: str) -> Target:
         lambda options: gpu_pipeline(name, options),
         partial(load, chip=name.chip),
         {"ptx": _ptx},
-        ignores=("num_threads", "vector_bits"),
+        ignores=("num_threads", "vector_bits", "schedules"),
     )
 
 

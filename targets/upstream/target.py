@@ -170,5 +170,5 @@ def target(text: str) -> Target:
     """
     if text != "upstream":
         raise no_target(text)
-    ignored = ("opt_level", "vector_bits", "num_threads", "target_cpu")
+    ignored = ("opt_level", "vector_bits", "num_threads", "target_cpu", "schedules")
     return Target("upstream", upstream_pipeline, load, is_saved=False, ignores=ignored)
