@@ -181,13 +181,17 @@ def _wrong_form(given: Form, forms: Collection[Form]) -> tuple[str, str] | None:
 def _wrong_size(schedule: Schedule, kernel: ScheduledKernel, step: Step) -> tuple[str, str] | None:
     """Return what is wrong with the size of a step, and a size that is right."""
     role, axis, size = step.role, step.axis, step.sizes[0]
-    lanes, extent = schedule.size(LANE, axis), kernel.extents[axis]
+    lanes, extent = max(1, schedule.size(LANE, axis)), kernel.extents[axis]
     is_loop = not {(PARALLEL, axis), (REDUCED, axis)}.isdisjoint(schedule.form)
-    whole = lanes * lcm(*(schedule.size(UNROLLED, axis, number=n) for n in range(len(kernel.cost))))
+    whole = lanes * lcm(*(max(1, schedule.size(UNROLLED, axis, number=n)) for n in range(len(kernel.cost))))
     most = {UNROLLED: MOST_SIDE_BY_SIDE, LANE: MOST_LANES}.get(role, rounded_up(extent, whole))
     why, right = "", size
     if len(step.sizes) > 1 and (role != UNROLLED or len(step.sizes) != len(kernel.cost)):
         why = "it has one size" + f", or one for each of {len(kernel.cost)} passes" * (role == UNROLLED)
+    elif role == UNROLLED and not is_loop and (THREAD, axis) not in schedule.form and size != -(-extent // lanes):
+        why, right = f"no loop has the rest of the {extent} indices", -(-extent // lanes)
+        if right > most:
+            return f"`{step}`: {why}", f"`{REDUCED if axis in kernel.reduced else PARALLEL} d{axis}` before it"
     elif not all(1 <= n <= most for n in step.sizes):
         why, right = f"sizes are 1 to {most}", min(max(1, size), most)
     elif role == LANE and (size < 2 or size & (size - 1)):
@@ -195,6 +199,4 @@ def _wrong_size(schedule: Schedule, kernel: ScheduledKernel, step: Step) -> tupl
     elif role == THREAD and (size % whole if is_loop else size != whole):
         why = f"an item has {'a multiple of ' * is_loop}{whole} of the indices"
         right = rounded_up(size, whole) if is_loop else whole
-    elif role == UNROLLED and not is_loop and (THREAD, axis) not in schedule.form and size != -(-extent // lanes):
-        why, right = f"no loop has the rest of {extent} indices", -(-extent // lanes)
     return (f"`{step}`: {why}", f"`{Step(role, axis, (right,))}`") if why else None

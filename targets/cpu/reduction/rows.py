@@ -370,7 +370,7 @@ class RowLoops:
             do(at, count)
             return []
 
-        unroll = self.schedule.size(UNROLLED, self.inner)
+        unroll = self.schedule.size(UNROLLED, self.inner) if self._in_memory else 1
         vector_loop(self.extents[self.inner], self.lanes, one, [[]] * unroll, panel)
 
     def _store_rows(self, scope: LoopScope) -> None:
@@ -399,7 +399,7 @@ class _Panel:
         self.loops, self.scope, self.panel, self.buffers, self.base = loops, scope, panel, buffers, base
         (self.now,) = loops.chain.passes
         self.origin = panel.start if panel is not None else cg.index(0)
-        self.room = min(loops.panel, loops.padded)
+        self.room = loops.padded if panel is None else loops.panel
         self.sums: dict[Value, CompensatedSums] = {}
 
     def reduce(self) -> None:

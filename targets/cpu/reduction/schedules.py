@@ -11,17 +11,7 @@ from stablexla.targets.codegen.loop_nest import Load, Store
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.reductions import IndependentReductions, SequentialReduction
 from stablexla.targets.codegen.row_passes import RowPasses
-from stablexla.targets.codegen.schedule import (
-    LANE,
-    MOST_SIDE_BY_SIDE,
-    PARALLEL,
-    REDUCED,
-    THREAD,
-    UNROLLED,
-    Form,
-    Schedule,
-    Step,
-)
+from stablexla.targets.codegen.schedule import LANE, PARALLEL, REDUCED, THREAD, UNROLLED, Form, Schedule, Step
 from stablexla.targets.codegen.scope import lanes_for
 from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.vector_loops import MOST_UNROLLED, unroll_factor
@@ -73,12 +63,10 @@ def forms_of(chain: RowPasses, lanes: int) -> set[Form]:
     is_long, one = _is_single(chain) and not in_order, len(chain.columns) == 1
     if chain.inner in chain.columns:
         found = [("r" if in_order else "rv", 0, part) for part in (0, is_long)]
-        few = chain.length <= max(1, lanes) * MOST_SIDE_BY_SIDE
-        found += [("v", 0, 0)] if one and few and not in_order else []
+        found += [("v", 0, 0)] if one and not in_order else []
     else:
         found = [("vr", 1, 0)]
-        few = chain.nest.extents[chain.inner] <= max(1, lanes) * MOST_SIDE_BY_SIDE
-        found += [("ruv", 0, part) for part in (0, 1)] if few and _is_sum(chain) else []
+        found += [("ruv", 0, part) for part in (0, 1)] if _is_sum(chain) else []
         found += [("rupv", panel, part) for panel in (0, 1) for part in (0, 1)] if _is_sum(chain) else []
         found += [("upv", panel, 0) for panel in (0, 1)] if _is_sum(chain) and one else []
     return {_steps(chain, loops, lanes=lanes, panel=panel, part=part).form for loops, panel, part in found}

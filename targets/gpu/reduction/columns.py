@@ -19,11 +19,10 @@ from stablexla.targets.codegen.loop_nest import analyze_nest
 from stablexla.targets.codegen.reductions import SequentialReduction
 from stablexla.targets.codegen.row_passes import RowPass, RowPasses, rematerialize_all, schedule_rows
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
-from stablexla.targets.codegen.vector_loops import Totals, flat
+from stablexla.targets.codegen.vector_loops import Totals
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.reduction.block_reductions import ReductionPlan, ReductionThread, plan_reduction
-from stablexla.targets.gpu.reduction.rows import combiner_of
 from stablexla.targets.gpu.threads.arguments import kernel_function
 from stablexla.targets.gpu.threads.launch import Launch
 
@@ -129,8 +128,8 @@ class _Launches:
             walker = ReductionThread(walk, arguments)
             scratch = arguments.scratch
             self._find(walker, number, scratch)
-            starts = flat([f.start(walker.scope, walker.width) for f in now.foldings])
-            join, turns = combiner_of(now), -(-self.walk.parts // walk.down)
+            starts = now.start(walker.scope, walker.width)
+            join, turns = now.join, -(-self.walk.parts // walk.down)
 
             def turn(part: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
                 at = part * walk.totals + walker.place()
