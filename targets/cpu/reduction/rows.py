@@ -88,7 +88,7 @@ class RowLoops:
         rows = tuple(d for d in chain.rows if d != self.inner)
         panels = 1 if self.is_along else -(-width // self.panel)
         self.items = WorkItems(rows, tuple(self.extents[d] for d in rows), panels)
-        self._parts = WorkItems(rows, (*self.items.extents, panels), -(-depth // self.part))
+        self._parts = -(-depth // self.part)
         # Rows that are kept begin at whole vectors, so that remainders need no masks there.
         self.padded = rounded_up(width, self._width)
         self._scratch: dict[Ref, Value] = {}
@@ -116,7 +116,7 @@ class RowLoops:
     def emit(self, kernel: Kernel) -> Emitted:
         """Emit the kernel's function; two, where work items have parts of the rows."""
         count = self.items.count
-        if self._parts.blocks > 1 and count:
+        if self._parts > 1 and count:
             return self._emit_parts(kernel)
         with kernel.phase(self.target) as arguments:
             if count:
@@ -155,9 +155,9 @@ class RowLoops:
 
     def _emit_parts(self, kernel: Kernel) -> Emitted:
         """Emit two phases: the partial sums of each part, then their combination."""
-        (now,), parts, panels = self.chain.passes, self._parts.blocks, self.items.blocks
+        (now,), parts, panels = self.chain.passes, self._parts, self.items.blocks
         columns, lanes = (1, 0) if self.is_along else (self.padded, self.lanes)
-        rows, items = self.items.count, self._parts.count
+        rows, items = self.items.count, self.items.count * parts
         scratch = tuple((str(t), items // panels * columns) for t in now.types)
         names = (kernel.impl_name + "_parts", kernel.impl_name)
         with kernel.phase(self.target, scratch, names[0]) as arguments, arguments.items() as item:
@@ -166,8 +166,7 @@ class RowLoops:
             base = (item if panels == 1 else rest // panels * parts + number) * columns
             row, part = LoopScope(arguments).inside(at), self._piece(number, self.part, parts)
             if self._in_memory:
-                place = (arguments.scratch, base)
-                _Panel(self, row, self._piece(panel, self.panel, panels), *place).add_up(part)
+                _Panel(self, row, self._piece(panel, self.panel, panels), arguments.scratch, base).add_up(part)
             else:
                 for n, (_, totals) in enumerate(self._reduce(now, row, [], part)):
                     for total, buffer in zip(totals, arguments.scratch, strict=True):

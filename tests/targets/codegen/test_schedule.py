@@ -11,6 +11,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.targets.codegen.schedule import Schedule, ScheduledKernel, Step
+from stablexla.targets.registry import find_target, pipeline_of
 
 ROWS, COLUMNS = ((64, 700), 1), ((700, 200), 0)
 Rule = Callable[[ScheduledKernel, Schedule], Schedule | None]
@@ -198,6 +199,13 @@ def test_a_rule_that_nothing_asks_is_told() -> None:
     computation = b.build(sx.sin(b.parameter(0, sx.f32[8])))
     with pytest.warns(UserWarning, match="has no effect: the program has no kernel whose schedule can be chosen"):
         sx.compile(computation, options=sx.CompileOptions(schedules=lambda kernel, schedule: None))
+
+
+def test_a_rule_belongs_to_the_pass_that_emits() -> None:
+    """So that reproducers of that step load its file, and those of others do not."""
+    pipeline = pipeline_of(find_target("cpu"), sx.CompileOptions(schedules=lambda kernel, schedule: None))
+    assert [step.name for step in pipeline if pipeline.rules_of(step)] == ["buffers"]
+    assert "// rule stablexla.schedules: " in str(pipeline)
 
 
 def test_programs_with_a_rule_are_not_kept(tmp_path: object) -> None:
