@@ -32,6 +32,9 @@ def choose_schedule(chain: RowPasses, target: CpuTarget) -> Schedule:
     """Return the schedule of reductions that are all over the same loops."""
     lanes = lanes_for(chain.nest, target)
     if chain.inner in chain.columns:
+        if lanes and _are_16_bit(chain) and chain.nest.extents[chain.inner] % (2 * lanes) == 0:
+            # Whole registers of results allow non-temporal stores, and two dependency chains of roundings overlap.
+            lanes *= 2
         return along_rows(chain, lanes)
     return _added_up(chain, lanes, target) if _is_sum(chain) else _across(chain, lanes)
 
@@ -95,9 +98,6 @@ def along_rows(chain: RowPasses, lanes: int) -> Schedule:
         if chain.length >= 2 * block and outermost > part:
             unroll = unroll_factor(chain.cost, min(block, extent) // lanes)
             return _steps(chain, "rv", "few long rows: threads share them", unroll=[unroll], lanes=lanes, part=part)
-    if _are_16_bit(chain) and extent % (2 * lanes) == 0:
-        # Whole registers of results allow non-temporal stores, and two dependency chains of roundings overlap.
-        lanes *= 2
     vectors = -(-extent // max(1, lanes))
     if len(columns) == 1 and 0 < vectors <= SHORT_ROW():
         return _steps(chain, "v", "short rows: they stay in registers", unroll=[vectors], lanes=lanes)
