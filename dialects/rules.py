@@ -15,6 +15,8 @@ from stablexla.dialects.caller import warn
 from stablexla.dialects.lazy_dataclass import dataclass
 
 CUSTOM_CALL, COMPOSITE = "stablehlo.custom_call", "stablehlo.composite"
+SCHEDULES = "stablexla.schedules"
+"""The name of a rule that chooses the schedules of kernels, see `targets/codegen/schedule.py`."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,10 @@ def each_used(rules: Iterable[LoweringRule]) -> Iterator[None]:
         _applied.reset(token)
     for rule in rules if _alone.get() is None else ():
         if rule.name not in used:
-            warn(f"the lowering rule {rule} has no effect: the program has no such operation when it is lowered")
+            kind, what = ("lowering rule", "such operation when it is lowered")
+            if rule.name == SCHEDULES:
+                kind, what = "rule", "kernel whose schedule can be chosen"
+            warn(f"the {kind} {rule} has no effect: the program has no {what}")
 
 
 def applied(rule: LoweringRule) -> None:

@@ -64,7 +64,7 @@ class Target:
 def pipeline_of(target: Target, options: CompileOptions) -> Pipeline:
     """The steps that a program is compiled with here and now: the user's or the target's, with the rules that hold."""
     pipeline = target.pipeline(options) if options.pipeline is None else options.pipeline
-    rules = merged(in_scope(), pipeline.rules, options.rules)
+    rules = merged(in_scope(), pipeline.rules, options.all_rules)
     return Pipeline(pipeline.name, pipeline.steps, rules) if rules else pipeline
 
 

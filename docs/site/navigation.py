@@ -70,6 +70,7 @@ BELOW: dict[str, list[str]] = {
         "c_library",
         "ptx",
         "slow_kernel",
+        "schedules",
     ],
     "docs/reference/README": [
         "builder",

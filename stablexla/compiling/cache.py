@@ -56,7 +56,7 @@ from stablexla.targets.runtime import container, library_path, processor
 from stablexla.version import VERSION
 
 SUFFIX = ".sxe"
-_NO_PART_OF_THE_CODE = ("cache", "isolated", "time_limit", "pipeline", "rules")
+_NO_PART_OF_THE_CODE = ("cache", "isolated", "time_limit", "pipeline", "rules", "schedules")
 _BUILDS = ("jaxlib", "xtc-mlir-python-bindings")
 
 
@@ -288,7 +288,7 @@ def _steps(target: str, options: CompileOptions) -> str | None:
 
     Where a target's own pipeline is known by the options and the package, a hit imports neither passes nor dialects.
     """
-    is_own = options.pipeline is None and not (options.rules or in_scope() or knobs.choices)
+    is_own = options.pipeline is None and not (options.all_rules or in_scope() or knobs.choices)
     if is_own and kind_of(target).is_known_by_options:
         return ""
     found = find_target(target)

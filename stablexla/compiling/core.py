@@ -178,7 +178,7 @@ def _check_options(target: Target, options: CompileOptions) -> None:
 def _rules_of_program(pipeline: Pipeline, options: CompileOptions) -> tuple[LoweringRule, ...]:
     """Return the rules that were given for one program; those that are registered are for others too."""
     own = options.pipeline.rules if options.pipeline is not None else ()
-    return pipeline.rules if is_one_program() else merged(own, options.rules)
+    return pipeline.rules if is_one_program() else merged(own, options.all_rules)
 
 
 def _built(

@@ -53,7 +53,7 @@ _PARTITION = (
     "stablexla-drop-shardings)"
 )
 _NOT_HERE = {
-    **dict.fromkeys(("pipeline", "rules"), "which is no string or number"),
+    **dict.fromkeys(("pipeline", "rules", "schedules"), "which is no string or number"),
     "check": "as the plugin cannot tell what was found",
 }
 _MEMORY_KIND = "mhlo.memory_kind"

@@ -128,7 +128,7 @@ def kind_of_target(target: CustomCallTarget) -> str:
 def plain_options(options: CompileOptions) -> dict[str, Any]:
     """Return the options for the other process."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
-    for name in ("isolated", "time_limit", "cache", "rules"):
+    for name in ("isolated", "time_limit", "cache", "rules", "schedules"):
         del values[name]
     if options.pipeline is not None:
         values["pipeline"] = str(options.pipeline)

@@ -8,6 +8,7 @@ from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.configs import read_config
 from stablexla.targets.codegen.refusals import Refusal
+from stablexla.targets.codegen.schedule import ScheduleNote
 
 IMPL = "stablexla.impl"
 PACKED = "stablexla.packed"
@@ -53,7 +54,7 @@ class BufferPair:
 class KernelCall:
     """The calling convention noted on a kernel; see `Emitted`. `path` is what emitted it: "emitted", "general".
 
-    `refusal` is why a kernel is on the general path.
+    `refusal` is why a kernel is on the general path, `schedule` how its loops were emitted, where that is a value.
     """
 
     path: str
@@ -63,6 +64,7 @@ class KernelCall:
     updates: tuple[BufferPair, ...]
     packs: tuple[Packing, ...]
     refusal: Refusal | None = None
+    schedule: ScheduleNote | None = None
 
     @staticmethod
     def of(kernel: ir.Operation) -> KernelCall:

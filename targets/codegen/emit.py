@@ -15,6 +15,7 @@ from stablexla.lowering.support.kernels import KIND
 from stablexla.targets.codegen.calls import IMPL, BufferPair, KernelCall, Phase
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.refusals import Refusal
+from stablexla.targets.codegen.schedule import ScheduleNote
 
 
 def kernels_of(module: ir.Module) -> list[Any]:
@@ -79,5 +80,6 @@ def record(kernel: Kernel, emitted: Emitted, path: str) -> None:
             updates=tuple(BufferPair(*pair) for pair in emitted.updates),
             packs=emitted.packs,
             refusal=kernel.refusal,
+            schedule=None if kernel.schedule is None else ScheduleNote(str(kernel.schedule), kernel.schedule.why),
         )
         kernel.func.attributes[IMPL] = config_attribute(call)

@@ -22,8 +22,11 @@ from stablexla.targets.codegen.calls import Packing, Phase
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.refusals import Refusal
+from stablexla.targets.codegen.schedule import Schedule
 
 T = TypeVar("T")
+SCHEDULE = "stablexla.schedule"
+"""Attribute of an emitted function: the steps of its schedule, for readers of the stage "buffers"."""
 ROLLED = "stablexla.rolled"
 """Attribute of an emitted function whose loops LLVM is not to unroll, see `targets/llvm/no_unroll.py`."""
 UNBOUNDED = "stablexla.unbounded"
@@ -71,6 +74,7 @@ class Kernel:
         emitted: the functions that were made for it, shared ones among them.
         refusal: why no emitter took it.
         uses_library: whether shared functions may be declared, and their code come from the library.
+        schedule: how its loops are emitted, where an emitter says it before it declares a function.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class Kernel:
         self.emitted: list[ir.Operation] = []
         self.refusal: Refusal | None = None
         self.uses_library = False
+        self.schedule: Schedule | None = None
         self.name: str = function.name.value
         self.kind: str = ir.StringAttr(function.attributes[KIND]).value
         block = function.regions[0].blocks[0]
@@ -126,6 +131,8 @@ class Kernel:
             with ir.InsertionPoint(self.func):
                 made = func.FuncOp(name or self.impl_name, ir.FunctionType.get(types, []), visibility="private")
             made.attributes["no_inline"] = ir.UnitAttr.get()
+            if self.schedule is not None:
+                made.attributes[SCHEDULE] = ir.StringAttr.get(str(self.schedule))
             self.emitted.append(made.operation)
             values = [Value(v) for v in made.add_entry_block().arguments]
         n, m = len(inputs), len(results)

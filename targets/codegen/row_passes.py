@@ -18,6 +18,7 @@ from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Store, operands_of, reachable
 from stablexla.targets.codegen.reductions import VectorReduction, match_reduction, split_by_reduction
 from stablexla.targets.codegen.refusals import COMPLEX, Refusal, refuse
+from stablexla.targets.codegen.scope import LoopScope
 
 # Values of at least so many instructions are stored for later row passes, in thread-local memory, not rematerialized.
 EXPENSIVE = 8
@@ -39,9 +40,32 @@ class RowPass:
         """The values evaluated for each element."""
         return [ref for f in self.foldings for ref in f.fold.operands] + [s.ref for s in self.stores]
 
+    @property
+    def types(self) -> list[ir.Type]:
+        """Element types of the accumulators."""
+        return [t for folding in self.foldings for t in folding.types]
+
     def split(self, totals: list[Value]) -> list[tuple[VectorReduction, list[Value]]]:
         """Split the accumulators by reduction."""
         return list(zip(self.foldings, split_by_reduction(self.foldings, totals), strict=True))
+
+    def start(self, scope: LoopScope, lanes: int, offset: int = 0) -> list[Value]:
+        """Return accumulators that hold the identity, see `VectorReduction.start`."""
+        return [v for folding in self.foldings for v in folding.start(scope, lanes, offset)]
+
+    def join(self, a: list[Value], b: list[Value]) -> list[Value]:
+        """Combine two sets of accumulators, in this order."""
+        pairs = zip(self.split(a), split_by_reduction(self.foldings, b), strict=True)
+        return [v for (folding, x), y in pairs for v in folding.join(x, y)]
+
+    def across(self, scope: LoopScope, totals: list[Value]) -> list[Value]:
+        """Reduce the lanes horizontally to scalar accumulators."""
+        return [v for folding, part in self.split(totals) for v in folding.across(scope, part)]
+
+    def finish(self, scope: LoopScope, totals: list[Value]) -> None:
+        """Define the reductions' results in a scope, from the accumulators."""
+        for folding, part in self.split(totals):
+            scope.put(folding.fold, folding.finish(scope, part))
 
 
 @dataclass

@@ -27,7 +27,7 @@ def target(text: str) -> Target:
         {"ptx": _ptx},
         plain=partial(plain_pipeline, str(name)),
         assignment=DeviceAssignment,
-        ignores=("num_threads", "vector_bits"),
+        ignores=("num_threads", "vector_bits", "schedules"),
     )
 
 

@@ -382,14 +382,12 @@ def check_leaves(step: Step, module: Any) -> None:
 
 def users_files(step: Step, pipeline: Pipeline) -> list[str]:
     """Return the files of the user's passes, rules and emitters in a step."""
-    functions = []
+    functions = [rule.function for rule in pipeline.rules_of(step)]
     for element in step.parts:
         if element.name == FUNCTION:
             functions.append(element.bound()[0].function)
         if element.name in PASSES and PASSES[element.name].is_users:
             functions.append(PASSES[element.name].function)
-        if element.name == LOWER:
-            functions += [rule.function for rule in pipeline.rules]
         if element.name in ("stablexla-emit-kernels", "stablexla-map-kernels"):
             functions += USERS_EMITTERS
     files = dict.fromkeys(file_of(function) for function in functions)

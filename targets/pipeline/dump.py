@@ -31,7 +31,7 @@ from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.messages import messages_of
 from stablexla.targets.pipeline.options import DEFAULT_TARGET
 from stablexla.targets.pipeline.passes import Side
-from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
+from stablexla.targets.pipeline.pipelines import Element, Pipeline, Step
 from stablexla.targets.pipeline.printing import Printer, Printing
 from stablexla.targets.signature.signature import Signature, signature_of
 
@@ -130,8 +130,7 @@ def reproducing_options(step: Step, pipeline: Pipeline) -> str:
     """Return the reproducer's options: files of the user's passes and rules, the passes, and the step's `leaves`."""
     text = re.sub(r"(?<=[{ ]script=)[^\s}'\"]+", lambda m: str(Path(m[0]).absolute()), step.text)
     words = [f"--load={shlex.quote(name)}" for name in users_files(step, pipeline)]
-    if any(element.name == LOWER for element in step.parts):
-        words += [f"--rule={shlex.quote(f'{rule.name}={rule.label}')}" for rule in pipeline.rules]
+    words += [f"--rule={shlex.quote(f'{rule.name}={rule.label}')}" for rule in pipeline.rules_of(step)]
     words.append(f"--pass-pipeline={shlex.quote(text)}")
     if step.leaves is not None:
         words.append(f"--leaves={','.join(sorted(step.leaves))}")

@@ -5,14 +5,15 @@ Each target reads those that concern it (`llvm/options.py`, `gpu/chips.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from stablexla.dialects.choices import Choices
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.rules import LoweringRule
+from stablexla.dialects.rules import SCHEDULES, LoweringRule
 from stablexla.dialects.value_checks import kinds_of
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.runtime.processor import LEVELS
@@ -62,6 +63,8 @@ class CompileOptions:
             which arrays of a few elements pass them all, to test them; "drawn:7", some of both and between, by that
             number; "eager+NAME=64" for one of them. Empty is the knob STABLEXLA_CHOICES. Results are the same up to
             rounding.
+        schedules: a function that chooses how reductions are split over threads, unrolled and put in lanes: it takes a
+            `ScheduledKernel` and the target's `Schedule`, and returns another `Schedule`, or None.
 
     Raises:
         CompileError: a value that no target could take.
@@ -84,6 +87,7 @@ class CompileOptions:
     cache: str | Path | None = None
     check: str | Sequence[str] | None = None
     choices: str = ""
+    schedules: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         # LLVM aborts the process on some unknown values.
@@ -107,9 +111,19 @@ class CompileOptions:
         if not isinstance(self.choices, str):
             raise CompileError(f"choices must be a text, not {self.choices!r}", hint='"eager"')
         Choices.of(self.choices.partition("+")[0])
+        if self.schedules is not None and not callable(self.schedules):
+            raise CompileError(
+                f"schedules must be a function, not {self.schedules!r}", hint="lambda kernel, schedule: None"
+            )
         object.__setattr__(self, "check", kinds_of(self.check) or None)
         if self.cache is not None and not isinstance(self.cache, (str, Path)):
             raise CompileError(f"cache must be the path of a folder, not {self.cache!r}")
+
+    @property
+    def all_rules(self) -> tuple[LoweringRule, ...]:
+        """The rules, and that for schedules."""
+        own = () if self.schedules is None else (LoweringRule(SCHEDULES, self.schedules),)
+        return (*self.rules, *own)
 
     def _check_time_limit(self) -> None:
         limit = self.time_limit

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from stablexla.dialects.choices import USUAL
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.rules import LoweringRule, merged
+from stablexla.dialects.rules import SCHEDULES, LoweringRule, merged
 from stablexla.targets.pipeline.passes import (
     CHOICES,
     FUNCTION,
@@ -33,6 +33,8 @@ Passes: TypeAlias = str | Rewrite | Sequence[str | Rewrite]
 
 LOWER = "stablexla-lower-to-tensor"
 """The pass that takes a module from StableHLO's context to upstream's."""
+EMIT = "stablexla-emit-kernels"
+"""The CPU's pass that writes the loops of kernels."""
 
 
 @dataclass(frozen=True)
@@ -391,6 +393,11 @@ class Pipeline:
     def with_rules(self, *rules: LoweringRule) -> Pipeline:
         """Return the pipeline with more lowering rules; one replaces an older one of the same name."""
         return Pipeline(self.name, self.steps, merged(self.rules, rules))
+
+    def rules_of(self, step: Step) -> list[LoweringRule]:
+        """Return the rules that a step may apply."""
+        passes = {element.name for element in step.parts}
+        return [rule for rule in self.rules if (EMIT if rule.name == SCHEDULES else LOWER) in passes]
 
     def up_to(self, name: str) -> Pipeline:
         """Return the steps up to and including that of the name."""

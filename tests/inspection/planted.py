@@ -385,7 +385,7 @@ def _dies_at_once(right: Any) -> Any:
 def planted(fault: Fault) -> Iterator[sx.Executable]:
     """The program of a fault, compiled with it."""
     sx.compile(_built(fault))  # everything is registered with the first program
-    with pytest.MonkeyPatch.context() as patch, knobs.scoped(kernel_cache="off"):
+    with pytest.MonkeyPatch.context() as patch, knobs.scoped(kernel_cache="off", library="off"):
         fault.plant(patch)
         yield sx.compile(_built(fault), options=fault.options())
 

@@ -37,7 +37,8 @@ Against = Any
 def way_of(executable: Executable) -> Compiled:
     """Return how an executable was compiled, for other programs."""
     options = executable._compile_options or CompileOptions()
-    return Compiled(executable._pipeline_again(), replace(options, pipeline=None, rules=()), executable.target)
+    plain = replace(options, pipeline=None, rules=(), schedules=None)
+    return Compiled(executable._pipeline_again(), plain, executable.target)
 
 
 def arrays_of(executable: Executable, arguments: Sequence[Any]) -> list[Array]:

@@ -145,6 +145,7 @@ class _Follower(CompositeWatcher):
             tuple(sorted({n for c in own for n in c.operations})),
             made.refusal,
             tuple(p.function for p in phases if p.items),
+            made.schedule,
         )
 
     def _read_main(self, module: Any) -> None:

@@ -10,6 +10,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.inspection.numbering import SourceOperation
 from stablexla.inspection.profiling.kernel_costs import Cost
 from stablexla.targets.codegen.refusals import Refusal
+from stablexla.targets.codegen.schedule import ScheduleNote
 
 if TYPE_CHECKING:
     from stablexla.inspection.profiling.profile import Profile
@@ -31,6 +32,7 @@ class KernelNote:
         operations: numbers of the operations of the program that it computes, in any of its calls.
         refusal: why it is on the general path; None on any other.
         functions: those of the phases, on buffers.
+        schedule: how its loops are emitted and why so, of reductions.
     """
 
     name: str
@@ -44,6 +46,7 @@ class KernelNote:
     operations: tuple[int, ...]
     refusal: Refusal | None = None
     functions: tuple[str, ...] = ()
+    schedule: ScheduleNote | None = None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def text_of(explanation: Explanation, width: int = WIDTH, *, kernels: str = "*")
     shown = explanation if kernels == "*" else _only(explanation, kernels)
     if kernels != "*" and not shown.kernels:
         return no_kernel(kernels, [kernel.name for kernel in explanation.kernels])
-    for make in (_operations, _parts, _kernels, _refusals, _calls, _composites):
+    for make in (_operations, _parts, _kernels, _refusals, _schedules, _calls, _composites):
         table = make(shown)
         if table.row_count:
             console.print(table)
@@ -161,6 +161,14 @@ def _refusals(explanation: Explanation) -> Table:
     for kernel in explanation.kernels:
         if kernel.refusal is not None:
             table.add_row(kernel.name, kernel.refusal.why, kernel.refusal.hint)
+    return table
+
+
+def _schedules(explanation: Explanation) -> Table:
+    table = _table("schedules: how loops are emitted", kernel="left", steps="left", why="left")
+    for kernel in explanation.kernels:
+        if kernel.schedule is not None:
+            table.add_row(kernel.name, kernel.schedule.steps, kernel.schedule.why)
     return table
 
 

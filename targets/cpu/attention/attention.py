@@ -25,7 +25,8 @@ from stablexla.targets.codegen.scope import LoopScope, lanes_for
 from stablexla.targets.cpu.attention.products import AttentionWorkspace, QueryBlock, ScoreProduct, ValueProduct
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.cpu.reduction.rows import AlongRowPasses
+from stablexla.targets.cpu.reduction.rows import RowLoops
+from stablexla.targets.cpu.reduction.schedules import along_rows
 from stablexla.targets.pipeline.passes import module_pass
 
 # At most so many queries read keys unpacked: packing would cost as much as the scores.
@@ -139,7 +140,8 @@ class _Unit:
         self.sums = ValueProduct(attention, plan.tile, space, arguments)
         nest = attention.rows.chain.nest
         _note_tiny_weights(attention)
-        self.rows = AlongRowPasses(attention.rows.chain, lanes_for(nest, target), target, cached=True)
+        chain = attention.rows.chain
+        self.rows = RowLoops(chain, along_rows(chain, lanes_for(nest, target)), target, cached=True)
         self.rows.reserve()
         buffer = arguments.scratch[0]
         self.row_arguments = KernelArguments(

@@ -21,8 +21,8 @@ from stablexla.targets.codegen.reductions import SequentialReduction, VectorRedu
 from stablexla.targets.codegen.row_passes import RowPass, RowPasses
 from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.sums.blocked_reduction import BLOCK, blocked_reduction
-from stablexla.targets.codegen.vector_loops import Totals, WorkItems, flat
-from stablexla.targets.gpu.reduction.rows import combine_vector, combiner_of, store_vector
+from stablexla.targets.codegen.vector_loops import Totals, WorkItems
+from stablexla.targets.gpu.reduction.rows import combine_vector, store_vector
 from stablexla.targets.gpu.threads import (
     WARP,
     access_lanes,
@@ -215,7 +215,7 @@ class ReductionThread:
 
     def starts(self, now: RowPass) -> Totals:
         """Return the identities of a pass's combiners."""
-        return flat([f.start(self.scope, self.lanes) for f in now.foldings])
+        return now.start(self.scope, self.lanes)
 
     def steps(self, now: RowPass) -> Totals:
         """Return the thread's partial sums of a pass, over the block's part."""
@@ -243,7 +243,7 @@ class ReductionThread:
 
         turns, ordered = self.walk.steps_of_part // turn, any(isinstance(f, SequentialReduction) for f in now.foldings)
         block = max(1, turns) if ordered else max(1, BLOCK() // ABREAST)
-        return blocked_reduction(begin, last, turn, turns, starts, combiner_of(now), several, [begin], block)
+        return blocked_reduction(begin, last, turn, turns, starts, now.join, several, [begin], block)
 
     def _step(self, now: RowPass, step: Value, totals: Totals) -> Totals:
         here = self.at(step)

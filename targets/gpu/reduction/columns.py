@@ -19,10 +19,9 @@ from stablexla.targets.codegen.loop_nest import analyze_nest
 from stablexla.targets.codegen.reductions import SequentialReduction
 from stablexla.targets.codegen.row_passes import RowPass, RowPasses, rematerialize_all, schedule_rows
 from stablexla.targets.codegen.sums.blocked_reduction import blocked_reduction
-from stablexla.targets.codegen.vector_loops import Totals, flat
+from stablexla.targets.codegen.vector_loops import Totals
 from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.reduction.block_reductions import ReductionPlan, ReductionThread, plan_reduction
-from stablexla.targets.gpu.reduction.rows import combiner_of
 from stablexla.targets.gpu.threads import Launch, kernel_function, launched
 
 MOST_SHARED = 48 << 10
@@ -127,8 +126,8 @@ class _Launches:
             walker = ReductionThread(walk, arguments)
             scratch = arguments.scratch
             self._find(walker, number, scratch)
-            starts = flat([f.start(walker.scope, walker.width) for f in now.foldings])
-            join, turns = combiner_of(now), -(-self.walk.parts // walk.down)
+            starts = now.start(walker.scope, walker.width)
+            join, turns = now.join, -(-self.walk.parts // walk.down)
 
             def turn(part: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
                 at = part * walk.totals + walker.place()

@@ -24,7 +24,6 @@ from stablexla.targets.codegen.vector_loops import Totals, WorkItems, flat, redu
 from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.threads import (
     WARP,
-    Join,
     Launch,
     access_lanes,
     block_index,
@@ -127,7 +126,7 @@ class _Rows:
         own = [self._own(row, me, k, inside) for k in range(self.plan.kept)]
         for number, now in enumerate(self.chain.passes):
             row.prepare(now.refs, self.chain.columns, width)
-            starts = flat([f.start(row, width) for f in now.foldings])
+            starts = now.start(row, width)
             if own:
                 totals = self._kept(now, own, starts, inside)
             else:
@@ -186,9 +185,7 @@ class _Rows:
             return made, []
 
         turns = -(-self.chain.length // step)
-        return blocked_reduction(me * lanes, cg.index(self.chain.length), step, turns, starts, combiner_of(now), turn)[
-            0
-        ]
+        return blocked_reduction(me * lanes, cg.index(self.chain.length), step, turns, starts, now.join, turn)[0]
 
 
 def combine_vector(now: RowPass, here: LoopScope, totals: Totals) -> Totals:
@@ -206,13 +203,3 @@ def store_vector(now: RowPass, here: LoopScope, condition: Value | None) -> None
     with cg.when(condition) if condition is not None and values else nullcontext():
         for s, value in zip(now.stores, values, strict=True):
             here.store(s, value)
-
-
-def combiner_of(now: RowPass) -> Join:
-    """Return the combiner of two sets of accumulators of a pass."""
-
-    def join(a: Totals, b: Totals) -> Totals:
-        pairs = zip(now.split(a), now.split(b), strict=True)
-        return flat([folding.join(x, y) for (folding, x), (_, y) in pairs])
-
-    return join

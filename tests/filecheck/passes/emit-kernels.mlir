@@ -58,3 +58,28 @@ func.func public @main(%x: tensor<8xf32>, %i: index) -> tensor<8xf32> {
   %0 = call @general_0(%x, %i) : (tensor<8xf32>, index) -> tensor<8xf32>
   return %0 : tensor<8xf32>
 }
+
+// -----
+
+// A reduction has its schedule on the functions that were emitted, and with its reason in what main must know.
+// CHECK-LABEL: // -----
+// CHECK: func.func private @row_0_impl({{.*}} stablexla.schedule = "thread d0; reduced d1; unrolled d1 x4; lane d1 x8"
+// CHECK: stablexla.impl = {{.*}}schedule = {steps = "thread d0; reduced d1; unrolled d1 x4; lane d1 x8", why = "contiguous rows: lanes along them"}
+// WIDE: stablexla.schedule = "thread d0; reduced d1; unrolled d1 x4; lane d1 x16"
+#map = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+func.func private @row_0(%x: tensor<5x1000xf32>) -> tensor<5xf32> attributes {stablexla.kernel = "row"} {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<5xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<5xf32>) -> tensor<5xf32>
+  %0 = linalg.generic {indexing_maps = [#map, #row], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<5x1000xf32>) outs(%f : tensor<5xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %c = arith.addf %b, %a : f32
+    linalg.yield %c : f32
+  } -> tensor<5xf32>
+  return %0 : tensor<5xf32>
+}
+func.func public @main(%x: tensor<5x1000xf32>) -> tensor<5xf32> {
+  %0 = call @row_0(%x) : (tensor<5x1000xf32>) -> tensor<5xf32>
+  return %0 : tensor<5xf32>
+}

@@ -13,7 +13,6 @@ import pytest
 
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.elementwise.loops import emit_loop
-from stablexla.targets.cpu.reduction.reductions import emit_reduction
 from stablexla.targets.cpu.reduction.rows import emit_rows
 from tests.targets.cpu.harness import compile_kernel
 from tests.targets.cpu.kernel_text import Array, KernelText, Operand
@@ -118,6 +117,6 @@ def test_random_kernel(seed: int) -> None:
     # Half of them store past the caches wherever the alignment allows it.
     target = CpuTarget(vector_bits=bits, nontemporal_bytes=int(drawn.rng.choice([1, 1 << 25])))
     text = drawn.text.text(*(r.array for r in results))
-    kernel = compile_kernel(text, target, emit_loop, emit_reduction, emit_rows)
+    kernel = compile_kernel(text, target, emit_loop, emit_rows)
     for got, expected in zip(kernel.in_all_ways(*drawn.inputs), results, strict=True):
         np.testing.assert_allclose(got, expected.exact.reshape(got.shape), rtol=2e-4, atol=2e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import warnings
@@ -156,3 +157,21 @@ def test_a_wrong_emitter_of_a_user(body: str, message: str, tmp_path: Path) -> N
         sx.compile(b.build(b.parameter(0, sx.f32[100]) + 1))
     assert message in str(raised.value)
     assert f"--load={file}" in next(line for line in str(raised.value).splitlines() if "reproduce:" in line)
+
+
+def test_one_table_says_which_emitter_takes_which_kernel() -> None:
+    """The README of the CPU has every emitter, its kinds and its priority; those of a kind in the order of asking."""
+    register_passes("cpu")
+    table = (Path(sx.__file__).parent / "targets" / "cpu" / "README.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+` ?)+) \| (\d+) \| `(\w+)`, `([\w/]+)\.py` \| .+ \|$", table, re.MULTILINE)
+    listed: dict[str, list[tuple[str, str]]] = {}
+    for kinds, _, name, module in rows:
+        for kind in re.findall(r"\w+", kinds):
+            listed.setdefault(kind, []).append((name, module.replace("/", ".")))
+    ours = {
+        kind: [(e.__name__, e.__module__.removeprefix("stablexla.targets.cpu.")) for e in found]
+        for kind, found in EMITTERS.items()
+        if all(e.__module__.startswith("stablexla.") for e in found)
+    }
+    assert listed == ours
+    assert [int(priority) for _, priority, name, _ in rows if name in ("emit_arg_search", "emit_rows")] == [40, 0]

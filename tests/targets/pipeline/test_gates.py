@@ -160,7 +160,7 @@ ROWS: dict[str, Row] = {
     "reduction.few-items": Row("row-sums", 8, "eager"),
     "reduction.long-block": Row("row-sums", 129),
     "reduction.most-parts": Row("column-sums", 15, "usual+reduction.part=8"),
-    "reduction.panel-bytes": Row("column-sums", 132),
+    "reduction.panel-bytes": Row("column-sums", 132, bits=128),
     "reduction.part": Row("column-sums", 6001),
     "repeat.least-bytes": Row("read-twice", 2401),
     "repeats.least-chain": Row("chained", 41),

@@ -9,7 +9,6 @@ import pytest
 
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.cpu.elementwise.loops import emit_loop
-from stablexla.targets.cpu.reduction.reductions import emit_reduction
 from stablexla.targets.cpu.reduction.rows import emit_rows
 from tests.targets.cpu.harness import DTYPES, compile_kernel, emit
 from tests.targets.cpu.kernel_text import KernelText
@@ -17,7 +16,7 @@ from tests.targets.cpu.reduction_bodies import IN_ORDER, INF, NEG_INF, arg_best,
 
 SUM = plain("arith.addf", "f32")
 # In the order in which they are asked.
-EMITTERS = (emit_loop, emit_reduction, emit_rows)
+EMITTERS = (emit_loop, emit_rows)
 ALL = [
     ((1,), (0,)), ((7,), (0,)), ((1000,), (0,)), ((300_001,), (0,)), ((0,), (0,)),
     ((5, 1), (1,)), ((5, 3), (1,)), ((9, 8), (1,)), ((50, 10), (1,)), ((6, 33), (1,)), ((5, 1001), (1,)),
