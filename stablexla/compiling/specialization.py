@@ -137,10 +137,8 @@ class ShapedExecutable(Executable):
     def _check(self, shapes: Shapes) -> None:
         for i, (pattern, shape) in enumerate(zip(self._parameters, shapes, strict=True)):
             if not pattern.takes(shape):
-                came = ",".join(map(str, shape))
-                raise ExecutionError(
-                    f"{self.name}: {pattern.place(i)} takes {pattern}, but an array of the shape [{came}] came"
-                )
+                came = f"an array of the shape {_text([shape])} came"
+                raise ExecutionError(f"{self.name}: {pattern.place(i)} takes {pattern}, but {came}")
 
     def _make(self, shapes: Shapes) -> Executable:
         """Compile, or wait for the thread that does."""
@@ -186,7 +184,7 @@ class ShapedExecutable(Executable):
         if isinstance(error, VerificationError):
             said = f"the shapes of the arguments do not fit the program: {said}"
         given = enumerate(zip(self._parameters, shapes, strict=True))
-        operands = {p.place(i): f"{p.element}[{','.join(map(str, shape))}]" for i, (p, shape) in given}
+        operands = {p.place(i): f"{p.element}{_text([shape])}" for i, (p, shape) in given}
         return ExecutionError(f"{self.name}: {said}", operands=operands)
 
     # ---- what the chosen one does ----------------------------------------------------------------------------------
@@ -293,5 +291,5 @@ def _shape_of(value: Any, program: str, index: int) -> tuple[int, ...]:
         raise ExecutionError(f"{program}: argument {index} is no array: {error}") from None
 
 
-def _text(shapes: Shapes) -> str:
+def _text(shapes: Sequence[Sequence[int]]) -> str:
     return ", ".join(f"[{','.join(map(str, shape))}]" for shape in shapes)

@@ -27,6 +27,8 @@ from stablexla.tools.user_code import add_code_options, read_pipeline, rule_of
 FAILED = 1
 INTERRUPTED = 128 + 2
 """The exit code after Ctrl-C, as shells have it: 128 and the number of the signal."""
+APART = "--apart"
+"""Says to a tool that it runs in the process that `--isolated` asks for."""
 STDIN = "<stdin>"
 """The name of standard input in errors."""
 
@@ -45,6 +47,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--num-threads", type=int, metavar="N", help="threads that one call may use")
     group.add_argument("--flush-denormals", action="store_true", help="count denormal numbers as zero")
     group.add_argument("--isolated", action="store_true", help="in another process, whose crash is an error here")
+    group.add_argument(APART, action="store_true", help=argparse.SUPPRESS)
     group.add_argument("--time-limit", type=seconds, metavar="S", help="seconds that compiling may take, and a run")
     group.add_argument("--cache", type=Path, metavar="DIR", help="a folder in which compiled programs are kept")
     add_code_options(parser)

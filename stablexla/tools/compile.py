@@ -24,7 +24,7 @@ from stablexla.tools.common import (
     run_tool,
     source_of,
 )
-from stablexla.tools.isolated_tool import run_apart
+from stablexla.tools.isolated_tool import is_to_run_apart, run_apart
 from stablexla.tools.parser import Parser
 from stablexla.tools.running.open_shapes import add_shapes_option, known_shapes
 from stablexla.tools.saved_files import add_key_option, key_of
@@ -75,8 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
     arguments = sys.argv[1:] if arguments is None else arguments
     given = parser().parse_args(arguments)
-    if given.isolated:
-        return run_apart("stablexla.tools.compile", arguments)
+    if is_to_run_apart(given):
+        return run_apart("stablexla.tools.compile", arguments, given.time_limit)
     if given.archive:
         print(archive())
         return 0

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 
 from stablexla.processes.process import last_words, signal_name
-from stablexla.tools.common import FAILED, INTERRUPTED
+from stablexla.tools.common import APART, FAILED, INTERRUPTED
 from stablexla.tools.terminal import print_error, print_errors
 
-ISOLATED, TIME_LIMIT, APART = "--isolated", "--time-limit", "--apart"
+
+def is_to_run_apart(given: argparse.Namespace) -> bool:
+    """Return whether `run_apart` is asked for; in the process that it started, limit and isolation are behind us."""
+    if given.apart:
+        given.isolated, given.time_limit = False, None
+    return bool(given.isolated)
 
 
-def run_apart(module: str, arguments: Sequence[str], *, compiling_apart: bool = False) -> int:
+def run_apart(module: str, arguments: Sequence[str], seconds: float | None = None) -> int:
     """Run a tool in another process, and return its exit code and output; 1 when the process is ended.
 
     Args:
         module: the tool's.
-        arguments: for it; those that concern the other process are taken out.
-        compiling_apart: the arguments stay behind `APART`: compiling has a process and a time limit of its own.
+        arguments: for it; it gets `APART` besides.
+        seconds: after which it is ended.
     """
-    rest, seconds = ([APART, *arguments], None) if compiling_apart else _own_arguments(arguments)
+    command = [sys.executable, "-m", module, APART, *arguments]
     with tempfile.TemporaryFile() as log:
         try:
-            done = subprocess.run([sys.executable, "-m", module, *rest], stderr=log, timeout=seconds, check=False)
+            done = subprocess.run(command, stderr=log, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
             print_error(f"it took more than {seconds:g} s")
             return FAILED
@@ -40,16 +46,3 @@ def run_apart(module: str, arguments: Sequence[str], *, compiling_apart: bool = 
     name = signal_name(-done.returncode)
     print_error("\n  ".join([f"the process ended ({name})", *last_words(said)]))
     return FAILED
-
-
-def _own_arguments(arguments: Sequence[str]) -> tuple[list[str], float | None]:
-    rest, seconds, waiting = list[str](), None, False
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if waiting or (name == TIME_LIMIT and equals):
-            seconds, waiting = float(argument if waiting else value), False
-        elif name == TIME_LIMIT:
-            waiting = True
-        elif argument != ISOLATED:
-            rest.append(argument)
-    return rest, seconds

@@ -33,7 +33,7 @@ from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.signature.interface import Signature
 from stablexla.targets.stablehlo.imports.shapes.refinement import refining_step
 from stablexla.tools.common import FAILED, compile_options, form_of, read_input, run_tool, tell
-from stablexla.tools.isolated_tool import run_apart
+from stablexla.tools.isolated_tool import is_to_run_apart, run_apart
 from stablexla.tools.optimizing.expected import compare
 from stablexla.tools.optimizing.input import Part, split_input
 from stablexla.tools.optimizing.options import SEPARATOR, in_its_nest, parse, parser
@@ -289,7 +289,7 @@ def _write(given: argparse.Namespace, written: Sequence[bytes], between: bytes, 
 
 def _run_with(argv: Sequence[str]) -> int:
     given = parse(argv)
-    return run_apart("stablexla.tools.opt", argv) if given.isolated else _run(given)
+    return run_apart("stablexla.tools.opt", argv, given.time_limit) if is_to_run_apart(given) else _run(given)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -35,7 +35,7 @@ from stablexla.tools.common import (
     run_tool,
     source_of,
 )
-from stablexla.tools.isolated_tool import APART, run_apart
+from stablexla.tools.isolated_tool import run_apart
 from stablexla.tools.parser import Parser
 from stablexla.tools.running.checking import HELP as CHECKING
 from stablexla.tools.running.checking import add_check_options, check
@@ -136,7 +136,6 @@ def parser() -> Parser:
     add_compile_options(parser)
     add_key_option(parser)
     add_device_options(parser)
-    add(APART, action="store_true", help=argparse.SUPPRESS)
     add(LAUNCHED, type=Path, help=argparse.SUPPRESS)
     return parser
 
@@ -326,7 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.check_dir and arguments.check is None:
         options.error("--check-dir is for --check")
     if arguments.isolated and not arguments.apart:  # all that reads the program runs there
-        return run_apart("stablexla.tools.run", given, compiling_apart=True)
+        return run_apart("stablexla.tools.run", given)
     if arguments.launched:
         return run_launched(arguments.launched, lambda: _run(arguments, given))
     return run_tool(lambda: _run(arguments, given))

@@ -91,11 +91,7 @@ class BoundedFunction:
         if given is None and not isinstance(value, (bool, int, float, complex)):
             return fit(value, spec, self._function.name, index)
         shape = tuple(int(n) for n in given or ())
-        fits = len(shape) == len(spec.shape) and all(
-            n <= bound if place in dynamic else n == bound
-            for place, (n, bound) in enumerate(zip(shape, spec.shape, strict=True))
-        )
-        if not fits:
+        if not is_within(shape, spec.shape, dynamic):
             sizes = ",".join(f"<={n}" if i in dynamic else str(n) for i, n in enumerate(spec.shape))
             raise ExecutionError(
                 f"{self._function.name}: {parameter_place(index, spec.name)} takes {spec.dtype.name}[{sizes}], "
@@ -104,6 +100,13 @@ class BoundedFunction:
         if type(value) is np.ndarray and value.dtype == spec.dtype:
             return value
         return fit(value, ArraySpec(spec.dtype, shape, spec.name), self._function.name, index)
+
+
+def is_within(shape: Sequence[int], bounds: Sequence[int], dynamic: Sequence[int]) -> bool:
+    """Return whether a shape is that of the bounds, or smaller in its dynamic dimensions."""
+    return len(shape) == len(bounds) and all(
+        n == bound or (n < bound and place in dynamic) for place, (n, bound) in enumerate(zip(shape, bounds))
+    )
 
 
 def _in_bounds(array: Array, bounds: Dimensions) -> Array:

@@ -395,6 +395,33 @@ def test_stages_of_a_program_for_shapes() -> None:
     assert [k.kind for k in two.kernels] == ["loop"]
 
 
+def test_methods_are_those_of_the_program_for_the_shapes() -> None:
+    """Each compiles for the shapes of its arguments; what has no arguments names the way to one that knows them."""
+    executable = sx.compile("""func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %0 = stablehlo.log %x : tensor<?xf32>
+  return %0 : tensor<?xf32>
+}""")
+    x = np.array([1, 2, 3], F32)
+    assert_same(executable.start([x]).result()[0], np.log(x))
+    assert_same(executable.execute(arguments=[x], donate=True)[0], np.log(x))
+    assert executable.compare([x], "plain", cause=False)
+    assert [row.kernel.kind for row in executable.profile([x], runs=1).kernels] == ["loop"]
+    assert executable.check([x]) is None
+    finding = executable.check([np.array([1, -1], F32)])
+    assert finding is not None
+    assert finding.index == (1,)
+    assert list(executable.specializations) == [((3,),), ((2,),)]
+    for asked in (
+        executable.explain,
+        executable.memory_estimate,
+        lambda: executable.aliases,
+        lambda: executable.save("x"),
+    ):
+        with pytest.raises(sx.CompileError, match="this needs a program whose shapes are known") as raised:
+            asked()
+        assert raised.value.hint == "executable.specialize([(2,)])"
+
+
 def test_only_results_of_unknown_extent() -> None:
     text = """func.func @main(%x: tensor<4xf32>) -> tensor<?x?xf32> {
   %s = stablehlo.constant dense<2> : tensor<2xi32>

@@ -20,6 +20,7 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
+from stablexla.compiling.cache import Folder
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.runtime import get_num_threads, processor
 
@@ -93,8 +94,6 @@ def _agree(one: float, other: float) -> bool:
 
 def _kept_at() -> Path | None:
     """Return the file in the folder of the kernel cache; None when the cache is off."""
-    from stablexla.compiling.cache import Folder
-
     folder = Folder.by_default()
     return folder.path / FILE if folder is not None else None
 

@@ -20,6 +20,7 @@ from stablexla.inspection.composite_kernels import random_array
 from stablexla.lowering.support.types import TensorType
 from stablexla.targets.runtime.arguments import parameter_place
 from stablexla.targets.runtime.available_memory import copied
+from stablexla.targets.runtime.bounded import is_within
 from stablexla.targets.signature.interface import Signature, argument_names
 
 Array = npt.NDArray[Any]
@@ -278,7 +279,7 @@ def _literal(spec: str, type_: TensorType, place: str, dynamic: Sequence[int]) -
         raise ExecutionError(f"{place}: {told(spec)} is no input", hint=FORMS) from None
     except OverflowError:
         raise ExecutionError(f"{place}: {shown} is out of the range of {range_of(element)}") from None
-    if array.shape and not _fits(array.shape, type_.shape, dynamic):
+    if array.shape and not is_within(array.shape, type_.shape, dynamic):
         raise ExecutionError(f"{place} takes {type_}, but {shown} has the shape {list(array.shape)}")
     given = BY_DTYPE.get(array.dtype, BY_NAME["s64"])
     if array.size and not (keeps_kind(given, element) or (element.is_pred and given.is_integer)):
@@ -299,10 +300,3 @@ def _array(value: Any, element: ElementType) -> Array:
     if array.dtype.kind not in "biufc":
         raise ValueError
     return array
-
-
-def _fits(shape: Sequence[int], bounds: Sequence[int], dynamic: Sequence[int]) -> bool:
-    """Return whether an array has the required sizes, or smaller ones where they are dynamic."""
-    return len(shape) == len(bounds) and all(
-        n == bound or (n < bound and place in dynamic) for place, (n, bound) in enumerate(zip(shape, bounds))
-    )
