@@ -97,8 +97,8 @@ class _System:
         u, x, _ = count(0, self.n - 1, [u, x, scale], step)
         amount = arith.mulf(self.epsilon, self._largest(u))
 
-        def back(turn: ir.Value, x: ir.Value) -> list[ir.Value]:
-            return [self._substitute(batch, sub(number(self.n - 1), turn), u, x, amount)]
+        def back(iteration: ir.Value, x: ir.Value) -> list[ir.Value]:
+            return [self._substitute(batch, sub(number(self.n - 1), iteration), u, x, amount)]
 
         return count(0, self.n, [x], back)
 
@@ -197,7 +197,7 @@ class _System:
         def going(pivot: ir.Value, factor: ir.Value, amount: ir.Value, on: ir.Value) -> ir.Value:
             return arith.andi(on, cmpf("OLT", field.absolute(pivot), self.real(1.0)))
 
-        def turn(pivot: ir.Value, factor: ir.Value, amount: ir.Value, on: ir.Value) -> list[ir.Value]:
+        def iteration(pivot: ir.Value, factor: ir.Value, amount: ir.Value, on: ir.Value) -> list[ir.Value]:
             size = field.absolute(pivot)
             tiny = cmpf("OLT", size, self.safe)
             hopeless = arith.ori(cmpf("OEQ", size, self.real(0.0)), cmpf("OGT", arith.mulf(most, self.safe), size))
@@ -212,7 +212,7 @@ class _System:
                 too_small,
             ]
 
-        return repeat([pivot, self.real(1.0), begin, true], going, turn)[:2]
+        return repeat([pivot, self.real(1.0), begin, true], going, iteration)[:2]
 
     # ---- arrays ----------------------------------------------------------------------------------------------------
 

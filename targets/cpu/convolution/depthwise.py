@@ -190,14 +190,14 @@ class DepthwiseSums:
             for tap in range(number):
                 sums = self._of_channels(cg.index(tap * along_a) + a, cg.index(tap * along_b) + b, tile, sums)
             return sums
-        with cg.loop(0, count, 1, sums, most=most) as turn:
-            at_a, at_b = turn.iv * along_a + a, turn.iv * along_b + b
+        with cg.loop(0, count, 1, sums, most=most) as iteration:
+            at_a, at_b = iteration.iv * along_a + a, iteration.iv * along_b + b
             if rest:
-                out = self._nest(rest, at_a, at_b, tile, turn.args)
+                out = self._nest(rest, at_a, at_b, tile, iteration.args)
             else:
-                out = self._of_channels(at_a, at_b, tile, turn.args)
-            turn.yields(*out)
-        return turn.results
+                out = self._of_channels(at_a, at_b, tile, iteration.args)
+            iteration.yields(*out)
+        return iteration.results
 
     def _of_channels(self, a: Value, b: Value, tile: RegisterTile, sums: list[Value]) -> list[Value]:
         """Accumulate the products with one element of the window for each channel."""

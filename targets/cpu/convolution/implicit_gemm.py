@@ -159,8 +159,8 @@ class ImplicitGemmItem(ConvolutionItem):
             inner = cg.index(1)
             for n in (*(d[0] for d in rest), x[0], y[0], z[0]):
                 inner = inner * n
-            with cg.loop(0, count) as turn:
-                each(rest, turn.iv * inner + first, turn.iv * along_a + a, turn.iv * along_b + b)
+            with cg.loop(0, count) as iteration:
+                each(rest, iteration.iv * inner + first, iteration.iv * along_a + a, iteration.iv * along_b + b)
 
         each(outer, 0, 0, 0)
 

@@ -237,11 +237,11 @@ class _Lines:
             (cg.index(0), cg.index(plan.extent)) if part is None else (part.start, cg.minimum(part.stop, plan.extent))
         )
         groups = (stop - start) // group
-        with cg.loop(0, groups, 1, totals) as turn:
-            turn.yields(*self._scan_group(source, result, line, start + turn.iv * group, turn.args))
+        with cg.loop(0, groups, 1, totals) as iteration:
+            iteration.yields(*self._scan_group(source, result, line, start + iteration.iv * group, iteration.args))
         final = cg.constant(1, ir.IntegerType.get_signless(1)) if part is None else part.last
         rest = LoopPart(start + groups * group, stop, final)
-        vector_loop(plan.extent, plan.lanes, step, [turn.results], rest)
+        vector_loop(plan.extent, plan.lanes, step, [iteration.results], rest)
 
     def _scan_group(self, source: Value, result: Value, line: Value, at: Value, totals: Sequence[Value]) -> list[Value]:
         """Scan as many vectors as there are lanes, transposed so that each lane scans contiguous elements."""
@@ -304,11 +304,11 @@ class _Rows:
     def total(self, arguments: KernelArguments, line: Value, part: LoopPart) -> list[Value]:
         """Reduce the rows of a block, in vectors along a row."""
 
-        def turn(row: Value, totals: list[Value]) -> list[Value]:
+        def iteration(row: Value, totals: list[Value]) -> list[Value]:
             return [self.plan.join(t, v) for t, v in zip(totals, self._read(arguments, line, row), strict=True)]
 
         start = [self.plan.nothing(self.plan.lanes)] * self.carried
-        return self._over(part, start, turn)
+        return self._over(part, start, iteration)
 
     def scan(self, arguments: KernelArguments, line: Value, part: LoopPart | None, before: Sequence[Value]) -> None:
         """Scan a block of rows, after the prefix `before`."""
@@ -326,11 +326,11 @@ class _Rows:
             pairs = list(zip(block.args[: self.carried], block.args[self.carried :], strict=True))
             base = [plan.exact(*pair) for pair in pairs]
 
-            def turn(row: Value, totals: list[Value]) -> list[Value]:
+            def iteration(row: Value, totals: list[Value]) -> list[Value]:
                 return self._write(arguments, result, line, row, totals, base)
 
             made = self._over(
-                LoopPart(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), high), cg.index(0)), nothing, turn
+                LoopPart(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), high), cg.index(0)), nothing, iteration
             )
             carried = [plan.carry(pair, more) for pair, more in zip(pairs, made, strict=True)]
             block.yields(*(total for total, _ in carried), *(error for _, error in carried))
@@ -354,12 +354,12 @@ class _Rows:
         return totals
 
     def _over(
-        self, part: LoopPart | None, start: list[Value], turn: Callable[[Value, list[Value]], list[Value]]
+        self, part: LoopPart | None, start: list[Value], iteration: Callable[[Value, list[Value]], list[Value]]
     ) -> list[Value]:
         low, high = (cg.index(0), cg.index(self.plan.extent)) if part is None else (part.start, part.stop)
         high = cg.minimum(high, self.plan.extent)
         with cg.loop(low, high, 1, start) as rows:
-            rows.yields(*turn(rows.iv, rows.args))
+            rows.yields(*iteration(rows.iv, rows.args))
         return rows.results
 
     def _place(self, line: Value, row: Value, number: int) -> tuple[Value, int]:
@@ -487,8 +487,8 @@ def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part
     columns(begin)
     with cg.loop(0, plan.extent, LONGEST_RUNNING_SUM()) as block:
         columns(lambda _, place, __: cg.store(plan.nothing(plan.lanes), room, place))
-        with cg.loop(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), plan.extent)) as turn:
-            row = cg.index(plan.extent - 1) - turn.iv if plan.backwards else turn.iv
+        with cg.loop(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), plan.extent)) as iteration:
+            row = cg.index(plan.extent - 1) - iteration.iv if plan.backwards else iteration.iv
             first = (line * plan.extent + row) * plan.inner
 
             def one(at: Value, place: Value, count: int | None, first: Value = first) -> None:

@@ -126,23 +126,23 @@ class _Block:
         states = [v for _ in rows for v in self.online.start()]
         sums = [cg.constant(0.0, a.element)] * (4 * self.columns)
         count = len(states)
-        with cg.loop(0, a.keys, KEYS, [*states, *sums, first]) as turn:
-            states, sums, here = turn.args[:count], turn.args[count:-1], turn.args[-1]
+        with cg.loop(0, a.keys, KEYS, [*states, *sums, first]) as iteration:
+            states, sums, here = iteration.args[:count], iteration.args[count:-1], iteration.args[-1]
             after = cg.select(here.eq(first), first + plan.stage, first)
-            with cg.when((turn.iv + KEYS).lt(a.keys)):
-                self._issue(after, turn.iv + KEYS)
+            with cg.when((iteration.iv + KEYS).lt(a.keys)):
+                self._issue(after, iteration.iv + KEYS)
             commit_copies()
             wait_for_copies(1)
             gpu.barrier()
             scores = self._scores(base, here)
-            steps = [self._row(turn.iv, at, half, scores, states) for half, at in enumerate(rows)]
+            steps = [self._row(iteration.iv, at, half, scores, states) for half, at in enumerate(rows)]
             powers = [self._words(step.powers) for step in steps]
             factors = [step.factor for step in steps]
             sums = [s * factors[n // 2 % 2] for n, s in enumerate(sums)]
             sums = self._add_values(here, powers, sums)
             gpu.barrier()  # all warps have read the stage before it is overwritten
-            turn.yields(*[v for step in steps for v in (*step.largest, *step.total)], *sums, after)
-        self._put(rows, turn.results[:count], turn.results[count:-1])
+            iteration.yields(*[v for step in steps for v in (*step.largest, *step.total)], *sums, after)
+        self._put(rows, iteration.results[:count], iteration.results[count:-1])
 
     def _query(self, number: Value) -> tuple[Value, Value | None]:
         return place_of(self.attention.q.strides, self.places.row(number)), None

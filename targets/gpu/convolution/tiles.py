@@ -113,7 +113,7 @@ class _Block:
     def _sums(self, sums: list[Value]) -> list[Value]:
         tile, whole = self.work.tile, self.windows.depth
 
-        def turn(k: Value, sums: list[Value], brought: list[Value]) -> tuple[list[Value], list[Value]]:
+        def iteration(k: Value, sums: list[Value], brought: list[Value]) -> tuple[list[Value], list[Value]]:
             self._keep(brought)
             gpu.barrier()
             brought = self._bring(k + DEPTH)
@@ -125,9 +125,9 @@ class _Block:
             gpu.barrier()
             return depth.results, brought
 
-        turns, block = -(-whole // DEPTH), max(1, TERMS() // DEPTH)
+        trip_count, block = -(-whole // DEPTH), max(1, TERMS() // DEPTH)
         return blocked_reduction(
-            0, whole, DEPTH, turns, sums, add_accumulators, turn, self._bring(cg.index(0)), block, SEVERAL()
+            0, whole, DEPTH, trip_count, sums, add_accumulators, iteration, self._bring(cg.index(0)), block, SEVERAL()
         )[0]
 
     def _bring(self, first: Value) -> list[Value]:
