@@ -130,8 +130,8 @@ class _Writer:
             low, high = larger(first, 0), smaller(add(first, axis.size), axis.extent)
             return count(low, high, carried, _deeper(walk, dimension, at, axis.step))
 
-        nothing = [tensor.extract(x, [number(0)]), number(-1)]
-        return walk(0, number(0), nothing)[1]
+        start = [tensor.extract(x, [number(0)]), number(-1)]
+        return walk(0, number(0), start)[1]
 
     def _combined(self, result: ir.Value, at: ir.Value, stored: ir.Value) -> ir.Value:
         """Combine an element of the source into the result at an index, unless it is -1."""

@@ -191,10 +191,10 @@ def emit_line_scan(plan: ScanPlan) -> Emitted:
     if plan.outer >= MANY() or plan.extent < 2 * size:
         with plan.kernel.phase(plan.target) as arguments:
             lines = _Lines(plan, arguments)
-            nothing = [cg.constant(0, cg.vector_of(plan.lanes, e)) for e in plan.elements]
+            zero = [cg.constant(0, cg.vector_of(plan.lanes, e)) for e in plan.elements]
             always = cg.constant(1, ir.IntegerType.get_signless(1))
             with arguments.items() as line:
-                lines.scan(line, cg.index(0), cg.index(plan.extent), None, nothing, always)
+                lines.scan(line, cg.index(0), cg.index(plan.extent), None, zero, always)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=plan.in_place)
 
     def total(arguments: KernelArguments, line: Value, block: Value, at: Value) -> None:

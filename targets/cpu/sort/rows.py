@@ -41,7 +41,7 @@ class SortRows:
         """Store keys as elements."""
         cg.store_lanes(self.keys.as_elements(self.keys.to_bits(key)), result, at, count)
 
-    def nothing(self) -> Value:
+    def zeros(self) -> Value:
         """Return a vector without bits set."""
         return cg.constant(0, cg.vector_of(self.lanes, self.keys.word))
 
@@ -49,11 +49,11 @@ class SortRows:
         """Emit `step(at, count, carried)` for the vectors of a row; the last one may overlap the one before.
 
         Returns:
-            The loop-carried value, which begins with `nothing`.
+            The loop-carried value, which begins with `zeros`.
         """
         if count < self.lanes:
-            return step(cg.index(0), count, self.nothing())
-        with cg.loop(0, count, self.lanes, [self.nothing()]) as iteration:
+            return step(cg.index(0), count, self.zeros())
+        with cg.loop(0, count, self.lanes, [self.zeros()]) as iteration:
             at = iteration.iv if count % self.lanes == 0 else cg.minimum(iteration.iv, count - self.lanes)
             iteration.yields(step(at, self.lanes, iteration.args[0]))
         return iteration.results[0]

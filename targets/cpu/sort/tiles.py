@@ -109,7 +109,7 @@ class _Writer:
         """
         given, lanes = self.given, self.given.lanes
         whole = cg.minimum(low + count, cg.index(given.length // lanes * lanes))
-        with cg.loop(cg.minimum(low, whole), whole, lanes, [given.nothing()]) as iteration:
+        with cg.loop(cg.minimum(low, whole), whole, lanes, [given.zeros()]) as iteration:
             key, bits = given.load(self.source, first + iteration.iv, lanes)
             cg.store(key, self.buffer, to + (iteration.iv - low))
             iteration.yields(iteration.args[0] | bits)

@@ -183,9 +183,9 @@ class OnlineSoftmax:
             found = _where(part.inside, largest.step(here, found), found)
         found = reduce_warp(largest.across(row, found), largest.join, self.threads)
         now = largest.join([before[0]], found)
-        below, nothing = self._below(old, [before[0]]), self._is_lowest(old, [before[0]])
+        below, is_lowest = self._below(old, [before[0]]), self._is_lowest(old, [before[0]])
         most = self._below(row, now)
-        factor = cg.select(nothing, cg.constant(0.0, below.type), self._power(below - most))
+        factor = cg.select(is_lowest, cg.constant(0.0, below.type), self._power(below - most))
         sums, powers = [before[1] * cg.splat(factor, self.lanes)], []
         for here, part in zip(places, parts, strict=True):
             if self._is_quick:

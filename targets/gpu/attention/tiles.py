@@ -124,8 +124,8 @@ class _Block:
         with cg.loop(0, a.keys, plan.keys, [*states, *sums]) as iteration:
             states, sums = iteration.args[: len(states)], iteration.args[len(states) :]
             gpu.barrier()  # the previous tile has been read
-            self._bring(a.k, self.k, iteration.iv, a.depth, plan.depth, plan.depth + LANES)
-            self._bring(a.v, self.v, iteration.iv, a.width, plan.width, plan.width)
+            self._copy_tile(a.k, self.k, iteration.iv, a.depth, plan.depth, plan.depth + LANES)
+            self._copy_tile(a.v, self.v, iteration.iv, a.width, plan.width, plan.width)
             gpu.barrier()
             scores = self._scores()
             made, factors = list[Value](), list[Value]()
@@ -166,7 +166,9 @@ class _Block:
 
         _deal_out(QUERIES * pieces, one)
 
-    def _bring(self, factor: AttentionOperand, to: Value, first: Value, extent: int, padded: int, pitch: int) -> None:
+    def _copy_tile(
+        self, factor: AttentionOperand, to: Value, first: Value, extent: int, padded: int, pitch: int
+    ) -> None:
         """Load a tile of keys or values into shared memory, zero-padded."""
         a, plan, key = self.attention, self.plan, self.attention.rows.chain.inner
         lanes = _lanes(factor, extent)

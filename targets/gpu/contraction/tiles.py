@@ -107,8 +107,8 @@ class _Block:
         c = self.contraction
 
         def iteration(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
-            self._bring(self._buffers[0], self.scene.load_a, at[0], first[0], k, c.m.extent, c.m.a, c.k.a)
-            self._bring(self._buffers[1], self.scene.load_b, at[1], first[1], k, c.n.extent, c.n.b, c.k.b)
+            self._copy_tile(self._buffers[0], self.scene.load_a, at[0], first[0], k, c.m.extent, c.m.a, c.k.a)
+            self._copy_tile(self._buffers[1], self.scene.load_b, at[1], first[1], k, c.n.extent, c.n.b, c.k.b)
             gpu.barrier()
             with cg.loop(0, DEPTH, 1, sums) as depth:
                 depth.yields(*self.tile.step(self._buffers, self._own, depth.iv, depth.args))
@@ -120,7 +120,7 @@ class _Block:
             0, c.k.extent, DEPTH, trip_count, sums, add_accumulators, iteration, block=block, several=SEVERAL()
         )[0]
 
-    def _bring(
+    def _copy_tile(
         self,
         to: Value,
         read: Callable[[Value], Value],
