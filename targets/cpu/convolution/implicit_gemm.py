@@ -185,9 +185,6 @@ class ImplicitGemmItem(ConvolutionItem):
         at = place.batch * c.batch.a + place.group * c.group.a + cg.index(part) * (self.plan.features * c.inputs.a)
         LhsPacking(self.sizes, self.factor, self.lhs, self.plan.features, c.inputs.a).pack(self.shared, place, at)
 
-    def _pack_weights(self, place: tuple[Index, Index, Index], to: Index) -> None:
-        pack_weight_panel(self.shared, self.scene, self.sizes.units, self.weights, place, self.packed, to)
-
     # Sums.
 
     def _sum_panel(self, place: ItemCoordinates, part: Value, panel: Value, columns: int) -> None:
@@ -195,7 +192,8 @@ class ImplicitGemmItem(ConvolutionItem):
         weights = self.weights.at(place.group, panel, part)
         if self.plan.own_weights:
             weights = cg.index(0)
-            self._pack_weights((place.group, panel, part), weights)
+            at = (place.group, panel, part)
+            pack_weight_panel(self.shared, self.scene, self.sizes.units, self.weights, at, self.packed, weights)
         with cg.loop(0, self.phases) as phase:
             taps = Taps.of(self.width, self._first_round(place), phase.iv)
             if self.phases > 1:

@@ -118,7 +118,7 @@ class _Block:
         """Emit all of the block's rows of the result."""
         a, plan = self.attention, self.plan
         base = shared_base()
-        self.q.issue(base, 0, plan.queries, self._query)
+        self.q.issue(base, 0, plan.queries, lambda n: (place_of(a.q.strides, self.places.row(n)), None))
         first = base + plan.first_stage
         self._issue(first, cg.index(0))
         commit_copies()
@@ -143,9 +143,6 @@ class _Block:
             gpu.barrier()  # all warps have read the stage before it is overwritten
             iteration.yields(*[v for step in steps for v in (*step.largest, *step.total)], *sums, after)
         self._put(rows, iteration.results[:count], iteration.results[count:-1])
-
-    def _query(self, number: Value) -> tuple[Value, Value | None]:
-        return place_of(self.attention.q.strides, self.places.row(number)), None
 
     def _issue(self, to: Value, first: Value) -> None:
         """Issue the asynchronous copies of the tile of keys and values that begins at key `first`."""

@@ -118,11 +118,6 @@ def _constant_of(ref: Ref) -> ir.Attribute | None:
     return ref[0].attribute if isinstance(ref[0], Scalar) else None
 
 
-def body_of_block(block: ir.Block) -> list[ir.Operation]:
-    """Return the operations of a block."""
-    return [view.operation for view in block.operations]
-
-
 @dataclass(frozen=True)
 class ScoreTile:
     """Scores of a row in one vector: the first one's key, the scores, and the mask of keys that exist."""

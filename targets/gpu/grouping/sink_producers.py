@@ -130,9 +130,5 @@ def _composed(inner: ir.AffineMap, outer: ir.AffineMap) -> ir.AffineMap:
 
 def _are_seen(loops: int, maps: list[ir.AffineMap]) -> bool:
     """Return whether each loop alone indexes a dimension of some array."""
-    seen = {e.position for m in maps for e in map(_dim, m.results) if e is not None}
+    seen = {e.position for m in maps for e in m.results if isinstance(e, ir.AffineDimExpr)}
     return seen == set(range(loops))
-
-
-def _dim(expression: ir.AffineExpr) -> ir.AffineDimExpr | None:
-    return expression if isinstance(expression, ir.AffineDimExpr) else None
