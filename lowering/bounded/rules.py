@@ -320,16 +320,13 @@ def _asked(site: Site, operand: int) -> dict[int, Size]:
         site.use.refuse("the result needs bounds, and sizes that are integers of a known width")
     found: dict[int, Size] = {}
     for place in declared.dynamic:
-        at = {name: ir.DenseI64ArrayAttr.get([n]) for name, n in _slice(place).items()}
+        numbers = {"start_indices": place, "limit_indices": place + 1, "strides": 1}
+        at = {name: ir.DenseI64ArrayAttr.get([n]) for name, n in numbers.items()}
         one = emit("stablehlo.slice", [sizes], [tensor(sizes.type, [1])], at)
         scalar = emit("stablehlo.reshape", [one], [tensor(sizes.type, [])])
         narrow = emit("stablehlo.convert", [scalar], [Scalar.of(0).value.type])
         found[place] = Scalar(narrow).most(0).least(declared.extents[place])
     return found
-
-
-def _slice(place: int) -> dict[str, int]:
-    return {"start_indices": place, "limit_indices": place + 1, "strides": 1}
 
 
 @expands("stablehlo.dynamic_iota")

@@ -29,11 +29,7 @@ from stablexla.lowering.support.types import storage_type
 NAME = "stablexla.associative_scan"
 
 
-def _has_order(element: ElementType) -> bool:
-    return not element.is_complex
-
-
-@composite_kernel(NAME, accepts=_has_order, versions=(0,))
+@composite_kernel(NAME, accepts=lambda element: not element.is_complex, versions=(0,))
 def associative_scan(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     """The inclusive scan along one dimension, from either end, by any associative combiner."""
     scan = _Scan(ctx)

@@ -25,7 +25,7 @@ from stablexla.lowering.support.generic import (
     read_all,
 )
 from stablexla.lowering.support.registry import lowers
-from stablexla.lowering.support.storage import from_storage, to_storage
+from stablexla.lowering.support.storage import entered, from_storage, to_storage
 from stablexla.lowering.support.types import TensorType
 
 
@@ -170,9 +170,7 @@ def rounded_sum(ctx: LoweringContext | Part, summed: ir.Value) -> ir.Value:
     """Round accumulated sums, an array even for a scalar result, to the operation's result."""
     element = ctx.result.element
     accumulator = TensorType(accumulation_type(element), ctx.result.shape)
-    if not accumulator.rank:
-        summed = from_storage(tensor.extract(summed, []), accumulator.element)
-    return in_element_type(summed, accumulator, element)
+    return in_element_type(entered(summed, accumulator), accumulator, element)
 
 
 def _at_least_1d(value: ir.Value, type_: TensorType) -> ir.Value:

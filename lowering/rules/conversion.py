@@ -69,7 +69,9 @@ def convert_value(x: ir.Value, source: ElementType, target: ElementType) -> ir.V
         return _to_pred(x, source)
     if source.is_float:
         return _float_to_float(x, source, target) if target.is_float else _float_to_integer(x, source, target)
-    return _integer_to_float(x, source, target) if target.is_float else _integer_to_integer(x, source, target)
+    if target.is_float:
+        return _integer_to_float(x, source, target)
+    return normalise(_resize(x, value_type(target).width, signed=source.is_signed), target)
 
 
 def _to_pred(x: ir.Value, source: ElementType) -> ir.Value:
@@ -87,10 +89,6 @@ def _resize(x: ir.Value, width: int, *, signed: bool) -> ir.Value:
     if x.type.width > width:
         return arith.trunci(type_, x)
     return arith.extsi(type_, x) if signed else arith.extui(type_, x)
-
-
-def _integer_to_integer(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
-    return normalise(_resize(x, value_type(target).width, signed=source.is_signed), target)
 
 
 def _float_to_float(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:

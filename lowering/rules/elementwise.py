@@ -162,21 +162,13 @@ def compare_values(x: ir.Value, y: ir.Value, element: ElementType, direction: st
     """Emit one comparison; `direction` is EQ, NE, GE, GT, LE or LT."""
     if element.is_complex:
         return complex_math.compare(x, y, direction)
+    sign = "" if direction in ("EQ", "NE") else "u" if element.is_unsigned or element.is_pred else "s"
     if element.is_float and kind == "TOTALORDER":
         if element.bits < 8:
             x, y, element = widen(x, element), widen(y, element), BY_NAME["f32"]
         x, y = scalars.total_order_key(x, element), scalars.total_order_key(y, element)
-        return scalars.cmpi(_signed(direction), x, y)
+        return scalars.cmpi(sign + direction.lower(), x, y)
     if element.is_float:
         predicate = "UNE" if direction == "NE" else "O" + direction
         return scalars.cmpf(predicate, widen(x, element), widen(y, element))
-    unsigned = element.is_unsigned or element.is_pred
-    return scalars.cmpi(_unsigned(direction) if unsigned else _signed(direction), x, y)
-
-
-def _signed(direction: str) -> str:
-    return direction.lower() if direction in ("EQ", "NE") else "s" + direction.lower()
-
-
-def _unsigned(direction: str) -> str:
-    return direction.lower() if direction in ("EQ", "NE") else "u" + direction.lower()
+    return scalars.cmpi(sign + direction.lower(), x, y)

@@ -277,19 +277,19 @@ class _System:
         """Solve for all right-hand sides of one matrix."""
 
         def one(other: ir.Value, made: ir.Value) -> list[ir.Value]:
-            return count(0, self.size, [made], lambda turn, m: self._element(batch, turn, other, m))
+            return count(0, self.size, [made], lambda iteration, m: self._element(batch, iteration, other, m))
 
         return count(0, self.others, [made], one)
 
-    def _element(self, batch: ir.Value, turn: ir.Value, other: ir.Value, made: ir.Value) -> list[ir.Value]:
+    def _element(self, batch: ir.Value, iteration: ir.Value, other: ir.Value, made: ir.Value) -> list[ir.Value]:
         last = number(self.size - 1)
-        i = turn if self.forward else arith.subi(last, turn)
+        i = iteration if self.forward else arith.subi(last, iteration)
 
         def step(before: ir.Value, s: ir.Value) -> list[ir.Value]:
             k = before if self.forward else arith.subi(last, before)
             x = tensor.extract(made, self.place(batch, k, other))
             return [self.field.subtract_product(s, self.matrix(batch, i, k), x)]
 
-        (s,) = count(0, turn, [tensor.extract(self.right, self.place(batch, i, other))], step)
+        (s,) = count(0, iteration, [tensor.extract(self.right, self.place(batch, i, other))], step)
         x = s if self.unit_diagonal else self.field.divide(s, self.matrix(batch, i, i))
         return [tensor.insert(x, made, self.place(batch, i, other))]

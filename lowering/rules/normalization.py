@@ -37,7 +37,7 @@ def batch_norm_training(ctx: LoweringContext, x: ir.Value, scale: ir.Value, offs
     norm = _Norm(ctx)
     (total,) = norm.sums([x], lambda v: [v])
     mean = norm.on_features([total], lambda v: norm.mean(v))
-    (squares,) = norm.sums([x, norm.spread(mean)], lambda v, m: [_square(arith.subf(v, m))])
+    (squares,) = norm.sums([x, norm.spread(mean)], lambda v, m: [arith.mulf(d := arith.subf(v, m), d)])
     variance = norm.on_features([squares], lambda v: norm.mean(v))
     made = _normalized(norm, x, scale, offset, mean, variance)
     return [made, norm.narrow_features(mean), norm.narrow_features(variance)]
@@ -88,10 +88,6 @@ def _normalized(
     return norm.on_elements(
         [x, *spread], lambda v, s, o, m, d: arith.addf(arith.mulf(s, arith.divf(arith.subf(v, m), d)), o)
     )
-
-
-def _square(value: ir.Value) -> ir.Value:
-    return arith.mulf(value, value)
 
 
 @dataclass(frozen=True)

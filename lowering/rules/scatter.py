@@ -19,7 +19,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.kernels.scan.lines import (
     Axis,
-    Turn,
+    Iteration,
     Values,
     as_line,
     element_at,
@@ -242,10 +242,10 @@ class _Writer:
         def some(places: Values, carried: Values) -> Values:
             return self._loops(self._plan.window, bounds, places, carried)
 
-        def turns(places: Values, carried: Values) -> Values:
+        def within(places: Values, carried: Values) -> Values:
             return _where(whole, everything, some, places, carried)
 
-        return _where(inside, turns, lambda _, unchanged: unchanged, [vector, at, given], carried)
+        return _where(inside, within, lambda _, unchanged: unchanged, [vector, at, given], carried)
 
     def _loops(
         self,
@@ -288,12 +288,14 @@ def _combiner(ctx: LoweringContext) -> Combiner:
     return Combiner(types, lambda both: _combined(ctx, both[: len(elements)], both[len(elements) :]))
 
 
-def _where(conditions: Sequence[ir.Value], turn: Turn, otherwise: Turn, places: Values, carried: Values) -> Values:
-    """Emit `turn` where all conditions hold, else `otherwise`."""
+def _where(
+    conditions: Sequence[ir.Value], iteration: Iteration, otherwise: Iteration, places: Values, carried: Values
+) -> Values:
+    """Emit `iteration` where all conditions hold, else `otherwise`."""
     if not conditions:
-        return list(turn(places, carried))
+        return list(iteration(places, carried))
     made = scf.IfOp(reduce(arith.andi, conditions), [v.type for v in carried], has_else=True)
-    for block, taken in ((made.then_block, turn), (made.else_block, otherwise)):
+    for block, taken in ((made.then_block, iteration), (made.else_block, otherwise)):
         with ir.InsertionPoint(block):
             scf.YieldOp(list(taken(places, carried)))
     return list(made.results)

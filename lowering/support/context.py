@@ -25,7 +25,7 @@ from stablexla.dialects.symbols import symbol_of
 from stablexla.lowering.support.operations import terminator_of
 from stablexla.lowering.support.registry import lower_operation
 from stablexla.lowering.support.repeats import PART
-from stablexla.lowering.support.storage import from_storage, to_storage
+from stablexla.lowering.support.storage import entered, to_storage
 from stablexla.lowering.support.types import (
     TOKEN,
     TensorType,
@@ -248,8 +248,8 @@ class ModuleLowering:
         note_donations(source, main.operation)
         self._entry, self._made_once = main.add_entry_block(), {}
         with ir.InsertionPoint(self._entry):
-            entered = iter([self._enter(v, t) for v, t in zip(main.arguments, inputs, strict=True)])
-            arguments = [new_token() if is_token(v.type) else next(entered) for v in block.arguments]
+            loaded = iter([entered(v, t) for v, t in zip(main.arguments, inputs, strict=True)])
+            arguments = [new_token() if is_token(v.type) else next(loaded) for v in block.arguments]
             made = zip(terminator.operands, self.lower_block(block, arguments), strict=True)
             results = [value for formal, value in made if not is_token(formal.type)]
             func.ReturnOp([self._leave(v, t) for v, t in zip(results, outputs, strict=True)])
@@ -261,10 +261,6 @@ class ModuleLowering:
             with ir.InsertionPoint.at_block_begin(self._entry):
                 self._made_once[name] = make()
         return self._made_once[name]
-
-    def _enter(self, argument: ir.Value, type_: TensorType) -> ir.Value:
-        """Load a rank-0 argument once; return any other unchanged."""
-        return argument if type_.rank else from_storage(tensor.extract(argument, []), type_.element)
 
     def _leave(self, value: ir.Value, type_: TensorType) -> ir.Value:
         if type_.rank:

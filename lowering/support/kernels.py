@@ -15,7 +15,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.configs import config_attribute, read_config
 from stablexla.lowering.support.context import LoweringContext
 from stablexla.lowering.support.operations import captured, clone_with, remap
-from stablexla.lowering.support.storage import from_storage, to_storage
+from stablexla.lowering.support.storage import entered, to_storage
 from stablexla.lowering.support.types import TensorType, tensor_storage
 
 KIND = "stablexla.kernel"
@@ -105,7 +105,7 @@ def kernel(
     call = func.CallOp([tensor_storage(t) for t in types], name, inputs)
     if effect:
         call.operation.attributes[EFFECT] = ir.UnitAttr.get()
-    return [_as_value(v, t) for v, t in zip(call.results, types, strict=True)]
+    return [entered(v, t) for v, t in zip(call.results, types, strict=True)]
 
 
 def _enclosing_function() -> ir.Operation | None:
@@ -191,7 +191,3 @@ def as_array(value: ir.Value, type_: TensorType) -> ir.Value:
     if type_.rank:
         return value
     return tensor.from_elements(tensor_storage(type_), [to_storage(value, type_.element)])
-
-
-def _as_value(array: ir.Value, type_: TensorType) -> ir.Value:
-    return array if type_.rank else from_storage(tensor.extract(array, []), type_.element)

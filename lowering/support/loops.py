@@ -72,18 +72,22 @@ def _like(b: ir.Value | int, a: ir.Value) -> ir.Value:
 
 
 def count(
-    low: ir.Value | int, high: ir.Value | int, carried: Values, turn: Callable[..., Values], step: ir.Value | int = 1
+    low: ir.Value | int,
+    high: ir.Value | int,
+    carried: Values,
+    iteration: Callable[..., Values],
+    step: ir.Value | int = 1,
 ) -> list[ir.Value]:
-    """Emit a counted loop over [low, high): `turn(i, *carried)` returns the next carried values; return the last."""
+    """Emit a counted loop over [low, high): `iteration(i, *carried)` is the next carried values; return the last."""
     bounds = [number(b) if isinstance(b, int) else b for b in (low, high, step)]
     loop = scf.ForOp(*bounds, list(carried))
     with ir.InsertionPoint(loop.body):
-        scf.YieldOp(list(turn(loop.induction_variable, *loop.inner_iter_args)))
+        scf.YieldOp(list(iteration(loop.induction_variable, *loop.inner_iter_args)))
     return list(loop.results)
 
 
-def repeat(carried: Values, going: Callable[..., ir.Value], turn: Callable[..., Values]) -> list[ir.Value]:
-    """Emit a while loop: `turn(*carried)` as long as `going(*carried)` holds."""
+def repeat(carried: Values, going: Callable[..., ir.Value], iteration: Callable[..., Values]) -> list[ir.Value]:
+    """Emit a while loop: `iteration(*carried)` as long as `going(*carried)` holds."""
     types = [v.type for v in carried]
     loop = scf.WhileOp(types, list(carried))
     location = [ir.Location.current] * len(types)
@@ -91,7 +95,7 @@ def repeat(carried: Values, going: Callable[..., ir.Value], turn: Callable[..., 
     with ir.InsertionPoint(before):
         scf.ConditionOp(going(*before.arguments), list(before.arguments))
     with ir.InsertionPoint(after):
-        scf.YieldOp(list(turn(*after.arguments)))
+        scf.YieldOp(list(iteration(*after.arguments)))
     return list(loop.results)
 
 

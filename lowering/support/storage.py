@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import mlir.ir as ir
-from mlir.dialects import arith
+from mlir.dialects import arith, tensor
 
 from stablexla.dialects.element_types import BY_NAME, FINITE_ONLY, ElementType
-from stablexla.lowering.support.types import storage_type, value_type
+from stablexla.lowering.support.types import TensorType, storage_type, value_type
+
+
+def entered(array: ir.Value, type_: TensorType) -> ir.Value:
+    """Return an array as rules take it: the value of its element if it has rank 0."""
+    return array if type_.rank else from_storage(tensor.extract(array, []), type_.element)
 
 
 def from_storage(stored: ir.Value, element: ElementType) -> ir.Value:

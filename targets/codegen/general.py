@@ -269,8 +269,8 @@ def mark_noalias(function: ir.Operation) -> None:
     A result that updates an input occupies the input's buffer; the function reads it there, and not as the input.
     """
     types = [a.type for a in function.regions[0].blocks[0].arguments]
-    apart, nothing = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get()}), ir.DictAttr.get({})
-    rows = [apart if isinstance(t, ir.MemRefType) else nothing for t in types]
+    noalias, none = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get()}), ir.DictAttr.get({})
+    rows = [noalias if isinstance(t, ir.MemRefType) else none for t in types]
     function.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
 
 

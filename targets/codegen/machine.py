@@ -42,7 +42,7 @@ class CpuTarget:
         num_vector_registers: how many of them there are.
         l1_bytes, l2_bytes, l3_bytes: data caches, the first two of one core.
         num_threads: threads that a parallel call may use.
-        nontemporal_bytes: results of at least this size are stored past the caches.
+        nontemporal_bytes: results of at least this size take non-temporal stores.
         prefetch_bytes: how far ahead of a stream to prefetch.
         lhs_bytes: the most of a cache block of lhs that a work item packs on its stack, beside B panels in L2.
         group_bytes: B panels that a work item packs on its stack at a time.

@@ -85,9 +85,9 @@ def carried_loop(
 
     if cg.known(lo) is not None and cg.known(lo) == cg.known(hi):
         return sets
-    with cg.loop(lo, hi, step, flat(sets)) as turn:
-        turn.yields(*flat(body(turn.iv, cut(turn.args))))
-    return cut(turn.results)
+    with cg.loop(lo, hi, step, flat(sets)) as iteration:
+        iteration.yields(*flat(body(iteration.iv, cut(iteration.args))))
+    return cut(iteration.results)
 
 
 def _rest(extent: int, main: int, width: int, step: Step, sets: list[Totals]) -> list[Totals]:

@@ -248,17 +248,17 @@ def shared_buffer(element: ir.Type, size: int, first_byte: int) -> Value:
     return Value(memref.view(ir.MemRefType.get([size], element, memory_space=space), whole, offset, []))
 
 
-def scan_warp(values: list[Value], join: Join, nothing: list[Value]) -> tuple[list[Value], list[Value]]:
+def scan_warp(values: list[Value], join: Join, identity: list[Value]) -> tuple[list[Value], list[Value]]:
     """Return the exclusive scan over the warp's threads, and the total.
 
     Threads exchange the totals of ever larger groups, as in a reduction; each adds those of the groups before its own,
     so that the order of combination is kept.
 
     Args:
-        nothing: the identity, which the first thread gets.
+        identity: what the first thread gets.
     """
     lane = thread_index() % WARP
-    before, whole, offset = nothing, values, 1
+    before, whole, offset = identity, values, 1
     while offset < WARP:
         other = [shuffle_xor(v, offset) for v in whole]
         upper = _has_bits(lane, offset)

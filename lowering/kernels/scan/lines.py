@@ -18,7 +18,7 @@ from stablexla.lowering.support.types import TensorType
 
 Values = list[ir.Value]
 # A loop body: (linear index in each array, carried values) -> carried values.
-Turn = Callable[[Values, Values], Sequence[ir.Value]]
+Iteration = Callable[[Values, Values], Sequence[ir.Value]]
 
 
 @dataclass(frozen=True)
@@ -77,25 +77,25 @@ def index(number: int) -> ir.Value:
     return constant(ir.IndexType.get(), number)
 
 
-def moved(place: ir.Value, turns: ir.Value, step: int) -> ir.Value:
-    """Return `place` advanced by `turns` iterations of stride `step`."""
+def moved(place: ir.Value, trip_count: ir.Value, step: int) -> ir.Value:
+    """Return `place` advanced by `trip_count` iterations of stride `step`."""
     if step == 0:
         return place
-    return arith.addi(place, turns if step == 1 else arith.muli(turns, index(step)))
+    return arith.addi(place, trip_count if step == 1 else arith.muli(trip_count, index(step)))
 
 
-def loops(axes: Sequence[Axis], places: Values, carried: Values, turn: Turn) -> Values:
+def loops(axes: Sequence[Axis], places: Values, carried: Values, iteration: Iteration) -> Values:
     """Emit a loop nest, the first axis outermost, that carries `carried` through all iterations."""
     if not axes:
-        return list(turn(places, carried))
+        return list(iteration(places, carried))
     axis, *rest = axes
-    return loop(axis, index(0), index(axis.extent), places, carried, lambda p, c: loops(rest, p, c, turn))
+    return loop(axis, index(0), index(axis.extent), places, carried, lambda p, c: loops(rest, p, c, iteration))
 
 
-def loop(axis: Axis, low: ir.Value, high: ir.Value, places: Values, carried: Values, turn: Turn) -> Values:
+def loop(axis: Axis, low: ir.Value, high: ir.Value, places: Values, carried: Values, iteration: Iteration) -> Values:
     """Emit one loop with the iterations [low, high)."""
     made = scf.ForOp(low, high, index(1), carried)
     with ir.InsertionPoint(made.body):
         here = [moved(place, made.induction_variable, step) for place, step in zip(places, axis.steps, strict=True)]
-        scf.YieldOp(list(turn(here, list(made.inner_iter_args))))
+        scf.YieldOp(list(iteration(here, list(made.inner_iter_args))))
     return list(made.results)

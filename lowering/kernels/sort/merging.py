@@ -103,8 +103,8 @@ def _sort_groups(sources: Values, arrays: Values, base: ir.Value, length: ir.Val
         there = [is_less(add(start, n), length) for n in range(GROUP)]
         at = [add(base, smaller(add(start, n), sub(length, 1))) for n in range(GROUP)]
         places = list(at)
-        for turn in range(GROUP):
-            for n in range(turn % 2, GROUP - 1, 2):
+        for iteration in range(GROUP):
+            for n in range(iteration % 2, GROUP - 1, 2):
                 x, y = places[n], places[n + 1]
                 swapped = arith.andi(there[n + 1], less(get(sources, y), get(sources, x)))
                 places[n], places[n + 1] = loops.either(swapped, y, x), loops.either(swapped, x, y)
@@ -181,7 +181,7 @@ def merge(
     The merge is bidirectional, from both ends at once, so that two steps are in flight. Where the comparator
     contradicts itself the two ends may not meet; then the merge is repeated from the left alone.
     """
-    turns = loops.quotient(length, 2)
+    trip_count = loops.quotient(length, 2)
     run = _Run(source, left, right, less)
 
     def step(k: ir.Value, i: ir.Value, j: ir.Value, p: ir.Value, q: ir.Value, *arrays: ir.Value) -> list[ir.Value]:
@@ -191,11 +191,11 @@ def merge(
         return [i, j, p, q, *put(last, arrays_, sub(sub(add(to, length), 1), k))]
 
     begin = [left[0], right[0], sub(left[1], 1), sub(right[1], 1)]
-    i, j, p, q, *made = count(0, turns, [*begin, *target], step)
+    i, j, p, q, *made = count(0, trip_count, [*begin, *target], step)
     met = arith.andi(not_(is_less(p, sub(i, 1))), not_(is_less(q, sub(j, 1))))
 
     # The remainder: the middle element of an odd number, or all.
-    rest = [i, j, add(to, turns), sub(length, mul(turns, 2))]
+    rest = [i, j, add(to, trip_count), sub(length, mul(trip_count, 2))]
     i, j, to, length = pick(met, rest, [left[0], right[0], to, length])
     return run.from_left(i, j, made, to, length)
 
@@ -302,13 +302,13 @@ def _cut(arrays: Values, rows: Rows, less: Less, width: ir.Value, total: int) ->
 def _search(arrays: Values, pair: _Pair, least: ir.Value, most: ir.Value, less: Less) -> list[ir.Value]:
     """Binary search (merge path): how many elements of the left run precede position `low` of the merged runs."""
 
-    def turn(least: ir.Value, most: ir.Value) -> list[ir.Value]:
+    def iteration(least: ir.Value, most: ir.Value) -> list[ir.Value]:
         half = add(least, loops.quotient(sub(most, least), 2))
         other = sub(add(pair.middle, sub(pair.low, half)), 1)
         right_first = less(get(arrays, other), get(arrays, half))
         return [arith.select(right_first, least, add(half, 1)), arith.select(right_first, half, most)]
 
-    return loops.repeat([least, most], lambda least, most: is_less(least, most), turn)
+    return loops.repeat([least, most], lambda least, most: is_less(least, most), iteration)
 
 
 def _merge_pieces(arrays: Values, rows: Rows, less: Less, cuts: ir.Value, width: ir.Value) -> list[ir.Value]:

@@ -230,14 +230,14 @@ def folded_in_loops(
     inner = wide[-1] + 1
     # Loops over the window are outside of those over the inner, contiguous dimensions of window size 1.
     place = {d: d if d < inner else d + len(wide) for d in range(rank)}
-    turn = {d: inner + i for i, d in enumerate(wide)}
+    loop_of = {d: inner + i for i, d in enumerate(wide)}
     loops, extents = rank + len(wide), positions(window, shape)
     exprs = [ir.AffineDimExpr.get(place[d]) * window.strides[d] for d in range(rank)]
     for d in wide:
-        exprs[d] = exprs[d] + ir.AffineDimExpr.get(turn[d]) * window.window_dilations[d]
+        exprs[d] = exprs[d] + ir.AffineDimExpr.get(loop_of[d]) * window.window_dilations[d]
     read = ir.AffineMap.get(loops, 0, exprs)
     written = projection(loops, [place[d] for d in range(rank)])
-    maps = [*[read] * count, projection(loops, [turn[d] for d in wide]), *[written] * count]
+    maps = [*[read] * count, projection(loops, [loop_of[d] for d in wide]), *[written] * count]
     sizes = empty(folding.type(folding.elements[0], [window.sizes[d] for d in wide]))
     starts = folding.starts if start else [constant_value(folding.neutral, folding.elements[0])]
     outputs = [
@@ -254,5 +254,5 @@ def folded_in_loops(
         )
         return [to_storage(v, e) for v, e in zip(folding.apply(totals, values), folding.elements, strict=True)]
 
-    iterators = [REDUCTION if loop in turn.values() else PARALLEL for loop in range(loops)]
+    iterators = [REDUCTION if loop in loop_of.values() else PARALLEL for loop in range(loops)]
     return generic([*arrays, sizes], outputs, maps, iterators, body, kept=kept)

@@ -270,10 +270,10 @@ class _Writer:
                 at = self._place(outer, number(0), column)
                 return put(self._stored(self._first(starts, self._values(get(arrays, at)))), out, at)
 
-            def row(turn: ir.Value, *out: ir.Value) -> Sequence[ir.Value]:
+            def row(iteration: ir.Value, *out: ir.Value) -> Sequence[ir.Value]:
                 def element(column: ir.Value, *out: ir.Value) -> Sequence[ir.Value]:
-                    at = self._place(outer, turn, column)
-                    before = self._place(outer, sub(turn, 1), column)
+                    at = self._place(outer, iteration, column)
+                    before = self._place(outer, sub(iteration, 1), column)
                     totals = self._next(self._values(get(out, before)), self._values(get(arrays, at)))
                     return put(self._stored(totals), out, at)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import prod
 from typing import Any
@@ -99,7 +99,7 @@ class _Writer:
         """Emit the loop nest; return the result with each element of the source combined into it, in order."""
 
         def window(places: Sequence[ir.Value], result: ir.Value) -> Sequence[ir.Value]:
-            at = _sum(mul(p, axis.position_step) for p, axis in zip(places, self.axes, strict=True))
+            at = reduce(add, (mul(p, axis.position_step) for p, axis in zip(places, self.axes, strict=True)))
             return [self._combined(result, self._selected(x, places), tensor.extract(source, [at]))]
 
         def walk(places: list[ir.Value], result: ir.Value) -> Sequence[ir.Value]:
@@ -130,8 +130,8 @@ class _Writer:
             low, high = larger(first, 0), smaller(add(first, axis.size), axis.extent)
             return count(low, high, carried, _deeper(walk, dimension, at, axis.step))
 
-        nothing = [tensor.extract(x, [number(0)]), number(-1)]
-        return walk(0, number(0), nothing)[1]
+        start = [tensor.extract(x, [number(0)]), number(-1)]
+        return walk(0, number(0), start)[1]
 
     def _combined(self, result: ir.Value, at: ir.Value, stored: ir.Value) -> ir.Value:
         """Combine an element of the source into the result at an index, unless it is -1."""
@@ -149,7 +149,3 @@ def _deeper(
 ) -> Callable[..., Sequence[ir.Value]]:
     """Return the loop body along one dimension of a window."""
     return lambda place, *carried: walk(dimension + 1, add(at, mul(place, step)), carried)
-
-
-def _sum(terms: Iterable[ir.Value]) -> ir.Value:
-    return reduce(add, terms)

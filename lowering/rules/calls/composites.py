@@ -65,16 +65,10 @@ def call_of_host(name: str, version: int, ctx: LoweringContext, *operands: ir.Va
     )
 
 
-def _is_float(element: ElementType) -> bool:
-    return element.is_float
-
-
-def _is_float_or_complex(element: ElementType) -> bool:
-    return element.is_float or element.is_complex
-
-
-@composite_kernel(*complex_math.COMPOSITES, accepts=_is_float_or_complex)
-@composite_kernel(*(name for name in FUNCTIONS if name not in complex_math.COMPOSITES), accepts=_is_float)
+@composite_kernel(*complex_math.COMPOSITES, accepts=lambda element: element.is_float or element.is_complex)
+@composite_kernel(
+    *(name for name in FUNCTIONS if name not in complex_math.COMPOSITES), accepts=lambda element: element.is_float
+)
 def elementary_function(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """The elementary function of each element, computed in f32 or wider."""
     return _elementary(ctx, hlo_ir.StringAttr(ctx.attributes["name"]).value, x)
@@ -89,11 +83,7 @@ def _elementary(ctx: LoweringContext, name: str, x: ir.Value) -> list[ir.Value]:
     return ctx.elementwise(lambda v: narrow(function(widen(v, element)), element), x)
 
 
-def _is_below_16_bits(element: ElementType) -> bool:
-    return element.is_float and element.bits < 16
-
-
-@composite_kernel("chlo.next_after", accepts=_is_below_16_bits)
+@composite_kernel("chlo.next_after", accepts=lambda element: element.is_float and element.bits < 16)
 def next_after(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
     """The next representable value after each element of x toward y, by its bit pattern.
 

@@ -14,7 +14,7 @@ from mlir.dialects import tensor
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.support.context import LoweringContext, place_of
 from stablexla.lowering.support.kernels import KIND, as_array, kernel
-from stablexla.lowering.support.storage import from_storage
+from stablexla.lowering.support.storage import entered
 from stablexla.lowering.support.types import TensorType, storage_type
 
 HOST = "host"
@@ -106,5 +106,4 @@ def in_main() -> bool:
 
 def unknown(type_: TensorType) -> ir.Value:
     """Return a placeholder result for an operation that is computed elsewhere."""
-    made = tensor.empty(type_.shape, storage_type(type_.element))
-    return made if type_.rank else from_storage(tensor.extract(made, []), type_.element)
+    return entered(tensor.empty(type_.shape, storage_type(type_.element)), type_)

@@ -129,10 +129,6 @@ def _vectors(s: Sizes) -> int:
     return max(5 * low * low + 7 * low, 2 * high * low + 2 * low * low + low)
 
 
-def _left_or_right(s: Sizes) -> int:
-    return max(1, s["m"], s["n"])
-
-
 TRIANGLE = {"uplo": "UL"}
 SVD: dict[str, Any] = {
     "operands": "a[m,n]",
@@ -196,7 +192,7 @@ TABLE = (
         call="side trans m n k a ld(p) tau c ld(m) work lwork info",
         attributes={"left": "", "transpose": ""},
         words=side_and_transposition,
-        work=_left_or_right,
+        work=lambda s: max(1, s["m"], s["n"]),
         cost=lambda s: 2 * s["m"] * s["n"] * max(1, s["k"]),
     ),
     Routine(

@@ -97,8 +97,8 @@ class _System:
         u, x, _ = count(0, self.n - 1, [u, x, scale], step)
         amount = arith.mulf(self.epsilon, self._largest(u))
 
-        def back(turn: ir.Value, x: ir.Value) -> list[ir.Value]:
-            return [self._substitute(batch, sub(number(self.n - 1), turn), u, x, amount)]
+        def back(iteration: ir.Value, x: ir.Value) -> list[ir.Value]:
+            return [self._substitute(batch, sub(number(self.n - 1), iteration), u, x, amount)]
 
         return count(0, self.n, [x], back)
 
@@ -107,15 +107,15 @@ class _System:
     def _eliminate(self, batch: ir.Value, k: ir.Value, u: ir.Value, x: ir.Value, scale: ir.Value) -> list[ir.Value]:
         """Eliminate the first element of row k + 1: row k of u is final then, and row k + 1 begun."""
         field, following = self.field, add(k, 1)
-        zero, nothing = field.constant(0.0), self.real(0.0)
+        zero, real_zero = field.constant(0.0), self.real(0.0)
         a, b = (tensor.extract(v, [batch, following]) for v in (self.low, self.middle))
         last = is_less(following, self.n - 1)
         c = arith.select(last, tensor.extract(self.up, [batch, following]), zero)
         p, q = (tensor.extract(u, [k, number(i)]) for i in (0, 1))
         size_a, size_p = field.absolute(a), field.absolute(p)
         here = arith.addf(arith.addf(size_a, field.absolute(b)), field.absolute(c))
-        own = arith.select(cmpf("OEQ", size_p, nothing), nothing, arith.divf(size_p, scale))
-        is_zero = cmpf("OEQ", size_a, nothing)
+        own = arith.select(cmpf("OEQ", size_p, real_zero), real_zero, arith.divf(size_p, scale))
+        is_zero = cmpf("OEQ", size_a, real_zero)
         stays = arith.ori(is_zero, cmpf("OLE", arith.divf(size_a, here), own))
 
         def stay() -> list[ir.Value]:
@@ -197,7 +197,7 @@ class _System:
         def going(pivot: ir.Value, factor: ir.Value, amount: ir.Value, on: ir.Value) -> ir.Value:
             return arith.andi(on, cmpf("OLT", field.absolute(pivot), self.real(1.0)))
 
-        def turn(pivot: ir.Value, factor: ir.Value, amount: ir.Value, on: ir.Value) -> list[ir.Value]:
+        def iteration(pivot: ir.Value, factor: ir.Value, amount: ir.Value, on: ir.Value) -> list[ir.Value]:
             size = field.absolute(pivot)
             tiny = cmpf("OLT", size, self.safe)
             hopeless = arith.ori(cmpf("OEQ", size, self.real(0.0)), cmpf("OGT", arith.mulf(most, self.safe), size))
@@ -212,7 +212,7 @@ class _System:
                 too_small,
             ]
 
-        return repeat([pivot, self.real(1.0), begin, true], going, turn)[:2]
+        return repeat([pivot, self.real(1.0), begin, true], going, iteration)[:2]
 
     # ---- arrays ----------------------------------------------------------------------------------------------------
 

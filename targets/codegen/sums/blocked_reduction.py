@@ -19,10 +19,10 @@ Values = list[Value]
 Combiner = Callable[[Values, Values], Values]
 
 
-def block_levels(turns: int, block: int | None = None, several: int | None = None) -> int:
-    """Return the number of levels of blocks above a loop of `turns` iterations; see `blocked_reduction`."""
+def block_levels(trip_count: int, block: int | None = None, several: int | None = None) -> int:
+    """Return the number of levels of blocks above a loop of `trip_count` iterations; see `blocked_reduction`."""
     (block, several), level = _blocks(block, several), 0
-    while block < turns:
+    while block < trip_count:
         level, block = level + 1, block * several
     return level
 
@@ -35,10 +35,10 @@ def blocked_reduction(
     lo: Index,
     hi: Index,
     step: int,
-    turns: int,
+    trip_count: int,
     starts: Values,
     join: Combiner,
-    turn: Callable[[Value, Values, Values], tuple[Sequence[Value], Sequence[Value]]],
+    iteration: Callable[[Value, Values, Values], tuple[Sequence[Value], Sequence[Value]]],
     rest: Values | None = None,
     block: int | None = None,
     several: int | None = None,
@@ -46,9 +46,9 @@ def blocked_reduction(
     """Emit a reduction loop in blocks of blocks; return the accumulators, and the other loop-carried values.
 
     Args:
-        turns: upper bound of the trip count.
+        trip_count: upper bound of the trip count.
         starts: the identity of the combiner `join`, from which each block's accumulators start.
-        turn: the body: (index, accumulators, rest) -> accumulators, rest.
+        iteration: the body: (index, accumulators, rest) -> accumulators, rest.
         block: iterations of the smallest block, BLOCK without it: fewer where an iteration adds several times.
         several: blocks of the next one: more where registers for another level's accumulators are scarce.
     """
@@ -63,29 +63,29 @@ def blocked_reduction(
                 own, others = of_level(level - 1, outer.iv, cg.minimum(outer.iv + span, hi), others)
                 outer.yields(*join(totals, own), *others)
             else:
-                made, more = turn(outer.iv, totals, others)
+                made, more = iteration(outer.iv, totals, others)
                 outer.yields(*made, *more)
         return outer.results[:count], outer.results[count:]
 
-    return of_level(block_levels(turns, block, several), cg.index(lo), cg.index(hi), rest or [])
+    return of_level(block_levels(trip_count, block, several), cg.index(lo), cg.index(hi), rest or [])
 
 
 def blocked_scan(
     lo: Index,
     hi: Index,
     step: int,
-    turns: int,
+    trip_count: int,
     before: Values,
     join: Combiner,
-    turn: Callable[[Value, Values], Values],
+    iteration: Callable[[Value, Values], Values],
     exists: Value | None = None,
 ) -> Values:
     """Emit a prefix scan in blocks: combine `before` with all iterations, giving each its exclusive prefix.
 
     Args:
-        turns: upper bound of the trip count.
+        trip_count: upper bound of the trip count.
         exists: whether `before` holds a value; without it, it does.
-        turn: the body: (index, exclusive prefix) -> the iteration's own partial result.
+        iteration: the body: (index, exclusive prefix) -> the iteration's own partial result.
     """
 
     def after(first: Value, alone: Values, exists: Value | None, a: Values, b: Values) -> Values:
@@ -104,10 +104,10 @@ def blocked_scan(
                 there = None if exists is None else exists | outer.iv.gt(lo)
                 own = of_level(level - 1, outer.iv, cg.minimum(outer.iv + span, hi), here, there)
             else:
-                own = turn(outer.iv, here)
+                own = iteration(outer.iv, here)
             outer.yields(*after(first, own, None, outer.args, own))
         return outer.results
 
     start, end, several = cg.index(lo), cg.index(hi), _blocks()[1]
-    own = of_level(block_levels(turns), start, end, before, exists)
+    own = of_level(block_levels(trip_count), start, end, before, exists)
     return after(end.le(start), before, exists, before, own)

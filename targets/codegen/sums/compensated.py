@@ -60,13 +60,13 @@ class _Blocking:
             inits = list(loop.operands)[_BOUNDS:]
             found = {n: self._additions(loop, n) for n, init in enumerate(inits) if _is_wide_float(init.type)}
             each = {n: count for n, count in found.items() if count is not None}
-            turns = _turns(loop)
+            trip_count = _trip_count(loop)
             if MAX_TRIP_COUNT in loop.attributes:
                 del loop.attributes[MAX_TRIP_COUNT]
-            if each and turns * max(each.values()) > LONGEST_RUNNING_SUM():
+            if each and trip_count * max(each.values()) > LONGEST_RUNNING_SUM():
                 self._block(loop, each)
             else:
-                self._sums[loop] = {n: _Sum(loop.results[n], turns * count) for n, count in each.items()}
+                self._sums[loop] = {n: _Sum(loop.results[n], trip_count * count) for n, count in each.items()}
 
     def _additions(self, loop: ir.Operation, number: int) -> int | None:
         """Count the additions of an iteration to a loop-carried value; None if it has any other use."""
@@ -100,10 +100,10 @@ class _Blocking:
     def _block(self, loop: ir.Operation, each: dict[int, int]) -> None:
         """Strip-mine the loop: an outer loop over blocks of its iterations."""
         lo, hi, step, *inits = loop.operands
-        turns = max(1, BLOCK() // max(each.values()))
+        trip_count = max(1, BLOCK() // max(each.values()))
         with loop.location, ir.InsertionPoint(loop):
             zeros = {n: addition_identity(inits[n].type) for n in each}
-            blocks = scf.ForOp(lo, hi, _times(step, turns), [*inits, *zeros.values()])
+            blocks = scf.ForOp(lo, hi, _times(step, trip_count), [*inits, *zeros.values()])
             carried = list(blocks.inner_iter_args)
             with ir.InsertionPoint(blocks.body):
                 begin = blocks.induction_variable
@@ -137,7 +137,7 @@ def _move_body(loop: ir.Operation, target: ir.Operation) -> None:
     erase(marker)
 
 
-def _turns(loop: ir.Operation) -> int:
+def _trip_count(loop: ir.Operation) -> int:
     """Return an upper bound of a loop's trip count."""
     if MAX_TRIP_COUNT in loop.attributes:
         return int(ir.IntegerAttr(loop.attributes[MAX_TRIP_COUNT]).value)
@@ -147,11 +147,11 @@ def _turns(loop: ir.Operation) -> int:
     return max(0, -(-(hi - lo) // step))
 
 
-def _times(step: ir.Value, turns: int) -> ir.Value:
+def _times(step: ir.Value, trip_count: int) -> ir.Value:
     known = constant_of(step)
     if known is not None:
-        return arith.constant(step.type, known * turns)
-    return arith.muli(step, arith.constant(step.type, turns))
+        return arith.constant(step.type, known * trip_count)
+    return arith.muli(step, arith.constant(step.type, trip_count))
 
 
 def _carries_on(use: ir.OpOperand, loop: ir.Operation, number: int) -> bool:

@@ -28,9 +28,9 @@ class CompensatedSums:
 
     def clear(self, at: Index, lanes: int) -> None:
         """Store the identity of addition (-0.0)."""
-        nothing = cg.constant(-0.0, cg.vector_of(lanes, self.totals.element))
-        cg.store(nothing, self.totals, at)
-        cg.store(nothing, self.errors, at)
+        identity = cg.constant(-0.0, cg.vector_of(lanes, self.totals.element))
+        cg.store(identity, self.totals, at)
+        cg.store(identity, self.errors, at)
 
     def add(self, value: Value, at: Index) -> None:
         """Add the partial sums of a block to the lanes from `at` on (two-sum)."""

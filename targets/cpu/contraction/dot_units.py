@@ -113,8 +113,8 @@ class _Blocking(Blocking):
 
     def groups(self, steps: Value) -> Value:
         """Emit the groups of so many steps, padded to whole iterations."""
-        turn = self.product.group * self.step
-        return (steps + (turn - 1)) // turn * self.step
+        per_iteration = self.product.group * self.step
+        return (steps + (per_iteration - 1)) // per_iteration * self.step
 
     def pack_rhs(self, scene: ContractionScene, buffers: list[Value], place: PanelPlace, block: RhsBlock) -> None:
         c, product, start, columns = self.contraction, self.product, place.at(self.panel_size), block.columns

@@ -111,7 +111,8 @@ class Blocking(ABC):
         order = [self.parts, c.batches, self.column_blocks, self.row_blocks]
         with kernel.phase(target, scratch, unroll=self.unroll) as arguments:
             packed = arguments.scratch[: len(self.packed_rhs)] if self.shared else None
-            item = self.item(self._scene(arguments), packed)
+            scene = ContractionScene(c, arguments, arguments.scratch[-1] if self.needs_partial else None)
+            item = self.item(scene, packed)
             with arguments.split_items(order) as place:
                 item.write(*place)
         items = math.prod(order)
@@ -131,9 +132,6 @@ class Blocking(ABC):
         if self.needs_partial:
             out.append((str(accumulator_type(self.contraction)), self.parts * self.sums_size))
         return tuple(out)
-
-    def _scene(self, arguments: KernelArguments) -> ContractionScene:
-        return ContractionScene(self.contraction, arguments, arguments.scratch[-1] if self.needs_partial else None)
 
     def k_block(self, number: Index) -> tuple[Value, Value, Value]:
         """Emit the offsets of block `number` of k in lhs and rhs, and its number of steps."""

@@ -142,8 +142,8 @@ class _Dots:
         else:
             starts = [(row + m) * c.m.a + at_a for m in range(rows)]
         with OuterReduction(c.k_outer, 0, 0, [self.scene.zero] * (count * self.unroll)) as nest:
-            turn = vector * self.unroll
-            whole, vectors = steps // turn * turn, steps // vector * vector
+            per_iteration = vector * self.unroll
+            whole, vectors = steps // per_iteration * per_iteration, steps // vector * vector
 
             def sweep(first: Index, last: Value, unroll: int, inits: Sequence[Value], valid: int) -> list[Value]:
                 with cg.loop(first, last, vector * unroll, inits) as k:
@@ -155,7 +155,7 @@ class _Dots:
                 return k.results
 
             sums = sweep(0, whole, self.unroll, nest.sums, vector)
-            if self.bundle.steps % turn >= vector:
+            if self.bundle.steps % per_iteration >= vector:
                 sums[:count] = sweep(whole, vectors, 1, sums[:count], vector)
             if rest := self.bundle.steps % vector:
                 sums[:count] = sweep(vectors, steps, 1, sums[:count], rest)

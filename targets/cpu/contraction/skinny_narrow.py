@@ -153,43 +153,43 @@ class _Rows:
 
     def block(self, at: Value, columns: Value, steps: Value) -> None:
         group, lanes, rest = self.product.group, self.lanes, self.c.n.extent % self.lanes
-        turn = 8 if self.c.m.extent <= 2 else 4
-        whole = steps // (turn * group) * turn
+        groups = 8 if self.c.m.extent <= 2 else 4
+        whole = steps // (groups * group) * groups
 
-        def sweep(g: Value, turn: int, missing: bool = False) -> None:
-            if self.plan.ahead and turn > 1:
-                self._prefetch(g + turn, at, columns, turn)
+        def sweep(g: Value, groups: int, missing: bool = False) -> None:
+            if self.plan.ahead and groups > 1:
+                self._prefetch(g + groups, at, columns, groups)
             strips, vectors = columns // (2 * lanes) * (2 * lanes), columns // lanes * lanes
             with cg.loop(0, strips, 2 * lanes) as j:
-                self._strip(g, at, j.iv, turn, 2, lanes, missing)
+                self._strip(g, at, j.iv, groups, 2, lanes, missing)
             if self.c.n.extent % (2 * lanes) >= lanes:
                 with cg.loop(strips, vectors, lanes) as j:
-                    self._strip(g, at, j.iv, turn, 1, lanes, missing)
+                    self._strip(g, at, j.iv, groups, 1, lanes, missing)
             if rest:
                 with cg.when(vectors.lt(columns)):
-                    self._strip(g, at, vectors, turn, 1, rest, missing)
+                    self._strip(g, at, vectors, groups, 1, rest, missing)
 
-        with cg.loop(0, whole, turn) as g:
-            sweep(g.iv, turn)
-        if self.c.k.extent % (turn * group):
+        with cg.loop(0, whole, groups) as g:
+            sweep(g.iv, groups)
+        if self.c.k.extent % (groups * group):
             with cg.loop(whole, steps // group) as g:
                 sweep(g.iv, 1)
         if self.c.k.extent % group:
             with cg.when((steps // group * group).lt(steps)):
                 sweep(steps // group, 1, True)
 
-    def _prefetch(self, g: Value, at: Value, columns: Value, turn: int) -> None:
+    def _prefetch(self, g: Value, at: Value, columns: Value, groups: int) -> None:
         """Prefetch the same columns of the next rows."""
         buffer = self.scene.inputs[self.c.b.number]
         with cg.loop(0, columns, LINE * 8 // cg.bits_of(buffer.type)) as j:
-            for row in range(turn * self.product.group):
+            for row in range(groups * self.product.group):
                 cg.prefetch(buffer, (g * self.product.group + row) * self.c.k.b + at + j.iv)
 
-    def _strip(self, g: Value, at: Value, column: Value, turn: int, vectors: int, count: int, missing: bool) -> None:
-        """Accumulate `turn` groups of rows for some vectors of columns; with `missing`, groups of one row."""
+    def _strip(self, g: Value, at: Value, column: Value, groups: int, vectors: int, count: int, missing: bool) -> None:
+        """Accumulate `iteration` groups of rows for some vectors of columns; with `missing`, groups of one row."""
         c, group, lanes = self.c, self.product.group, self.lanes
         factors = []
-        for t in range(turn):
+        for t in range(groups):
             # A missing row is multiplied by the zero padding of lhs.
             lines = [((g + t) * group + (0 if missing else u)) * c.k.b + at + column for u in range(group)]
             units = self.load_b(lines, vectors * lanes, (vectors - 1) * lanes + count)

@@ -119,14 +119,14 @@ class _Rows:
             at = (nest.at_a, nest.at_b)
             if self.copied:
                 at = (self._copy_lhs(nest.at_a, steps), nest.at_b)
-            turn = plan.streams * plan.steps
-            length = steps // turn * plan.steps
-            block = max(1, LONGEST_RUNNING_SUM() // (turn * len(self.bundle.offsets))) * plan.steps
+            per_iteration = plan.streams * plan.steps
+            length = steps // per_iteration * plan.steps
+            block = max(1, LONGEST_RUNNING_SUM() // (per_iteration * len(self.bundle.offsets))) * plan.steps
             with cg.loop(0, length, block) as part_of_k:
                 with cg.loop(part_of_k.iv, cg.minimum(part_of_k.iv + block, length), plan.steps) as k:
                     self._sweep(columns, at, k.iv, _Block(plan.streams, plan.steps, length))
                 self._take()
-            if cg.known(steps) is None or self.bundle.steps % turn:
+            if cg.known(steps) is None or self.bundle.steps % per_iteration:
                 with cg.loop(length * plan.streams, steps) as k:
                     self._sweep(columns, at, k.iv, _Block(1, 1, 0))
                 self._take()

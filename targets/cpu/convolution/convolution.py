@@ -93,13 +93,9 @@ class _Windows:
                 ContractionScene(contraction.swapped(), arguments),
             )
             packed = arguments.scratch[0] if shared else None
-            item: DepthwiseItem | ImplicitGemmItem
-            if self.plan.channels and packed is not None:
-                item = DepthwiseItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
-            elif self.plan.across:
-                item = PixelLanesItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
-            else:
-                item = ImplicitGemmItem(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
+            depthwise = self.plan.channels and packed is not None
+            kind = DepthwiseItem if depthwise else PixelLanesItem if self.plan.across else ImplicitGemmItem
+            item = kind(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             with arguments.split_items(order) as place:
                 item.write(place)
         if self.plan.depth:

@@ -16,40 +16,26 @@ from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.match.convolution import WindowDimension
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile, store_tile
-from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition, PackedLhs, Taps
-from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, LhsPacking
-from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
-from stablexla.targets.cpu.convolution.results import ConvolutionResults
+from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs, Taps
+from stablexla.targets.cpu.convolution.item import ConvolutionItem
+from stablexla.targets.cpu.convolution.packing import LhsPacking
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan
 from stablexla.targets.cpu.convolution.weights import ConvolutionWeights
-from stablexla.targets.cpu.shared import SharedFunctions
 
 
-class DepthwiseItem:
-    """Buffers and code of a work item."""
+class DepthwiseItem(ConvolutionItem):
+    """Buffers and code of such an item."""
 
-    def __init__(
-        self,
-        sizes: ConvolutionSizes,
-        plan: ConvolutionPlan,
-        weights: ConvolutionWeights,
-        scenes: tuple[ContractionScene, ContractionScene],
-        packed: Value,
-        shared: SharedFunctions,
-    ) -> None:
-        self.sizes, self.plan, self.weights, self.shared = sizes, plan, weights, shared
-        self.scene, self.factor = scenes[0], ConvolutionOperand.of(scenes[0], sizes.units, lhs=True)
-        self.results = ConvolutionResults(sizes, plan, scenes, weights.outputs, weights.width)
-        self.convolved, self.width = sizes.convolved, sizes.width
-        self.lanes, self.phases = sizes.lanes, len(sizes.width.phases)
-        tile = plan.tile
+    def _allocate(self, packed: Value | None) -> None:
+        sizes, plan, tile = self.sizes, self.plan, self.plan.tile
+        assert packed is not None, "a phase packs all weights"
         # Remainder tiles are computed whole: there are elements to read and room for the unused sums.
         self.rounds = plan.rounds if self.phases == 1 else -(-plan.rounds // tile.rows) * tile.rows
         element, row = plan.columns, self.width.reach(self.rounds)
         image = sizes.packed(plan.elements, plan.rows, self.rounds)
         lhs = cg.alloca(plan.images * image + 2 * self.lanes, self.scene.compute)
         self.lhs = PackedLhs(lhs, element, row, sizes.heights(plan.rows) * row * element, image)
-        self.sums = DepthwiseSums(self.scene, plan, self.width, self.lhs, weights, packed)
-        self.cut, self.outputs = ItemPartition(sizes, plan, weights.outputs), weights.outputs
+        self.sums = DepthwiseSums(self.scene, plan, self.width, self.lhs, self.weights, packed)
         if plan.staged:
             self.stage_row = self.rounds * self.phases * plan.columns
             self.stage_image = plan.rows * self.stage_row
@@ -57,15 +43,10 @@ class DepthwiseItem:
         self.spill = cg.alloca(tile.rows * tile.vectors * self.lanes, self.scene.compute)
 
     def write(self, coordinates: Sequence[Value]) -> None:
-        """Emit the item."""
         place = self.cut.place(coordinates)
         self.cut.images(place, self._pack)
         self.cut.panels(place, lambda panel, columns: self._sum_panel(place, panel, columns))
-        if self.plan.staged:
-            self.cut.images(
-                place,
-                lambda one: self.cut.panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
-            )
+        self.write_stage(place)
 
     def _pack(self, place: ItemCoordinates) -> None:
         """Pack the part of lhs under the windows, for each feature of the channels."""
@@ -138,13 +119,13 @@ class DepthwiseItem:
                 r, v = divmod(number, tile.vectors)
                 cg.store(value, self.stage, stage + r * along + v * self.lanes)
             return
-        frame = self.results.frame(place, row)
-        column = place.group * self.outputs + panel * self.weights.width
-        store_tile(self.scene, tile, sums, frame, (place.round + round_, column), columns, self.spill)
+        frame = self.frame(place, row)
+        at_result = (place.round + round_, self.column(place, panel))
+        store_tile(self.scene, tile, sums, frame, at_result, columns, self.spill)
 
-    def _write_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
+    def lines(self, place: ItemCoordinates) -> Callable[[Value], Value]:
         start = place.image * self.stage_image
-        self.results.write_panel(place, panel, columns, self.stage, lambda row: start + row * self.stage_row)
+        return lambda row: start + row * self.stage_row
 
 
 # The longest window row that is unrolled.
@@ -209,14 +190,14 @@ class DepthwiseSums:
             for tap in range(number):
                 sums = self._of_channels(cg.index(tap * along_a) + a, cg.index(tap * along_b) + b, tile, sums)
             return sums
-        with cg.loop(0, count, 1, sums, most=most) as turn:
-            at_a, at_b = turn.iv * along_a + a, turn.iv * along_b + b
+        with cg.loop(0, count, 1, sums, most=most) as iteration:
+            at_a, at_b = iteration.iv * along_a + a, iteration.iv * along_b + b
             if rest:
-                out = self._nest(rest, at_a, at_b, tile, turn.args)
+                out = self._nest(rest, at_a, at_b, tile, iteration.args)
             else:
-                out = self._of_channels(at_a, at_b, tile, turn.args)
-            turn.yields(*out)
-        return turn.results
+                out = self._of_channels(at_a, at_b, tile, iteration.args)
+            iteration.yields(*out)
+        return iteration.results
 
     def _of_channels(self, a: Value, b: Value, tile: RegisterTile, sums: list[Value]) -> list[Value]:
         """Accumulate the products with one element of the window for each channel."""

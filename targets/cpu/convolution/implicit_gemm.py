@@ -7,16 +7,17 @@ convolution; packing and sums are functions shared by the module.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stablexla.dialects.choices import Gate
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Index, Value
-from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, ContractionScene, SumState
+from stablexla.targets.codegen.match.epilogue import COMPLETE_SUM, SumState
 from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.sums.compensated import LONGEST_RUNNING_SUM
-from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition, PackedLhs, Taps
+from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs, Taps
+from stablexla.targets.cpu.convolution.item import ConvolutionItem
 from stablexla.targets.cpu.convolution.micro_kernel import (
     OffsetTables,
     PixelMicroKernel,
@@ -26,35 +27,20 @@ from stablexla.targets.cpu.convolution.micro_kernel import (
     fill_tap_offsets,
     table_type,
 )
-from stablexla.targets.cpu.convolution.packing import ConvolutionOperand, LhsPacking
-from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, reads_in_place
-from stablexla.targets.cpu.convolution.results import ConvolutionResults
-from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel
-from stablexla.targets.cpu.shared import SharedFunctions
+from stablexla.targets.cpu.convolution.packing import LhsPacking
+from stablexla.targets.cpu.convolution.plan import reads_in_place
+from stablexla.targets.cpu.convolution.weights import pack_weight_panel
 
 # Pixels whose sums are staged before the epilogue: some kilobytes, in L1. A multiple of the rows of all tiles.
 CHUNK = Gate("convolution.chunk", 96, eager=1)
 
 
-class ImplicitGemmItem:
-    """Buffers and code of a work item."""
+class ImplicitGemmItem(ConvolutionItem):
+    """Buffers and code of such an item."""
 
-    def __init__(
-        self,
-        sizes: ConvolutionSizes,
-        plan: ConvolutionPlan,
-        weights: ConvolutionWeights,
-        scenes: tuple[ContractionScene, ContractionScene],
-        packed: Value | None,
-        shared: SharedFunctions,
-    ) -> None:
-        self.sizes, self.plan, self.weights, self.shared = sizes, plan, weights, shared
-        self.scene = scenes[0]
-        self.results = ConvolutionResults(sizes, plan, scenes, weights.outputs, weights.width)
-        self.convolved, self.width, self.lanes = sizes.convolved, sizes.width, sizes.lanes
-        self.cut, self.phases = ItemPartition(sizes, plan, weights.outputs), len(sizes.width.phases)
+    def _allocate(self, packed: Value | None) -> None:
+        sizes, plan, weights = self.sizes, self.plan, self.weights
         compute, tile, units = self.scene.compute, plan.tile, sizes.units
-        self.factor = ConvolutionOperand.of(self.scene, units, lhs=True)
         self.in_place = not plan.across and reads_in_place(sizes, plan.features)
         self.lhs = self._lhs()
         if weights.in_place:
@@ -103,7 +89,6 @@ class ImplicitGemmItem:
         return even and enough and same and self.scene.vectors and self.weights.outputs % self.weights.width == 0
 
     def write(self, coordinates: Sequence[Value]) -> None:
-        """Emit the item."""
         place = self.cut.place(coordinates)
         if self.weights.parts > 1:
             zero = cg.constant(0, cg.vector_of(self.lanes, self.scene.compute))
@@ -116,11 +101,7 @@ class ImplicitGemmItem:
             if not self.in_place:
                 self.cut.images(place, lambda one: self._pack(one, part.iv))
             self.cut.panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
-        if self.plan.staged:
-            self.cut.images(
-                place,
-                lambda one: self.cut.panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
-            )
+        self.write_stage(place)
 
     # Addresses.
 
@@ -178,8 +159,8 @@ class ImplicitGemmItem:
             inner = cg.index(1)
             for n in (*(d[0] for d in rest), x[0], y[0], z[0]):
                 inner = inner * n
-            with cg.loop(0, count) as turn:
-                each(rest, turn.iv * inner + first, turn.iv * along_a + a, turn.iv * along_b + b)
+            with cg.loop(0, count) as iteration:
+                each(rest, iteration.iv * inner + first, iteration.iv * along_a + a, iteration.iv * along_b + b)
 
         each(outer, 0, 0, 0)
 
@@ -204,9 +185,6 @@ class ImplicitGemmItem:
         at = place.batch * c.batch.a + place.group * c.group.a + cg.index(part) * (self.plan.features * c.inputs.a)
         LhsPacking(self.sizes, self.factor, self.lhs, self.plan.features, c.inputs.a).pack(self.shared, place, at)
 
-    def _pack_weights(self, place: tuple[Index, Index, Index], to: Index) -> None:
-        pack_weight_panel(self.shared, self.scene, self.sizes.units, self.weights, place, self.packed, to)
-
     # Sums.
 
     def _sum_panel(self, place: ItemCoordinates, part: Value, panel: Value, columns: int) -> None:
@@ -214,17 +192,17 @@ class ImplicitGemmItem:
         weights = self.weights.at(place.group, panel, part)
         if self.plan.own_weights:
             weights = cg.index(0)
-            self._pack_weights((place.group, panel, part), weights)
+            which = (place.group, panel, part)
+            pack_weight_panel(self.shared, self.scene, self.sizes.units, self.weights, which, self.packed, weights)
         with cg.loop(0, self.phases) as phase:
             taps = Taps.of(self.width, self._first_round(place), phase.iv)
             if self.phases > 1:
                 self._fill_taps(place, taps)
             sums = self._sums(place, part, taps, weights)
             if self.straight:
-                frame = self.results.frame(place, cg.index(0))
+                frame = self.frame(place, cg.index(0))
                 row = self.scene.row(frame, place.round)
-                column = place.group * self.weights.outputs + panel * self.weights.width
-                self._sum(replace(sums, out=self.scene.results[0], out_at=row.c + column))
+                self._sum(replace(sums, out=self.scene.results[0], out_at=row.c + self.column(place, panel)))
             elif self.plan.staged:
                 at = phase.iv * self.plan.columns + (panel * self.weights.width - place.column)
                 self._sum(replace(sums, out_at=at, out_stride=self.phases * self.plan.columns))
@@ -294,8 +272,8 @@ class ImplicitGemmItem:
         self, place: ItemCoordinates, row: Value, round_: Value, at: Value, panel: Value, columns: int
     ) -> None:
         lanes = self.lanes
-        to = self.scene.row(self.results.frame(place, row), place.round + round_)
-        column = place.group * self.weights.outputs + panel * self.weights.width
+        to = self.scene.row(self.frame(place, row), place.round + round_)
+        column = self.column(place, panel)
         whole = columns // lanes * lanes
         state = COMPLETE_SUM
         if self.plan.depth:
@@ -307,6 +285,6 @@ class ImplicitGemmItem:
             value = cg.load_lanes(self.stage, at + whole, lanes, columns - whole)
             self.scene.write_all([value], [(to, column + whole, columns - whole)], state)
 
-    def _write_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
+    def lines(self, place: ItemCoordinates) -> Callable[[Value], Value]:
         length, first = place.rounds * (self.phases * self.plan.columns), place.image * place.rows
-        self.results.write_panel(place, panel, columns, self.stage, lambda row: (first + row) * length)
+        return lambda row: (first + row) * length

@@ -180,8 +180,8 @@ class PixelMicroKernel(SharedFunction):
         step = lanes if self.across else 1
         places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         blocks = _Blocks(len(places), zero) if self.in_blocks else None
-        with cg.loop(0, count, tile.rows) as turn:
-            at = turn.iv if more else cg.maximum(cg.minimum(turn.iv, count - tile.rows), 0)
+        with cg.loop(0, count, tile.rows) as iteration:
+            at = iteration.iv if more else cg.maximum(cg.minimum(iteration.iv, count - tile.rows), 0)
             starts = [_offset(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
 
             def place(r: int, v: int, at: Value = at) -> Value:

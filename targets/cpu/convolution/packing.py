@@ -292,7 +292,8 @@ class LhsPacking:
 
         def planes(number: int, at: Value, to: Value, there: Value | None) -> None:
             if number == len(place.planes):
-                pack_rows(shared, self.factor, self._rows(place, at, there), self.packed.buffer, self._at(place, to))
+                rows, to = self._rows(place, at, there), to * self.packed.plane + place.image * self.packed.image
+                pack_rows(shared, self.factor, rows, self.packed.buffer, to)
                 return
             taps = place.planes[number][1]
             d = taps.spatial
@@ -302,9 +303,6 @@ class LhsPacking:
                 planes(number + 1, at + position * d.a, to * d.taps + tap.iv, ok if there is None else there & ok)
 
         planes(0, at, cg.index(plane), None)
-
-    def _at(self, place: ItemCoordinates, plane: Value) -> Value:
-        return plane * self.packed.plane + place.image * self.packed.image
 
     def _rows(self, place: ItemCoordinates, at: Value, there: Value | None) -> LhsRows:
         d, w = place.height, self.sizes.width

@@ -6,37 +6,25 @@ vectors of the packed image, in which a row has a line of elements for each inpu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
-from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.cpu.contraction.register_tile import RegisterTile
 from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, PackedLhs, Taps
 from stablexla.targets.cpu.convolution.implicit_gemm import ImplicitGemmItem
 from stablexla.targets.cpu.convolution.micro_kernel import call_pixel_micro_kernel, fill_pixel_offsets
-from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
-from stablexla.targets.cpu.convolution.weights import ConvolutionWeights
-from stablexla.targets.cpu.shared import SharedFunctions
 
 
 class PixelLanesItem(ImplicitGemmItem):
-    """Buffers and code of a work item."""
+    """Buffers and code of such an item."""
 
-    def __init__(
-        self,
-        sizes: ConvolutionSizes,
-        plan: ConvolutionPlan,
-        weights: ConvolutionWeights,
-        scenes: tuple[ContractionScene, ContractionScene],
-        packed: Value | None,
-        shared: SharedFunctions,
-    ) -> None:
-        self.step = plan.across * sizes.lanes
-        self.padded = -(-plan.rounds // self.step) * self.step
-        super().__init__(sizes, plan, weights, scenes, packed, shared)
-        self.sums = cg.alloca(weights.outputs * self.padded, self.scene.compute)
+    def _allocate(self, packed: Value | None) -> None:
+        self.step = self.plan.across * self.lanes
+        self.padded = -(-self.plan.rounds // self.step) * self.step
+        super()._allocate(packed)
+        self.sums = cg.alloca(self.weights.outputs * self.padded, self.scene.compute)
 
     @property
     def staged_rows(self) -> int:
@@ -50,7 +38,6 @@ class PixelLanesItem(ImplicitGemmItem):
         return PackedLhs(buffer, 1, row, sizes.heights(self.plan.rows) * row * features, image, lines=features)
 
     def write(self, coordinates: Sequence[Value]) -> None:
-        """Emit the item."""
         place = self.cut.place(coordinates)
         outputs = self.weights.outputs
         fill_pixel_offsets(self.shared, self.tables.pixels, [1, 1, outputs], [0, 0, 1], 0)
@@ -67,7 +54,10 @@ class PixelLanesItem(ImplicitGemmItem):
                     value = cg.load(self.sums, n.iv * self.padded + pixel.iv)
                     cg.store(value, self.stage, (pixel.iv * self.phases + phase.iv) * self.plan.columns + n.iv)
             one = replace(place, row=place.row + row.iv, rows=cg.index(1))
-            self.results.write_panel(one, cg.index(0), outputs, self.stage, lambda _: cg.index(0))
+            self.write_panel(one, cg.index(0), outputs)
+
+    def lines(self, place: ItemCoordinates) -> Callable[[Value], Value]:
+        return lambda row: cg.index(0)
 
     def _sum_row(self, place: ItemCoordinates, row: Value, taps: Taps) -> None:
         """Emit the sums of a row's pixels of one phase, as a line for each output feature."""

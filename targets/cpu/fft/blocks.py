@@ -69,28 +69,28 @@ def _gather(rows: Sequence[ComplexArray], length: int, cells: CellArray) -> None
     """Load one line into each lane, by in-register transposes."""
     lanes = len(rows)
     whole = length // lanes * lanes
-    with cg.loop(0, whole, lanes) as turn:
-        loaded = [row.load(turn.iv, lanes) for row in rows]
+    with cg.loop(0, whole, lanes) as iteration:
+        loaded = [row.load(iteration.iv, lanes) for row in rows]
         res, ims = (cg.transpose_registers(v) for v in ([z.re for z in loaded], [z.im for z in loaded]))
         for i, (re, im) in enumerate(zip(res, ims, strict=True)):
-            cells.store(Complex(re, im), turn.iv + i)
-    with cg.loop(whole, length) as turn:
-        cells.store(vector_of_numbers([row.load(turn.iv, 0) for row in rows]), turn.iv)
+            cells.store(Complex(re, im), iteration.iv + i)
+    with cg.loop(whole, length) as iteration:
+        cells.store(vector_of_numbers([row.load(iteration.iv, 0) for row in rows]), iteration.iv)
 
 
 def _scatter(cells: CellArray, rows: Sequence[ComplexArray], length: int) -> None:
     """Store the line of each lane: the inverse of `_gather`."""
     lanes = len(rows)
     whole = length // lanes * lanes
-    with cg.loop(0, whole, lanes) as turn:
-        loaded = [cells.load(turn.iv + i) for i in range(lanes)]
+    with cg.loop(0, whole, lanes) as iteration:
+        loaded = [cells.load(iteration.iv + i) for i in range(lanes)]
         res, ims = (cg.transpose_registers(v) for v in ([z.re for z in loaded], [z.im for z in loaded]))
         for row, re, im in zip(rows, res, ims, strict=True):
-            row.store(Complex(re, im), turn.iv)
-    with cg.loop(whole, length) as turn:
-        value = cells.load(turn.iv)
+            row.store(Complex(re, im), iteration.iv)
+    with cg.loop(whole, length) as iteration:
+        value = cells.load(iteration.iv)
         for lane, row in enumerate(rows):
-            row.store(Complex(cg.extract(value.re, lane), cg.extract(value.im, lane)), turn.iv)
+            row.store(Complex(cg.extract(value.re, lane), cg.extract(value.im, lane)), iteration.iv)
 
 
 # ---- strided dimensions ----------------------------------------------------------------------------------------------

@@ -65,8 +65,8 @@ class FftColumns:
 
     def _outer(self, step: Pass, read: Load, write: Store) -> None:
         """Emit a pass that reads the source or writes the target (the first, the last, or both): row by row."""
-        with cg.loop(0, step.done) as turn:
-            k = turn.iv
+        with cg.loop(0, step.done) as iteration:
+            k = iteration.iv
             factors = self._factors(step, k)
             with cg.loop(0, step.rest) as across:
                 q = across.iv
@@ -76,8 +76,8 @@ class FftColumns:
     def _inner(self, step: Pass, source: CellArray, target: CellArray) -> None:
         """Emit a pass from one ping-pong buffer to the other: cell by cell."""
         width = step.rest * self.vectors
-        with cg.loop(0, step.done) as turn:
-            k = turn.iv
+        with cg.loop(0, step.done) as iteration:
+            k = iteration.iv
             factors = self._factors(step, k)
             first = k * (step.radix * width)
             with cg.loop(0, width) as across:

@@ -88,11 +88,11 @@ def along(tables: Tables, part: ir.Type, lanes: int) -> Each:
     def each(low: Index, high: Index, step: Step) -> None:
         first, last = cg.index(low), cg.index(high)
         middle = first + (last - first) // lanes * lanes
-        with cg.loop(first, middle, lanes) as turn:
-            step(AlongLine(tables, part, lanes), turn.iv)
+        with cg.loop(first, middle, lanes) as iteration:
+            step(AlongLine(tables, part, lanes), iteration.iv)
         if middle.known is None or middle.known != last.known:
-            with cg.loop(middle, last) as turn:
-                step(AlongLine(tables, part, 0), turn.iv)
+            with cg.loop(middle, last) as iteration:
+                step(AlongLine(tables, part, 0), iteration.iv)
 
     return each
 
@@ -110,8 +110,8 @@ def across(tables: Tables, part: ir.Type, lanes: int) -> Each:
     """Return a sweep over cells, vectorized across lines."""
 
     def each(low: Index, high: Index, step: Step) -> None:
-        with cg.loop(low, high) as turn:
-            step(SweepAccess(tables, part, lanes), turn.iv)
+        with cg.loop(low, high) as iteration:
+            step(SweepAccess(tables, part, lanes), iteration.iv)
 
     return each
 

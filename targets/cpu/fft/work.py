@@ -103,16 +103,16 @@ class FftProgram:
         lo, hi = arguments.lo, arguments.hi
         if not groups:
             memory = [cg.alloca(n, self.part) for n in phase.memory]
-            with cg.loop(lo, hi) as turn:
-                phase.write(scene, memory, turn.iv)
+            with cg.loop(lo, hi) as iteration:
+                phase.write(scene, memory, iteration.iv)
             return
-        with cg.loop(lo, hi) as turn:
-            slab, at = arguments.scratch[-1], turn.iv * sum(phase.memory)
+        with cg.loop(lo, hi) as iteration:
+            slab, at = arguments.scratch[-1], iteration.iv * sum(phase.memory)
             memory = []
             for n in phase.memory:
                 memory.append(_part_of(slab, at, n))
                 at = at + n
-            first, last = ((turn.iv + i) * phase.units // groups for i in (0, 1))
+            first, last = ((iteration.iv + i) * phase.units // groups for i in (0, 1))
             with cg.loop(first, last) as unit:
                 phase.write(scene, memory, unit.iv)
 

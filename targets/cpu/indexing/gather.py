@@ -141,8 +141,8 @@ def _copy(plan: _Plan, axes: Sequence[GatherAxis], operand: Value, read: Value, 
     """Emit the loop nest over a slice."""
     axis, *rest = axes
     if rest:
-        with cg.loop(0, axis.extent) as turn:
-            there, here = read + turn.iv * axis.operand_step, written + turn.iv * axis.result_step
+        with cg.loop(0, axis.extent) as iteration:
+            there, here = read + iteration.iv * axis.operand_step, written + iteration.iv * axis.result_step
             _copy(plan, rest, operand, there, result, here)
         return
 

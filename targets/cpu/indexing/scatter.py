@@ -162,12 +162,12 @@ class WindowList:
         Branch-free, as branches would be mispredicted: a window is always stored behind the list, and counted on a
         match.
         """
-        with cg.loop(lo, hi, 1, [found]) as turn:
-            (found,) = turn.args
-            cg.store(cg.cast_index(turn.iv, self._listed.element), self._listed, found)
-            belongs_here = arith.extui(self._listed.element, belongs(turn.iv, self._low, self._size).ssa)
-            turn.yields(found + Value(arith.index_castui(found.type, belongs_here)))
-        return turn.results[0]
+        with cg.loop(lo, hi, 1, [found]) as iteration:
+            (found,) = iteration.args
+            cg.store(cg.cast_index(iteration.iv, self._listed.element), self._listed, found)
+            belongs_here = arith.extui(self._listed.element, belongs(iteration.iv, self._low, self._size).ssa)
+            iteration.yields(found + Value(arith.index_castui(found.type, belongs_here)))
+        return iteration.results[0]
 
     def in_vectors(self, indices: Value, type_: ElementType, lo: Value, hi: Value) -> tuple[Value, Value]:
         """List the matching windows of [lo, hi) by stream compaction, for windows of one index, which is the place.
@@ -178,17 +178,17 @@ class WindowList:
         low, size = (cg.splat(cg.cast_index(v, wide), 2 * HALF) for v in (self._low, self._size))
         table = _table_of_lanes()
         stop = hi - (hi - lo) % (2 * HALF)
-        with cg.loop(lo, stop, 2 * HALF, [cg.index(0)]) as turn:
-            (found,) = turn.args
-            bits = _bits_of_lanes(_below(_widened(cg.load(indices, turn.iv, 2 * HALF), type_, wide) - low, size))
+        with cg.loop(lo, stop, 2 * HALF, [cg.index(0)]) as iteration:
+            (found,) = iteration.args
+            bits = _bits_of_lanes(_below(_widened(cg.load(indices, iteration.iv, 2 * HALF), type_, wide) - low, size))
             for half in range(2):
                 lanes = Value(arith.shrui(bits.ssa, cg.constant(HALF * half, bits.type).ssa)) & ((1 << HALF) - 1)
                 numbers = cg.load(table, cg.cast_index(lanes, found.type) * HALF, HALF)
-                window = cg.splat(cg.cast_index(turn.iv + HALF * half, self._listed.element), HALF)
+                window = cg.splat(cg.cast_index(iteration.iv + HALF * half, self._listed.element), HALF)
                 cg.store(Value(arith.extui(window.type, numbers.ssa)) + window, self._listed, found)
                 found = found + cg.cast_index(Value(math.ctpop(lanes.ssa)), found.type)
-            turn.yields(found)
-        return turn.results[0], stop
+            iteration.yields(found)
+        return iteration.results[0], stop
 
 
 def _table_of_lanes() -> Value:
@@ -284,13 +284,13 @@ class _Writer:
     def _each(self, listed: Value, count: Value, at: Value, given: Value) -> None:
         """Combine all listed windows: their elements at one place in the window, or all of them."""
 
-        def window_of(turn: Value) -> Value:
-            return cg.cast_index(cg.load(listed, turn), cg.index(0).type)
+        def window_of(iteration: Value) -> Value:
+            return cg.cast_index(cg.load(listed, iteration), cg.index(0).type)
 
-        with cg.loop(0, count) as turn:
-            window = window_of(turn.iv)
+        with cg.loop(0, count) as iteration:
+            window = window_of(iteration.iv)
             if any(self._plan.lines):
-                self._ask_for(window_of(cg.minimum(turn.iv + self._plan.ahead, count - 1)))
+                self._ask_for(window_of(cg.minimum(iteration.iv + self._plan.ahead, count - 1)))
             at = at + self._place(window) * self._plan.unit
             given = given + window * self._plan.update_step
             if self._plan.across:
@@ -310,23 +310,23 @@ class _Writer:
             cg.prefetch(self._updates, window * self._plan.update_step + line * step)
 
     def _over_window(
-        self, axes: Sequence[ScatterWindowLoop], at: Value, given: Value, turn: Callable[[Value, Value], None]
+        self, axes: Sequence[ScatterWindowLoop], at: Value, given: Value, iteration: Callable[[Value, Value], None]
     ) -> None:
         if not axes:
-            turn(at, given)
+            iteration(at, given)
             return
         axis, *rest = axes
         with cg.loop(0, axis.extent) as each:
             there, here = at + each.iv * axis.operand_step, given + each.iv * axis.update_step
-            self._over_window(rest, there, here, turn)
+            self._over_window(rest, there, here, iteration)
 
     def _row(self, axis: ScatterWindowLoop, at: Value, given: Value) -> None:
         """Emit the last loop of a window; the remainder of whole vectors in halves, quarters ... of one."""
         lanes = self._plan.lanes
         whole = axis.extent // lanes * lanes if lanes else axis.extent
 
-        def step(turn: Value, _: int | None, totals: list[Value]) -> list[Value]:
-            self._combine(at + turn * axis.operand_step, given + turn * axis.update_step, lanes)
+        def step(iteration: Value, _: int | None, totals: list[Value]) -> list[Value]:
+            self._combine(at + iteration * axis.operand_step, given + iteration * axis.update_step, lanes)
             return totals
 
         vector_loop(whole, lanes, step, [[]] * unroll_factor(1, whole // lanes if lanes else 1))

@@ -97,38 +97,38 @@ class InterleavedMatrices:
         """Load and interleave `count` elements of each lane's matrix, which begin at `starts` of an array's parts."""
         lanes, kinds = self.field.lanes, self.field.parts
         whole = count * kinds // lanes * lanes
-        with cg.loop(0, whole, lanes) as turn:
-            rows = cg.transpose_registers([cg.load(parts, start + turn.iv, lanes) for start in starts])
+        with cg.loop(0, whole, lanes) as iteration:
+            rows = cg.transpose_registers([cg.load(parts, start + iteration.iv, lanes) for start in starts])
             for i, row in enumerate(rows):
-                cg.store(row, self.buffer, (turn.iv + i) * lanes)
-        with cg.loop(whole, count * kinds) as turn:
+                cg.store(row, self.buffer, (iteration.iv + i) * lanes)
+        with cg.loop(whole, count * kinds) as iteration:
             row = cg.constant(0.0, self.field.type)
             for lane, start in enumerate(starts):
-                row = cg.insert(cg.load(parts, start + turn.iv), row, lane)
-            cg.store(row, self.buffer, turn.iv * lanes)
+                row = cg.insert(cg.load(parts, start + iteration.iv), row, lane)
+            cg.store(row, self.buffer, iteration.iv * lanes)
 
     def scatter(self, parts: Value, starts: Sequence[Value], count: int) -> None:
         """De-interleave and store: the inverse of `gather`."""
         lanes, kinds = self.field.lanes, self.field.parts
         whole = count * kinds // lanes * lanes
-        with cg.loop(0, whole, lanes) as turn:
-            rows = [cg.load(self.buffer, (turn.iv + i) * lanes, lanes) for i in range(lanes)]
+        with cg.loop(0, whole, lanes) as iteration:
+            rows = [cg.load(self.buffer, (iteration.iv + i) * lanes, lanes) for i in range(lanes)]
             for start, row in zip(starts, cg.transpose_registers(rows), strict=True):
-                cg.store(row, parts, start + turn.iv)
-        with cg.loop(whole, count * kinds) as turn:
-            row = cg.load(self.buffer, turn.iv * lanes, lanes)
+                cg.store(row, parts, start + iteration.iv)
+        with cg.loop(whole, count * kinds) as iteration:
+            row = cg.load(self.buffer, iteration.iv * lanes, lanes)
             for lane, start in enumerate(starts):
-                cg.store(cg.extract(row, lane), parts, start + turn.iv)
+                cg.store(cg.extract(row, lane), parts, start + iteration.iv)
 
 
 def unrolled_loop(low: Index, high: Index, write: Callable[[Value, int], None]) -> None:
     """Emit `write(i, count)` for i from low to high, unrolled by ABREAST, with a remainder loop one by one."""
     first, last = cg.index(low), cg.index(high)
     middle = first + (last - first) // ACCUMULATORS * ACCUMULATORS
-    with cg.loop(first, middle, ACCUMULATORS) as turn:
-        write(turn.iv, ACCUMULATORS)
-    with cg.loop(middle, last) as turn:
-        write(turn.iv, 1)
+    with cg.loop(first, middle, ACCUMULATORS) as iteration:
+        write(iteration.iv, ACCUMULATORS)
+    with cg.loop(middle, last) as iteration:
+        write(iteration.iv, 1)
 
 
 def accumulate_numbers(
@@ -136,10 +136,10 @@ def accumulate_numbers(
 ) -> list[Number]:
     """Emit a loop that carries accumulators, real or complex."""
     kinds = len(starts[0])
-    with cg.loop(low, high, 1, [part for number in starts for part in number]) as turn:
-        carried = [tuple(turn.args[i : i + kinds]) for i in range(0, len(turn.args), kinds)]
-        turn.yields(*(part for number in step(turn.iv, carried) for part in number))
-    flat = turn.results
+    with cg.loop(low, high, 1, [part for number in starts for part in number]) as iteration:
+        carried = [tuple(iteration.args[i : i + kinds]) for i in range(0, len(iteration.args), kinds)]
+        iteration.yields(*(part for number in step(iteration.iv, carried) for part in number))
+    flat = iteration.results
     return [tuple(flat[i : i + kinds]) for i in range(0, len(flat), kinds)]
 
 
@@ -200,9 +200,9 @@ class _Factor:
                 self.side.put(self.field.constant(0.0), self.at(above.iv, j))
             columns.yields(columns.args[0] & rest[0].gt(0.0))
         spoiled = self.field.constant(float("nan"))[0]
-        with cg.loop(0, self.n * self.n) as turn:
-            value = self.side.get(turn.iv)
-            self.side.put((cg.select(columns.results[0], value[0], spoiled), *value[1:]), turn.iv)
+        with cg.loop(0, self.n * self.n) as iteration:
+            value = self.side.get(iteration.iv)
+            self.side.put((cg.select(columns.results[0], value[0], spoiled), *value[1:]), iteration.iv)
 
     def _divided(self, i: Value, j: Value, count: int, diagonal: Value) -> None:
         for row, rest in enumerate(self._rests(i, j, count)):
@@ -270,11 +270,11 @@ class _System:
         return i * self.others + other if self.left else other * self.n + i
 
     def write(self) -> None:
-        with cg.loop(0, self.n) as turn:
-            i = turn.iv if self.forward else cg.index(self.n - 1) - turn.iv
-            unrolled_loop(0, self.others, lambda other, count: self._elements(turn.iv, i, other, count))
+        with cg.loop(0, self.n) as iteration:
+            i = iteration.iv if self.forward else cg.index(self.n - 1) - iteration.iv
+            unrolled_loop(0, self.others, lambda other, count: self._elements(iteration.iv, i, other, count))
 
-    def _elements(self, turn: Value, i: Value, other: Value, count: int) -> None:
+    def _elements(self, iteration: Value, i: Value, other: Value, count: int) -> None:
         places = [other + c for c in range(count)]
 
         def step(before: Value, totals: list[Number]) -> list[Number]:
@@ -283,7 +283,7 @@ class _System:
             xs = [self.right.get(self.at(k, place)) for place in places]
             return [self.field.subtract_product(s, m, x) for s, x in zip(totals, xs, strict=True)]
 
-        rests = accumulate_numbers(0, turn, [self.right.get(self.at(i, place)) for place in places], step)
+        rests = accumulate_numbers(0, iteration, [self.right.get(self.at(i, place)) for place in places], step)
         for place, rest in zip(places, rests, strict=True):
             x = rest if self.unit else self.field.divide(rest, self.matrix(i, i))
             self.right.put(x, self.at(i, place))

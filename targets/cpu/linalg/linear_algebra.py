@@ -105,8 +105,8 @@ def _solve_in_result(arguments: KernelArguments, item: Value, n: int, size: int)
     """Copy the right-hand sides into the result, to be solved in place; return the addresses of matrix and result."""
     a, b, made = (*arguments.inputs, *arguments.results)
     first = item * size
-    with cg.loop(first, first + size) as turn:
-        cg.store(cg.load(b, turn.iv), made, turn.iv)
+    with cg.loop(first, first + size) as iteration:
+        cg.store(cg.load(b, iteration.iv), made, iteration.iv)
     return address_at(a, item * (n * n)), address_at(made, first)
 
 
@@ -129,25 +129,25 @@ class _Triangle:
                 if self.lower
                 else ((row + rows.iv, row + self.n), (row, row + rows.iv))
             )
-            with cg.loop(*inside) as turn:
-                cg.store(cg.load(given, turn.iv), made, turn.iv)
+            with cg.loop(*inside) as iteration:
+                cg.store(cg.load(given, iteration.iv), made, iteration.iv)
             self._fill(made, *outside, 0.0)
 
     def check(self, made: Value, first: Value) -> None:
         """Fill a matrix with NaN if its diagonal is not positive: it was not positive definite."""
         true = cg.constant(1, ir.IntegerType.get_signless(1))
-        with cg.loop(0, self.n, 1, [true]) as turn:
-            value = cg.load(made, first + turn.iv * (self.n + 1))
-            turn.yields(turn.args[0] & _real_part(value).gt(0.0))
-        sides = cg.branch(turn.results[0])
+        with cg.loop(0, self.n, 1, [true]) as iteration:
+            value = cg.load(made, first + iteration.iv * (self.n + 1))
+            iteration.yields(iteration.args[0] & _real_part(value).gt(0.0))
+        sides = cg.branch(iteration.results[0])
         with sides.then:
             pass
         with sides.otherwise:
             self._fill(made, first, first + self.n * self.n, float("nan"))
 
     def _fill(self, made: Value, low: Value, high: Value, number: float) -> None:
-        with cg.loop(low, high) as turn:
-            cg.store(_constant(number, made.element), made, turn.iv)
+        with cg.loop(low, high) as iteration:
+            cg.store(_constant(number, made.element), made, iteration.iv)
 
 
 def _real_part(value: Value) -> Value:

@@ -17,7 +17,7 @@ from stablexla.targets.cpu.scan.plan import ScanPlan, ScanWriter, Values, emit_t
 from stablexla.targets.cpu.scan.prefix_scan import BLOCK, MANY
 
 # (start of a group, accumulators before it) -> accumulators of the group.
-_Turn = Callable[[Value, Values], Values]
+_Iteration = Callable[[Value, Values], Values]
 
 
 class _Lines:
@@ -78,7 +78,7 @@ class _Lines:
         self.writer.write(values, place, count)
         return totals
 
-    def _groups(self, start: Value, stop: Value, totals: Values, body: _Turn) -> tuple[Value, Values]:
+    def _groups(self, start: Value, stop: Value, totals: Values, body: _Iteration) -> tuple[Value, Values]:
         """Emit `body` for whole groups of as many vectors as there are lanes; return their end, and the total there.
 
         `body` gets the total before a group, and returns the group's total.
@@ -92,7 +92,9 @@ class _Lines:
             return start, totals
         groups = (stop - start) // group
         combine, most = self.writer.combine, self.plan.extent // group
-        totals = blocked_scan(0, groups, 1, most, totals, combine, lambda turn, here: body(start + turn * group, here))
+        totals = blocked_scan(
+            0, groups, 1, most, totals, combine, lambda iteration, here: body(start + iteration * group, here)
+        )
         return start + groups * group, totals
 
     def _scan_group(self, line: Value, at: Value, before: Values) -> Values:
@@ -189,10 +191,10 @@ def emit_line_scan(plan: ScanPlan) -> Emitted:
     if plan.outer >= MANY() or plan.extent < 2 * size:
         with plan.kernel.phase(plan.target) as arguments:
             lines = _Lines(plan, arguments)
-            nothing = [cg.constant(0, cg.vector_of(plan.lanes, e)) for e in plan.elements]
+            zero = [cg.constant(0, cg.vector_of(plan.lanes, e)) for e in plan.elements]
             always = cg.constant(1, ir.IntegerType.get_signless(1))
             with arguments.items() as line:
-                lines.scan(line, cg.index(0), cg.index(plan.extent), None, nothing, always)
+                lines.scan(line, cg.index(0), cg.index(plan.extent), None, zero, always)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=plan.in_place)
 
     def total(arguments: KernelArguments, line: Value, block: Value, at: Value) -> None:

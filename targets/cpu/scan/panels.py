@@ -64,16 +64,22 @@ class PanelScan:
         vector_loop(self.inner, self.lanes, one, [[]] * 4, self.part)
 
     def scan(
-        self, start: Value, stop: Value, turns: int, before: PanelAccumulators, exists: Value, own: PanelAccumulators
+        self,
+        start: Value,
+        stop: Value,
+        trip_count: int,
+        before: PanelAccumulators,
+        exists: Value,
+        own: PanelAccumulators,
     ) -> None:
         """Scan rows [start, stop).
 
         Args:
-            turns: their number, at most.
+            trip_count: their number, at most.
             before: the total before them, if something `exists` there.
             own: where to store their total.
         """
-        self._blocks(block_levels(turns), start, stop, before, exists, own)
+        self._blocks(block_levels(trip_count), start, stop, before, exists, own)
 
     def _blocks(
         self, level: int, start: Value, stop: Value, before: PanelAccumulators, exists: Value, own: PanelAccumulators

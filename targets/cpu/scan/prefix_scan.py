@@ -106,7 +106,7 @@ class _Plan:
             return cg.load_lanes(source, at, self.lanes, self.lanes if count is None else count, self.identity)
         value = cg.load_lanes(source, at, self.lanes, self.lanes if count is None else count)
         wide = cg.to_float(value, self.element)
-        return wide if count is None else cg.select(cg.mask(self.lanes, count), wide, self.nothing(self.lanes))
+        return wide if count is None else cg.select(cg.mask(self.lanes, count), wide, self.identities(self.lanes))
 
     def write(
         self, value: Value, result: Value, at: Value, count: int | None = None, nontemporal: bool = False
@@ -135,7 +135,7 @@ class _Plan:
         """Combine two scalars or vectors."""
         return combine_values(self.name, a, b, unsigned=self.unsigned)
 
-    def nothing(self, lanes: int) -> Value:
+    def identities(self, lanes: int) -> Value:
         """Return the identity, in all lanes."""
         return cg.constant(self.identity, cg.vector_of(lanes, self.element))
 
@@ -146,7 +146,7 @@ class _Plan:
     def begin(self, arguments: KernelArguments, lanes: int) -> Value:
         """Return the initial value of a scan, in all lanes."""
         if not self.starts:
-            return self.nothing(lanes)
+            return self.identities(lanes)
         return cg.splat(cg.to_float(arguments.inputs[1], self.element), lanes)
 
 
@@ -157,8 +157,8 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     with kernel.func.context:
         short = name == "add" and isinstance(element, ir.BF16Type | ir.F16Type)
         stored, element = element, ir.F32Type.get() if short else element
-    nothing = identity(name, element, unsigned=unsigned) if name and config.whole_bytes else None
-    if nothing is None or len(kernel.results) != 1:
+    neutral = identity(name, element, unsigned=unsigned) if name and config.whole_bytes else None
+    if neutral is None or len(kernel.results) != 1:
         return None
     outer, extent, inner = config.outer, config.extent, config.inner
     lanes = target.vector_bits // cg.bits_of(element)
@@ -168,7 +168,7 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     starts, zeros = config.start, config.positive_zeros and cg.is_float(element)
     return _Plan(
         *(outer, extent, inner, config.backwards, name, unsigned, starts, zeros),
-        *(stored, element, nothing, lanes, target),
+        *(stored, element, neutral, lanes, target),
     )
 
 
@@ -207,7 +207,7 @@ class _Lines:
         def step(at: Value, count: int | None, totals: list[Value]) -> list[Value]:
             return [plan.join(totals[0], plan.read(source, self.place(line, at, count), count))]
 
-        starts = [[plan.nothing(plan.lanes)] for _ in range(MOST_UNROLLED)]
+        starts = [[plan.identities(plan.lanes)] for _ in range(MOST_UNROLLED)]
         sets = vector_loop(plan.extent, plan.lanes, step, starts, part)
         (first, *rest) = [values[0] for values in sets]
         for other in rest:
@@ -228,7 +228,7 @@ class _Lines:
             plan.write(plan.join(plan.exact(*totals), scanned), result, place, count, self.nontemporal)
             return [*plan.carry(totals, cg.shuffle(scanned, scanned, last))]
 
-        totals = [cg.splat(before[0], plan.lanes), plan.nothing(plan.lanes)]
+        totals = [cg.splat(before[0], plan.lanes), plan.identities(plan.lanes)]
         group = plan.lanes * plan.lanes
         if plan.lanes < 4 or plan.extent < group:
             vector_loop(plan.extent, plan.lanes, step, [totals], part)
@@ -237,11 +237,11 @@ class _Lines:
             (cg.index(0), cg.index(plan.extent)) if part is None else (part.start, cg.minimum(part.stop, plan.extent))
         )
         groups = (stop - start) // group
-        with cg.loop(0, groups, 1, totals) as turn:
-            turn.yields(*self._scan_group(source, result, line, start + turn.iv * group, turn.args))
+        with cg.loop(0, groups, 1, totals) as iteration:
+            iteration.yields(*self._scan_group(source, result, line, start + iteration.iv * group, iteration.args))
         final = cg.constant(1, ir.IntegerType.get_signless(1)) if part is None else part.last
         rest = LoopPart(start + groups * group, stop, final)
-        vector_loop(plan.extent, plan.lanes, step, [turn.results], rest)
+        vector_loop(plan.extent, plan.lanes, step, [iteration.results], rest)
 
     def _scan_group(self, source: Value, result: Value, line: Value, at: Value, totals: Sequence[Value]) -> list[Value]:
         """Scan as many vectors as there are lanes, transposed so that each lane scans contiguous elements."""
@@ -257,9 +257,9 @@ class _Lines:
         scanned, by = made[-1], 1
         while by < lanes:
             places_by = [lanes + i - by if i >= by else 0 for i in range(lanes)]
-            scanned = plan.join(cg.shuffle(plan.nothing(lanes), scanned, places_by), scanned)
+            scanned = plan.join(cg.shuffle(plan.identities(lanes), scanned, places_by), scanned)
             by *= 2
-        earlier = cg.shuffle(plan.nothing(lanes), scanned, [lanes + i - 1 if i else 0 for i in range(lanes)])
+        earlier = cg.shuffle(plan.identities(lanes), scanned, [lanes + i - 1 if i else 0 for i in range(lanes)])
         earlier = plan.join(plan.exact(*totals), earlier)
         rows = cg.transpose_registers([plan.join(earlier, value) for value in made][order])
         for place, value in zip(places, rows, strict=True):
@@ -274,7 +274,7 @@ class _Lines:
                 places = [lanes + i + by if i + by < lanes else 0 for i in range(lanes)]
             else:
                 places = [lanes + i - by if i >= by else 0 for i in range(lanes)]
-            value = plan.join(cg.shuffle(plan.nothing(lanes), value, places), value)
+            value = plan.join(cg.shuffle(plan.identities(lanes), value, places), value)
             by *= 2
         return value
 
@@ -304,11 +304,11 @@ class _Rows:
     def total(self, arguments: KernelArguments, line: Value, part: LoopPart) -> list[Value]:
         """Reduce the rows of a block, in vectors along a row."""
 
-        def turn(row: Value, totals: list[Value]) -> list[Value]:
+        def iteration(row: Value, totals: list[Value]) -> list[Value]:
             return [self.plan.join(t, v) for t, v in zip(totals, self._read(arguments, line, row), strict=True)]
 
-        start = [self.plan.nothing(self.plan.lanes)] * self.carried
-        return self._over(part, start, turn)
+        start = [self.plan.identities(self.plan.lanes)] * self.carried
+        return self._over(part, start, iteration)
 
     def scan(self, arguments: KernelArguments, line: Value, part: LoopPart | None, before: Sequence[Value]) -> None:
         """Scan a block of rows, after the prefix `before`."""
@@ -321,16 +321,16 @@ class _Rows:
             )
             return
         # Each block of rows is scanned from the identity, and the prefix before it is added to all of it.
-        nothing = [plan.nothing(plan.lanes)] * self.carried
-        with cg.loop(low, cg.minimum(high, plan.extent), LONGEST_RUNNING_SUM(), [*totals, *nothing]) as block:
+        start = [plan.identities(plan.lanes)] * self.carried
+        with cg.loop(low, cg.minimum(high, plan.extent), LONGEST_RUNNING_SUM(), [*totals, *start]) as block:
             pairs = list(zip(block.args[: self.carried], block.args[self.carried :], strict=True))
             base = [plan.exact(*pair) for pair in pairs]
 
-            def turn(row: Value, totals: list[Value]) -> list[Value]:
+            def iteration(row: Value, totals: list[Value]) -> list[Value]:
                 return self._write(arguments, result, line, row, totals, base)
 
             made = self._over(
-                LoopPart(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), high), cg.index(0)), nothing, turn
+                LoopPart(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), high), cg.index(0)), start, iteration
             )
             carried = [plan.carry(pair, more) for pair, more in zip(pairs, made, strict=True)]
             block.yields(*(total for total, _ in carried), *(error for _, error in carried))
@@ -354,12 +354,12 @@ class _Rows:
         return totals
 
     def _over(
-        self, part: LoopPart | None, start: list[Value], turn: Callable[[Value, list[Value]], list[Value]]
+        self, part: LoopPart | None, start: list[Value], iteration: Callable[[Value, list[Value]], list[Value]]
     ) -> list[Value]:
         low, high = (cg.index(0), cg.index(self.plan.extent)) if part is None else (part.start, part.stop)
         high = cg.minimum(high, self.plan.extent)
         with cg.loop(low, high, 1, start) as rows:
-            rows.yields(*turn(rows.iv, rows.args))
+            rows.yields(*iteration(rows.iv, rows.args))
         return rows.results
 
     def _place(self, line: Value, row: Value, number: int) -> tuple[Value, int]:
@@ -416,7 +416,7 @@ def _scan_totals(plan: _Plan, arguments: KernelArguments, first: Value, blocks: 
     """Replace the block totals of a line by their exclusive scan."""
     buffer = arguments.scratch[0]
     for offset in range(0, width, max(1, lanes)):
-        with cg.loop(0, blocks, 1, [plan.begin(arguments, lanes), plan.nothing(lanes)]) as block:
+        with cg.loop(0, blocks, 1, [plan.begin(arguments, lanes), plan.identities(lanes)]) as block:
             place = (first + block.iv) * width + offset
             total = cg.load(buffer, place, lanes)
             cg.store(plan.exact(*block.args), buffer, place)
@@ -486,9 +486,9 @@ def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part
 
     columns(begin)
     with cg.loop(0, plan.extent, LONGEST_RUNNING_SUM()) as block:
-        columns(lambda _, place, __: cg.store(plan.nothing(plan.lanes), room, place))
-        with cg.loop(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), plan.extent)) as turn:
-            row = cg.index(plan.extent - 1) - turn.iv if plan.backwards else turn.iv
+        columns(lambda _, place, __: cg.store(plan.identities(plan.lanes), room, place))
+        with cg.loop(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), plan.extent)) as iteration:
+            row = cg.index(plan.extent - 1) - iteration.iv if plan.backwards else iteration.iv
             first = (line * plan.extent + row) * plan.inner
 
             def one(at: Value, place: Value, count: int | None, first: Value = first) -> None:

@@ -78,17 +78,17 @@ class _Merge:
         begins = (self.left, self.right), (self.left + taken, self.right + (before - taken))
         streams = [self._next([*places, *self._heads(*places)]) for places in begins]
         size = len(streams[0][0]) + ABREAST
-        with cg.loop(0, half, step, [v for state, carried in streams for v in (*state, *carried)]) as turn:
+        with cg.loop(0, half, step, [v for state, carried in streams for v in (*state, *carried)]) as iteration:
             yielded: list[Value] = []
             for number, target in enumerate((to, to + before)):
-                carried = turn.args[number * size : (number + 1) * size]
+                carried = iteration.args[number * size : (number + 1) * size]
                 state, other = self._next(carried[:-ABREAST])
                 turned = [cg.shuffle(v, v, list(range(self.lanes))[::-1]) for v in other[::-1]]
                 pairs = list(zip(carried[-ABREAST:], turned, strict=True))
                 for v, keys in enumerate(self._ordered([min_keys(a, b) for a, b in pairs])):
-                    cg.store(keys, self.buffer, target + turn.iv + v * self.lanes)
+                    cg.store(keys, self.buffer, target + iteration.iv + v * self.lanes)
                 yielded += [*state, *self._ordered([max_keys(a, b) for a, b in pairs])]
-            turn.yields(*yielded)
+            iteration.yields(*yielded)
 
     def _next(self, state: list[Value]) -> tuple[list[Value], list[Value]]:
         """Load the next vectors of the run whose head is smaller; the state are the runs' positions and heads.
@@ -166,12 +166,12 @@ def merge_path_split(
     most = cg.minimum(before, of_left)
     i64 = ir.IntegerType.get_signless(64)
     unused = Value(math.ctlz(cg.cast_index(most - least, i64).ssa))
-    with cg.loop(0, cg.cast_index(64 - unused, cg.index(0).type), 1, [least, most]) as turn:
-        low, high = turn.args
+    with cg.loop(0, cg.cast_index(64 - unused, cg.index(0).type), 1, [least, most]) as iteration:
+        low, high = iteration.args
         half = (low + high) // 2
         open_ = low.lt(high)
         a = cg.load(buffer, left[0] + cg.minimum(half, cg.maximum(of_left - 1, 0)))
         b = cg.load(buffer, right[0] + cg.minimum(cg.maximum(before - 1 - half, 0), cg.maximum(of_right - 1, 0)))
         first = keys.comparable(a).le(keys.comparable(b))
-        turn.yields(cg.select(open_ & first, half + 1, low), cg.select(open_ & (first ^ 1), half, high))
-    return turn.results[0]
+        iteration.yields(cg.select(open_ & first, half + 1, low), cg.select(open_ & (first ^ 1), half, high))
+    return iteration.results[0]

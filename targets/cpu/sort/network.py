@@ -77,15 +77,15 @@ class _Network:
         self.cells, self.lanes, self.count, self.last = cells, lanes, count, last
 
     def write(self) -> None:
-        with cg.loop(0, _blocks(self.count, cg.index(GROUP))) as turn:
-            places = [turn.iv * GROUP + t for t in range(GROUP)]
+        with cg.loop(0, _blocks(self.count, cg.index(GROUP))) as iteration:
+            places = [iteration.iv * GROUP + t for t in range(GROUP)]
             keys = self._load(places)
             for step in EIGHT:
                 for low, high in step:
                     _order(keys, low, high)
             self._store(keys, places)
-        with cg.loop(4, self.last + 1) as turn:
-            self._merge(turn.iv)
+        with cg.loop(4, self.last + 1) as iteration:
+            self._merge(iteration.iv)
 
     def _merge(self, level: Value) -> None:
         """Merge runs of 2^(level - 1) cells into runs of 2^level: `level` half-cleaners, three of them per pass.
@@ -95,15 +95,15 @@ class _Network:
         """
         self._flip(cg.index(1) << level)
         passes = (level - 1) // 3
-        with cg.loop(0, passes) as turn:
-            self._halve(cg.index(1) << ((passes - 1 - turn.iv) * 3))
+        with cg.loop(0, passes) as iteration:
+            self._halve(cg.index(1) << ((passes - 1 - iteration.iv) * 3))
 
     def _flip(self, size: Value) -> None:
         """Emit the first three half-cleaners: the first compares a run with the next one reversed."""
         quarter = size // GROUP
-        with cg.loop(0, _blocks(self.count, size)) as blocks, cg.loop(0, quarter) as turn:
-            first = blocks.iv * size + turn.iv
-            last = blocks.iv * size + size - 1 - turn.iv
+        with cg.loop(0, _blocks(self.count, size)) as blocks, cg.loop(0, quarter) as iteration:
+            first = blocks.iv * size + iteration.iv
+            last = blocks.iv * size + size - 1 - iteration.iv
             places = [*(first + quarter * t for t in range(4)), *(last - quarter * t for t in range(4))]
             keys = self._load(places)
             for t in range(4):
@@ -114,8 +114,8 @@ class _Network:
 
     def _halve(self, stride: Value) -> None:
         """Emit three half-cleaners: comparators at distances of `stride` * 4, * 2 and * 1."""
-        with cg.loop(0, _blocks(self.count, stride * GROUP)) as blocks, cg.loop(0, stride) as turn:
-            first = blocks.iv * (stride * GROUP) + turn.iv
+        with cg.loop(0, _blocks(self.count, stride * GROUP)) as blocks, cg.loop(0, stride) as iteration:
+            first = blocks.iv * (stride * GROUP) + iteration.iv
             places = [first + stride * t for t in range(GROUP)]
             keys = self._load(places)
             apart = GROUP // 2
@@ -147,5 +147,5 @@ def fill(cells: Value, lanes: int, low: int, high: int, key: int | float) -> Non
     """Store a key into the cells [low, high)."""
     if low < high:
         type_ = ir.VectorType.get([lanes], cells.element)
-        with cg.loop(low, high) as turn:
-            cg.store(cg.constant(key, type_), cells, turn.iv * lanes)
+        with cg.loop(low, high) as iteration:
+            cg.store(cg.constant(key, type_), cells, iteration.iv * lanes)

@@ -41,7 +41,7 @@ class SortRows:
         """Store keys as elements."""
         cg.store_lanes(self.keys.as_elements(self.keys.to_bits(key)), result, at, count)
 
-    def nothing(self) -> Value:
+    def zeros(self) -> Value:
         """Return a vector without bits set."""
         return cg.constant(0, cg.vector_of(self.lanes, self.keys.word))
 
@@ -49,14 +49,14 @@ class SortRows:
         """Emit `step(at, count, carried)` for the vectors of a row; the last one may overlap the one before.
 
         Returns:
-            The loop-carried value, which begins with `nothing`.
+            The loop-carried value, which begins with `zeros`.
         """
         if count < self.lanes:
-            return step(cg.index(0), count, self.nothing())
-        with cg.loop(0, count, self.lanes, [self.nothing()]) as turn:
-            at = turn.iv if count % self.lanes == 0 else cg.minimum(turn.iv, count - self.lanes)
-            turn.yields(step(at, self.lanes, turn.args[0]))
-        return turn.results[0]
+            return step(cg.index(0), count, self.zeros())
+        with cg.loop(0, count, self.lanes, [self.zeros()]) as iteration:
+            at = iteration.iv if count % self.lanes == 0 else cg.minimum(iteration.iv, count - self.lanes)
+            iteration.yields(step(at, self.lanes, iteration.args[0]))
+        return iteration.results[0]
 
 
 def _where(inside: Sequence[bool], yes: Value, no: Value) -> Value:
@@ -86,18 +86,20 @@ class RestoreAlike:
         alike = [bits for bits, there in ((0, self.keys.zeros_alike), (self.keys.nan, self.keys.nans_alike)) if there]
         numbers = [cg.constant(bits, self.keys.word) for bits in alike]
         marks = [self.keys.of_bits(number) for number in numbers]
-        with cg.loop(0, self.length, 1, [cg.index(0)] * len(alike)) as turn:
-            key = self.keys.of_bits(self._canonical(turn.iv))
-            turn.yields(*(count + _one_if(key.lt(mark)) for count, mark in zip(turn.args, marks, strict=True)))
-        with cg.loop(0, self.length, 1, turn.results) as turn:
-            bits = self._canonical(turn.iv)
+        with cg.loop(0, self.length, 1, [cg.index(0)] * len(alike)) as iteration:
+            key = self.keys.of_bits(self._canonical(iteration.iv))
+            iteration.yields(
+                *(count + _one_if(key.lt(mark)) for count, mark in zip(iteration.args, marks, strict=True))
+            )
+        with cg.loop(0, self.length, 1, iteration.results) as iteration:
+            bits = self._canonical(iteration.iv)
             places = []
-            for place, number in zip(turn.args, numbers, strict=True):
+            for place, number in zip(iteration.args, numbers, strict=True):
                 same = bits.eq(number)
                 with cg.when(same):
-                    cg.store(cg.load(self.source, self.first + turn.iv), self.result, self.first + place)
+                    cg.store(cg.load(self.source, self.first + iteration.iv), self.result, self.first + place)
                 places.append(place + _one_if(same))
-            turn.yields(*places)
+            iteration.yields(*places)
 
     def _canonical(self, at: Value) -> Value:
         return self.keys.canonical(self.keys.as_bits(cg.load(self.source, self.first + at)))

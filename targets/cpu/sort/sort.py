@@ -50,7 +50,7 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: SortRows) -> Emitted
         with arguments.items() as item:
             starts = [cg.minimum(item * lanes + lane, given.rows - 1) * length for lane in range(lanes)]
 
-            def bring(at: Value, count: int, differing: Value) -> Value:
+            def read(at: Value, count: int, differing: Value) -> Value:
                 loaded = [given.load(source, start + at, count) for start in starts]
                 for lane, cell in enumerate(cg.transpose_registers([key for key, _ in loaded])[:count]):
                     cg.store(cell, cells, (at + lane) * lanes)
@@ -62,9 +62,9 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: SortRows) -> Emitted
                 columns = [cg.load(cells, (at + lane) * lanes, lanes) for lane in range(lanes)]
                 for start, row in zip(starts, cg.transpose_registers(columns), strict=True):
                     given.store(row, result, start + at, count)
-                return given.nothing()
+                return given.zeros()
 
-            differing = given.along(length, bring)
+            differing = given.along(length, read)
             sort_columns(SharedFunctions(kernel, target), cells, lanes, length)
             given.along(length, take)
             if given.keys.has_alike:

@@ -109,42 +109,42 @@ class _Writer:
         """
         given, lanes = self.given, self.given.lanes
         whole = cg.minimum(low + count, cg.index(given.length // lanes * lanes))
-        with cg.loop(cg.minimum(low, whole), whole, lanes, [given.nothing()]) as turn:
-            key, bits = given.load(self.source, first + turn.iv, lanes)
-            cg.store(key, self.buffer, to + (turn.iv - low))
-            turn.yields(turn.args[0] | bits)
-        differing = turn.results[0]
+        with cg.loop(cg.minimum(low, whole), whole, lanes, [given.zeros()]) as iteration:
+            key, bits = given.load(self.source, first + iteration.iv, lanes)
+            cg.store(key, self.buffer, to + (iteration.iv - low))
+            iteration.yields(iteration.args[0] | bits)
+        differing = iteration.results[0]
         if given.length == self.plan.padded:
             return differing
         end = low + count
-        with cg.loop(cg.minimum(whole, end), end, 1, [cg.constant(0, given.keys.word)]) as turn:
-            inside = turn.iv.lt(given.length)
-            at = cg.minimum(turn.iv, given.length - 1)
+        with cg.loop(cg.minimum(whole, end), end, 1, [cg.constant(0, given.keys.word)]) as iteration:
+            inside = iteration.iv.lt(given.length)
+            at = cg.minimum(iteration.iv, given.length - 1)
             bits = given.keys.as_bits(cg.load(self.source, first + at))
             canonical = given.keys.canonical(bits)
             key = cg.select(inside, given.keys.of_bits(canonical), cg.constant(given.keys.highest, given.keys.type))
-            cg.store(key, self.buffer, to + (turn.iv - low))
-            turn.yields(turn.args[0] | (bits ^ canonical))
-        return differing | cg.splat(turn.results[0], lanes)
+            cg.store(key, self.buffer, to + (iteration.iv - low))
+            iteration.yields(iteration.args[0] | (bits ^ canonical))
+        return differing | cg.splat(iteration.results[0], lanes)
 
     def columns(self, at: Value) -> None:
         """Sort each column of a block, transposed to lanes."""
         lanes, column = self.given.lanes, self.plan.column
         places = [at + lane * column for lane in range(lanes)]
-        with cg.loop(0, column, lanes) as turn:
-            rows = [cg.load(self.buffer, place + turn.iv, lanes) for place in places]
+        with cg.loop(0, column, lanes) as iteration:
+            rows = [cg.load(self.buffer, place + iteration.iv, lanes) for place in places]
             for i, cell in enumerate(cg.transpose_registers(rows)):
-                cg.store(cell, self.cells, (turn.iv + i) * lanes)
+                cg.store(cell, self.cells, (iteration.iv + i) * lanes)
         sort_columns(self.merging.shared, self.cells, lanes, column)
-        with cg.loop(0, column, lanes) as turn:
-            cells = [cg.load(self.cells, (turn.iv + i) * lanes, lanes) for i in range(lanes)]
+        with cg.loop(0, column, lanes) as iteration:
+            cells = [cg.load(self.cells, (iteration.iv + i) * lanes, lanes) for i in range(lanes)]
             for place, row in zip(places, cg.transpose_registers(cells), strict=True):
-                cg.store(row, self.buffer, place + turn.iv)
+                cg.store(row, self.buffer, place + iteration.iv)
 
     def tile(self, at: Value, count: Value) -> None:
         """Sort the keys of a tile; they end in the other half when the plan's levels are odd."""
-        with cg.loop(0, count, self.plan.block) as turn:
-            self.columns(at + turn.iv)
+        with cg.loop(0, count, self.plan.block) as iteration:
+            self.columns(at + iteration.iv)
         there = cg.index(self.other)
         with cg.loop(0, self.plan.levels, 1, [at, at + there]) as level:
             here, to = level.args
@@ -160,8 +160,10 @@ class _Writer:
         lanes, length = self.given.lanes, self.given.length
         end = cg.minimum(low + count, length)
         whole = cg.minimum(end, length // lanes * lanes)
-        with cg.loop(cg.minimum(low, whole), whole, lanes) as turn:
-            self.given.store(cg.load(self.buffer, at + (turn.iv - low), lanes), self.result, first + turn.iv, lanes)
+        with cg.loop(cg.minimum(low, whole), whole, lanes) as iteration:
+            self.given.store(
+                cg.load(self.buffer, at + (iteration.iv - low), lanes), self.result, first + iteration.iv, lanes
+            )
         if length % lanes:
             with cg.when(end.eq(length)):
                 last = length // lanes * lanes
@@ -280,9 +282,9 @@ class _Phases:
         name = f"{self.kernel.impl_name}_mend"
         with self.kernel.phase(self.target, self.scratch, name) as arguments, arguments.items() as item:
             notes = arguments.scratch[1]
-            with cg.loop(0, tiles, 1, [cg.constant(0, self.keys.word)]) as turn:
-                turn.yields(turn.args[0] | cg.load(notes, item * tiles + turn.iv))
-            with cg.when(turn.results[0].ne(0)):
+            with cg.loop(0, tiles, 1, [cg.constant(0, self.keys.word)]) as iteration:
+                iteration.yields(iteration.args[0] | cg.load(notes, item * tiles + iteration.iv))
+            with cg.when(iteration.results[0].ne(0)):
                 source, result = arguments.inputs[0], arguments.results[0]
                 RestoreAlike(given.keys.integers, source, result, item * given.length, given.length).write()
         return Phase(name, given.rows, 1)

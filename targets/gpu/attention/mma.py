@@ -118,7 +118,7 @@ class _Block:
         """Emit all of the block's rows of the result."""
         a, plan = self.attention, self.plan
         base = shared_base()
-        self.q.issue(base, 0, plan.queries, self._query)
+        self.q.issue(base, 0, plan.queries, lambda n: (place_of(a.q.strides, self.places.row(n)), None))
         first = base + plan.first_stage
         self._issue(first, cg.index(0))
         commit_copies()
@@ -126,26 +126,23 @@ class _Block:
         states = [v for _ in rows for v in self.online.start()]
         sums = [cg.constant(0.0, a.element)] * (4 * self.columns)
         count = len(states)
-        with cg.loop(0, a.keys, KEYS, [*states, *sums, first]) as turn:
-            states, sums, here = turn.args[:count], turn.args[count:-1], turn.args[-1]
+        with cg.loop(0, a.keys, KEYS, [*states, *sums, first]) as iteration:
+            states, sums, here = iteration.args[:count], iteration.args[count:-1], iteration.args[-1]
             after = cg.select(here.eq(first), first + plan.stage, first)
-            with cg.when((turn.iv + KEYS).lt(a.keys)):
-                self._issue(after, turn.iv + KEYS)
+            with cg.when((iteration.iv + KEYS).lt(a.keys)):
+                self._issue(after, iteration.iv + KEYS)
             commit_copies()
             wait_for_copies(1)
             gpu.barrier()
             scores = self._scores(base, here)
-            steps = [self._row(turn.iv, at, half, scores, states) for half, at in enumerate(rows)]
+            steps = [self._row(iteration.iv, at, half, scores, states) for half, at in enumerate(rows)]
             powers = [self._words(step.powers) for step in steps]
             factors = [step.factor for step in steps]
             sums = [s * factors[n // 2 % 2] for n, s in enumerate(sums)]
             sums = self._add_values(here, powers, sums)
             gpu.barrier()  # all warps have read the stage before it is overwritten
-            turn.yields(*[v for step in steps for v in (*step.largest, *step.total)], *sums, after)
-        self._put(rows, turn.results[:count], turn.results[count:-1])
-
-    def _query(self, number: Value) -> tuple[Value, Value | None]:
-        return place_of(self.attention.q.strides, self.places.row(number)), None
+            iteration.yields(*[v for step in steps for v in (*step.largest, *step.total)], *sums, after)
+        self._put(rows, iteration.results[:count], iteration.results[count:-1])
 
     def _issue(self, to: Value, first: Value) -> None:
         """Issue the asynchronous copies of the tile of keys and values that begins at key `first`."""

@@ -118,11 +118,6 @@ def _constant_of(ref: Ref) -> ir.Attribute | None:
     return ref[0].attribute if isinstance(ref[0], Scalar) else None
 
 
-def body_of_block(block: ir.Block) -> list[ir.Operation]:
-    """Return the operations of a block."""
-    return [view.operation for view in block.operations]
-
-
 @dataclass(frozen=True)
 class ScoreTile:
     """Scores of a row in one vector: the first one's key, the scores, and the mask of keys that exist."""
@@ -183,9 +178,9 @@ class OnlineSoftmax:
             found = _where(part.inside, largest.step(here, found), found)
         found = reduce_warp(largest.across(row, found), largest.join, self.threads)
         now = largest.join([before[0]], found)
-        below, nothing = self._below(old, [before[0]]), self._is_lowest(old, [before[0]])
+        below, is_lowest = self._below(old, [before[0]]), self._is_lowest(old, [before[0]])
         most = self._below(row, now)
-        factor = cg.select(nothing, cg.constant(0.0, below.type), self._power(below - most))
+        factor = cg.select(is_lowest, cg.constant(0.0, below.type), self._power(below - most))
         sums, powers = [before[1] * cg.splat(factor, self.lanes)], []
         for here, part in zip(places, parts, strict=True):
             if self._is_quick:

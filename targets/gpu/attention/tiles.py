@@ -121,16 +121,16 @@ class _Block:
         zero = cg.constant(0.0, cg.vector_of(LANES, a.element))
         states = [v for _ in rows for v in self.online.start()]
         sums = [zero] * (ROWS * plan.groups)
-        with cg.loop(0, a.keys, plan.keys, [*states, *sums]) as turn:
-            states, sums = turn.args[: len(states)], turn.args[len(states) :]
+        with cg.loop(0, a.keys, plan.keys, [*states, *sums]) as iteration:
+            states, sums = iteration.args[: len(states)], iteration.args[len(states) :]
             gpu.barrier()  # the previous tile has been read
-            self._bring(a.k, self.k, turn.iv, a.depth, plan.depth, plan.depth + LANES)
-            self._bring(a.v, self.v, turn.iv, a.width, plan.width, plan.width)
+            self._copy_tile(a.k, self.k, iteration.iv, a.depth, plan.depth, plan.depth + LANES)
+            self._copy_tile(a.v, self.v, iteration.iv, a.width, plan.width, plan.width)
             gpu.barrier()
             scores = self._scores()
             made, factors = list[Value](), list[Value]()
             for i, at in enumerate(rows):
-                parts = self._parts(turn.iv, scores[i])
+                parts = self._parts(iteration.iv, scores[i])
                 step = self.online.step(at, states[2 * i : 2 * i + 2], parts)
                 made += [*step.largest, *step.total]
                 factors.append(step.factor)
@@ -138,8 +138,8 @@ class _Block:
                     cg.store(power, self.p, (self.y * ROWS + i) * (plan.keys + LANES) + self.x + c * SIDE)
             gpu.barrier()
             sums = [value * cg.splat(factors[n // plan.groups], LANES) for n, value in enumerate(sums)]
-            turn.yields(*made, *self._values(sums))
-        states, sums = turn.results[: len(states)], turn.results[len(states) :]
+            iteration.yields(*made, *self._values(sums))
+        states, sums = iteration.results[: len(states)], iteration.results[len(states) :]
         self._put(rows, states, sums)
 
     def _parts(self, first: Value, scores: list[Value]) -> list[ScoreTile]:
@@ -166,7 +166,9 @@ class _Block:
 
         _deal_out(QUERIES * pieces, one)
 
-    def _bring(self, factor: AttentionOperand, to: Value, first: Value, extent: int, padded: int, pitch: int) -> None:
+    def _copy_tile(
+        self, factor: AttentionOperand, to: Value, first: Value, extent: int, padded: int, pitch: int
+    ) -> None:
         """Load a tile of keys or values into shared memory, zero-padded."""
         a, plan, key = self.attention, self.plan, self.attention.rows.chain.inner
         lanes = _lanes(factor, extent)
@@ -212,30 +214,30 @@ class _Block:
         """Compute the thread's scores: of its rows, of every sixteenth key."""
         plan, element = self.plan, self.attention.element
         count, pitch = plan.keys // SIDE, plan.depth + LANES
-        with cg.loop(0, plan.depth, LANES, [cg.constant(0.0, element)] * (ROWS * count)) as turn:
-            left = [cg.load(self.q, (self.y * ROWS + i) * pitch + turn.iv, LANES) for i in range(ROWS)]
-            right = [cg.load(self.k, (self.x + c * SIDE) * pitch + turn.iv, LANES) for c in range(count)]
-            sums = turn.args
+        with cg.loop(0, plan.depth, LANES, [cg.constant(0.0, element)] * (ROWS * count)) as iteration:
+            left = [cg.load(self.q, (self.y * ROWS + i) * pitch + iteration.iv, LANES) for i in range(ROWS)]
+            right = [cg.load(self.k, (self.x + c * SIDE) * pitch + iteration.iv, LANES) for c in range(count)]
+            sums = iteration.args
             for d in range(LANES):
                 a, b = [cg.extract(v, d) for v in left], [cg.extract(v, d) for v in right]
                 sums = [cg.fma(a[n // count], b[n % count], s) for n, s in enumerate(sums)]
-            turn.yields(*sums)
-        return [turn.results[i * count : (i + 1) * count] for i in range(ROWS)]
+            iteration.yields(*sums)
+        return [iteration.results[i * count : (i + 1) * count] for i in range(ROWS)]
 
     def _values(self, sums: list[Value]) -> list[Value]:
         """Accumulate the tile's powers times its values."""
         plan = self.plan
-        with cg.loop(0, plan.keys, LANES, sums) as turn:
-            start = turn.iv + self.y * (ROWS * (plan.keys + LANES))
+        with cg.loop(0, plan.keys, LANES, sums) as iteration:
+            start = iteration.iv + self.y * (ROWS * (plan.keys + LANES))
             powers = [cg.load(self.p, start + i * (plan.keys + LANES), LANES) for i in range(ROWS)]
-            made = turn.args
+            made = iteration.args
             for k in range(LANES):
-                line = (turn.iv + k) * plan.width + self.x * LANES
+                line = (iteration.iv + k) * plan.width + self.x * LANES
                 values = [cg.load(self.v, line + g * (SIDE * LANES), LANES) for g in range(plan.groups)]
                 each = [cg.splat(cg.extract(p, k), LANES) for p in powers]
                 made = [cg.fma(each[n // plan.groups], values[n % plan.groups], s) for n, s in enumerate(made)]
-            turn.yields(*made)
-        return turn.results
+            iteration.yields(*made)
+        return iteration.results
 
     def _put(self, rows: list[dict[int, Index]], states: list[Value], sums: list[Value]) -> None:
         a, plan = self.attention, self.plan

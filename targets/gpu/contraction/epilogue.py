@@ -57,8 +57,8 @@ def store_tile(
     """Store the tile that begins at `first`, masked by the bounds of the product."""
     tiling = plan.tiling
     across = tiling.columns // lanes
-    with cg.loop(0, tiling.rows * across, tiling.threads) as turn:
-        piece = turn.iv + thread_index()
+    with cg.loop(0, tiling.rows * across, tiling.threads) as iteration:
+        piece = iteration.iv + thread_index()
         y, x = piece // across, piece % across * lanes
         value = cg.load(buffer, y * tiling.pitch + x, 0 if lanes == 1 else lanes)
         row, column = first[0] + y, first[1] + x

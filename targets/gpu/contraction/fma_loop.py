@@ -59,9 +59,9 @@ class _Own:
         if self.along_k:
             even = base + (self._at[0] ^ (step * CHUNK_BYTES))
             odd = base + (self._at[0] ^ (step * CHUNK_BYTES) ^ (FOUR * CHUNK_BYTES))
-            turns = self.places % CHUNKS != 0
+            swaps = self.places % CHUNKS != 0
             return [
-                load_shared(f32, odd if turns and i % 2 else even, offset + i * self.places * ROW_BYTES, FOUR)
+                load_shared(f32, odd if swaps and i % 2 else even, offset + i * self.places * ROW_BYTES, FOUR)
                 for i in range(OWN)
             ]
         found, here = [], base + step * (FOUR * ROW_BYTES)
@@ -95,7 +95,7 @@ class FmaLoop:
         base, ahead = shared_base(), stages.count - 1
         sources = stages.start(base, ahead, first)
 
-        def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
+        def iteration(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
             sources, (at, to) = rest[:-2], rest[-2:]
             wait_for_copies(ahead - 1)
             gpu.barrier()
@@ -108,8 +108,10 @@ class FmaLoop:
             return steps.results, [*stages.after(sources), stages.next(at, base), stages.next(to, base)]
 
         rest = [*sources, base, base + ahead * stages.size]
-        turns, block = stages.turns, max(1, TERMS() // (CHUNKS * FOUR))
-        sums, _ = blocked_reduction(0, turns, 1, turns, zeros, add_accumulators, turn, rest, block, SEVERAL())
+        trip_count, block = stages.trip_count, max(1, TERMS() // (CHUNKS * FOUR))
+        sums, _ = blocked_reduction(
+            0, trip_count, 1, trip_count, zeros, add_accumulators, iteration, rest, block, SEVERAL()
+        )
         wait_for_copies(0)
         gpu.barrier()
         return sums

@@ -78,8 +78,8 @@ def sum_tile(
     outer: tuple[ContractionAxis, ...] = (),
 ) -> Value:
     """Emit the main loop from `first` along k on, and over the loops outside; returns the sums in shared memory."""
-    tiling, count = plan.tiling, min(plan.tiling.stages, max(2, plan.turns))
-    stages = PipelineStages(loaders, (0, tiling.rows * ROW_BYTES), count, tiling.stage, plan.turns, outer)
+    tiling, count = plan.tiling, min(plan.tiling.stages, max(2, plan.trip_count))
+    stages = PipelineStages(loaders, (0, tiling.rows * ROW_BYTES), count, tiling.stage, plan.trip_count, outer)
     sides = loaders[0].side, loaders[1].side
     work = WAYS[tiling.way](tiling, plan.format, sides, compute_capability(chip.chip))
     return stage_accumulators(plan, work.pieces(work.run(stages, first)))
@@ -105,7 +105,7 @@ class _Block:
         plan, tiling = self.plan, self.plan.tiling
         batch, part, first = self._place()
         frame = self.scene.frame(batch)
-        start = part * (plan.turns * plan.format.depth)
+        start = part * (plan.trip_count * plan.format.depth)
         left, right = (
             loader_of(side, plan, self.scene.inputs[side.number], size, self.c.k.extent, self._whole)
             for side, size in zip(mma_operands(self.c, plan.format), (tiling.rows, tiling.columns), strict=True)
@@ -125,7 +125,7 @@ class _Block:
         plan = self.plan
         if self.c.k_outer:
             return self.c.k.extent % plan.format.depth == 0
-        return plan.parts * plan.turns * plan.format.depth == self.c.k.extent
+        return plan.parts * plan.trip_count * plan.format.depth == self.c.k.extent
 
     def _place(self) -> tuple[Value, Value, tuple[Value, Value]]:
         """Return the number of the product, the part of k, and the tile's first row and column."""

@@ -35,7 +35,7 @@ class PipelineStages:
         offsets: where each tile begins in a stage.
         count: of the stages.
         size: of one, in bytes.
-        turns: trip count of the main loop; each iteration consumes one stage.
+        trip_count: trip count of the main loop; each iteration consumes one stage.
         outer: reduction loops outside of k.
     """
 
@@ -43,7 +43,7 @@ class PipelineStages:
     offsets: tuple[int, int]
     count: int
     size: int
-    turns: int
+    trip_count: int
     outer: tuple[ContractionAxis, ...] = ()
 
     def sources(self) -> list[Value]:
@@ -54,7 +54,7 @@ class PipelineStages:
         """Issue the copies of the first stages (prologue), from `first` along k on. Returns the next sources."""
         sources = self.sources()
         for number in range(ahead):
-            if number < self.turns:
+            if number < self.trip_count:
                 self._issue(to + number * self.size, sources, cg.index(number), first)
                 sources = self.after(sources)
             commit_copies()
@@ -62,7 +62,7 @@ class PipelineStages:
 
     def go_on(self, to: Value, sources: list[Value], number: Value, first: Index) -> None:
         """Issue the copies of stage `number`, if there is one."""
-        with cg.when(number.lt(self.turns)):
+        with cg.when(number.lt(self.trip_count)):
             self._issue(to, sources, number, first)
         commit_copies()
 
@@ -70,17 +70,17 @@ class PipelineStages:
         k = cg.index(first) + number * self.depth
         if self.outer:
             extents = [axis.extent for axis in self.outer]
-            *turns, inner = cg.split_index(number, [*extents, self.turns // prod(extents)])
-            k, sources = inner * self.depth, [self._source(side, turns, inner) for side in range(2)]
+            *places, inner = cg.split_index(number, [*extents, self.trip_count // prod(extents)])
+            k, sources = inner * self.depth, [self._source(side, places, inner) for side in range(2)]
         for loader, offset, source in zip(self.loaders, self.offsets, sources, strict=True):
             loader.issue(to, offset, source, k)
 
-    def _source(self, side: int, turns: list[Value], inner: Value) -> Value:
+    def _source(self, side: int, places: list[Value], inner: Value) -> Value:
         """Return the source of a stage of the inner loop, in an iteration of the outer ones."""
         loader = self.loaders[side]
         source = loader.source + inner * loader.advance
-        for axis, turn in zip(self.outer, turns, strict=True):
-            source = source + turn * ((axis.a, axis.b)[side] * loader.unit)
+        for axis, place in zip(self.outer, places, strict=True):
+            source = source + place * ((axis.a, axis.b)[side] * loader.unit)
         return source
 
     def after(self, sources: list[Value]) -> list[Value]:
@@ -122,7 +122,7 @@ class MmaLoop:
         words = [base, base + ahead * stages.size]
         registers = len(loaded)
 
-        def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
+        def iteration(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
             loaded, sources, (at, to) = rest[:registers], rest[registers:-2], rest[-2:]
             stages.go_on(to, sources, number + ahead, first)
             for step in range(STEPS):
@@ -139,7 +139,15 @@ class MmaLoop:
 
         rest = [*loaded, *sources, *words]
         sums, _ = blocked_reduction(
-            0, stages.turns, 1, stages.turns, zeros, add_accumulators, turn, rest, block=max(1, MAX_CHAIN() // STEPS)
+            0,
+            stages.trip_count,
+            1,
+            stages.trip_count,
+            zeros,
+            add_accumulators,
+            iteration,
+            rest,
+            block=max(1, MAX_CHAIN() // STEPS),
         )
         wait_for_copies(0)
         gpu.barrier()

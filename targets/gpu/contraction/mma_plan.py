@@ -128,7 +128,7 @@ class GemmPlan:
 
     Attributes:
         parts: split-K factor, a block for each part; more than 1 leaves partial sums that a second launch reduces.
-        turns: trip count of the main loop in a part.
+        trip_count: trip count of the main loop in a part.
     """
 
     tiling: BlockTiling
@@ -137,7 +137,7 @@ class GemmPlan:
     rows: int
     columns: int
     parts: int
-    turns: int
+    trip_count: int
 
     @property
     def blocks(self) -> int:
@@ -169,21 +169,23 @@ def _takes(tiling: BlockTiling, format_: MmaFormat, c: Contraction, chip: str) -
 
 def _plan(c: Contraction, format_: MmaFormat, tiling: BlockTiling, chip: str) -> GemmPlan:
     rows, columns = -(-c.m.extent // tiling.rows), -(-c.n.extent // tiling.columns)
-    blocks, turns = c.batches * rows * columns, -(-c.k.extent // format_.depth)
+    blocks, trip_count = c.batches * rows * columns, -(-c.k.extent // format_.depth)
     # Products of few rows are bandwidth-bound: two blocks a multiprocessor have more loads in flight.
     room = 2 if c.m.extent <= FEW() and 2 * tiling.shared(format_) <= shared_limit(chip) else 1
     wanted = min(
-        MOST_PARTS(), room * MULTIPROCESSORS.get(compute_capability(chip), 128) // blocks, turns // MIN_ITERATIONS()
+        MOST_PARTS(),
+        room * MULTIPROCESSORS.get(compute_capability(chip), 128) // blocks,
+        trip_count // MIN_ITERATIONS(),
     )
     if c.k_outer:
-        wanted, turns = 1, turns * prod(axis.extent for axis in c.k_outer)
-    each = -(-turns // max(1, wanted))
-    return GemmPlan(tiling, format_, c.batches, rows, columns, -(-turns // each), each)
+        wanted, trip_count = 1, trip_count * prod(axis.extent for axis in c.k_outer)
+    each = -(-trip_count // max(1, wanted))
+    return GemmPlan(tiling, format_, c.batches, rows, columns, -(-trip_count // each), each)
 
 
 def _time(plan: GemmPlan, chip: str) -> float:
     """Estimate the time of the busiest multiprocessor, in arbitrary units."""
     waves = -(-plan.blocks // MULTIPROCESSORS.get(compute_capability(chip), 128))
-    work = plan.tiling.rows * plan.tiling.columns * plan.turns / plan.tiling.speed
+    work = plan.tiling.rows * plan.tiling.columns * plan.trip_count / plan.tiling.speed
     sums = plan.parts * plan.batches * plan.rows * plan.columns * plan.tiling.rows * plan.tiling.columns
     return waves * (work + plan.tiling.rows * 64) + (sums / 256 if plan.parts > 1 else 0)

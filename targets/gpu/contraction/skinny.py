@@ -145,10 +145,10 @@ class _Block:
         put = epilogue_store(self.scene, frame, 1)
         if self.partial is not None:
             put = partial_sum_store(c, self.partial, cg.index(part) * c.batches + batch)
-        with cg.loop(thread_index(), cg.index(c.m.extent * work.columns), work.warps * WARP) as turn:
-            row, column = turn.iv // work.columns, turn.iv % work.columns
+        with cg.loop(thread_index(), cg.index(c.m.extent * work.columns), work.warps * WARP) as iteration:
+            row, column = iteration.iv // work.columns, iteration.iv % work.columns
             with cg.when((first + column).lt(c.n.extent)):
-                total = cg.load(buffer, turn.iv)
+                total = cg.load(buffer, iteration.iv)
                 for other in range(1, work.copies):
-                    total = total + cg.load(buffer, turn.iv + other * c.m.extent * work.columns)
+                    total = total + cg.load(buffer, iteration.iv + other * c.m.extent * work.columns)
                 put(total, row, first + column)

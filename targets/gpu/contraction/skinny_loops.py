@@ -77,7 +77,7 @@ class SkinnyAlongK(SkinnyWork):
         zeros = [cg.constant(0, scene.compute)] * (self.rows * self.each)
         low = thread_index() % self.width * self.lanes + terms[0]
 
-        def turn(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+        def iteration(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
             b = [self._lanes_of(scene.load_b(at + k, self._wide)) for at in starts]
             made = list[Value]()
             for i in range(self.rows):
@@ -89,8 +89,10 @@ class SkinnyAlongK(SkinnyWork):
                     made.append(total)
             return made, []
 
-        turns, block = -(-c.k.extent // self.step), max(1, BLOCK() // self.lanes)
-        sums, _ = blocked_reduction(low, terms[1], self.step, turns, zeros, add_accumulators, turn, block=block)
+        trip_count, block = -(-c.k.extent // self.step), max(1, BLOCK() // self.lanes)
+        sums, _ = blocked_reduction(
+            low, terms[1], self.step, trip_count, zeros, add_accumulators, iteration, block=block
+        )
         offset = self.width // 2
         while offset:
             sums = [v + shuffle_xor(v, offset) for v in sums]
@@ -149,11 +151,11 @@ class SkinnyAlongN(SkinnyWork):
                 made = add(k + i * self.warps, made)
             return made, []
 
-        first, turns = cg.index(terms[0]) + warp, c.k.extent // self.step
+        first, trip_count = cg.index(terms[0]) + warp, c.k.extent // self.step
         sums, _ = blocked_reduction(
-            first, whole, self.step, turns, sums, add_accumulators, several, block=max(1, BLOCK() // UNROLLED)
+            first, whole, self.step, trip_count, sums, add_accumulators, several, block=max(1, BLOCK() // UNROLLED)
         )
-        with cg.loop(whole + warp, terms[1], self.warps, sums) as turn:
-            turn.yields(*add(turn.iv, turn.args))
-        for row, total in enumerate(turn.results):
+        with cg.loop(whole + warp, terms[1], self.warps, sums) as iteration:
+            iteration.yields(*add(iteration.iv, iteration.args))
+        for row, total in enumerate(iteration.results):
             cg.store(total, buffer, (warp * self.rows + row) * self.columns + place)

@@ -52,7 +52,7 @@ class WgmmaLoop:
         _share(ahead - 1)
         words = [base, base + ahead * stages.size]
 
-        def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
+        def iteration(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
             sources, (at, to) = rest[:-2], rest[-2:]
             inline_ptx("wgmma.fence.sync.aligned;")
             starts = [self._start(at, stages.offsets[0], 0), self._start(at, stages.offsets[1], 1)]
@@ -70,9 +70,9 @@ class WgmmaLoop:
         def join(totals: list[Value], block: list[Value]) -> list[Value]:
             return add_accumulators(totals, self._finish(block))
 
-        turns, block = stages.turns, max(1, MAX_CHAIN() // STEPS)
-        sums, _ = blocked_reduction(0, turns, 1, turns, sums, join, turn, [*sources, *words], block)
-        if turns <= block:
+        trip_count, block = stages.trip_count, max(1, MAX_CHAIN() // STEPS)
+        sums, _ = blocked_reduction(0, trip_count, 1, trip_count, sums, join, iteration, [*sources, *words], block)
+        if trip_count <= block:
             sums = self._finish(sums)
         wait_for_copies(0)
         gpu.barrier()

@@ -51,8 +51,8 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     plan = plan_gemm(flat, format_, chip.chip)
     if plan is None:
         return None
-    turns = -(-windows.depth // format_.depth)
-    plan = replace(plan, parts=1, turns=turns)
+    trip_count = -(-windows.depth // format_.depth)
+    plan = replace(plan, parts=1, trip_count=trip_count)
     launch = Launch(plan.blocks, plan.tiling.threads, plan.tiling.shared(format_))
     with kernel_function(kernel, launch) as arguments:
         _Block(windows, flat, plan, arguments, chip).write()

@@ -113,24 +113,33 @@ class _Block:
     def _sums(self, sums: list[Value]) -> list[Value]:
         tile, whole = self.work.tile, self.windows.depth
 
-        def turn(k: Value, sums: list[Value], brought: list[Value]) -> tuple[list[Value], list[Value]]:
-            self._keep(brought)
+        def iteration(k: Value, sums: list[Value], loaded: list[Value]) -> tuple[list[Value], list[Value]]:
+            self._keep(loaded)
             gpu.barrier()
-            brought = self._bring(k + DEPTH)
+            loaded = self._load_tile(k + DEPTH)
             with cg.loop(0, DEPTH, STEPS, sums) as depth:
                 made = depth.args
                 for number in range(STEPS):
                     made = tile.step(self.buffers, self._own(), depth.iv + number, made)
                 depth.yields(*made)
             gpu.barrier()
-            return depth.results, brought
+            return depth.results, loaded
 
-        turns, block = -(-whole // DEPTH), max(1, TERMS() // DEPTH)
+        trip_count, block = -(-whole // DEPTH), max(1, TERMS() // DEPTH)
         return blocked_reduction(
-            0, whole, DEPTH, turns, sums, add_accumulators, turn, self._bring(cg.index(0)), block, SEVERAL()
+            0,
+            whole,
+            DEPTH,
+            trip_count,
+            sums,
+            add_accumulators,
+            iteration,
+            self._load_tile(cg.index(0)),
+            block,
+            SEVERAL(),
         )[0]
 
-    def _bring(self, first: Value) -> list[Value]:
+    def _load_tile(self, first: Value) -> list[Value]:
         """Load the thread's elements of both factors, from position `first` along k on, zero-padded."""
         c, depth = self.convolved, self.windows.depth
         made = []

@@ -56,23 +56,23 @@ class FftLines:
     def __init__(self, shape: FftLinesShape, tables: Mapping[Table, Value]) -> None:
         self.shape, self.tables = shape, tables
         self._f64 = ir.F64Type.get()
-        self._turn = 0
+        self._side = 0
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 
-    def _planes(self, turn: int) -> list[Value]:
+    def _planes(self, side: int) -> list[Value]:
         size = self.shape.lines * self.shape.pitch
-        return [shared_buffer(self._f64, size, 8 * size * (2 * turn + plane)) for plane in range(2)]
+        return [shared_buffer(self._f64, size, 8 * size * (2 * side + plane)) for plane in range(2)]
 
-    def _reader(self, turn: int) -> Read:
+    def _reader(self, side: int) -> Read:
         def read(line: Value, at: Value) -> Complex:
-            return Complex(*(cg.load(plane, line * self.shape.pitch + at) for plane in self._planes(turn)))
+            return Complex(*(cg.load(plane, line * self.shape.pitch + at) for plane in self._planes(side)))
 
         return read
 
-    def _writer(self, turn: int) -> Write:
+    def _writer(self, side: int) -> Write:
         def write(line: Value, at: Value, value: Complex) -> None:
-            for part, plane in zip(value.parts, self._planes(turn), strict=True):
+            for part, plane in zip(value.parts, self._planes(side), strict=True):
                 cg.store(part, plane, line * self.shape.pitch + at)
 
         return write
@@ -115,7 +115,7 @@ class FftLines:
 
     def _pass(self, step: Pass, rest: int, read: Read) -> Read:
         """Emit one pass, from a reader into a buffer."""
-        write = self._writer(self._turn)
+        write = self._writer(self._side)
 
         def group(line: Value, number: Value) -> None:
             k, q = number // rest, number % rest
@@ -130,8 +130,8 @@ class FftLines:
 
         self.each(step.done * rest, group)
         gpu.barrier()
-        made = self._reader(self._turn)
-        self._turn = 1 - self._turn
+        made = self._reader(self._side)
+        self._side = 1 - self._side
         return made
 
     def _split(self, plan: Split, read: Read) -> Read:

@@ -28,14 +28,14 @@ class _Sum:
     """A loop, the load and store of its accumulator in memory, and the accumulator's new value, which is a sum.
 
     Attributes:
-        turns: trip count; at most `BLOCK` iterations are a block of the loop around it.
+        trip_count: trip count; at most `BLOCK` iterations are a block of the loop around it.
     """
 
     loop: ir.Operation
     load: ir.Operation
     value: ir.Value
     store: ir.Operation
-    turns: int
+    trip_count: int
 
     def write(self) -> ir.Operation | None:
         """Strip-mine the loop, and return the loop over blocks; None where there is one block."""
@@ -44,7 +44,7 @@ class _Sum:
         assert size is not None
         outer = None
         with self.loop.location, ir.InsertionPoint(self.loop):
-            if self.turns <= max(2, BLOCK()):
+            if self.trip_count <= max(2, BLOCK()):
                 self._add_block(lo, hi, step)
             else:
                 outer = scf.ForOp(lo, hi, arith.constant(step.type, size * max(2, BLOCK())))
@@ -89,8 +89,8 @@ def _match(loop: ir.Operation) -> _Sum | None:
     store = operations[-1]
     value, *place = store.operands
     load = _added_to(value)
-    turns = -((lo - hi) // step)
-    if load is None or list(load.operands) != place or not (turns > max(2, BLOCK()) or _adds_on(loop, place)):
+    trip_count = -((lo - hi) // step)
+    if load is None or list(load.operands) != place or not (trip_count > max(2, BLOCK()) or _adds_on(loop, place)):
         return None
     if load not in operations or defining(value) not in operations:
         return None
@@ -98,7 +98,7 @@ def _match(loop: ir.Operation) -> _Sum | None:
     if any(defining(v) in inside or v == loop.regions[0].blocks[0].arguments[0] for v in place):
         return None
     others = [op for op in inside if op not in (load, store) and place[0] in list(op.operands)]
-    return None if others else _Sum(loop, load, value, store, turns)
+    return None if others else _Sum(loop, load, value, store, trip_count)
 
 
 def _adds_on(loop: ir.Operation, place: list[ir.Value]) -> bool:

@@ -108,8 +108,11 @@ def _write_in_turn(kernel: Kernel, plan: ScatterPlan) -> None:
         with cg.loop(0, plan.count) as window:
             outer = windows.split(window.iv)
             starts = windows.starts(outer)
-            with cg.when(windows.begins_inside(starts)), cg.loop(thread_index(), cg.index(plan.width), threads) as turn:
-                there, given, places = windows.element(turn.iv)
+            with (
+                cg.when(windows.begins_inside(starts)),
+                cg.loop(thread_index(), cg.index(plan.width), threads) as iteration,
+            ):
+                there, given, places = windows.element(iteration.iv)
                 with cg.when(windows.element_inside(starts, places)):
                     windows.combine(windows.first(outer, starts) + there, windows.given(outer) + given)
             gpu.barrier()

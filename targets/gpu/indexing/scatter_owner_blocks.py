@@ -105,8 +105,8 @@ def _list(
     me, lane = thread_index() // WARP, thread_index() % WARP
     seen = []
     mine = zero
-    for turn in range(EACH):
-        number = first + thread_index() * EACH + turn
+    for iteration in range(EACH):
+        number = first + thread_index() * EACH + iteration
         at = windows.split(cg.minimum(number, plan.count - 1))
         starts = windows.starts(at)
         place = windows.first(at, starts) // owned.unit - low
@@ -148,8 +148,8 @@ def _combine(
 
     def elements() -> None:
         stop = cg.minimum(column + owned.column, plan.width)
-        with cg.loop(column + lane, stop, owned.across) as turn:
-            there, here, _ = windows.element(turn.iv)
+        with cg.loop(column + lane, stop, owned.across) as iteration:
+            there, here, _ = windows.element(iteration.iv)
             windows.combine(first + there, given + here)
 
     if groups == 1:

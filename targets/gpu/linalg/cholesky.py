@@ -66,11 +66,11 @@ class _Matrix:
 
     def write(self) -> None:
         n, size = self.n, self.size
-        with cg.loop(thread_index(), cg.index(n * n), THREADS) as turn:
-            i, j = turn.iv // n, turn.iv % n
+        with cg.loop(thread_index(), cg.index(n * n), THREADS) as iteration:
+            i, j = iteration.iv // n, iteration.iv % n
             outside = i.lt(j) if self.lower else j.lt(i)
             with cg.when(outside):
-                cg.store(self.zero, self.made, self.first + turn.iv)
+                cg.store(self.zero, self.made, self.first + iteration.iv)
         true = cg.constant(1, ir.IntegerType.get_signless(1))
         with cg.loop(0, n, size, [true]) as panel:
             self._take_off(panel.iv)
@@ -80,8 +80,8 @@ class _Matrix:
             self._solve_below(panel.iv)
             gpu.barrier()
             panel.yields(good)
-        with cg.when(panel.results[0] ^ true), cg.loop(thread_index(), cg.index(n * n), THREADS) as turn:
-            cg.store(Value(self.field.constant(float("nan"))), self.made, self.first + turn.iv)
+        with cg.when(panel.results[0] ^ true), cg.loop(thread_index(), cg.index(n * n), THREADS) as iteration:
+            cg.store(Value(self.field.constant(float("nan"))), self.made, self.first + iteration.iv)
 
     def _take_off(self, panel: Value) -> None:
         """Subtract products of the panels on the left; the first tile goes to shared memory, others to the result."""
@@ -116,10 +116,10 @@ class _Matrix:
     def _factor(self, panel: Value, good: Value) -> Value:
         """Factorize the diagonal tile, but for the roots of the pivots; returns whether all pivots were positive."""
         diagonal, size, field = self.tiles[0], self.size, self.field
-        with cg.loop(0, size, 1, [good]) as turn:
-            j = turn.iv
+        with cg.loop(0, size, 1, [good]) as iteration:
+            j = iteration.iv
             square = Value(field.real_part(diagonal.at(j, j).ssa))
-            good = turn.args[0] & square.gt(0.0)
+            good = iteration.args[0] & square.gt(0.0)
             root = math.sqrt(square.ssa)
             me = thread_index()
             with cg.when(me.gt(j) & me.lt(size)):
@@ -131,13 +131,13 @@ class _Matrix:
                     rest = field.subtract_product(diagonal.at(row, column).ssa, diagonal.at(row, j).ssa, product)
                     diagonal.put(Value(rest), row, column)
             gpu.barrier()
-            turn.yields(good)
+            iteration.yields(good)
         with cg.when(thread_index().lt(size)):
             me = thread_index()
             root = math.sqrt(field.real_part(diagonal.at(me, me).ssa))
             diagonal.put(Value(field.of_real(root)), me, me)
         gpu.barrier()
-        return turn.results[0]
+        return iteration.results[0]
 
     def _write_diagonal(self, panel: Value) -> None:
         for row, column in own_elements(self.size):

@@ -97,8 +97,8 @@ class _System:
         """Solve a tile by forward substitution, for one right-hand side."""
         one, other = self.tiles
         field = self.field
-        with cg.loop(0, count) as turn:
-            i = turn.iv
+        with cg.loop(0, count) as iteration:
+            i = iteration.iv
             with cg.loop(0, i, 1, [other.at(side, i)]) as before:
                 k = before.iv
                 product = field.subtract_product(before.args[0].ssa, one.at(i, k).ssa, other.at(side, k).ssa)

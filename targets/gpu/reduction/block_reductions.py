@@ -95,8 +95,8 @@ class ReductionPlan:
     @property
     def steps_of_part(self) -> int:
         """Steps of a part: whole iterations of the block's threads."""
-        turn = self.down * ABREAST
-        return -(-self.steps // (self.parts * turn)) * turn
+        stride = self.down * ABREAST
+        return -(-self.steps // (self.parts * stride)) * stride
 
     @property
     def blocks(self) -> int:
@@ -223,27 +223,28 @@ class ReductionThread:
         self.scope.prepare(now.refs, self.chain.columns, self.lanes)
         first = self.part * walk.steps_of_part
         last = cg.minimum(first + walk.steps_of_part, walk.steps)
-        turn = walk.down * ABREAST
+        stride = walk.down * ABREAST
         begin, totals = first + self.down, self.starts(now)
-        if walk.steps >= turn:
-            totals, (begin,) = self._several(now, begin, last - (turn - walk.down), turn, totals)
-            if not walk.steps % turn:  # parts are whole iterations
+        if walk.steps >= stride:
+            totals, (begin,) = self._several(now, begin, last - (stride - walk.down), stride, totals)
+            if not walk.steps % stride:  # parts are whole iterations
                 return totals
         with cg.loop(begin, last, walk.down, totals) as one:
             one.yields(*self._step(now, one.iv, one.args))
         return one.results
 
-    def _several(self, now: RowPass, begin: Value, last: Value, turn: int, starts: Totals) -> tuple[Totals, Totals]:
+    def _several(self, now: RowPass, begin: Value, last: Value, stride: int, starts: Totals) -> tuple[Totals, Totals]:
         """Accumulate unrolled by some steps; returns the accumulators, and the first step of the remainder."""
 
         def several(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
             for k in range(ABREAST):
                 totals = self._step(now, at + self.walk.down * k, totals)
-            return totals, [at + turn]
+            return totals, [at + stride]
 
-        turns, ordered = self.walk.steps_of_part // turn, any(isinstance(f, SequentialReduction) for f in now.foldings)
-        block = max(1, turns) if ordered else max(1, BLOCK() // ABREAST)
-        return blocked_reduction(begin, last, turn, turns, starts, now.join, several, [begin], block)
+        trip_count = self.walk.steps_of_part // stride
+        ordered = any(isinstance(f, SequentialReduction) for f in now.foldings)
+        block = max(1, trip_count) if ordered else max(1, BLOCK() // ABREAST)
+        return blocked_reduction(begin, last, stride, trip_count, starts, now.join, several, [begin], block)
 
     def _step(self, now: RowPass, step: Value, totals: Totals) -> Totals:
         here = self.at(step)

@@ -69,8 +69,8 @@ def _parts(walk: ReductionPlan) -> int:
     folded = [t for p in walk.chain.passes for f in p.foldings for t in f.fold.types]
     if parts < 2 or (len(walk.chain.passes) > 1 and any(cg.bits_of(t) < 8 for t in folded)):
         return 1
-    turn = replace(walk, parts=parts).steps_of_part
-    return -(-walk.steps // turn)
+    steps_each = replace(walk, parts=parts).steps_of_part
+    return -(-walk.steps // steps_each)
 
 
 def _types(now: RowPass) -> list[ir.Type]:
@@ -127,13 +127,13 @@ class _Launches:
             scratch = arguments.scratch
             self._find(walker, number, scratch)
             starts = now.start(walker.scope, walker.width)
-            join, turns = now.join, -(-self.walk.parts // walk.down)
+            join, trip_count = now.join, -(-self.walk.parts // walk.down)
 
-            def turn(part: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
+            def iteration(part: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
                 at = part * walk.totals + walker.place()
                 return join(totals, [cg.load(b, at, walker.width) for b in self._parts_of(number, scratch)]), []
 
-            made, _ = blocked_reduction(walker.down, self.walk.parts, walk.down, turns, starts, join, turn)
+            made, _ = blocked_reduction(walker.down, self.walk.parts, walk.down, trip_count, starts, join, iteration)
             walker.finish(now, walker.joined(now, made))
             self._hand_on(walker, now, scratch)
             if now is self.folding[-1] and self.chain.row_stores:

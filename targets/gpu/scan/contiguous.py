@@ -195,17 +195,17 @@ class ScanLines:
         chunk = self.deal.chunk
         carried = before if before is not None else [cg.constant(0, e) for e in self.plan.totals]
 
-        def turn(first: Value, here: Values) -> Values:
+        def iteration(first: Value, here: Values) -> Values:
             at, number = first + self.me * self.deal.each, (first - start) // chunk
             made, totals = self._chunk(read(at), here, exists | number.gt(0), number % 2)
             write(at, made)
             return totals
 
-        turns = -(-self.plan.extent // chunk)
-        return blocked_scan(start, stop, chunk, turns, carried, self.writer.combine, turn, exists=exists)
+        trip_count = -(-self.plan.extent // chunk)
+        return blocked_scan(start, stop, chunk, trip_count, carried, self.writer.combine, iteration, exists=exists)
 
     def _chunk(
-        self, elements: list[Values], carried: Values, exists: Value, turn: Value
+        self, elements: list[Values], carried: Values, exists: Value, half: Value
     ) -> tuple[list[Values], Values]:
         """Return the scanned elements of this thread, and the chunk's total."""
         combine = self.writer.combine
@@ -219,10 +219,10 @@ class ScanLines:
         else:
             with cg.when(lane.eq(0)):
                 for value, place in zip(whole, self.places, strict=True):
-                    cg.store(value, place, turn * self.deal.warps + warp)
+                    cg.store(value, place, half * self.deal.warps + warp)
             gpu.barrier()
             totals, *rest = [
-                [cg.load(place, turn * self.deal.warps + number) for place in self.places]
+                [cg.load(place, half * self.deal.warps + number) for place in self.places]
                 for number in range(self.deal.warps)
             ]
             earlier = totals

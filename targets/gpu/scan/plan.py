@@ -56,7 +56,8 @@ class ScanPlan:
             return None
         returned = tuple(range(len(arrays))) if config.returned is None else config.returned
         adds = config.computation == "add"
-        totals = tuple(ir.F32Type.get() if adds and _is_narrow(e) else e for e in elements)
+        narrow = [adds and cg.is_float(e) and cg.bits_of(e) < 32 for e in elements]
+        totals = tuple(ir.F32Type.get() if n else e for n, e in zip(narrow, elements, strict=True))
         return ScanPlan(
             kernel,
             config.outer,
@@ -80,10 +81,6 @@ class ScanPlan:
 
 def _is_plain(type_: ir.Type) -> bool:
     return isinstance(type_, ir.FloatType) or (isinstance(type_, ir.IntegerType) and type_.width in (8, 16, 32, 64))
-
-
-def _is_narrow(type_: ir.Type) -> bool:
-    return cg.is_float(type_) and cg.bits_of(type_) < 32
 
 
 class ScanElements:

@@ -106,8 +106,8 @@ class _Columns:
         first = start + 1
         whole = first + (stop - first) // AHEAD * AHEAD
         if self.plan.associative:
-            turns = -(-self.plan.extent // AHEAD)
-            totals = blocked_scan(first, whole, AHEAD, turns, totals, writer.combine, several)
+            trip_count = -(-self.plan.extent // AHEAD)
+            totals = blocked_scan(first, whole, AHEAD, trip_count, totals, writer.combine, several)
         else:
             whole = first
         with cg.loop(whole, stop, 1, totals) as rest:
@@ -132,13 +132,13 @@ class _Columns:
         for value, buffer in zip(totals, buffers, strict=True):
             cg.store(value, buffer, place(cg.index(0)))
 
-        def turn(part: Value, here: Values) -> Values:
+        def iteration(part: Value, here: Values) -> Values:
             own = [cg.load(b, place(part)) for b in buffers]
             for value, buffer in zip(self.writer.combine(here, own), buffers, strict=True):
                 cg.store(value, buffer, place(part))
             return own
 
-        blocked_scan(1, parts - 1, 1, parts, totals, self.writer.combine, turn)
+        blocked_scan(1, parts - 1, 1, parts, totals, self.writer.combine, iteration)
 
     def _place(self, outer: Value, row: Value, column: Value) -> Value:
         if self.plan.backwards:

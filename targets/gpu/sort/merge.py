@@ -29,24 +29,24 @@ class MergeRuns:
 Read = Callable[[Value], Values]
 
 
-def merge_path(elements: SortElements, read: Read, runs: MergeRuns, before: Value, turns: Index) -> Value:
+def merge_path(elements: SortElements, read: Read, runs: MergeRuns, before: Value, trip_count: Index) -> Value:
     """Return how many of the left run are among the first `before` merged elements, by binary search.
 
     Args:
-        turns: trip count of the search: the bits of the left run's length.
+        trip_count: trip count of the search: the bits of the left run's length.
     """
     low = cg.maximum(before - runs.right_count, 0)
     high = cg.minimum(before, runs.left_count)
-    with cg.loop(0, turns, 1, [low, high]) as turn:
-        low, high = turn.args
+    with cg.loop(0, trip_count, 1, [low, high]) as iteration:
+        low, high = iteration.args
         going = low.lt(high)
         middle = (low + high) // 2
         left = read(cg.select(going, runs.left + middle, runs.left))
         right = read(cg.select(going, runs.right + (before - 1 - middle), runs.left))
         goes_right = going & elements.less(right, left)
         goes_left = going & _not(goes_right)
-        turn.yields(cg.select(goes_left, middle + 1, low), cg.select(goes_right, middle, high))
-    return turn.results[0]
+        iteration.yields(cg.select(goes_left, middle + 1, low), cg.select(goes_right, middle, high))
+    return iteration.results[0]
 
 
 def cuts_fit(low: Value, high: Value, count: Value) -> Value:

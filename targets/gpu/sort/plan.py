@@ -61,11 +61,7 @@ class SortPlan:
 
     def shared(self, slots: int) -> int:
         """Return the bytes of shared memory for so many elements, and the numbers in front of them."""
-        return sum(slots * _bytes(e) for e in self.elements) + NUMBERS_BYTES
-
-
-def _bytes(element: ir.Type) -> int:
-    return max(1, cg.bits_of(element) // 8)
+        return sum(slots * max(1, cg.bits_of(e) // 8) for e in self.elements) + NUMBERS_BYTES
 
 
 class SortElements:

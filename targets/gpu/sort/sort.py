@@ -103,8 +103,8 @@ class _Phases:
         size = self.plan.rows * length
         whole = self.plan.first == length
         first = self._buffer(size)
-        turns = [_RESULT if whole else first, first if whole or levels < 2 else self._buffer(size)]
-        targets = [_RESULT if left == 0 else turns[left % 2] for left in reversed(range(levels + 1))]
+        buffers = [_RESULT if whole else first, first if whole or levels < 2 else self._buffer(size)]
+        targets = [_RESULT if left == 0 else buffers[left % 2] for left in reversed(range(levels + 1))]
         source = self._add(_Tiles(self.plan.rows, length, slots, 1, slots), source, targets[0])
         for level, target in enumerate(targets[1:]):
             source = self._add(slots << level, source, target)
@@ -174,8 +174,8 @@ class _Block:
 
     def sort(self, tiles: _Tiles, sources: Values, targets: Values) -> None:
         """Sort tiles, of one row or of several."""
-        for turn in range(EACH):
-            slot = thread_index() + turn * self.threads
+        for iteration in range(EACH):
+            slot = thread_index() + iteration * self.threads
             row, tile, local, _ = self._tile(tiles, slot)
             place = cg.minimum(row * tiles.length + tile * tiles.size + local, tiles.rows * tiles.length - 1)
             self.put([cg.load(source, place) for source in sources], slot)
@@ -194,8 +194,8 @@ class _Block:
             low, high = (cg.minimum(at, end) - start for at in (local, local + EACH))
             self._merge_own(runs, low, high, level.iv, slot)
             gpu.barrier()
-        for turn in range(EACH):
-            slot = thread_index() + turn * self.threads
+        for iteration in range(EACH):
+            slot = thread_index() + iteration * self.threads
             row, tile, local, valid = self._tile(tiles, slot)
             with cg.when(local.lt(cg.minimum(valid, tiles.kept))):
                 place = row * tiles.left + tile * min(tiles.kept, tiles.size) + local
@@ -213,8 +213,8 @@ class _Block:
     def _sort_own(self, slot: Value, local: Value, valid: Value) -> None:
         """Sort a thread's elements by odd-even transposition, a sorting network of neighbour exchanges; stable."""
         own = [self.read(slot + n) for n in range(EACH)]
-        for turn in range(EACH):
-            for n in range(turn % 2, EACH - 1, 2):
+        for iteration in range(EACH):
+            for n in range(iteration % 2, EACH - 1, 2):
                 a, b = own[n], own[n + 1]
                 swapped = (local + n + 1).lt(valid) & self.elements.less(b, a)
                 own[n] = [cg.select(swapped, y, x) for x, y in zip(a, b, strict=True)]
@@ -222,15 +222,15 @@ class _Block:
         for n, values in enumerate(own):
             self.put(values, slot + n)
 
-    def _merge_own(self, runs: MergeRuns, low: Value, high: Value, turns: Index, slot: Value) -> None:
+    def _merge_own(self, runs: MergeRuns, low: Value, high: Value, trip_count: Index, slot: Value) -> None:
         """Merge a thread's part of two runs in place; a barrier separates all loads from the stores."""
-        left = merge_path(self.elements, self.read, runs, low, turns)
+        left = merge_path(self.elements, self.read, runs, low, trip_count)
         if self.plan.by_keys:
             made = merge_elements(self.elements, self.read, runs, left, low - left)
             gpu.barrier()
             self._put_own(made, slot)
             return
-        end = merge_path(self.elements, self.read, runs, high, turns)
+        end = merge_path(self.elements, self.read, runs, high, trip_count)
         fitting = self._in_all_threads(cuts_fit(left, end, high - low))
         own = MergeRuns(runs.left, end, runs.right, high - end)
         made = merge_elements(self.elements, self.read, own, left, low - left)
@@ -265,10 +265,10 @@ class _Block:
         def read(at: Value) -> Values:
             return [cg.load(source, at) for source in sources]
 
-        turns = width.bit_length()
-        whole = None if self.plan.by_keys else self._all_fit(runs, read, end - start, turns, width)
+        trip_count = width.bit_length()
+        whole = None if self.plan.by_keys else self._all_fit(runs, read, end - start, trip_count, width)
         mine = cg.select((thread_index() % 2).eq(0), low, high)
-        found = merge_path(self.elements, read, runs, mine, turns)
+        found = merge_path(self.elements, read, runs, mine, trip_count)
         with cg.when(thread_index().lt(2)):
             cg.store(cg.cast_index(found, self.cuts.element), self.cuts, thread_index())
         gpu.barrier()
@@ -280,8 +280,8 @@ class _Block:
             )
         left_count = cg.minimum(cg.maximum(left_end - left, 0), count)
         right = runs.right + (low - left)
-        for turn in range(EACH):
-            slot = thread_index() + turn * self.threads
+        for iteration in range(EACH):
+            slot = thread_index() + iteration * self.threads
             at = cg.minimum(slot, count - 1)
             place = cg.select(at.lt(left_count), runs.left + left + at, right + (at - left_count))
             self.put(read(cg.minimum(place, self.plan.rows * length - 1)), slot)
@@ -290,17 +290,17 @@ class _Block:
         inside = MergeRuns(cg.index(0), left_count, left_count, count - left_count)
         self._merge_own(inside, cg.minimum(slot, count), cg.minimum(slot + EACH, count), slots.bit_length(), slot)
         gpu.barrier()
-        for turn in range(EACH):
-            slot = thread_index() + turn * self.threads
+        for iteration in range(EACH):
+            slot = thread_index() + iteration * self.threads
             with cg.when(slot.lt(count) & (first + slot).lt(wanted)):
                 for value, target in zip(self.read(slot), targets, strict=True):
                     cg.store(value, target, row * wanted + first + slot)
 
-    def _all_fit(self, runs: MergeRuns, read: Read, count: Value, turns: int, width: int) -> Value:
+    def _all_fit(self, runs: MergeRuns, read: Read, count: Value, trip_count: int, width: int) -> Value:
         """Return whether all tiles of two runs begin in both where those before them end."""
         true = cg.constant(1, ir.IntegerType.get_signless(1))
-        with cg.loop(thread_index() * self.slots, cg.index(2 * width), self.threads * self.slots, [true]) as turn:
-            low, high = (cg.minimum(at, count) for at in (turn.iv, turn.iv + self.slots))
-            left, end = (merge_path(self.elements, read, runs, at, turns) for at in (low, high))
-            turn.yields(turn.args[0] & cuts_fit(left, end, high - low))
-        return self._in_all_threads(turn.results[0])
+        with cg.loop(thread_index() * self.slots, cg.index(2 * width), self.threads * self.slots, [true]) as iteration:
+            low, high = (cg.minimum(at, count) for at in (iteration.iv, iteration.iv + self.slots))
+            left, end = (merge_path(self.elements, read, runs, at, trip_count) for at in (low, high))
+            iteration.yields(iteration.args[0] & cuts_fit(left, end, high - low))
+        return self._in_all_threads(iteration.results[0])

@@ -40,14 +40,9 @@ def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
     pool = _Pool(kernel, config.axes, wide, lambda a, b: combine_values(name, a, b, unsigned=unsigned))
     if not pool.items:
         return unlaunched(kernel)
-    with kernel_function(kernel, Launch.for_items(pool.items)) as arguments:
-        _write(pool, arguments)
-    return Emitted(pool.items, pool.items)
-
-
-def _write(pool: _Pool, arguments: KernelArguments) -> None:
-    with grid_loop(pool.items) as item:
+    with kernel_function(kernel, Launch.for_items(pool.items)) as arguments, grid_loop(pool.items) as item:
         pool.write(arguments, item.iv)
+    return Emitted(pool.items, pool.items)
 
 
 class _Pool:

@@ -23,7 +23,7 @@ from stablexla.targets.gpu.emitters import GpuName, gpu_emitter
 from stablexla.targets.gpu.threads import Launch, coordinates, grid_loop, kernel_function, launched
 
 # (indices along the axes so far, loop-carried values) -> loop-carried values.
-_Turn = Callable[[list[Value], list[Value]], list[Value]]
+_Iteration = Callable[[list[Value], list[Value]], list[Value]]
 
 
 _SELECTION = Refusal(
@@ -109,12 +109,14 @@ class _Windows:
 
         return self._walk(bounds, [start], look)[0]
 
-    def _walk(self, bounds: Callable[[int], tuple[Value, Value]], carried: list[Value], turn: _Turn) -> list[Value]:
+    def _walk(
+        self, bounds: Callable[[int], tuple[Value, Value]], carried: list[Value], iteration: _Iteration
+    ) -> list[Value]:
         """Emit a loop nest over the bounds of each axis, row-major."""
 
         def deeper(at: list[Value], carried: list[Value]) -> list[Value]:
             if len(at) == len(self.axes):
-                return turn(at, carried)
+                return iteration(at, carried)
             low, high = bounds(len(at))
             if self.axes[len(at)].alone:
                 return deeper([*at, low], carried)

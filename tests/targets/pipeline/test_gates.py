@@ -21,7 +21,7 @@ from stablexla.compiling.core import Request, compile_watched
 from stablexla.dialects.choices import GATES
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu import emit
-from stablexla.targets.cpu.attention import find
+from stablexla.targets.cpu.attention import attention
 from stablexla.targets.gpu.pipeline import plain_pipeline
 from stablexla.targets.pipeline.dump import KnobWatcher
 from stablexla.targets.pipeline.pipelines import Step
@@ -335,7 +335,7 @@ def code(row: Row, target: str, choices: str) -> str:
 @pytest.mark.parametrize("name", sorted(ROWS, key=lambda name: ROWS[name].program))
 def test_both_sides(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     row, target = ROWS[name], GPU if name.startswith("gpu-") else "cpu"
-    for module in (emit, find):
+    for module in (emit, attention):
         monkeypatch.setattr(module, "host_target", lambda: SMALL)
     if target == GPU and shutil.which("g++") is None:
         pytest.skip("no g++, with which the simulator is built")

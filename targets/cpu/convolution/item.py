@@ -1,0 +1,105 @@
+"""What work items of a convolution share: operands, coordinates, and stores of staged sums through the epilogue.
+
+A kind of item allocates its buffers, packs lhs and emits the sums.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from stablexla.targets.codegen import emission as cg
+from stablexla.targets.codegen.emission import Value
+from stablexla.targets.codegen.match.epilogue import BatchFrame, ContractionScene
+from stablexla.targets.cpu.convolution.coordinates import ItemCoordinates, ItemPartition
+from stablexla.targets.cpu.convolution.packing import ConvolutionOperand
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes
+from stablexla.targets.cpu.convolution.weights import ConvolutionWeights
+from stablexla.targets.cpu.shared import SharedFunctions
+
+
+class ConvolutionItem(ABC):
+    """Buffers and code of a work item.
+
+    Args:
+        scenes: vectorized along output features, and along the pixels of a row.
+        packed: the packed weights, if a phase of their own packs them.
+    """
+
+    stage: Value
+
+    def __init__(
+        self,
+        sizes: ConvolutionSizes,
+        plan: ConvolutionPlan,
+        weights: ConvolutionWeights,
+        scenes: tuple[ContractionScene, ContractionScene],
+        packed: Value | None,
+        shared: SharedFunctions,
+    ) -> None:
+        self.sizes, self.plan, self.weights, self.shared = sizes, plan, weights, shared
+        self.scene, self._by_pixels = scenes
+        self.convolved, self.width, self.lanes = sizes.convolved, sizes.width, sizes.lanes
+        self.factor = ConvolutionOperand.of(self.scene, sizes.units, lhs=True)
+        self.cut, self.phases = ItemPartition(sizes, plan, weights.outputs), len(sizes.width.phases)
+        if plan.staged:
+            self._square = cg.alloca(sizes.lanes * sizes.lanes, self.scene.compute)
+        self._allocate(packed)
+
+    @abstractmethod
+    def _allocate(self, packed: Value | None) -> None:
+        """Emit the item's buffers."""
+
+    @abstractmethod
+    def write(self, coordinates: Sequence[Value]) -> None:
+        """Emit the item."""
+
+    @abstractmethod
+    def lines(self, place: ItemCoordinates) -> Callable[[Value], Value]:
+        """Return the offset of a row's sums in the stage, as a function of the row."""
+
+    def write_stage(self, place: ItemCoordinates) -> None:
+        """Store all staged sums of the item to the results."""
+        if self.plan.staged:
+            self.cut.images(
+                place, lambda one: self.cut.panels(one, lambda panel, columns: self.write_panel(one, panel, columns))
+            )
+
+    def frame(self, place: ItemCoordinates, row: Value) -> BatchFrame:
+        """Emit the offset of a row of the result."""
+        coordinates = [place.batch, *(o for o, _ in place.planes)]
+        if place.height is not None:
+            coordinates.append((place.row + row) * len(place.height.spatial.phases) + place.phase)
+        at = cg.index(0)
+        for axis, x in zip(self.convolved.contraction.batch, coordinates, strict=True):
+            at = at + x * axis.c
+        return BatchFrame(cg.index(0), cg.index(0), at, tuple(coordinates))
+
+    def write_panel(self, place: ItemCoordinates, panel: Value, columns: int) -> None:
+        """Store the sums of a panel from the stage to the results."""
+        plan, d, phases, line = self.plan, self.width, self.phases, self.lines(place)
+        first, count = place.round * phases, cg.index(d.outputs)
+        if d.rounds > plan.rounds:
+            count = cg.minimum(cg.index(d.outputs) - first, plan.rounds * phases)
+        column = self.column(place, panel)
+        inner = panel * self.weights.width - place.column
+        with cg.loop(0, place.rows) as row:
+            frame, base = self.frame(place, row.iv), line(row.iv) + inner
+            if self.scene.vectors or not self._by_pixels.vectors:
+                self.scene.write_block(self.stage, plan.columns, frame, (count, columns), (first, column), base=base)
+            else:
+                self._write_across(frame, base, (count, columns), (first, column))
+
+    def column(self, place: ItemCoordinates, panel: Value) -> Value:
+        """Return the first output feature of a panel, among those of all groups."""
+        return place.group * self.weights.outputs + panel * self.weights.width
+
+    def _write_across(self, frame: BatchFrame, base: Value, size: tuple[Value, int], at: tuple[Value, Value]) -> None:
+        """Transpose squares in registers: features are far apart in the result, a row's pixels contiguous."""
+        lanes, along = self.lanes, self.plan.columns
+        with cg.loop(0, size[0], lanes) as i, cg.loop(0, size[1], lanes) as j:
+            lines = [cg.load(self.stage, (i.iv + r) * along + j.iv + base, lanes) for r in range(lanes)]
+            for r, value in enumerate(cg.transpose_registers(lines)):
+                cg.store(value, self._square, r * lanes)
+            rows, columns = cg.minimum(cg.index(size[1]) - j.iv, lanes), cg.minimum(size[0] - i.iv, lanes)
+            self._by_pixels.write_block(self._square, lanes, frame, (rows, columns), (at[1] + j.iv, at[0] + i.iv))
