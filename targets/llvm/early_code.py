@@ -57,7 +57,7 @@ def open_session() -> EarlyCode | None:
 def taken_from(module: ir.Module) -> EarlyCode | None:
     """Return the session, if it has code that this module calls."""
     session = _session.get()
-    is_its = session is not None and bool(session.symbols) and session.module == module.operation
+    is_its = session is not None and session.has_begun and session.module == module.operation
     return session if is_its else None
 
 
@@ -67,6 +67,7 @@ class EarlyCode:
     Attributes:
         module: what they are taken from.
         symbols: their names, and those of the library's functions.
+        has_taken: whether any function was taken out of the module.
     """
 
     def __init__(self, cpu: CpuOptions) -> None:
@@ -74,15 +75,15 @@ class EarlyCode:
         self.symbols: set[str] = set()
         self._cpu = cpu
         self._waiting: list[list[Symbol]] = []
-        self._has_taken = False
+        self.has_taken = False
         self._threads: CodeThreads | None = None
         self._files: dict[str, bytes | int] = {}  # the library's by digest: what it had, or the number of a job
         self._managers: SimpleQueue[Any] = SimpleQueue()
 
     @property
     def has_begun(self) -> bool:
-        """Whether any function was taken out of the module."""
-        return self._has_taken
+        """Whether the module calls what is not in it."""
+        return self.has_taken or bool(self.symbols)
 
     def library_symbol(
         self, module: ir.Operation, name: str, key: Sequence[object], make: Callable[[str], ir.Module]
@@ -123,10 +124,10 @@ class EarlyCode:
         if module != self.module:
             return
         self._waiting.append([Symbol.of(function) for function in functions])
-        if _weight(self._waiting) < (PART if self.has_begun else MOST_OF_SMALL() // 3):
+        if _weight(self._waiting) < (PART if self.has_taken else MOST_OF_SMALL() // 3):
             return
         threads = self._threads or self._start(module.context)
-        self._has_taken = True
+        self.has_taken = True
         for chosen in _cut(self._waiting):
             threads.add(partial(self._compiled, self._moved(chosen)))
         self._waiting = []

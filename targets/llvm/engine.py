@@ -119,7 +119,7 @@ def _machine_code(module: ir.Module, cpu: CpuOptions) -> LoadedCode:
 def _object_files(module: ir.Module, cpu: CpuOptions) -> list[bytes]:
     """Compile the parts of the module to object files, that of `main` last."""
     threads, early = host_target().num_threads, taken_from(module)
-    parts = split_module(module, threads, is_rest=early is not None and early.has_begun)
+    parts = split_module(module, threads, is_rest=early is not None and early.has_taken)
     if early is not None:
         return early.results(parts)
     if len(parts) == 1:

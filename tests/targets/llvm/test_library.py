@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from stablexla.targets.cpu import shared
 from stablexla.targets.llvm import early_code
 from stablexla.targets.llvm.library import Library
 from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.passes import PASSES
 
 LHS = np.random.default_rng(1).standard_normal((300, 500), np.float32)
 RHS = np.random.default_rng(2).standard_normal((500, 400), np.float32)
@@ -159,3 +162,20 @@ def test_functions_of_others_are_not_kept() -> None:
             shared.SharedFunctions(home, CpuTarget()).call(_OfAUser(), [], [])
     assert "func.func private @of_a_user() attributes {no_inline} {" in str(module)
     assert len(home.emitted) == 1
+
+
+def test_an_error_behind_a_declared_function_has_the_whole_module(
+    library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(module: ir.Module) -> None:
+        raise ValueError("no machine code today")
+
+    name = "stablexla-run-in-parallel"
+    monkeypatch.setitem(PASSES, name, replace(PASSES[name], function=refuse))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(sx.CompileError, match="no machine code today") as caught:
+        product()
+    (file,) = re.findall(r"--run-reproducer (\S+)", str(caught.value))
+    bodies = [line for line in Path(file).read_text().splitlines() if "func private @stablexla_sum_block" in line]
+    assert bodies
+    assert all(line.endswith("{") for line in bodies)
