@@ -388,7 +388,8 @@ class Executable(Uncopied, OnDevices):
                 and execution engine, behind the lowering rules); "plain", the least that makes a program run, or a
                 stage, after which it goes on like that; or another pipeline, other options, or another executable of
                 the same program.
-            tolerance: how far results may be apart, as a part of the largest one; by element type if not given.
+            tolerance: how far results may be apart, as a part of the largest one; by element type if not given, and by
+                what rounding does in the program.
             ulp: units in the last place that every operation's result may be off; if not given, what StableHLO and
                 docs/numerics.md say for the operation.
             cause: whether to look for the step, the pass and the kernel at fault as well.

@@ -128,15 +128,9 @@ def up_to_stage(way: Compiled, stage: str) -> Compiled:
     """Return the way up to a stage, "source" for none of it, followed by the minimal pipeline."""
     base = minimal_way(way)
     assert base is not None
-    if stage == "source":
-        return replace(base, name="source")
-    end = way.pipeline.index(stage)
-    head = list(way.pipeline.steps[: end + 1])
-    common = [s.name for s in head if s.name in base.pipeline]
-    tail = base.pipeline.after(common[-1]).steps if common else base.pipeline.steps
-    tail = tuple(s for s in tail if s.name not in {h.name for h in head})
-    options = replace(base.options, num_threads=1)
-    return Compiled(Pipeline(way.pipeline.name, [*head, *tail], way.pipeline.rules), options, way.target, stage)
+    head = () if stage == "source" else way.pipeline.up_to(stage).steps
+    done = sum(len(step.elements) for step in head)
+    return replace(way_behind(base, changes_between(base, way), done), name=stage)
 
 
 # ---- from one way to another -----------------------------------------------------------------------------------------
@@ -218,6 +212,11 @@ def _other_options(old: Element, new: Element) -> str:
     return f"{new.text} in the place of {old.text}"
 
 
+def way_behind(base: Compiled, changes: Sequence[Change], done: int) -> Compiled:
+    """Return the way that goes on as `base` does behind so many passes of the other one."""
+    return next((change.result for change in reversed(changes) if change.done <= done), base)
+
+
 BASE = -1
 """Where none of the changes are made."""
 
@@ -288,7 +287,7 @@ class Ladder:
         """Return the way behind so many of our passes; None where it cannot go on from there."""
         if base.target == UPSTREAM and done > self._buffers:
             return None
-        return next((change.result for change in reversed(changes) if change.done <= done), base)
+        return way_behind(base, changes, done)
 
     def _wrong(self, way: Compiled | None) -> bool | None:
         if way is None:

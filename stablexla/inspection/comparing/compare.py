@@ -178,6 +178,7 @@ class _ComparisonRun:
         work = sum(map(scalar_operations, self.program.units)) if is_slow else 0
         instead = _xla() if work > MOST else None
         self.whole_way = self.other if work <= MOST_IN_ALL else instead
+        self.quick_way = self.other if work <= MOST else instead or minimal_way(self.ours)  # for many runs
         if work > MOST_IN_ALL:
             time = _time(work * SECONDS)
             what = f"{len(self.program.units)} operations, {time} by {self.other.name}: large ones are sampled"
@@ -251,7 +252,8 @@ class _ComparisonRun:
     # ---- whole programs --------------------------------------------------------------------------------------------
 
     def _results_apart(self) -> tuple[dict[int, Difference], bool]:
-        """Return the results further from the reference's than usual, and whether that is more than rounding does."""
+        """Return the results further from the reference's than usual, and whether that is more than rounding does: what
+        the operations, each judged right, gave in another run is no more."""
         if self.whole_way is None:
             self.whole = False
             self.notes.append(f"{self.other.name} would take too long for the program as a whole")
@@ -266,14 +268,14 @@ class _ComparisonRun:
         if self.whole_way is not self.other:
             self.notes.append(f"the program's results are compared with those of {self.whole_way.name}")
         found = _differences(self.actual, self.wanted, self.options.tolerance)
-        return found, bool(found) and bool(expected.is_wrong(self.actual))
+        return found, bool(found) and not self._is_as_judged() and bool(expected.is_wrong(self.actual))
 
     def _of_whole(self, results: dict[int, Difference], is_wrong: bool) -> Finding | None:
         """Return a finding where every operation is right: the program as it is, or rounding that grows."""
         is_known = self.wanted is not None
-        if not self._is_as_judged() and (is_wrong or not is_known):
+        if is_wrong or (not is_known and not self._is_as_judged()):
             self.is_right = not is_wrong
-            return self._of_prefix(self.whole_way if is_known else minimal_way(self.ours))
+            return self._of_prefix(self.quick_way if is_known or not self.whole_way else minimal_way(self.ours))
         found = self._first_apart() if results else None
         if found is None:
             return None

@@ -18,10 +18,11 @@ class Comparison:
     Attributes:
         name: the program's.
         against: the reference: "interpreter", "xla", a stage, or the name of a pipeline.
-        equal: whether no operation is wrong and the results agree, as far as they could be compared; false when nothing
-            could be.
+        equal: whether no operation is wrong and the results agree but for rounding, as far as they could be compared;
+            false when nothing could be.
         finding: the first wrong operation; None when there is none.
-        results: for each result that differs its number and how; those that agree are left out.
+        results: for each result that differs its number and how, where all is equal by rounding that has grown; those
+            that agree are left out.
         result_count: how many results the program has.
         operations: how many operations it has but for constants, those of called functions where they are called.
         judged: how many of them were judged, with those inside loops and branches that were looked into.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.dialects.rules import CUSTOM_CALL, merged
 from stablexla.executable.executable import Executable
-from stablexla.inspection.comparing.bisection import minimal_way, up_to_stage
+from stablexla.inspection.comparing.bisection import UPSTREAM, minimal_way, up_to_stage, upstream_way
 from stablexla.inspection.comparing.ways import Compiled, Way
 from stablexla.inspection.judging.oracles import NAMES, shared_oracle
 from stablexla.targets.pipeline.driver import run_pipeline
@@ -67,10 +67,6 @@ def imported(way: Compiled, source: ir.Module) -> tuple[Compiled, ir.Module]:
     return replace(way, pipeline=Pipeline(way.pipeline.name, steps, way.pipeline.rules)), made
 
 
-UPSTREAM = "upstream"
-"""The target that has nothing of the others' emitters and runtime."""
-
-
 def other_way(ours: Compiled, against: Against) -> Way:
     """Return the reference that `against` names.
 
@@ -93,8 +89,7 @@ def _way_of_ours(ours: Compiled, against: Against) -> Compiled:
     if isinstance(against, Pipeline):
         return _usual(replace(ours, pipeline=against, name=_name(against, ours, "the other pipeline")), ours)
     if against == UPSTREAM:
-        pipeline = pipeline_of(find_target(UPSTREAM), CompileOptions())
-        return _usual(Compiled(pipeline, CompileOptions(), UPSTREAM, UPSTREAM), ours)
+        return _usual(upstream_way(), ours)
     base = minimal_way(ours)
     if base is not None and against == "plain":
         return _usual(base, ours)

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import mpmath
 import numpy as np
 
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.op_traits import TRAITS, bare
-from stablexla.inspection.judging.tolerances import Array, Case
+from stablexla.inspection.judging.tolerances import OURS, Array, Case, limits_of
+
+
+def _cbrt(x: Any) -> Any:
+    if isinstance(x, mpmath.mpc):
+        return mpmath.cbrt(abs(x)) * mpmath.expj(mpmath.arg(x) / 3)
+    return mpmath.sign(x) * mpmath.cbrt(abs(x))
+
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
@@ -25,6 +31,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "erfc": mpmath.erfc,
     "sinh": mpmath.sinh,
     "atan2": mpmath.atan2,
+    "cbrt": _cbrt,
     "cosine": mpmath.cos,
     "divide": lambda x, y: x / y,
     "exponential": mpmath.exp,
@@ -43,18 +50,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 # Bits that are enough for sums that cancel and for angles of any size.
 PRECISION = 2500
-# Units in the last place of the exact value that stablexla may be off, in f32 and f64; of the larger part for complex.
-LIMITS = (2.0, 3.0)
+# Units in the last place of the exact value that stablexla may be off: of the larger part.
 COMPLEX_LIMITS = {bare(name): traits.complex_ulp for name, traits in TRAITS.items() if traits.complex_ulp}
 # Beyond it mpmath would count the digits of results that overflow for hours.
 LARGEST_EXPONENT = 1e7
+_ENDLESS = ("exponential", "exponential_minus_one", "logistic", "sine", "cosine", "tan", "tanh", "power")
 
 
 def right_by_mpmath(case: Case, wrong: Array) -> Array:
     """Return which elements are right by mpmath; those that it cannot evaluate are not."""
     found = np.zeros(wrong.shape, bool)
     name = case.statement.operation
-    if name not in (*FUNCTIONS, "cbrt") or not case.is_inexact or not case.operands or wrong.sum() > 2000:
+    if name not in FUNCTIONS or not case.is_inexact or not case.operands or wrong.sum() > 2000:
         return found
     arity = 2 if name in ("atan2", "divide", "multiply", "power") else 1
     operands = [o.reshape(-1) for o in (case.operands * 2)[:arity]]
@@ -77,22 +84,13 @@ def _is_right(case: Case, operands: list[Any], actual: Any) -> bool:
             growth = mpmath.re(numbers[1] * mpmath.log(numbers[0]))
         vanishes, overflows = growth < -LARGEST_EXPONENT, growth > LARGEST_EXPONENT
         return bool((vanishes and actual == 0) or (overflows and not np.isfinite(actual)))
-    if too_far and name in (
-        "exponential",
-        "exponential_minus_one",
-        "logistic",
-        "sine",
-        "cosine",
-        "tan",
-        "tanh",
-        "power",
-    ):
+    if too_far and name in _ENDLESS:
         return False
     try:
-        exact = mpmath.mpmathify(_cbrt(numbers[0]) if name == "cbrt" else FUNCTIONS[name](*numbers))
+        exact = mpmath.mpmathify(FUNCTIONS[name](*numbers))
     except (ZeroDivisionError, ValueError, OverflowError):
         return False
-    limit = LIMITS[element.part.name == "f64"] if element.bits >= 32 else 0.51
+    limit = float(OURS[element.part.name == "f64"]) if element.bits >= 32 else 0.51
     if element.is_complex or case.operands[0].dtype.kind == "c":
         limit = COMPLEX_LIMITS.get(name, 4.0)
     return _near(exact, actual, limit)
@@ -107,17 +105,10 @@ def _number(value: Any) -> Any:
     return mpmath.mpf(number) if np.isfinite(number) else None
 
 
-def _cbrt(x: Any) -> Any:
-    if isinstance(x, mpmath.mpc):
-        return mpmath.cbrt(abs(x)) * mpmath.expj(mpmath.arg(x) / 3)
-    return mpmath.sign(x) * mpmath.cbrt(abs(x))
-
-
 def _near(exact: Any, actual: Any, limit: float) -> bool:
     """Return whether a value is within so many ulps; beyond the type's range infinite, or NaN without infinities."""
     dtype = actual.real.dtype if np.iscomplexobj(actual) else actual.dtype
-    finfo: Any = ml_dtypes.finfo
-    info = finfo(dtype)
+    info = limits_of(dtype)
     size = max(abs(mpmath.re(exact)), abs(mpmath.im(exact)))
     if not mpmath.isfinite(size):
         return False

@@ -85,6 +85,3 @@ def _of_products(wide: list[Array], groups: list[list[int]]) -> ExactSums:
 
 def _numbers(text: str) -> list[int]:
     return [int(n) for n in text.split(",") if n.strip()]
-
-
-__all__ = ["UNITS", "ExactSums", "exact_sums", "exceeds_error_bound"]
