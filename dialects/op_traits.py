@@ -2,7 +2,8 @@
 
 Every list of operations elsewhere is derived from `TRAITS`: the rule for sizes at run time (`dynamic_rules.py`), the
 dimensions that are cut over devices (`targets/stablehlo/partition/factors.py`), the operations that checks for NaN look
-at (`targets/stablehlo/checks`), the tolerances of the judge (`stablexla/inspection/judging`), and the statements that the fuzzer draws (`tests/fuzz/families/elementwise.py`).
+at (`targets/stablehlo/checks`), the tolerances of the judge (`stablexla/inspection/judging`), and the statements that
+the fuzzer draws (`tests/fuzz/families/elementwise.py`).
 """
 
 from __future__ import annotations
