@@ -332,6 +332,24 @@ class TestWarnings:
         assert (finding is not None) == is_found
         assert finding is None or finding.operation == "stablehlo.gather"
 
+    def test_one_behind_branches_that_are_checked(self) -> None:
+        finding = sx.compile("""func.func @main(%p: tensor<i32>, %x: tensor<1x4xi32>) -> tensor<1x4xi32> {
+          %0 = "stablehlo.case"(%p) ({
+            %zero = stablehlo.constant dense<0> : tensor<i32>
+            %1 = stablehlo.dynamic_slice %x, %zero, %p, sizes = [1, 3]
+              : (tensor<1x4xi32>, tensor<i32>, tensor<i32>) -> tensor<1x3xi32>
+            stablehlo.return %x : tensor<1x4xi32>
+          }, {
+            stablehlo.return %x : tensor<1x4xi32>
+          }) : (tensor<i32>) -> tensor<1x4xi32>
+          %two = stablehlo.constant dense<2> : tensor<i64>
+          %2 = stablehlo.dynamic_update_slice %0, %0, %two, %two
+            : (tensor<1x4xi32>, tensor<1x4xi32>, tensor<i64>, tensor<i64>) -> tensor<1x4xi32>
+          return %2 : tensor<1x4xi32>
+        }""").check([np.int32(1), np.ones((1, 4), np.int32)], "indices")
+        assert finding is not None
+        assert (finding.operation, finding.number) == ("stablehlo.dynamic_update_slice", 2)
+
 
 class TestConstants:
     """A NaN of the program's text that reaches a result, which no operation makes."""

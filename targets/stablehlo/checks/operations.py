@@ -115,8 +115,8 @@ def _makes_of_extremes(
 
 def _extremes(element: ElementType, number: float | None, kind: str) -> Any:
     """Return a number, or else the extreme ones of a type: no NaN, and for kinds of infinities finite ones alone."""
-    if number is not None:
-        numbers = [number, 0.0 if abs(number) < _SURELY_NORMAL else number]
+    if number is not None and not 0 < abs(number) < _SURELY_NORMAL:
+        numbers = [number]
     elif element.is_float:
         most = float(ml_dtypes.finfo(element.dtype).max)  # type: ignore[no-untyped-call]
         numbers = [most, -most, 1.0, 0.0, np.inf, -np.inf]
@@ -129,7 +129,7 @@ def _extremes(element: ElementType, number: float | None, kind: str) -> Any:
 
 
 _SURELY_NORMAL = 1e-4
-"""Constants below it may be flushed to zero."""
+"""Constants below it, which may be flushed to zero, are taken for any number."""
 _ARITHMETIC = {f"stablehlo.{name}": getattr(np, name) for name in ("add", "subtract", "multiply", "divide")}
 
 
