@@ -179,7 +179,7 @@ class _Rows:
         lanes, inner = self.plan.lanes, self.chain.inner
         step = self.plan.threads * lanes
 
-        def iteration(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
+        def body(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
             here = row.inside({inner: at}, lane=inner, lanes=0 if lanes == 1 else lanes)
             made = combine_vector(now, here, totals)
             store_vector(now, here, None)
@@ -187,7 +187,7 @@ class _Rows:
 
         trip_count = -(-self.chain.length // step)
         return blocked_reduction(
-            me * lanes, cg.index(self.chain.length), step, trip_count, starts, combiner_of(now), iteration
+            me * lanes, cg.index(self.chain.length), step, trip_count, starts, combiner_of(now), body
         )[0]
 
 
