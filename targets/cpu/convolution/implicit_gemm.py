@@ -192,8 +192,8 @@ class ImplicitGemmItem(ConvolutionItem):
         weights = self.weights.at(place.group, panel, part)
         if self.plan.own_weights:
             weights = cg.index(0)
-            at = (place.group, panel, part)
-            pack_weight_panel(self.shared, self.scene, self.sizes.units, self.weights, at, self.packed, weights)
+            which = (place.group, panel, part)
+            pack_weight_panel(self.shared, self.scene, self.sizes.units, self.weights, which, self.packed, weights)
         with cg.loop(0, self.phases) as phase:
             taps = Taps.of(self.width, self._first_round(place), phase.iv)
             if self.phases > 1:
