@@ -289,13 +289,13 @@ def _combiner(ctx: LoweringContext) -> Combiner:
 
 
 def _where(
-    conditions: Sequence[ir.Value], iteration: Iteration, otherwise: Iteration, places: Values, carried: Values
+    conditions: Sequence[ir.Value], then: Iteration, otherwise: Iteration, places: Values, carried: Values
 ) -> Values:
-    """Emit `iteration` where all conditions hold, else `otherwise`."""
+    """Emit `then` where all conditions hold, else `otherwise`."""
     if not conditions:
-        return list(iteration(places, carried))
+        return list(then(places, carried))
     made = scf.IfOp(reduce(arith.andi, conditions), [v.type for v in carried], has_else=True)
-    for block, taken in ((made.then_block, iteration), (made.else_block, otherwise)):
+    for block, taken in ((made.then_block, then), (made.else_block, otherwise)):
         with ir.InsertionPoint(block):
             scf.YieldOp(list(taken(places, carried)))
     return list(made.results)

@@ -117,15 +117,6 @@ class LoweringContext:
         place = place_of(self.op.location)
         return UnsupportedError(what + place, operation=self.op_name, operands=shapes, hint=hint, option=option)
 
-    def block_argument_types(self, region: int) -> list[TensorType]:
-        """Return the types of the arguments of a region's first block."""
-        return [tensor_type(a.type) for a in self.op.regions[region].blocks[0].arguments]
-
-    def terminator_types(self, region: int) -> list[TensorType]:
-        """Return the types of the values that a region returns."""
-        block = self.op.regions[region].blocks[0]
-        return [tensor_type(v.type) for v in terminator_of(block).operands]
-
     def inline_region(self, region: int, arguments: Sequence[ir.Value]) -> list[ir.Value]:
         """Inline a region's block, lowered, at the insertion point with bound arguments; return its results."""
         return self._walk.lower_block(self.op.regions[region].blocks[0], arguments)

@@ -75,19 +75,19 @@ def count(
     low: ir.Value | int,
     high: ir.Value | int,
     carried: Values,
-    iteration: Callable[..., Values],
+    body: Callable[..., Values],
     step: ir.Value | int = 1,
 ) -> list[ir.Value]:
-    """Emit a counted loop over [low, high): `iteration(i, *carried)` is the next carried values; return the last."""
+    """Emit a counted loop over [low, high): `body(i, *carried)` is the next carried values; return the last."""
     bounds = [number(b) if isinstance(b, int) else b for b in (low, high, step)]
     loop = scf.ForOp(*bounds, list(carried))
     with ir.InsertionPoint(loop.body):
-        scf.YieldOp(list(iteration(loop.induction_variable, *loop.inner_iter_args)))
+        scf.YieldOp(list(body(loop.induction_variable, *loop.inner_iter_args)))
     return list(loop.results)
 
 
-def repeat(carried: Values, going: Callable[..., ir.Value], iteration: Callable[..., Values]) -> list[ir.Value]:
-    """Emit a while loop: `iteration(*carried)` as long as `going(*carried)` holds."""
+def repeat(carried: Values, going: Callable[..., ir.Value], body: Callable[..., Values]) -> list[ir.Value]:
+    """Emit a while loop: `body(*carried)` as long as `going(*carried)` holds."""
     types = [v.type for v in carried]
     loop = scf.WhileOp(types, list(carried))
     location = [ir.Location.current] * len(types)
@@ -95,7 +95,7 @@ def repeat(carried: Values, going: Callable[..., ir.Value], iteration: Callable[
     with ir.InsertionPoint(before):
         scf.ConditionOp(going(*before.arguments), list(before.arguments))
     with ir.InsertionPoint(after):
-        scf.YieldOp(list(iteration(*after.arguments)))
+        scf.YieldOp(list(body(*after.arguments)))
     return list(loop.results)
 
 

@@ -64,7 +64,7 @@ class LineScan:
         amount = len(totals)
         types = [v.type for v in totals]
 
-        def iteration(at: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+        def body(at: ir.Value, *carried: ir.Value) -> list[ir.Value]:
             totals, out = list(carried[:amount]), list(carried[amount:])
             first = is_equal(at, start)
             here = totals
@@ -76,7 +76,7 @@ class LineScan:
             return [*choose(first, types, lambda: own, lambda: self.combine(totals, own)), *out]
 
         begin = add(start, size) if before is None else start
-        made = count(begin, stop, [*totals, *out], iteration, size)
+        made = count(begin, stop, [*totals, *out], body, size)
         return made[:amount], made[amount:]
 
     def _rows(
@@ -87,13 +87,13 @@ class LineScan:
         def written(totals: Values, out: Values, row: ir.Value) -> list[ir.Value]:
             return self.write(totals if before is None else self.combine(before, totals), out, row)
 
-        def iteration(row: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+        def body(row: ir.Value, *carried: ir.Value) -> list[ir.Value]:
             totals = self.combine(carried[:amount], self.read(row))
             return [*totals, *written(totals, carried[amount:], row)]
 
         totals = self.read(start)
         amount = len(totals)
-        made = count(add(start, 1), stop, [*totals, *written(totals, out, start)], iteration)
+        made = count(add(start, 1), stop, [*totals, *written(totals, out, start)], body)
         return made[:amount], made[amount:]
 
 

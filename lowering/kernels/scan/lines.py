@@ -84,18 +84,18 @@ def moved(place: ir.Value, trip_count: ir.Value, step: int) -> ir.Value:
     return arith.addi(place, trip_count if step == 1 else arith.muli(trip_count, index(step)))
 
 
-def loops(axes: Sequence[Axis], places: Values, carried: Values, iteration: Iteration) -> Values:
+def loops(axes: Sequence[Axis], places: Values, carried: Values, body: Iteration) -> Values:
     """Emit a loop nest, the first axis outermost, that carries `carried` through all iterations."""
     if not axes:
-        return list(iteration(places, carried))
+        return list(body(places, carried))
     axis, *rest = axes
-    return loop(axis, index(0), index(axis.extent), places, carried, lambda p, c: loops(rest, p, c, iteration))
+    return loop(axis, index(0), index(axis.extent), places, carried, lambda p, c: loops(rest, p, c, body))
 
 
-def loop(axis: Axis, low: ir.Value, high: ir.Value, places: Values, carried: Values, iteration: Iteration) -> Values:
+def loop(axis: Axis, low: ir.Value, high: ir.Value, places: Values, carried: Values, body: Iteration) -> Values:
     """Emit one loop with the iterations [low, high)."""
     made = scf.ForOp(low, high, index(1), carried)
     with ir.InsertionPoint(made.body):
         here = [moved(place, made.induction_variable, step) for place, step in zip(places, axis.steps, strict=True)]
-        scf.YieldOp(list(iteration(here, list(made.inner_iter_args))))
+        scf.YieldOp(list(body(here, list(made.inner_iter_args))))
     return list(made.results)

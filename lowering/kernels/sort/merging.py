@@ -302,13 +302,13 @@ def _cut(arrays: Values, rows: Rows, less: Less, width: ir.Value, total: int) ->
 def _search(arrays: Values, pair: _Pair, least: ir.Value, most: ir.Value, less: Less) -> list[ir.Value]:
     """Binary search (merge path): how many elements of the left run precede position `low` of the merged runs."""
 
-    def iteration(least: ir.Value, most: ir.Value) -> list[ir.Value]:
+    def body(least: ir.Value, most: ir.Value) -> list[ir.Value]:
         half = add(least, loops.quotient(sub(most, least), 2))
         other = sub(add(pair.middle, sub(pair.low, half)), 1)
         right_first = less(get(arrays, other), get(arrays, half))
         return [arith.select(right_first, least, add(half, 1)), arith.select(right_first, half, most)]
 
-    return loops.repeat([least, most], lambda least, most: is_less(least, most), iteration)
+    return loops.repeat([least, most], lambda least, most: is_less(least, most), body)
 
 
 def _merge_pieces(arrays: Values, rows: Rows, less: Less, cuts: ir.Value, width: ir.Value) -> list[ir.Value]:

@@ -76,7 +76,7 @@ class _Heap:
         def going(node: ir.Value, *_: ir.Value) -> ir.Value:
             return is_less(add(mul(node, 2), 1), size)
 
-        def iteration(node: ir.Value, *tables: ir.Value) -> list[ir.Value]:
+        def body(node: ir.Value, *tables: ir.Value) -> list[ir.Value]:
             heap = self.having(tables)
             left = add(mul(node, 2), 1)
             right = smaller(add(left, 1), sub(size, 1))
@@ -87,7 +87,7 @@ class _Heap:
             heap = heap.put(node, pick(moved, below, pair)).put(child, pick(moved, pair, below))
             return [*pick(moved, [child], [size]), *heap.tables]
 
-        return self.having(loops.repeat([start, *self.put(start, pair).tables], going, iteration)[1:])
+        return self.having(loops.repeat([start, *self.put(start, pair).tables], going, body)[1:])
 
 
 def _worse(one: Values, other: Values) -> ir.Value:
@@ -137,7 +137,7 @@ class _Selection:
         i32 = ir.IntegerType.get_signless(32)
         worst = heap.at(number(0))[0]
 
-        def iteration(i: ir.Value, worst: ir.Value, *tables: ir.Value) -> list[ir.Value]:
+        def body(i: ir.Value, worst: ir.Value, *tables: ir.Value) -> list[ir.Value]:
             key = self._key(array, i)
 
             def enter() -> list[ir.Value]:
@@ -155,13 +155,13 @@ class _Selection:
                 keys = [arith.minui(a, b) for a, b in zip(keys[::2], keys[1::2], strict=True)]
             better = arith.cmpi(arith.CmpIPredicate.ult, keys[0], worst)
             carried = [worst, *tables]
-            one_by_one = lambda: count(i, add(i, TOGETHER), carried, iteration)  # noqa: E731
+            one_by_one = lambda: count(i, add(i, TOGETHER), carried, body)  # noqa: E731
             return loops.choose(better, [v.type for v in carried], one_by_one, lambda: carried)
 
         begin = add(low, self.k)
         whole = mul(loops.quotient(sub(high, begin), TOGETHER), TOGETHER)
         carried = count(begin, add(begin, whole), [worst, *heap.tables], several, step=TOGETHER)
-        return heap.having(count(add(begin, whole), high, carried, iteration)[1:])
+        return heap.having(count(add(begin, whole), high, carried, body)[1:])
 
     def _begin(self, array: ir.Value, heap: _Heap, low: ir.Value) -> _Heap:
         """Build a heap of the first elements."""

@@ -38,7 +38,7 @@ def blocked_reduction(
     trip_count: int,
     starts: Values,
     join: Combiner,
-    iteration: Callable[[Value, Values, Values], tuple[Sequence[Value], Sequence[Value]]],
+    body: Callable[[Value, Values, Values], tuple[Sequence[Value], Sequence[Value]]],
     rest: Values | None = None,
     block: int | None = None,
     several: int | None = None,
@@ -48,7 +48,7 @@ def blocked_reduction(
     Args:
         trip_count: upper bound of the trip count.
         starts: the identity of the combiner `join`, from which each block's accumulators start.
-        iteration: the body: (index, accumulators, rest) -> accumulators, rest.
+        body: (index, accumulators, rest) -> accumulators, rest.
         block: iterations of the smallest block, BLOCK without it: fewer where an iteration adds several times.
         several: blocks of the next one: more where registers for another level's accumulators are scarce.
     """
@@ -63,7 +63,7 @@ def blocked_reduction(
                 own, others = of_level(level - 1, outer.iv, cg.minimum(outer.iv + span, hi), others)
                 outer.yields(*join(totals, own), *others)
             else:
-                made, more = iteration(outer.iv, totals, others)
+                made, more = body(outer.iv, totals, others)
                 outer.yields(*made, *more)
         return outer.results[:count], outer.results[count:]
 
@@ -77,7 +77,7 @@ def blocked_scan(
     trip_count: int,
     before: Values,
     join: Combiner,
-    iteration: Callable[[Value, Values], Values],
+    body: Callable[[Value, Values], Values],
     exists: Value | None = None,
 ) -> Values:
     """Emit a prefix scan in blocks: combine `before` with all iterations, giving each its exclusive prefix.
@@ -85,7 +85,7 @@ def blocked_scan(
     Args:
         trip_count: upper bound of the trip count.
         exists: whether `before` holds a value; without it, it does.
-        iteration: the body: (index, exclusive prefix) -> the iteration's own partial result.
+        body: (index, exclusive prefix) -> the iteration's own partial result.
     """
 
     def after(first: Value, alone: Values, exists: Value | None, a: Values, b: Values) -> Values:
@@ -104,7 +104,7 @@ def blocked_scan(
                 there = None if exists is None else exists | outer.iv.gt(lo)
                 own = of_level(level - 1, outer.iv, cg.minimum(outer.iv + span, hi), here, there)
             else:
-                own = iteration(outer.iv, here)
+                own = body(outer.iv, here)
             outer.yields(*after(first, own, None, outer.args, own))
         return outer.results
 

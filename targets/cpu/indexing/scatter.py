@@ -310,15 +310,15 @@ class _Writer:
             cg.prefetch(self._updates, window * self._plan.update_step + line * step)
 
     def _over_window(
-        self, axes: Sequence[ScatterWindowLoop], at: Value, given: Value, iteration: Callable[[Value, Value], None]
+        self, axes: Sequence[ScatterWindowLoop], at: Value, given: Value, body: Callable[[Value, Value], None]
     ) -> None:
         if not axes:
-            iteration(at, given)
+            body(at, given)
             return
         axis, *rest = axes
         with cg.loop(0, axis.extent) as each:
             there, here = at + each.iv * axis.operand_step, given + each.iv * axis.update_step
-            self._over_window(rest, there, here, iteration)
+            self._over_window(rest, there, here, body)
 
     def _row(self, axis: ScatterWindowLoop, at: Value, given: Value) -> None:
         """Emit the last loop of a window; the remainder of whole vectors in halves, quarters ... of one."""

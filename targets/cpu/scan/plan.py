@@ -147,13 +147,13 @@ def _combine_totals(plan: ScanPlan, arguments: KernelArguments, first: Value, bl
         start = first + column.iv
         totals = [cg.load(buffer, start) for buffer in buffers]
 
-        def iteration(block: Value, here: Values) -> Values:
+        def body(block: Value, here: Values) -> Values:
             place = start + block * width
             own = [cg.load(buffer, place) for buffer in buffers]
             for before, buffer in zip(here, buffers, strict=True):
                 cg.store(before, buffer, place)
             return own
 
-        totals = blocked_scan(1, blocks - 1, 1, blocks, totals, writer.combine, iteration)
+        totals = blocked_scan(1, blocks - 1, 1, blocks, totals, writer.combine, body)
         for before, buffer in zip(totals, buffers, strict=True):
             cg.store(before, buffer, start + (blocks - 1) * width)

@@ -304,11 +304,11 @@ class _Rows:
     def total(self, arguments: KernelArguments, line: Value, part: LoopPart) -> list[Value]:
         """Reduce the rows of a block, in vectors along a row."""
 
-        def iteration(row: Value, totals: list[Value]) -> list[Value]:
+        def body(row: Value, totals: list[Value]) -> list[Value]:
             return [self.plan.join(t, v) for t, v in zip(totals, self._read(arguments, line, row), strict=True)]
 
         start = [self.plan.identities(self.plan.lanes)] * self.carried
-        return self._over(part, start, iteration)
+        return self._over(part, start, body)
 
     def scan(self, arguments: KernelArguments, line: Value, part: LoopPart | None, before: Sequence[Value]) -> None:
         """Scan a block of rows, after the prefix `before`."""
@@ -326,11 +326,11 @@ class _Rows:
             pairs = list(zip(block.args[: self.carried], block.args[self.carried :], strict=True))
             base = [plan.exact(*pair) for pair in pairs]
 
-            def iteration(row: Value, totals: list[Value]) -> list[Value]:
+            def body(row: Value, totals: list[Value]) -> list[Value]:
                 return self._write(arguments, result, line, row, totals, base)
 
             made = self._over(
-                LoopPart(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), high), cg.index(0)), start, iteration
+                LoopPart(block.iv, cg.minimum(block.iv + LONGEST_RUNNING_SUM(), high), cg.index(0)), start, body
             )
             carried = [plan.carry(pair, more) for pair, more in zip(pairs, made, strict=True)]
             block.yields(*(total for total, _ in carried), *(error for _, error in carried))
@@ -354,12 +354,12 @@ class _Rows:
         return totals
 
     def _over(
-        self, part: LoopPart | None, start: list[Value], iteration: Callable[[Value, list[Value]], list[Value]]
+        self, part: LoopPart | None, start: list[Value], body: Callable[[Value, list[Value]], list[Value]]
     ) -> list[Value]:
         low, high = (cg.index(0), cg.index(self.plan.extent)) if part is None else (part.start, part.stop)
         high = cg.minimum(high, self.plan.extent)
         with cg.loop(low, high, 1, start) as rows:
-            rows.yields(*iteration(rows.iv, rows.args))
+            rows.yields(*body(rows.iv, rows.args))
         return rows.results
 
     def _place(self, line: Value, row: Value, number: int) -> tuple[Value, int]:

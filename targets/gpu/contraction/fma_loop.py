@@ -95,7 +95,7 @@ class FmaLoop:
         base, ahead = shared_base(), stages.count - 1
         sources = stages.start(base, ahead, first)
 
-        def iteration(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
+        def body(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
             sources, (at, to) = rest[:-2], rest[-2:]
             wait_for_copies(ahead - 1)
             gpu.barrier()
@@ -109,9 +109,7 @@ class FmaLoop:
 
         rest = [*sources, base, base + ahead * stages.size]
         trip_count, block = stages.trip_count, max(1, TERMS() // (CHUNKS * FOUR))
-        sums, _ = blocked_reduction(
-            0, trip_count, 1, trip_count, zeros, add_accumulators, iteration, rest, block, SEVERAL()
-        )
+        sums, _ = blocked_reduction(0, trip_count, 1, trip_count, zeros, add_accumulators, body, rest, block, SEVERAL())
         wait_for_copies(0)
         gpu.barrier()
         return sums

@@ -122,7 +122,7 @@ class MmaLoop:
         words = [base, base + ahead * stages.size]
         registers = len(loaded)
 
-        def iteration(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
+        def body(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
             loaded, sources, (at, to) = rest[:registers], rest[registers:-2], rest[-2:]
             stages.go_on(to, sources, number + ahead, first)
             for step in range(STEPS):
@@ -145,7 +145,7 @@ class MmaLoop:
             stages.trip_count,
             zeros,
             add_accumulators,
-            iteration,
+            body,
             rest,
             block=max(1, MAX_CHAIN() // STEPS),
         )

@@ -77,7 +77,7 @@ class SkinnyAlongK(SkinnyWork):
         zeros = [cg.constant(0, scene.compute)] * (self.rows * self.each)
         low = thread_index() % self.width * self.lanes + terms[0]
 
-        def iteration(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+        def body(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
             b = [self._lanes_of(scene.load_b(at + k, self._wide)) for at in starts]
             made = list[Value]()
             for i in range(self.rows):
@@ -90,9 +90,7 @@ class SkinnyAlongK(SkinnyWork):
             return made, []
 
         trip_count, block = -(-c.k.extent // self.step), max(1, BLOCK() // self.lanes)
-        sums, _ = blocked_reduction(
-            low, terms[1], self.step, trip_count, zeros, add_accumulators, iteration, block=block
-        )
+        sums, _ = blocked_reduction(low, terms[1], self.step, trip_count, zeros, add_accumulators, body, block=block)
         offset = self.width // 2
         while offset:
             sums = [v + shuffle_xor(v, offset) for v in sums]

@@ -97,16 +97,16 @@ class _Block:
             return self._inner(at, first, sums)
         axis, *rest = axes
 
-        def iteration(place: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+        def body(place: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
             here = at[0] + place * axis.a, at[1] + place * axis.b
             return add_accumulators(sums, self._outer(rest, here, first, self.tile.zeros())), []
 
-        return blocked_reduction(0, axis.extent, 1, axis.extent, sums, add_accumulators, iteration)[0]
+        return blocked_reduction(0, axis.extent, 1, axis.extent, sums, add_accumulators, body)[0]
 
     def _inner(self, at: tuple[Value, Value], first: tuple[Value, Value], sums: list[Value]) -> list[Value]:
         c = self.contraction
 
-        def iteration(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+        def body(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
             self._copy_tile(self._buffers[0], self.scene.load_a, at[0], first[0], k, c.m.extent, c.m.a, c.k.a)
             self._copy_tile(self._buffers[1], self.scene.load_b, at[1], first[1], k, c.n.extent, c.n.b, c.k.b)
             gpu.barrier()
@@ -117,7 +117,7 @@ class _Block:
 
         trip_count, block = -(-c.k.extent // DEPTH), max(1, TERMS() // DEPTH)
         return blocked_reduction(
-            0, c.k.extent, DEPTH, trip_count, sums, add_accumulators, iteration, block=block, several=SEVERAL()
+            0, c.k.extent, DEPTH, trip_count, sums, add_accumulators, body, block=block, several=SEVERAL()
         )[0]
 
     def _copy_tile(

@@ -52,7 +52,7 @@ class WgmmaLoop:
         _share(ahead - 1)
         words = [base, base + ahead * stages.size]
 
-        def iteration(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
+        def body(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
             sources, (at, to) = rest[:-2], rest[-2:]
             inline_ptx("wgmma.fence.sync.aligned;")
             starts = [self._start(at, stages.offsets[0], 0), self._start(at, stages.offsets[1], 1)]
@@ -71,7 +71,7 @@ class WgmmaLoop:
             return add_accumulators(totals, self._finish(block))
 
         trip_count, block = stages.trip_count, max(1, MAX_CHAIN() // STEPS)
-        sums, _ = blocked_reduction(0, trip_count, 1, trip_count, sums, join, iteration, [*sources, *words], block)
+        sums, _ = blocked_reduction(0, trip_count, 1, trip_count, sums, join, body, [*sources, *words], block)
         if trip_count <= block:
             sums = self._finish(sums)
         wait_for_copies(0)

@@ -113,7 +113,7 @@ class _Block:
     def _sums(self, sums: list[Value]) -> list[Value]:
         tile, whole = self.work.tile, self.windows.depth
 
-        def iteration(k: Value, sums: list[Value], loaded: list[Value]) -> tuple[list[Value], list[Value]]:
+        def body(k: Value, sums: list[Value], loaded: list[Value]) -> tuple[list[Value], list[Value]]:
             self._keep(loaded)
             gpu.barrier()
             loaded = self._load_tile(k + DEPTH)
@@ -133,7 +133,7 @@ class _Block:
             trip_count,
             sums,
             add_accumulators,
-            iteration,
+            body,
             self._load_tile(cg.index(0)),
             block,
             SEVERAL(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import mlir.ir as ir
 from mlir.dialects import gpu
@@ -28,26 +29,32 @@ INTRINSICS = {
 }
 
 
+def _device_operations(module: ir.Module) -> Iterator[ir.Operation]:
+    """Yield all operations of the kernels' modules, which may be erased meanwhile."""
+    for view in module.body.operations:
+        if view.operation.name == "gpu.module":
+            yield from walk(view.operation)
+
+
 @module_pass("stablexla-math-to-intrinsics", "calls LLVM's intrinsics for what GPUs have instructions for")
 def math_to_intrinsics(module: ir.Module) -> None:
     """Lower math to LLVM intrinsics: `convert-gpu-to-nvvm` would call libdevice, and refuses the intrinsics."""
     with module.context:
-        for view in module.body.operations:
-            for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
-                if op.name in INTRINSICS:
-                    with op.location, ir.InsertionPoint(op):
-                        made = ir.Operation.create(
-                            "llvm.call_intrinsic",
-                            results=[op.results[0].type],
-                            operands=list(op.operands),
-                            attributes={
-                                "intrin": ir.StringAttr.get(INTRINSICS[op.name]),
-                                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(op.operands), 0]),
-                                "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-                            },
-                        )
-                    op.results[0].replace_all_uses_with(made.results[0])
-                    erase(op)
+        for op in _device_operations(module):
+            if op.name in INTRINSICS:
+                with op.location, ir.InsertionPoint(op):
+                    made = ir.Operation.create(
+                        "llvm.call_intrinsic",
+                        results=[op.results[0].type],
+                        operands=list(op.operands),
+                        attributes={
+                            "intrin": ir.StringAttr.get(INTRINSICS[op.name]),
+                            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(op.operands), 0]),
+                            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+                        },
+                    )
+                op.results[0].replace_all_uses_with(made.results[0])
+                erase(op)
 
 
 @module_pass("stablexla-share-outside", "declares what the threads of a block share as memory that the launch brings")
@@ -55,10 +62,9 @@ def declare_external_shared(module: ir.Module) -> None:
     """Make shared memory an external array: upstream's has no elements, so LLVM may think no access is in bounds."""
     with module.context:
         external = ir.Attribute.parse("#llvm.linkage<external>")
-        for view in module.body.operations:
-            for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
-                if op.name == "llvm.mlir.global" and _is_shared_bytes(op):
-                    op.attributes["linkage"] = external
+        for op in _device_operations(module):
+            if op.name == "llvm.mlir.global" and _is_shared_bytes(op):
+                op.attributes["linkage"] = external
 
 
 def _is_shared_bytes(op: ir.Operation) -> bool:
@@ -130,10 +136,9 @@ def clamp_shifts(module: ir.Module) -> None:
     """Clamp distances; to be run when kernels are functions of LLVM's dialect."""
     with module.context:
         wide = ir.IntegerType.get_signless(64)
-        for view in module.body.operations:
-            for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
-                if op.name in _SHIFTS and _element(op.operands[1].type) == wide and not _is_constant(op.operands[1]):
-                    _clamp(op)
+        for op in _device_operations(module):
+            if op.name in _SHIFTS and _element(op.operands[1].type) == wide and not _is_constant(op.operands[1]):
+                _clamp(op)
 
 
 def _clamp(op: ir.Operation) -> None:

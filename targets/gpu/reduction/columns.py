@@ -129,11 +129,11 @@ class _Launches:
             starts = now.start(walker.scope, walker.width)
             join, trip_count = now.join, -(-self.walk.parts // walk.down)
 
-            def iteration(part: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
+            def body(part: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
                 at = part * walk.totals + walker.place()
                 return join(totals, [cg.load(b, at, walker.width) for b in self._parts_of(number, scratch)]), []
 
-            made, _ = blocked_reduction(walker.down, self.walk.parts, walk.down, trip_count, starts, join, iteration)
+            made, _ = blocked_reduction(walker.down, self.walk.parts, walk.down, trip_count, starts, join, body)
             walker.finish(now, walker.joined(now, made))
             self._hand_on(walker, now, scratch)
             if now is self.folding[-1] and self.chain.row_stores:

@@ -178,7 +178,7 @@ class _Rows:
         lanes, inner = self.plan.lanes, self.chain.inner
         step = self.plan.threads * lanes
 
-        def iteration(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
+        def body(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
             here = row.inside({inner: at}, lane=inner, lanes=0 if lanes == 1 else lanes)
             made = combine_vector(now, here, totals)
             store_vector(now, here, None)
@@ -186,7 +186,7 @@ class _Rows:
 
         trip_count = -(-self.chain.length // step)
         length = cg.index(self.chain.length)
-        return blocked_reduction(me * lanes, length, step, trip_count, starts, now.join, iteration)[0]
+        return blocked_reduction(me * lanes, length, step, trip_count, starts, now.join, body)[0]
 
 
 def combine_vector(now: RowPass, here: LoopScope, totals: Totals) -> Totals:

@@ -195,14 +195,14 @@ class ScanLines:
         chunk = self.deal.chunk
         carried = before if before is not None else [cg.constant(0, e) for e in self.plan.totals]
 
-        def iteration(first: Value, here: Values) -> Values:
+        def body(first: Value, here: Values) -> Values:
             at, number = first + self.me * self.deal.each, (first - start) // chunk
             made, totals = self._chunk(read(at), here, exists | number.gt(0), number % 2)
             write(at, made)
             return totals
 
         trip_count = -(-self.plan.extent // chunk)
-        return blocked_scan(start, stop, chunk, trip_count, carried, self.writer.combine, iteration, exists=exists)
+        return blocked_scan(start, stop, chunk, trip_count, carried, self.writer.combine, body, exists=exists)
 
     def _chunk(
         self, elements: list[Values], carried: Values, exists: Value, half: Value

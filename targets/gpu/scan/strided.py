@@ -132,13 +132,13 @@ class _Columns:
         for value, buffer in zip(totals, buffers, strict=True):
             cg.store(value, buffer, place(cg.index(0)))
 
-        def iteration(part: Value, here: Values) -> Values:
+        def body(part: Value, here: Values) -> Values:
             own = [cg.load(b, place(part)) for b in buffers]
             for value, buffer in zip(self.writer.combine(here, own), buffers, strict=True):
                 cg.store(value, buffer, place(part))
             return own
 
-        blocked_scan(1, parts - 1, 1, parts, totals, self.writer.combine, iteration)
+        blocked_scan(1, parts - 1, 1, parts, totals, self.writer.combine, body)
 
     def _place(self, outer: Value, row: Value, column: Value) -> Value:
         if self.plan.backwards:

@@ -110,13 +110,13 @@ class _Windows:
         return self._walk(bounds, [start], look)[0]
 
     def _walk(
-        self, bounds: Callable[[int], tuple[Value, Value]], carried: list[Value], iteration: _Iteration
+        self, bounds: Callable[[int], tuple[Value, Value]], carried: list[Value], body: _Iteration
     ) -> list[Value]:
         """Emit a loop nest over the bounds of each axis, row-major."""
 
         def deeper(at: list[Value], carried: list[Value]) -> list[Value]:
             if len(at) == len(self.axes):
-                return iteration(at, carried)
+                return body(at, carried)
             low, high = bounds(len(at))
             if self.axes[len(at)].alone:
                 return deeper([*at, low], carried)
