@@ -3,8 +3,8 @@
     python -m tests.inspection.planted                    # the table of docs/compare.md, written anew
     python -m tests.inspection.planted --only arena sort  # the reports of some faults
 
-A fault is planted in a lowering rule, a pass, an emitter, an expansion, the buffers, the host's calls or the code
-generator, and reached by the program beside it. `test_planted.py` draws a part of them.
+A fault is planted in a lowering rule, a pass, an emitter, an expansion, the buffers or the code generator, and reached
+by the program beside it. `test_planted.py` draws a part of them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import field
 from math import prod
 from typing import Any, Protocol
 
@@ -67,7 +66,6 @@ class Case:
     actual: Array
     wanted: Array
     oracle: str
-    notes: dict[str, object] = field(default_factory=dict)
 
     @property
     def is_inexact(self) -> bool:
