@@ -136,7 +136,7 @@ def test_what_hints_name_is_there() -> None:
 
 
 def _is_tool_or_pass(name: str) -> bool:
-    return name in everything.TOOLS or name in ("legalize", "transform", "launch")
+    return name in everything.TOOLS or name in ("legalize", "transform", "launch", "collectives")
 
 
 def test_modules_that_hints_name_are_there() -> None:

@@ -69,7 +69,8 @@ class Cursor:
         tag = self.take(1)[0]
         size = self.number()
         if tag & _ALIGNED:
-            self.take(-self.at % (self.number() or 1))
+            alignment = self.number()
+            self.take(-self.at % max(alignment, 1))
         return tag & ~_ALIGNED, self.take(size)
 
 

@@ -129,9 +129,9 @@ def test_another_compiler_or_machine(
 ) -> None:
     sx.compile(scaled())
     monkeypatch.setattr(cache, what, "other" if what == "VERSION" else lambda: "other")
-    cache.surroundings.cache_clear()
+    cache._surroundings.cache_clear()
     sx.compile(scaled())
-    cache.surroundings.cache_clear()
+    cache._surroundings.cache_clear()
     assert counts.hits == 0
 
 
