@@ -59,7 +59,7 @@ class _Stages:
 
 
 def _programs() -> dict[str, Callable[[], Any]]:
-    """Every program by its name: what gives it to `load`."""
+    """Every program whose packages are installed, by its name: what gives it to `load`."""
     from benchmarks.programs import PROGRAMS
     from tests.targets.gpu.operations import OPERATIONS, program_of
 
@@ -68,9 +68,8 @@ def _programs() -> dict[str, Callable[[], Any]]:
 
     found: dict[str, Callable[[], Any]] = {f"operation {name}": partial(program_of, name) for name in OPERATIONS}
     found |= {f"filecheck {name}": partial(str, module) for name, module in _modules()}
-    return found | {
-        f"benchmark {name}": partial(text, name) for name, each in PROGRAMS.items() if each.group != "compile"
-    }
+    here = {name for name, each in PROGRAMS.items() if each.group != "compile" and not each.missing}
+    return found | {f"benchmark {name}": partial(text, name) for name in PROGRAMS if name in here}
 
 
 def _modules() -> Iterator[tuple[str, str]]:
