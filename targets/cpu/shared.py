@@ -38,6 +38,9 @@ class SharedFunction(ABC):
 
     rolled: ClassVar[bool] = False
     """Whether LLVM leaves its loops as they are, see `targets/llvm/no_unroll.py`."""
+    of_library: ClassVar[bool] = True
+    """Whether its code comes from the library. In a program's own module LLVM puts sizes in place of arguments, which
+    makes short loops that copy and pack up to an eighth quicker."""
 
     def __init_subclass__(cls) -> None:
         if "<locals>" in cls.__qualname__:
@@ -85,7 +88,7 @@ class SharedFunctions:
         if key not in symbols:
             check_value(spec, type(spec).__name__)
             is_ours = type(spec).__module__.startswith("stablexla.")  # others may change while a process runs
-            session = open_session() if self._home.uses_library and is_ours else None
+            session = open_session() if self._home.uses_library and spec.of_library and is_ours else None
             if session is None:
                 symbols[key] = self._new_symbol(spec, elements)
                 self._emit(spec, symbols[key], elements, len(numbers))

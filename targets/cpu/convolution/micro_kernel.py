@@ -58,6 +58,8 @@ def fill_pixel_offsets(
 
 @dataclass(frozen=True)
 class _FillPixels(SharedFunction):
+    of_library = False
+
     @property
     def name(self) -> str:
         return "stablexla_fill_pixels"
@@ -85,6 +87,8 @@ def fill_tap_offsets(
 
 @dataclass(frozen=True)
 class _FillTaps(SharedFunction):
+    of_library = False
+
     @property
     def name(self) -> str:
         return "stablexla_fill_taps"

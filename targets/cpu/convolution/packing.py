@@ -142,6 +142,7 @@ def pack_rows(functions: SharedFunctions, factor: ConvolutionOperand, rows: LhsR
 
 @dataclass(frozen=True)
 class _CopyRows(SharedFunction):
+    of_library = False
     kind: str
     conversion: UnitConversion
 
@@ -184,6 +185,7 @@ class _CopyRows(SharedFunction):
 class _CopyLines(SharedFunction):
     """Packing of rows as lines of elements, one for each feature."""
 
+    of_library = False
     kind: str
     conversion: UnitConversion
 

@@ -177,6 +177,7 @@ def copy_weight_panel(
 class _PackTaps(SharedFunction):
     """Packing of a matrix of weights for each element of one dimension of the window."""
 
+    of_library = False
     kind: str
     width: int
     conversion: UnitConversion
@@ -213,6 +214,7 @@ class _PackWindows(SharedFunction):
     Lines beyond the last output feature repeat it: their sums are not used.
     """
 
+    of_library = False
     width: int
     conversion: UnitConversion
 
