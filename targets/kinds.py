@@ -14,7 +14,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """What holds for all targets of a kind, as `KIND` in `targets/<name>/__init__.py`.
+    """Facts about all targets of a kind, as `KIND` in `targets/<name>/__init__.py`.
 
     Attributes:
         summary: a line for `--list-targets`.

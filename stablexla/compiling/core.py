@@ -43,7 +43,7 @@ BIG = 8 << 20
 
 
 class Request(NamedTuple):
-    """What is to be compiled, and how: the arguments of `sx.compile`."""
+    """The arguments of `sx.compile` as one value."""
 
     program: Program
     entry: str = MAIN

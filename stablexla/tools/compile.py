@@ -31,7 +31,7 @@ from stablexla.tools.saved_files import add_key_option, key_of
 from stablexla.tools.user_code import load_files
 
 KERNELS = (".ptx", ".cubin", ".so")
-"""What there is for a GPU."""
+"""Outputs for a GPU target."""
 OUTPUT = (
     f"the file to make: {', '.join(SUFFIXES)}; .sxe, a saved executable; {', '.join(KERNELS)} with --target gpu:sm_90; "
     "- prints the text of --emit=assembly or llvm-ir, or a GPU's PTX"

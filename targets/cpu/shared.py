@@ -40,7 +40,7 @@ class SharedFunction(ABC):
     """Whether LLVM leaves its loops as they are, see `targets/llvm/no_unroll.py`."""
     of_library: ClassVar[bool] = True
     """Whether its code comes from the library. In a program's own module LLVM puts sizes in place of arguments, which
-    makes short loops that copy and pack up to an eighth quicker."""
+    short loops that copy and pack gain by."""
 
     def __init_subclass__(cls) -> None:
         if "<locals>" in cls.__qualname__:
@@ -57,7 +57,7 @@ class SharedFunction(ABC):
 
 
 class Home(Protocol):
-    """What shared functions belong to: a `Kernel`, or a module of the library.
+    """Owner of shared functions: a `Kernel`, or a module of the library.
 
     Attributes:
         func: the function before which they stand.

@@ -18,7 +18,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.pipeline.knobs import knobs
 
 PACKAGE = "karellen-llvm-core"
-"""What the extra `fast` installs, with its library in the environment's own folder."""
+"""The package of the extra `fast`; its library is in the environment's own folder `lib`."""
 OLDEST = 22
 """The version whose bitcode it has to read: that of MLIR's package."""
 _NEEDED = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,19 @@ class CodeThreads:
         self._resources.close()
         for _, future in self._jobs:
             self._work.pop(future, None)
+
+
+def object_files(context: ir.Context, jobs: Sequence[Job], most: int) -> list[bytes]:
+    """Return what the jobs make, on `most` threads; one job needs none."""
+    if len(jobs) == 1:
+        return [jobs[0]()]
+    threads = CodeThreads(context, min(most, len(jobs)))
+    try:
+        for job in jobs:
+            threads.add(job)
+        return threads.results()
+    finally:
+        threads.close()
 
 
 _lock = threading.Lock()

@@ -18,7 +18,7 @@ import mlir.ir as ir
 from stablexla.dialects.contexts import pass_manager
 from stablexla.dialects.erasing import erase
 from stablexla.targets.codegen.machine import host_target
-from stablexla.targets.llvm.code_threads import CodeThreads
+from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
 from stablexla.targets.llvm.library import LIBRARY, digest_of
 from stablexla.targets.llvm.llvm_c import run_passes
 from stablexla.targets.llvm.options import CpuOptions
@@ -132,16 +132,14 @@ class EarlyCode:
             threads.add(partial(self._compiled, self._moved(chosen)))
         self._waiting = []
 
-    def results(self, others: Sequence[ModulePart]) -> list[bytes]:
-        """Return the object files: the library's, those of what was taken, and those of parts in LLVM's dialect."""
+    def results(self, others: Sequence[Job]) -> list[bytes]:
+        """Return the object files: the library's, those of what was taken, and those of other jobs."""
         assert self.module is not None
-        if self._threads is None and len(others) > 1:
-            self._start(self.module.context)
         if self._threads is None:
-            made = [part.object_file(self._cpu) for part in others]
+            made = object_files(self.module.context, others, host_target().num_threads)
         else:
-            for part in others:
-                self._threads.add(partial(part.object_file, self._cpu))
+            for job in others:
+                self._threads.add(job)
             made = self._threads.results()
         for digest, file in self._files.items():
             if isinstance(file, int):

@@ -16,7 +16,7 @@ from stablexla.dialects.symbols import symbol_of
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.host.bindings import c_functions, take_collectives, take_host
 from stablexla.targets.llvm.check_stops import take_places
-from stablexla.targets.llvm.code_threads import CodeThreads
+from stablexla.targets.llvm.code_threads import object_files
 from stablexla.targets.llvm.early_code import taken_from
 from stablexla.targets.llvm.entry import EntryContract, add_packed_entry, take_entry
 from stablexla.targets.llvm.llvm_c import LlvmError
@@ -120,17 +120,8 @@ def _object_files(module: ir.Module, cpu: CpuOptions) -> list[bytes]:
     """Compile the parts of the module to object files, that of `main` last."""
     threads, early = host_target().num_threads, taken_from(module)
     parts = split_module(module, threads, is_rest=early is not None and early.has_taken)
-    if early is not None:
-        return early.results(parts)
-    if len(parts) == 1:
-        return [parts[0].object_file(cpu)]
-    workers = CodeThreads(module.context, min(threads, len(parts)))
-    try:
-        for part in parts:
-            workers.add(partial(part.object_file, cpu))
-        return workers.results()
-    finally:
-        workers.close()
+    jobs = [partial(part.object_file, cpu) for part in parts]
+    return object_files(module.context, jobs, threads) if early is None else early.results(jobs)
 
 
 def declared_functions(module: ir.Module) -> Sequence[str]:

@@ -23,7 +23,7 @@ VECTOR_BITS = (128, 256, 512)
 
 
 DEFAULT_TARGET = "cpu"
-"""What a program is compiled for when nobody says."""
+"""The target where none is given."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ from stablexla.lowering import math as expansions
 from stablexla.lowering.math.registry import EXPANSIONS
 from stablexla.lowering.support.generic import elementwise
 from stablexla.lowering.support.operations import operations_named
+from stablexla.targets.llvm import early_code
+from stablexla.targets.llvm.library import Library
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.passes import PASSES
 from stablexla.targets.stablehlo.inlining import operations_of
@@ -386,6 +388,7 @@ def planted(fault: Fault) -> Iterator[sx.Executable]:
     """The program of a fault, compiled with it."""
     sx.compile(_built(fault))  # everything is registered with the first program
     with pytest.MonkeyPatch.context() as patch, knobs.scoped(kernel_cache="off", library="off"):
+        patch.setattr(early_code, "LIBRARY", Library())  # or code of the sound compiler would be linked
         fault.plant(patch)
         yield sx.compile(_built(fault), options=fault.options())
 

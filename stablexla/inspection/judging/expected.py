@@ -39,7 +39,7 @@ MARGIN = 8.0
 
 
 class Expected:
-    """What a program should give for its arguments.
+    """Expected results of a program for its arguments.
 
     Attributes:
         other: the reference.

@@ -40,7 +40,7 @@ NEAR = 4
 WRITTEN_OUT = 4096
 InDoubles = Callable[[str], "Array | None"]
 CHANGES: dict[str, Callable[[Array], Array]] = {"exact": np.asarray, "magnitude": np.abs, "terms": np.ones_like}
-"""What every float operand is made for the right result, the sum of the magnitudes, and the number of the terms."""
+"""Element types of the float operands: for the right result, the sum of the magnitudes, and the number of terms."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What MLIR bytecode says of itself before MLIR reads it: version, producer, and the operations that it names.
+"""Header and names of operations of MLIR bytecode, read without MLIR: version, producer, and the operations used.
 
 Only the header, the lengths of the sections and the names are read: what MLIR cannot tell of a file that is too new
 for it. All else is left to MLIR's reader, which runs in a process of its own (`reader.py`).
@@ -87,7 +87,7 @@ class OperationName:
 
 @dataclass(frozen=True)
 class Bytecode:
-    """What a file says of itself.
+    """Header and names of operations of a file.
 
     Attributes:
         version: of the encoding.

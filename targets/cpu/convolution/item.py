@@ -1,4 +1,4 @@
-"""What work items of a convolution share: operands, coordinates, and stores of staged sums through the epilogue.
+"""The common part of work items of convolutions: operands, coordinates, and stores of staged sums through the epilogue.
 
 A kind of item allocates its buffers, packs lhs and emits the sums.
 """

@@ -187,7 +187,7 @@ def _plan(nest: LoopNest, target: CpuTarget) -> _Plan:
         unroll, block = repeated.period // lanes, max(1, BLOCK() // repeated.period) * repeated.period
     blocks = -(-extent // block) if extent >= 2 * block else 1
     items = WorkItems(tuple(range(len(outer))), tuple(outer), blocks)
-    nontemporal = frozenset(p.result for p in nest.stores if lanes and _past_the_caches(p, nest, lanes, target))
+    nontemporal = frozenset(p.result for p in nest.stores if lanes and _is_nontemporal(p, nest, lanes, target))
     prefetched = tuple(node for node in nest.loads if _is_stream(node, nest)) if lanes and heavy else ()
     return _Plan(nest, lanes, unroll, items, nontemporal, prefetched, block, cycle, short)
 
@@ -265,7 +265,7 @@ def _in_line(extents: Sequence[int], stride: int) -> tuple[int, ...]:
     return tuple(stride * prod(extents[d + 1 :]) for d in range(len(extents)))
 
 
-def _past_the_caches(place: Store, nest: LoopNest, lanes: int, target: CpuTarget) -> bool:
+def _is_nontemporal(place: Store, nest: LoopNest, lanes: int, target: CpuTarget) -> bool:
     """Return whether a result takes non-temporal stores: large, its vectors aligned and as wide as a register."""
     size = cg.bits_of(place.element) // 8
     register = target.vector_bits // 8
