@@ -1,6 +1,7 @@
 """How many files one operation enters on its way from the builder to machine code, and how often the way changes files.
 
     python -m benchmarks.walks
+    python -m benchmarks.walks --lines    instead, lines of Python by folder: all, docstrings, empty, imports, the rest
 
 A hop is a call from one file of the project to a function of another. Programs are compiled once before, so that
 imports and caches do not count.
@@ -8,8 +9,9 @@ imports and caches do not count.
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,8 +103,38 @@ def walk(build: Callable[[], sx.XlaComputation], target: str) -> Walk:
     return found
 
 
+def lines_of(text: str) -> Counter[str]:
+    """Lines of a file by what they hold."""
+    kinds = ["empty" if not line.strip() else "code" for line in text.splitlines()]
+    for node in ast.walk(ast.parse(text)):
+        value = node.value if isinstance(node, ast.Expr) else None
+        is_doc = isinstance(value, ast.Constant) and isinstance(value.value, str)
+        if is_doc or isinstance(node, (ast.Import, ast.ImportFrom)):
+            kind = "docstrings" if is_doc else "imports"
+            kinds[node.lineno - 1 : node.end_lineno] = [kind] * (node.end_lineno - node.lineno + 1)
+    return Counter(all=len(kinds)) + Counter(kinds)
+
+
+def print_lines() -> None:
+    """Prints a line for each folder of the package, and one for all of it."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for root in ("stablexla", *LAYERS):
+        for file in sorted((ROOT / root).rglob("*.py")):
+            folder = file.parent.relative_to(ROOT).parts[:2]
+            counted = lines_of(file.read_text())
+            found["/".join(folder)] += counted
+            found["all"] += counted
+    columns = ("all", "code", "docstrings", "empty", "imports")
+    print(f"{'folder':22}{''.join(f'{column:>12}' for column in columns)}")
+    for folder, counted in found.items():
+        print(f"{folder:22}{''.join(f'{counted[column]:12,}' for column in columns)}")
+
+
 def main() -> None:
     """Prints a line for each walk, and the folders that it enters."""
+    if "--lines" in sys.argv[1:]:
+        print_lines()
+        return
     print(f"{'walk':22}{'files':>7}{'hops':>7}   folders of targets/")
     for name, (build, target) in WALKS.items():
         found = walk(build, target).entered
