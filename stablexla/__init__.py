@@ -28,7 +28,9 @@ else:
     _ERRORS = ("CollectiveError", "ExecutionError", "LoadError", "StablexlaError")
     _WITHOUT_MLIR = {
         **dict.fromkeys(_ERRORS, "stablexla.dialects.errors"),
+        "CompileOptions": "stablexla.targets.pipeline.options",
         "Executable": "stablexla.executable.executable",
+        "compile": "stablexla.compiling.compiler",
         "load_executable": "stablexla.executable.saved",
         "register_custom_call": "stablexla.compiling.custom_calls",
         "warm_up": "stablexla.compiling.warm_up",
@@ -40,8 +42,10 @@ else:
 
         if name in _MODULES:
             return import_module(f"stablexla.{name}")
+        without_collections = import_module("stablexla.dialects.collector").without_collections
         if name in _WITHOUT_MLIR:
-            value = globals()[name] = getattr(import_module(_WITHOUT_MLIR[name]), name)
+            with without_collections():
+                value = globals()[name] = getattr(import_module(_WITHOUT_MLIR[name]), name)
             return value
         if name in _OF_SATELLITES:
             value = globals()[name] = getattr(
@@ -50,7 +54,7 @@ else:
             return value
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module 'stablexla' has no attribute {name!r}")
-        with import_module("stablexla.dialects.collector").without_collections():
+        with without_collections():
             api = import_module("stablexla.api")
         globals().update({public: getattr(api, public) for public in ("__all__", *api.__all__) if hasattr(api, public)})
         if name in globals():  # a public name, or a module that came along

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stablexla.dialects.collector import without_collections
 from stablexla.dialects.lazy_dataclass import dataclass
@@ -20,7 +20,9 @@ from stablexla.dialects.rules import in_scope, merged
 from stablexla.targets.kinds import PACKAGE, no_target, target_names
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
-from stablexla.targets.signature.signature import Signature
+
+if TYPE_CHECKING:  # a program that is in the cache starts without MLIR
+    from stablexla.targets.signature.signature import Signature
 
 
 class Ahead(Protocol):

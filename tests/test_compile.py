@@ -19,8 +19,8 @@ import pytest
 from jaxlib.mlir.dialects import stablehlo
 
 import stablexla as sx
-from stablexla.compiling import core
-from stablexla.compiling.core import BIG
+from stablexla.compiling import request
+from stablexla.compiling.request import BIG
 from stablexla.dialects.contexts import stablehlo_context
 from stablexla.interop.load import load, parse_text
 from stablexla.targets.llvm.engine import load as load_machine_code
@@ -697,9 +697,9 @@ def test_bytes_of_constants() -> None:
         return v + v.builder.constant(table) + v.builder.constant(np.ones(1 << 16, np.float32))
 
     made = b.build(sx.while_(lambda v: v[0] < 10.0, body, x))
-    assert table.nbytes <= core._bytes_of(made) <= table.nbytes + 100
+    assert table.nbytes <= request.constant_bytes(made) <= table.nbytes + 100
     assert table.nbytes <= b._cache.taken
-    assert core._bytes_of(memoryview(b"12345")) == 5
+    assert request.constant_bytes(memoryview(b"12345")) == 5
 
 
 def test_functions_of_a_builder_share_its_context() -> None:

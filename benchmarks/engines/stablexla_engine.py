@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from benchmarks.engines.base import Array
 from benchmarks.programs.registry import Program
-from stablexla.compiling.core import Request, compile_watched
+from stablexla.compiling.core import compile_watched
+from stablexla.compiling.request import Request
 from stablexla.targets.pipeline.dump import KnobWatcher
 
 

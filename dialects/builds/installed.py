@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 
@@ -22,7 +23,7 @@ def installed_version(package: str) -> str:
     """
     start = package.replace("-", "_") + "-"
     for folder in sys.path:
-        found = [name for name in _names(folder) if name.startswith(start) and name.endswith(_SUFFIX)]
+        found = [name for name in _names(folder) if name.startswith(start)]
         if len(found) == 1:
             return found[0][len(start) : -len(_SUFFIX)]
     from importlib.metadata import version
@@ -32,6 +33,12 @@ def installed_version(package: str) -> str:
 
 def _names(folder: str) -> list[str]:
     try:
-        return os.listdir(folder or ".")
+        return _listed(folder or ".", os.stat(folder or ".").st_mtime_ns)
     except OSError:  # an archive, or a folder that is not there
         return []
+
+
+@functools.cache
+def _listed(folder: str, time: int) -> list[str]:
+    """Return the distributions in a folder, as of its time: several are looked up at a start."""
+    return [name for name in os.listdir(folder) if name.endswith(_SUFFIX)]

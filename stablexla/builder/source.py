@@ -12,13 +12,14 @@ from collections.abc import Callable
 from functools import wraps
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
-from typing import ParamSpec, TypeVar
-
-import jaxlib.mlir.ir as ir
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import stablexla
 from stablexla.dialects.errors import ShapeError, SourceLine, StablexlaError
 from stablexla.targets.pipeline.knobs import knobs
+
+if TYPE_CHECKING:  # a program that is in the cache starts without MLIR
+    import jaxlib.mlir.ir as ir
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,7 +130,10 @@ class Locations:
     """MLIR locations of one context, cached by the place in the user's code."""
 
     def __init__(self, context: ir.Context) -> None:
+        import jaxlib.mlir.ir as ir
+
         self._context = context
+        self._location = ir.Location
         self._unknown = ir.Location.unknown(context)
         self._made: dict[tuple[CodeType, int], ir.Location] = {}
 
@@ -146,14 +150,14 @@ class Locations:
 
     def named(self, name: str) -> ir.Location:
         """Return the user's line under a name of its own, such as a parameter's."""
-        return ir.Location.name(name, self.here(), self._context) if name else self.here()
+        return self._location.name(name, self.here(), self._context) if name else self.here()
 
     def _make(self, frame: FrameType) -> ir.Location:
         code = frame.f_code
-        place = ir.Location.file(code.co_filename, frame.f_lineno, _column(frame), self._context)
+        place = self._location.file(code.co_filename, frame.f_lineno, _column(frame), self._context)
         if code.co_name == "<module>":
             return place
-        return ir.Location.name(code.co_name, place, self._context)
+        return self._location.name(code.co_name, place, self._context)
 
 
 def _column(frame: FrameType) -> int:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from stablexla.compiling.c_header import function_name, header, is_function_name, is_identifier
-from stablexla.compiling.core import OpenProgram, Request, given_program
+from stablexla.compiling.core import OpenProgram, given_program
 from stablexla.compiling.output_files import check_output
+from stablexla.compiling.request import Request
 from stablexla.dialects import custom_calls
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.custom_calls import CustomCallTarget

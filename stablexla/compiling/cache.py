@@ -21,17 +21,11 @@ from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jaxlib.mlir.ir as ir
-import jaxlib.mlir.passmanager as passmanager
-
-from stablexla.builder.computation import XlaComputation
-from stablexla.compiling.composite_kernels import accept_all
-from stablexla.compiling.core import Request, contexts_for
-from stablexla.compiling.device_counts import with_counts
-from stablexla.compiling.program_bytes import bytes_of, contents_of_file, mentions
-from stablexla.dialects import composites, custom_calls
+from stablexla.compiling.program_bytes import bytes_of, contents_of_file, is_in_memory, mentions
+from stablexla.compiling.request import Request
+from stablexla.dialects import custom_calls
 from stablexla.dialects.builds.installed import installed_version
 from stablexla.dialects.caller import warn
 from stablexla.dialects.errors import LoadError, StablexlaError
@@ -40,20 +34,21 @@ from stablexla.dialects.rules import in_scope
 from stablexla.executable.executable import Executable
 from stablexla.executable.saved import executable_of
 from stablexla.executable.saving import contents
-from stablexla.interop.encodings.formats import to_bytecode
-from stablexla.interop.load import load
-from stablexla.lowering.rules.calls.composites import call_of_host
-from stablexla.lowering.support.registry import RULES
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.kinds import PACKAGE, kind_of, target_names
 from stablexla.targets.llvm.code_llvm import key_of_second_llvm
 from stablexla.targets.llvm.library import LIBRARY
-from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.runtime import container, library_path, processor
 from stablexla.version import VERSION
+
+# A program that is in the cache is found without an MLIR: what needs one is imported where it is used.
+if TYPE_CHECKING:
+    import jaxlib.mlir.ir as ir
+
+    from stablexla.dialects.composites import CompositeKernel
 
 SUFFIX = ".sxe"
 _NO_PART_OF_THE_CODE = ("cache", "isolated", "time_limit", "pipeline", "rules", "schedules")
@@ -230,23 +225,32 @@ def compile_cached(compile_now: Callable[[Request], Executable], folder: Folder,
         counts.bypassed += 1
         return compile_now(request)
     places = hashlib.sha256(data).hexdigest()
-    if isinstance(program, (XlaComputation, ir.Module)):
+    is_module = is_in_memory(program)
+    if is_module:
         data = _without_locations(program)
     how = [entry, target, num_replicas, num_partitions, steps, _option_texts(options)]
     path = folder.path / f"{_digest([kind, _functions(data), how, *surroundings()], data)}{SUFFIX}"
     found = _read(folder, path, places)
     if found is not None:
         counts.hits += 1
-        if isinstance(program, (XlaComputation, ir.Module)):
-            with contexts_for(program):
-                source = load(program, entry=entry)  # with its own locations
-                found._source = with_counts(source, (found.num_replicas, found.num_partitions))
+        if is_module:
+            found._source = _source_of(program, entry, (found.num_replicas, found.num_partitions))
     else:
         counts.misses += 1
         found = compile_now(request)
         _store(folder, found, path, places)
     found._compile_options = options
     return found
+
+
+def _source_of(program: Any, entry: str, counts: tuple[int, int]) -> ir.Module:
+    """Return what was compiled of a program in memory, with its own locations."""
+    from stablexla.compiling.core import contexts_for
+    from stablexla.compiling.device_counts import with_counts
+    from stablexla.interop.load import load
+
+    with contexts_for(program):
+        return with_counts(load(program, entry=entry), counts)
 
 
 def _read(folder: Folder, path: Path, places: str) -> Executable | None:
@@ -310,17 +314,26 @@ def _is_known_by_its_bytes(data: bytes) -> bool:
         return False
     if custom_calls.OF_THIS_PROCESS.encode() in data:
         return False
-    kernels = composites.REGISTERED.copy()
+    kernels = _composite_kernels()
     return all(_is_called(kernel) or not mentions(key[0], data) for key, kernel in kernels.items())
 
 
 def _rules_and_emitters() -> Iterator[Any]:
     """Return all lowering rules and emitters that are registered, as far as their modules are imported."""
-    yield from (registration.rule for registration in RULES.values())
+    yield from (each.rule for each in _registered("stablexla.lowering.support.registry", "RULES").values())
     for name in target_names():
-        emitters = sys.modules.get(f"{PACKAGE}.{name}.emitters")
-        for registered in emitters.EMITTERS.values() if emitters is not None else ():
+        for registered in _registered(f"{PACKAGE}.{name}.emitters", "EMITTERS").values():
             yield from registered
+
+
+def _composite_kernels() -> dict[Any, CompositeKernel]:
+    """Return the kernels of composite operations that were registered."""
+    return _registered("stablexla.dialects.composites", "REGISTERED")
+
+
+def _registered(module: str, name: str) -> dict[Any, Any]:
+    """Return a copy of a registry, since collecting garbage may change it; nobody has used one that is not imported."""
+    return dict(getattr(sys.modules.get(module), name, {}))
 
 
 def _is_ours(function: Any) -> bool:
@@ -330,25 +343,33 @@ def _is_ours(function: Any) -> bool:
     return str(function.__module__).startswith("stablexla.")
 
 
-def _is_called(kernel: composites.CompositeKernel) -> bool:
+def _is_called(kernel: CompositeKernel) -> bool:
     """Return whether the code calls a kernel by name, whatever its function is."""
+    from stablexla.compiling.composite_kernels import accept_all
+    from stablexla.lowering.rules.calls.composites import call_of_host
+
     is_called = isinstance(kernel.rule, partial) and kernel.rule.func is call_of_host
     return is_called and kernel.accepts is accept_all
 
 
 def _functions(data: bytes) -> list[Any]:
     """Return the registered functions that the program may call, with the kind of each, by name."""
-    targets, kernels = custom_calls.TARGETS.copy(), composites.REGISTERED.copy()  # collecting garbage may change them
+    targets, kernels = custom_calls.TARGETS.copy(), _composite_kernels()  # collecting garbage may change them
     calls = [[n, bool(t.address), bool(t.stages)] for n, t in targets.items() if mentions(n, data)]
     return [sorted(calls), sorted(list(key) for key in kernels if mentions(key[0], data))]
 
 
-def _without_locations(program: XlaComputation | ir.Module) -> bytes:
+def _without_locations(program: Any) -> bytes:
     """Return a program's bytecode that does not change when a line is added above the code that builds it.
 
     An executable from the cache gets the locations of the program at hand; the key need not have them.
     """
-    module = program.module if isinstance(program, XlaComputation) else program
+    import jaxlib.mlir.passmanager as passmanager
+
+    from stablexla.interop.encodings.formats import to_bytecode
+    from stablexla.targets.pipeline.driver import copy_of
+
+    module = getattr(program, "module", program)
     names = [str(argument.location) for argument in _arguments(module)] if module is program else []
     copy = copy_of(module)
     passmanager.PassManager.parse("builtin.module(strip-debuginfo)", module.context).run(copy.operation)
@@ -387,12 +408,24 @@ def _digest_of_the_package() -> str:
 
     library = os.stat(library_path())
     digest = hashlib.sha256(f"{library.st_size} {library.st_mtime_ns}".encode())
-    for package in (stablexla, stablexla.dialects, stablexla.lowering, stablexla.targets):
-        root = str(Path(str(package.__file__)).parent)
-        files = (file for folder, _, _ in os.walk(root) for file in os.scandir(folder) if file.name.endswith(".py"))
-        for path, found in sorted((os.path.relpath(file.path, root), file.stat()) for file in files):
-            digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\0".encode())
+    packages = (stablexla, stablexla.dialects, stablexla.lowering, stablexla.targets)
+    roots = {os.path.dirname(str(package.__file__)) for package in packages}
+    for root in sorted(roots):
+        if os.path.dirname(root) not in roots:  # layers lie in the package's folder, but for an editable installation
+            digest.update("".join(sorted(_files_in(root, ""))).encode())
     return digest.hexdigest()
+
+
+def _files_in(folder: str, prefix: str) -> Iterator[str]:
+    """Yield the path, size and time of each Python file in a folder."""
+    with os.scandir(folder) as listing:
+        for entry in listing:
+            name = entry.name
+            if name.endswith(".py"):
+                found = entry.stat()
+                yield f"{prefix}{name} {found.st_size} {found.st_mtime_ns}\0"
+            elif "." not in name and name != "__pycache__" and entry.is_dir():
+                yield from _files_in(entry.path, f"{prefix}{name}/")
 
 
 # ---- the folder ------------------------------------------------------------------------------------------------------

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import jaxlib.mlir.ir as hlo_ir
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from stablexla.builder.source import EndingAtUser
 from stablexla.compiling.cache import Folder, compile_cached
-from stablexla.compiling.core import OpenProgram, Request, compile_watched, is_big
-from stablexla.compiling.known_shapes import with_shapes
-from stablexla.compiling.specialization import ShapedExecutable
-from stablexla.compiling.staged import StagedText
+from stablexla.compiling.request import BIG, Request, begins_as_a_stage, constant_bytes
 from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.builds.pins import check_pins
+from stablexla.dialects.collector import without_collections
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.satellites import satellite
 from stablexla.executable.executable import Executable
 from stablexla.executable.memory import limit_of_environment
-from stablexla.interop.entry import MAIN
-from stablexla.interop.load import Program
-from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.pipeline.knobs import knobs, warn_of_unknown_variables
-from stablexla.targets.pipeline.options import CompileOptions
-from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.pipeline.options import DEFAULT_TARGET, MAIN, CompileOptions
 from stablexla.targets.registry import find_target, pipeline_of
-from stablexla.targets.stablehlo.imports.shapes.bounds import forget_bounds
+
+# A program that is in the cache is found without an MLIR: what needs one is imported where it is used.
+if TYPE_CHECKING:
+    import jaxlib.mlir.ir as hlo_ir
+
+    from stablexla.compiling.core import OpenProgram
+    from stablexla.interop.load import Program
+    from stablexla.targets.pipeline.pipelines import Pipeline
 
 
 def compile(
     program: Program,
     *,
     entry: str = MAIN,
-    target: str = "cpu",
+    target: str = DEFAULT_TARGET,
     num_replicas: int | None = None,
     num_partitions: int | None = None,
     options: CompileOptions | None = None,
@@ -94,15 +94,20 @@ def _as_options(given: object) -> str:
 
 def _folder_for(request: Request) -> Folder | None:
     """Return the folder of the cache; None where the program is compiled without it."""
-    if StagedText.of(request.program) is not None:
+    if begins_as_a_stage(request.program):
         return None
     if folder := request.options.cache or knobs.cache:
         return Folder(Path(folder))
-    return None if knobs.kernel_cache == "off" or is_big(request.program) else Folder.by_default()
+    return None if knobs.kernel_cache == "off" or constant_bytes(request.program) > BIG else Folder.by_default()
 
 
 def _compile_now(request: Request) -> Executable:
     """Compile without the cache."""
+    with without_collections():
+        if f"{__package__}.core" not in sys.modules:
+            check_pins()
+        from stablexla.compiling.core import OpenProgram, compile_watched
+
     is_isolated = request.options.isolated
     compile_it = satellite("processes.compiling").compile_isolated if is_isolated else compile_watched
     made: Executable | OpenProgram = compile_it(request)
@@ -114,6 +119,8 @@ def _compile_now(request: Request) -> Executable:
 
 def _for_shapes(program: OpenProgram, request: Request) -> Executable:
     """Return the executable that compiles when shapes are known: at once where only those of results are not."""
+    from stablexla.compiling.specialization import ShapedExecutable
+
     replicas, partitions = program.counts
 
     def compile_for(source: hlo_ir.Module, pipeline: Pipeline) -> Executable:
@@ -132,6 +139,12 @@ def compile_for_sizes(executable: Executable, arguments: Sequence[Any]) -> Execu
     Raises:
         UnsupportedError: sizes that do not follow from those of the arguments.
     """
+    import numpy as np
+
+    from stablexla.compiling.known_shapes import with_shapes
+    from stablexla.targets.pipeline.driver import copy_of
+    from stablexla.targets.stablehlo.imports.shapes.bounds import forget_bounds
+
     source = copy_of(executable._stablehlo, here=True)
     forget_bounds(source)
     pipeline = with_shapes(executable._pipeline_again(), source, tuple(tuple(np.shape(a)) for a in arguments))

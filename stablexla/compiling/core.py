@@ -6,10 +6,8 @@ stands above it, and the cache between the two.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from math import prod
-from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -18,6 +16,7 @@ import jaxlib.mlir.ir as hlo_ir
 from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.device_counts import Counts, counts_of, with_counts
 from stablexla.compiling.known_shapes import with_known_shapes
+from stablexla.compiling.request import BIG, Request, constant_bytes
 from stablexla.compiling.staged import StagedText
 from stablexla.dialects.caller import warn
 from stablexla.dialects.choices import chosen
@@ -26,7 +25,6 @@ from stablexla.dialects.errors import StablexlaError, UnsupportedError
 from stablexla.dialects.rules import LoweringRule, each_used, is_one_program, merged
 from stablexla.dialects.stopping import stoppable
 from stablexla.executable.executable import Executable
-from stablexla.interop.entry import MAIN
 from stablexla.interop.load import Program, load
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import KnobWatcher
@@ -35,27 +33,7 @@ from stablexla.targets.pipeline.options import DEFAULT_TARGET, CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import Target, find_target, pipeline_of
 from stablexla.targets.signature.signature import Signature, needs_shapes, signature_of
-from stablexla.targets.stablehlo.inlining import operations_of
 from stablexla.targets.stablehlo.partition import partitioned
-
-BIG = 8 << 20
-"""Bytes of constants above which a program is compiled in contexts of its own."""
-
-
-class Request(NamedTuple):
-    """The arguments of `sx.compile` as one value."""
-
-    program: Program
-    entry: str = MAIN
-    target: str = "cpu"
-    num_replicas: int | None = None
-    num_partitions: int | None = None
-    options: CompileOptions = CompileOptions()
-
-    @property
-    def computation(self) -> XlaComputation | None:
-        """The program, if it is one of the builder's and compiled as a whole: its parameters have names and trees."""
-        return self.program if isinstance(self.program, XlaComputation) and self.entry == MAIN else None
 
 
 class OpenProgram(NamedTuple):
@@ -210,38 +188,10 @@ def _built(
     return build()  # the error says more where the module is whole
 
 
-def is_big(program: Program) -> bool:
-    """Return whether a program has constants too large to stay in the thread's contexts."""
-    return _bytes_of(program) > BIG
-
-
 def contexts_for(program: Program) -> AbstractContextManager[None]:
     """Enter contexts for a program: the thread's own, unless its constants would make them too large."""
-    size = _bytes_of(program)
+    size = constant_bytes(program)
     return nullcontext() if size <= BIG and take_in(size) else contexts_of_their_own()
-
-
-def _bytes_of(program: Program) -> int:
-    """Return about how many bytes a program's constants take."""
-    if isinstance(program, Path):
-        return program.stat().st_size if program.is_file() else 0
-    if isinstance(program, (str, bytes, bytearray, memoryview)):
-        return len(program)
-    module = program.module if isinstance(program, XlaComputation) else program
-    return _constant_bytes(module) if isinstance(module, hlo_ir.Module) else 0
-
-
-def _constant_bytes(module: hlo_ir.Module) -> int:
-    """Return about how many bytes the module's constants take: four for each element."""
-    return sum(4 * _stored_elements(op) for op in operations_of(module, "stablehlo.constant"))
-
-
-def _stored_elements(constant: Any) -> int:
-    count: int = prod(constant.results[0].type.shape)
-    with suppress(TypeError):  # of complex numbers, which the bindings do not read
-        if count > 1 and constant.attributes["value"].is_splat:
-            return 1
-    return count
 
 
 def leaf_names(computation: XlaComputation) -> tuple[str, ...]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jaxlib.mlir.ir as ir
-
-from stablexla.builder.computation import XlaComputation
-from stablexla.interop.encodings.formats import to_bytecode
-from stablexla.interop.load import Program, load
+if TYPE_CHECKING:
+    from stablexla.interop.load import Program
 
 
 def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
@@ -18,6 +15,15 @@ def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
     Raises:
         ParseError: it is no program.
     """
+    if isinstance(program, str):
+        return {"kind": "text"}, program.encode("utf-8", "surrogatepass")
+    if isinstance(program, (bytes, bytearray, memoryview)):
+        return {"kind": "bytes"}, bytes(program)
+    if isinstance(program, Path):
+        return {"kind": "path", "path": str(program.absolute())}, b""
+    from stablexla.builder.computation import XlaComputation
+    from stablexla.interop.encodings.formats import to_bytecode
+
     if isinstance(program, XlaComputation):
         kind = {
             "kind": "computation",
@@ -27,13 +33,22 @@ def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
             "result_shape": str(program.result_shape),
         }
         return kind, to_bytecode(program.module)
-    if isinstance(program, str):
-        return {"kind": "text"}, program.encode("utf-8", "surrogatepass")
-    if isinstance(program, (bytes, bytearray, memoryview)):
-        return {"kind": "bytes"}, bytes(program)
-    if isinstance(program, Path):
-        return {"kind": "path", "path": str(program.absolute())}, b""
+    import jaxlib.mlir.ir as ir
+
+    from stablexla.interop.load import load
+
     return {"kind": "module"}, to_bytecode(program if isinstance(program, ir.Module) else load(program))
+
+
+def is_in_memory(program: Program) -> bool:
+    """Return whether a program is a module, which has locations of its own."""
+    if isinstance(program, (str, bytes, bytearray, memoryview, Path)):
+        return False
+    import jaxlib.mlir.ir as ir
+
+    from stablexla.builder.computation import XlaComputation
+
+    return isinstance(program, (XlaComputation, ir.Module))
 
 
 def contents_of_file(kind: dict[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from stablexla.compiling.request import STAGE, begins_as_a_stage
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.encodings.formats import Format, recognise
@@ -14,8 +15,6 @@ from stablexla.targets.pipeline.options import DEFAULT_TARGET, CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import Target, find_target, pipeline_of
 from stablexla.targets.signature.signature import Signature
-
-_START = b"// stage "
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,12 @@ class StagedText:
         """Return the text of a program, if it says that it was lowered; `file` is the name of what is in no file."""
         data = program
         if isinstance(program, Path):
-            file, data = str(program), _staged_bytes(program)
+            file, data = str(program), program.read_bytes() if begins_as_a_stage(program) else None
         if isinstance(data, (bytes, bytearray)):
-            if not data.startswith(_START) or recognise(bytes(data)) is not Format.TEXT:
+            if not data.startswith(STAGE) or recognise(bytes(data)) is not Format.TEXT:
                 return None
             data = data.decode(errors="replace")
-        header = Header.read(data) if isinstance(data, str) and data.startswith(_START.decode()) else None
+        header = Header.read(data) if isinstance(data, str) and data.startswith(STAGE.decode()) else None
         return StagedText(header, data, file) if header is not None and header.stage != "source" else None
 
     def target(self, asked: str) -> Target:
@@ -91,15 +90,3 @@ class StagedText:
                 hint=f"stablexla-opt --from-stage={self.header.stage}, which writes it for a main that takes arrays",
             )
         return self.header.signature
-
-
-def _staged_bytes(file: Path) -> bytes | None:
-    """Return what is in a file that begins as a stage does; what cannot be read is for `sx.load` to complain of."""
-    if not file.is_file():  # a pipe would have to be read for good
-        return None
-    try:
-        with file.open("rb") as opened:
-            start = opened.read(len(_START))
-            return start + opened.read() if start == _START else None
-    except OSError:
-        return None

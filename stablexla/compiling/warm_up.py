@@ -53,7 +53,8 @@ def _compile_once(target: str) -> None:
     if target in _warm:
         return
     import stablexla as sx
-    from stablexla.compiling.core import Request, compile_watched
+    from stablexla.compiling.core import compile_watched
+    from stablexla.compiling.request import Request
 
     b = sx.XlaBuilder("warm_up")
     x = b.parameter(0, sx.f32[9, 9])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as StillRunning
 from contextlib import AbstractContextManager, nullcontext
 from time import monotonic
 from typing import Any
@@ -44,6 +42,8 @@ class Running(Uncopied):
         if time_limit is not None:
             _check_ends_runs(target, "time_limit")
         self._limits = RunLimits(checked_limit(time_limit, "time_limit"))
+        from concurrent.futures import Future  # 3 ms, for runs that nobody waits for
+
         self._future: Future[list[Array]] = Future()
         self._thread = threading.Thread(target=self._work, args=[run], name=f"stablexla {name}", daemon=True)
         _unfinished.add(self)
@@ -72,7 +72,7 @@ class Running(Uncopied):
         """
         try:
             return self._future.result(timeout)
-        except StillRunning:
+        except TimeoutError:
             if self._future.done():
                 raise
             raise TimeoutError(f"{self.name}: still running after {timeout:g} s") from None

@@ -6,8 +6,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import VerificationError
 from stablexla.dialects.symbols import functions_of, symbol_of
-
-MAIN = "main"
+from stablexla.targets.pipeline.options import MAIN
 
 
 def with_entry(module: ir.Module, entry: str) -> ir.Module:

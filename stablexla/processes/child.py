@@ -14,7 +14,8 @@ from typing import Any
 
 from stablexla.builder.computation import XlaComputation
 from stablexla.compiling.composite_kernels import register_composite_kernel
-from stablexla.compiling.core import OpenProgram, Request, compile_watched
+from stablexla.compiling.core import OpenProgram, compile_watched
+from stablexla.compiling.request import Request
 from stablexla.dialects import rules
 from stablexla.dialects.composites import REGISTERED
 from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget

@@ -11,8 +11,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from stablexla.compiling.core import OpenProgram, Request
+from stablexla.compiling.core import OpenProgram
 from stablexla.compiling.program_bytes import bytes_of, contents_of_file
+from stablexla.compiling.request import Request
 from stablexla.dialects import composites, custom_calls
 from stablexla.dialects.custom_calls import CustomCallTarget
 from stablexla.dialects.errors import CompileError

@@ -23,10 +23,10 @@ from stablexla.dialects.contexts import (
 )
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.rules import each_used
-from stablexla.interop.entry import MAIN, with_entry
+from stablexla.interop.entry import with_entry
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline, side_of
 from stablexla.targets.pipeline.dump import Header, signature_as_written, signature_or_none
-from stablexla.targets.pipeline.options import DEFAULT_TARGET
+from stablexla.targets.pipeline.options import DEFAULT_TARGET, MAIN
 from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
 from stablexla.targets.pipeline.printing import PassTimes, pass_names
 from stablexla.targets.registry import find_target, pipeline_of

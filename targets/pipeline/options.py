@@ -24,6 +24,8 @@ VECTOR_BITS = (128, 256, 512)
 
 DEFAULT_TARGET = "cpu"
 """The target where none is given."""
+MAIN = "main"
+"""The function that runs where no other one is named."""
 
 
 @dataclass(frozen=True)

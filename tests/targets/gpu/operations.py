@@ -21,7 +21,8 @@ import numpy as np
 
 import stablexla as sx
 from stablexla.builder.registry import REGISTRY
-from stablexla.compiling.core import Request, compile_watched
+from stablexla.compiling.core import compile_watched
+from stablexla.compiling.request import Request
 from stablexla.dialects.builds.stablehlo_version import has_stablehlo
 from stablexla.targets.codegen.summary import KernelSummary, KernelWatcher
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of

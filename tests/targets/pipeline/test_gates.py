@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.compiling.core import Request, compile_watched
+from stablexla.compiling.core import compile_watched
+from stablexla.compiling.request import Request
 from stablexla.dialects.choices import GATES
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu import emit

@@ -598,3 +598,29 @@ def test_a_hit_imports_neither_passes_nor_emitters(home: Path) -> None:
         for _ in range(2)
     ]
     assert out == ["0 True True\n", "1 False False\n"]
+
+
+HIT_OF_TEXT = f"""
+import sys
+from pathlib import Path
+import numpy as np
+import stablexla as sx
+program = {TEXT!r}
+Path("double.mlir").write_text(program)
+for given in (program, program.encode(), Path("double.mlir")):
+    made = sx.compile(given, options=sx.CompileOptions(num_threads=1))
+    assert made(np.array([1.5, 2.5], np.float32)).tolist() == [1.5, 2.5]
+print(sx.kernel_cache.stats().hits, {{"jaxlib", "mlir"}} & sys.modules.keys() or "no MLIR")
+assert "func.func" in made.ir("source") and "kernels" in repr(made.explain()).lower()
+"""
+
+
+def test_a_hit_by_text_bytes_or_a_file_imports_no_mlir(home: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HIT_OF_TEXT]
+    out = [
+        subprocess.run(command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=60)
+        for _ in range(2)
+    ]
+    assert [each.stderr for each in out] == ["", ""]
+    assert out[0].stdout.startswith("0 {")
+    assert out[1].stdout == "3 no MLIR\n"

@@ -145,13 +145,17 @@ real = installed.installed_version
 installed.installed_version = lambda name: "0.9.0" if name == "jaxlib" else real(name)
 import stablexla
 try:
-    stablexla.compile
+    stablexla.USE
 except ImportError as error:
     print(type(error).__name__, error)
 """
 
 
-def test_the_first_use_of_the_package_checks():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True)
+@pytest.mark.parametrize("use", ["XlaBuilder", 'compile("module {}")'])
+def test_the_first_use_of_the_package_checks(use, monkeypatch):
+    monkeypatch.setenv("STABLEXLA_KERNEL_CACHE", "off")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.replace("USE", use)], capture_output=True, text=True, timeout=120, check=True
+    )
     assert done.stdout.startswith("WrongBuildError an installed package")
     assert "0.9.0" in done.stdout

@@ -1,0 +1,81 @@
+"""The arguments of a compilation as one value, and what is asked of a program before anybody reads it.
+
+Nothing here needs an MLIR: a program that is in the cache starts without.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stablexla.targets.pipeline.options import DEFAULT_TARGET, MAIN, CompileOptions
+
+if TYPE_CHECKING:
+    from stablexla.builder.computation import XlaComputation
+    from stablexla.interop.load import Program
+
+STAGE = b"// stage "
+"""The beginning of texts that another run has lowered already (`staged.py`)."""
+BIG = 8 << 20
+"""Bytes of constants above which a program is compiled in contexts of its own."""
+
+
+class Request(NamedTuple):
+    """The arguments of `sx.compile` as one value."""
+
+    program: Program
+    entry: str = MAIN
+    target: str = DEFAULT_TARGET
+    num_replicas: int | None = None
+    num_partitions: int | None = None
+    options: CompileOptions = CompileOptions()
+
+    @property
+    def computation(self) -> XlaComputation | None:
+        """The program, if it is one of the builder's and compiled as a whole: its parameters have names and trees."""
+        from stablexla.builder.computation import XlaComputation
+
+        return self.program if isinstance(self.program, XlaComputation) and self.entry == MAIN else None
+
+
+def begins_as_a_stage(program: Program) -> bool:
+    """Return whether a program's text, or its file's, begins as one that another run has lowered."""
+    if isinstance(program, str):
+        return program.startswith(STAGE.decode())
+    if not isinstance(program, Path):
+        return isinstance(program, (bytes, bytearray)) and program.startswith(STAGE)
+    if not program.is_file():  # a pipe would have to be read for good
+        return False
+    try:
+        with program.open("rb") as opened:
+            return opened.read(len(STAGE)) == STAGE
+    except OSError:  # for `sx.load` to complain of
+        return False
+
+
+def constant_bytes(program: Program) -> int:
+    """Return about how many bytes a program's constants take."""
+    if isinstance(program, Path):
+        return program.stat().st_size if program.is_file() else 0
+    if isinstance(program, (str, bytes, bytearray, memoryview)):
+        return len(program)
+    import jaxlib.mlir.ir as hlo_ir
+
+    module = getattr(program, "module", program)
+    return _bytes_in(module) if isinstance(module, hlo_ir.Module) else 0
+
+
+def _bytes_in(module: Any) -> int:
+    """Return about how many bytes the module's constants take: four for each element."""
+    from stablexla.targets.stablehlo.inlining import operations_of
+
+    return sum(4 * _stored_elements(op) for op in operations_of(module, "stablehlo.constant"))
+
+
+def _stored_elements(constant: Any) -> int:
+    count: int = prod(constant.results[0].type.shape)
+    try:
+        return 1 if count > 1 and constant.attributes["value"].is_splat else count
+    except TypeError:  # of complex numbers, which the bindings do not read
+        return count
