@@ -15,19 +15,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import CodeType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jaxlib.mlir.ir as hlo_ir
 import jaxlib.mlir.passmanager as hlo_passmanager
-import mlir.ir as ir
-import mlir.passmanager as passmanager
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.dialects.views import prefer_views
 
-prefer_views()
+if TYPE_CHECKING:  # programs are built, and found in the cache, without upstream's MLIR
+    import mlir.ir as ir
+
 _local = threading.local()
 _left: list[dict[str, Any]] = []
 _passes_registered = False
@@ -47,6 +46,11 @@ def upstream_context() -> ir.Context:
     _take_contexts()
     context = getattr(_local, "upstream", None)
     if context is None:
+        import mlir.ir as ir
+
+        from stablexla.dialects.views import prefer_views
+
+        prefer_views()
         context = _local.upstream = ir.Context()
         context.enable_multithreading(False)
         context.load_all_available_dialects()
@@ -128,12 +132,20 @@ def pass_manager(
     managers = kept_with_contexts("pass managers")
     key = side, pipeline, verify_each, number
     if key not in managers:
-        context = stablehlo_context() if side == "stablehlo" else upstream_context()
-        kind: Any = hlo_passmanager if side == "stablehlo" else passmanager
+        context, kind = _of_side(side)
         made = kind.PassManager.parse(pipeline, context)
         made.enable_verifier(verify_each)
         managers[key] = context, made  # freed from the right: a manager before its context
     return managers[key][1]
+
+
+def _of_side(side: Literal["stablehlo", "upstream"]) -> tuple[Any, Any]:
+    """Return this thread's context of a side, and the bindings' module with pass managers for it."""
+    if side == "stablehlo":
+        return stablehlo_context(), hlo_passmanager
+    import mlir.passmanager as passmanager
+
+    return upstream_context(), passmanager
 
 
 WORK = "work"

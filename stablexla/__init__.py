@@ -1,7 +1,7 @@
 """XLA's builder operations and StableHLO programs, compiled and run.
 
-The public names are listed in `api.py`. They are imported at the first use of one that needs an MLIR: a process that
-only loads a saved program (`sx.load_executable`) starts without.
+The public names are listed in `api.py`, which is imported at the first use of one: but for some, so that a process that
+loads a saved program (`sx.load_executable`), or compiles one that is in the cache, starts without an MLIR.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ else:
 
     _MODULES = ("distributed", "gpu", "interop", "kernel_cache")
     _ERRORS = ("CollectiveError", "ExecutionError", "LoadError", "StablexlaError")
-    _WITHOUT_MLIR = {
+    _APART = {
         **dict.fromkeys(_ERRORS, "stablexla.dialects.errors"),
         "CompileOptions": "stablexla.targets.pipeline.options",
         "Executable": "stablexla.executable.executable",
         "compile": "stablexla.compiling.compiler",
+        "load": "stablexla.interop.load",
         "load_executable": "stablexla.executable.saved",
         "register_custom_call": "stablexla.compiling.custom_calls",
         "warm_up": "stablexla.compiling.warm_up",
@@ -43,9 +44,9 @@ else:
         if name in _MODULES:
             return import_module(f"stablexla.{name}")
         without_collections = import_module("stablexla.dialects.collector").without_collections
-        if name in _WITHOUT_MLIR:
+        if name in _APART:
             with without_collections():
-                value = globals()[name] = getattr(import_module(_WITHOUT_MLIR[name]), name)
+                value = globals()[name] = getattr(import_module(_APART[name]), name)
             return value
         if name in _OF_SATELLITES:
             value = globals()[name] = getattr(

@@ -79,15 +79,15 @@ from stablexla.executable.executable import Executable
 from stablexla.executable.memory import MemoryEstimate, MemoryStats, memory_limit, memory_stats, set_memory_limit
 from stablexla.executable.saved import load_executable
 from stablexla.interop.arrays import to_dlpack
-from stablexla.interop.load import load
 from stablexla.ops import exports
 from stablexla.ops.exports import *
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.passes import module_pass, unregister_pass
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 
-if TYPE_CHECKING:
-    from stablexla.inspection.composite_kernels import check_composite_kernel  # of a satellite: loaded at its first use
+if TYPE_CHECKING:  # loaded at their first use
+    from stablexla.inspection.composite_kernels import check_composite_kernel  # of a satellite
+    from stablexla.interop.load import load
 
 __all__ = [
     # builder

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects.copying import copy_of_module
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.symbols import symbol_of
 from stablexla.dialects.uncopied import Uncopied
@@ -68,11 +69,7 @@ class XlaComputation(Uncopied):
 
     def copy_of_module(self) -> ir.Module:
         """Return a copy of the module that may be changed."""
-        copy = ir.Module.create(self._module.operation.location)
-        for name in self._module.operation.attributes:
-            copy.operation.attributes[name] = self._module.operation.attributes[name]
-        for function in self.copies_of_functions(self._module.context):
-            copy.body.append(function)
+        copy: ir.Module = copy_of_module(self._module)
         return copy
 
     def copies_of_functions(self, context: ir.Context) -> list[ir.Operation]:

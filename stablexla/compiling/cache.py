@@ -28,6 +28,7 @@ from stablexla.compiling.request import Request
 from stablexla.dialects import custom_calls
 from stablexla.dialects.builds.installed import installed_version
 from stablexla.dialects.caller import warn
+from stablexla.dialects.copying import copy_of_module
 from stablexla.dialects.errors import LoadError, StablexlaError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.rules import in_scope
@@ -39,7 +40,7 @@ from stablexla.targets.kinds import PACKAGE, kind_of, target_names
 from stablexla.targets.llvm.code_llvm import key_of_second_llvm
 from stablexla.targets.llvm.library import LIBRARY
 from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
-from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.options import MAIN, CompileOptions
 from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.runtime import container, library_path, processor
 from stablexla.version import VERSION
@@ -224,7 +225,7 @@ def compile_cached(compile_now: Callable[[Request], Executable], folder: Folder,
     if steps is None or not _is_known_by_its_bytes(data):
         counts.bypassed += 1
         return compile_now(request)
-    places = hashlib.sha256(data).hexdigest()
+    located, places = data, hashlib.sha256(data).hexdigest()
     is_module = is_in_memory(program)
     if is_module:
         data = _without_locations(program)
@@ -234,7 +235,7 @@ def compile_cached(compile_now: Callable[[Request], Executable], folder: Folder,
     if found is not None:
         counts.hits += 1
         if is_module:
-            found._source = _source_of(program, entry, (found.num_replicas, found.num_partitions))
+            found._source = _source_of(program, located, entry, (found.num_replicas, found.num_partitions))
     else:
         counts.misses += 1
         found = compile_now(request)
@@ -243,8 +244,12 @@ def compile_cached(compile_now: Callable[[Request], Executable], folder: Folder,
     return found
 
 
-def _source_of(program: Any, entry: str, counts: tuple[int, int]) -> ir.Module:
-    """Return what was compiled of a program in memory, with its own locations."""
+def _source_of(program: Any, data: bytes, entry: str, counts: tuple[int, int]) -> ir.Module | bytes:
+    """Return what was compiled of a program in memory, with its own locations; its bytes, where that is all of it."""
+    attributes = getattr(program, "module", program).operation.attributes
+    is_plain = not any(f"mhlo.num_{what}" in attributes for what in ("replicas", "partitions"))
+    if entry == MAIN and counts == (1, 1) and is_plain:
+        return data
     from stablexla.compiling.core import contexts_for
     from stablexla.compiling.device_counts import with_counts
     from stablexla.interop.load import load
@@ -367,11 +372,10 @@ def _without_locations(program: Any) -> bytes:
     import jaxlib.mlir.passmanager as passmanager
 
     from stablexla.interop.encodings.formats import to_bytecode
-    from stablexla.targets.pipeline.driver import copy_of
 
     module = getattr(program, "module", program)
     names = [str(argument.location) for argument in _arguments(module)] if module is program else []
-    copy = copy_of(module)
+    copy = copy_of_module(module)
     passmanager.PassManager.parse("builtin.module(strip-debuginfo)", module.context).run(copy.operation)
     return to_bytecode(copy) + json.dumps(names).encode()
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from stablexla.dialects.composites import REGISTERED, CompositeKernel, Key
 from stablexla.dialects.shapes import Shape
-from stablexla.lowering.rules.calls.composites import call_of_host
 from stablexla.targets.kinds import kind_of, target_names
 
 Accepts = Callable[[Sequence[Shape], Mapping[str, Any]], bool]
@@ -63,6 +62,8 @@ def register_composite_kernel(
         raise ValueError(f"a composite's kernel is for the target {listed}, not {target!r}")
     if target is not None and takers[target] == "rules" and not lowering:
         raise ValueError(f"a function that is called runs on the host: for {target!r} alone there are lowering rules")
+    from stablexla.lowering.rules.calls.composites import call_of_host  # the lowering waits for the first of them
+
     rule = function if lowering else partial(call_of_host, name, version)
     made = CompositeKernel(name, accepts or accept_all, rule, frozenset([version]), function)
     REGISTERED[_key(name, version, target)] = made

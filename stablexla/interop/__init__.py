@@ -3,21 +3,22 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from stablexla.interop.load import load
-
 __all__ = ["load"]
 
 if TYPE_CHECKING:
     from stablexla.interop import jax as jax
     from stablexla.interop import torch as torch
+    from stablexla.interop.load import load as load
 
 _MODULES = ("jax", "torch")
 
 
 def __getattr__(name: str) -> object:
-    """Import `stablexla.interop.jax` and `stablexla.interop.torch` at their first use: each needs a large package."""
+    """Import what is asked for: `jax` and `torch` need a large package, `load` all readers."""
     if name in _MODULES:
         return import_module(f"stablexla.interop.{name}")
+    if name == "load":
+        return import_module("stablexla.interop.load").load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -21,6 +21,7 @@ import mlir.passmanager as passmanager
 
 from stablexla.dialects.caller import warn
 from stablexla.dialects.contexts import diagnostics, import_hint, pass_manager, stablehlo_context, upstream_context
+from stablexla.dialects.copying import copy_of_module
 from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
 from stablexla.dialects.rules import active, active_rules, verified
 from stablexla.dialects.stopping import look
@@ -83,19 +84,13 @@ def side_after(pipeline: Pipeline, step: str) -> Side:
 
 def copy_of(module: Any, *, here: bool = False) -> Any:
     """Copy a module in its context, or, with `here`, into this thread's context of the same kind."""
-    kind: Any = hlo_ir if side_of(module) == "stablehlo" else ir
     if here:
-        context = stablehlo_context() if kind is hlo_ir else upstream_context()
+        context = stablehlo_context() if side_of(module) == "stablehlo" else upstream_context()
         if context != module.context:
             buffer = BytesIO()
             module.operation.write_bytecode(buffer)
-            return kind.Module.parse(buffer.getvalue(), context)
-    copy = kind.Module.create(module.operation.location)
-    for name, value in dict(module.operation.attributes.items()).items():
-        copy.operation.attributes[name] = value
-    for op in module.body.operations:
-        copy.body.append(op.operation.clone())
-    return copy
+            return type(module).parse(buffer.getvalue(), context)
+    return copy_of_module(module)
 
 
 def run_pipeline(
