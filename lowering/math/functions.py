@@ -1,4 +1,7 @@
-"""Private functions for the big and rare parts of elementary functions: one for all uses in a module, which call it."""
+"""Private functions for elementary functions, or big and rare parts of them: one for all uses in a module.
+
+Their code is compiled once, where LLVM would take as long for each copy.
+"""
 
 from __future__ import annotations
 
@@ -15,45 +18,50 @@ def shared(name: str, body: Callable[[Real], Sequence[Real | Integer]], x: Real)
 
     In code for a device, and outside of functions, the body is emitted in place.
     """
-    module = _module()
+    module = module_around(ir.InsertionPoint.current.block.owner.operation)
     if module is None:
         return list(body(x))
-    type_ = x.ssa.type
-    symbol = f"stablexla.{name}_{str(type_).replace('<', '_').removesuffix('>')}"
+
+    def emit(argument: ir.Value) -> list[ir.Value]:
+        return [made.ssa for made in body(_typed(Scope(argument.owner), argument))]
+
+    return [_typed(x.format.scope, value) for value in call(module, f"stablexla.{name}", emit, [x.ssa])]
+
+
+def call(module: ir.Operation, name: str, emit: Callable[..., list[ir.Value]], operands: Sequence[ir.Value]) -> Any:
+    """Emit a call of the function of that name for operands of these types; `emit` gives the results of its body."""
+    types = [operand.type for operand in operands]
+    symbol = "_".join([name, *(str(type_).replace("<", "_").removesuffix(">") for type_ in dict.fromkeys(types))])
     table = ir.SymbolTable(module)
-    function = table[symbol].operation if symbol in table else _emit(module, symbol, body, type_)
+    function = table[symbol].operation if symbol in table else _emit(module, symbol, emit, types)
     results = ir.TypeAttr(function.attributes["function_type"]).value.results
     callee = {"callee": ir.FlatSymbolRefAttr.get(symbol)}
-    call = ir.Operation.create("func.call", results=results, operands=[x.ssa], attributes=callee)
-    return [_typed(x.format.scope, value) for value in call.results]
+    return ir.Operation.create("func.call", results=results, operands=operands, attributes=callee).results
 
 
-def _module() -> ir.Operation | None:
-    """Return the module around a function that is being emitted into."""
-    op = ir.InsertionPoint.current.block.owner.operation
+def module_around(op: ir.Operation) -> ir.Operation | None:
+    """Return the module around the function that an operation is in, or is; None in code for a device."""
     while op.parent is not None and op.name != "func.func":
         op = op.parent.operation
     above = op.parent
     return above.operation if above is not None and above.operation.name == "builtin.module" else None
 
 
-def _emit(
-    module: ir.Operation, symbol: str, body: Callable[[Real], Sequence[Real | Integer]], type_: ir.Type
-) -> ir.Operation:
+def _emit(module: ir.Operation, symbol: str, emit: Callable[..., list[ir.Value]], types: list[ir.Type]) -> ir.Operation:
     attributes = {
         "sym_name": ir.StringAttr.get(symbol),
         "sym_visibility": ir.StringAttr.get("private"),
-        "function_type": ir.TypeAttr.get(ir.FunctionType.get([type_], [])),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
         "llvm.linkage": ir.Attribute.parse("#llvm.linkage<internal>"),  # parts of a program have one each
         "no_inline": ir.UnitAttr.get(),
     }
     start = ir.InsertionPoint.at_block_begin(module.regions[0].blocks[0])
     function = ir.Operation.create("func.func", attributes=attributes, regions=1, ip=start)
-    block = function.regions[0].blocks.append(type_, arg_locs=[ir.Location.current])
+    block = function.regions[0].blocks.append(*types, arg_locs=[ir.Location.current] * len(types))
     with ir.InsertionPoint(block):
-        results = [made.ssa for made in body(_typed(Scope(block), block.arguments[0]))]
+        results = emit(*block.arguments)
         ir.Operation.create("func.return", operands=results)
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([type_], [r.type for r in results]))
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, [r.type for r in results]))
     return function
 
 

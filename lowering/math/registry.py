@@ -5,12 +5,15 @@ The functions register themselves with `@expands`; importing the package registe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.erasing import erase
+from stablexla.lowering.math.functions import call, module_around
 from stablexla.lowering.math.values import Real, Scope
 
 PASS_NAME = "stablexla-expand-math"
@@ -19,6 +22,10 @@ PASS_NAME = "stablexla-expand-math"
 Expansion = Callable[[Scope, ir.Operation], "list[ir.Value] | None"]
 
 EXPANSIONS: dict[str, Expansion] = {}
+
+LEAST_CALLED = Gate("elementary-functions.least-called", 17, eager=1)
+"""How many of an elementary function, on values of one type, make a function call one, in place of code for each: 26
+hyperbolic tangents behind a product take 1% longer then, and the product compiles in half the time."""
 
 # functions, at whose start constants may be emitted
 _FUNCTIONS = frozenset({"func.func", "llvm.func", "gpu.func", "async.func"})
@@ -82,14 +89,14 @@ def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
     """Expand the elementary functions on f32 and f64 in `module` into vectorizable arithmetic.
 
     All `math` operations but those that are instructions themselves (fma, sqrt, floor ...) and `arith.remf` are
-    replaced, on scalars and on vectors of any shape. Results are within 2 ULP (f32) or 3 ULP (f64) of the correctly
+    replaced, on scalars and on vectors of any shape; those that
+    a function has many of call one (`functions.py`). Results are within 2 ULP (f32) or 3 ULP (f64) of the correctly
     rounded ones; denormals are kept. A few functions emit `scf.if` or `scf.while`, so the pass runs before
     `convert-scf-to-cf`. `only` names the one operation that is rewritten; "" means all.
     """
     root = module.operation
-    for operation, scope in _find(root):
-        if only and operation.name != only:
-            continue
+    found = [(op, scope) for op, scope in _find(root) if not only or op.name == only]
+    for operation, scope in _shared(found):
         with root.context, operation.location, ir.InsertionPoint(operation):
             values = EXPANSIONS[operation.name](scope, operation)
         if values is None:
@@ -97,6 +104,42 @@ def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
         for result, value in zip(operation.results, values):
             result.replace_all_uses_with(value)
         erase(operation)
+
+
+def _shared(found: list[tuple[ir.Operation, Scope]]) -> list[tuple[ir.Operation, Scope]]:
+    """Replace operations that a function has many of by calls of functions; return those that are left to expand.
+
+    They are in straight code, such as what follows a product for each of its registers: a call costs little there.
+    """
+    keys = [(scope, operation.name, operation.operands[0].type) for operation, scope in found]
+    counts, left = Counter(keys), []
+    for (operation, scope), key in zip(found, keys, strict=True):
+        module = module_around(operation) if counts[key] >= LEAST_CALLED() and _is_shareable(operation) else None
+        left += [(operation, scope)] if module is None else _called(module, operation)
+    return left
+
+
+def _is_shareable(operation: ir.Operation) -> bool:
+    """Return whether an operation is a function of its operands alone, which is expanded alike wherever it stands."""
+    is_plain = set(operation.attributes) <= {"fastmath"} and len(operation.results) == 1
+    return is_plain and is_real(operation.operands[0].type) and not is_rounded_to_bf16(operation)
+
+
+def _called(module: ir.Operation, operation: ir.Operation) -> list[tuple[ir.Operation, Scope]]:
+    """Replace an operation by a call; return the one in the function's body, when it is the first of its kind."""
+    made: list[tuple[ir.Operation, Scope]] = []
+
+    def emit(*arguments: ir.Value) -> list[ir.Value]:
+        types = [result.type for result in operation.results]
+        inner = ir.Operation.create(operation.name, results=types, operands=arguments)
+        made.append((inner, Scope(arguments[0].owner)))
+        return list(inner.results)
+
+    with module.context, operation.location, ir.InsertionPoint(operation):
+        name = f"stablexla.{operation.name.replace('.', '_')}"
+        operation.results[0].replace_all_uses_with(call(module, name, emit, list(operation.operands))[0])
+    erase(operation)
+    return made
 
 
 def _find(root: ir.Operation) -> list[tuple[ir.Operation, Scope]]:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from mlir.dialects import vector
 
+import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.lowering.math import EXPANSIONS, expand_math
+from stablexla.lowering.math.registry import LEAST_CALLED
 from tests.numerics.harness import Kernel, operation
 from tests.numerics.references import FUNCTIONS, Function, unary_sample
 
@@ -176,3 +178,49 @@ def test_code_for_a_device_has_no_functions_of_its_own() -> None:
     text = expanded("gpu.module @g { func.func @f(%x: f32) -> f32 { %1 = math.sin %x : f32 return %1 : f32 } }")
     assert "call" not in text
     assert names(text) <= NATIVE
+
+
+@pytest.mark.parametrize("above", [-1, 0, 1])
+def test_many_of_a_function_are_calls(above: int) -> None:
+    count = LEAST_CALLED.usual + above
+    text = chain([f"%{k + 1} = math.exp %{k} : vector<8xf32>" for k in range(count)], "vector<8xf32>", count)
+    made = expanded(text)
+    calls = re.findall(r"call @(stablexla\.math_exp_vector_8xf32)\(", made)
+    assert len(calls) == (count if above >= 0 else 0)
+    assert made.count("func.func private @stablexla.") == len(set(calls))
+    assert names(made) <= NATIVE
+
+
+def test_functions_are_for_operations_alike() -> None:
+    """Other operands, other attributes or a use that needs few digits are no reason to share one."""
+    count = LEAST_CALLED.usual // 2 + 1
+    lines = [f"%{k + 1} = math.exp %{k} : f32" for k in range(count)]
+    lines += [f"%w{k} = math.exp %w : f64" for k in range(count)]
+    assert "call" not in expanded(chain(lines, "f32", count, more="%w: f64"))
+    rounded = [f"%{k + 1} = math.exp %0 : f32\n%r{k} = arith.truncf %{k + 1} : f32 to bf16" for k in range(3 * count)]
+    assert "call" not in expanded(chain(rounded, "f32", 0))
+
+
+def chain(lines: list[str], type_: str, last: int, more: str = "%unused: f32") -> str:
+    """A function of `%0` with these lines, whose result is that of number `last`."""
+    return f"func.func @f(%0: {type_}, {more}) -> {type_} {{\n" + "\n".join(lines) + f"\nreturn %{last} : {type_} }}"
+
+
+@pytest.mark.parametrize("function", [sx.tanh, sx.sin, lambda x: sx.pow(x, 2.5), sx.erf])
+@pytest.mark.parametrize("type_", [sx.f32, sx.f64])
+def test_calls_have_the_bits_of_code_in_place(function: Any, type_: sx.ElementType) -> None:
+    b = sx.XlaBuilder("behind_a_product")
+    x, y = b.parameter(0, type_[28, 30]), b.parameter(1, type_[30, 24])
+    program = b.build(function(sx.dot(x, y)))
+    rng = np.random.default_rng(5)
+    arguments = [rng.standard_normal(shape).astype(type_.dtype) for shape in ((28, 30), (30, 24))]
+    results = [
+        sx.compile(program, options=sx.CompileOptions(choices=f"usual+{LEAST_CALLED.name}={least}"))
+        for least in (1, LEAST_CALLED.usual, 1000)
+    ]
+    assert [len(re.findall("call @stablexla.math_", each.ir("llvm"))) > 0 for each in (results[0], results[2])] == [
+        True,
+        False,
+    ]
+    first, *others = (each(*arguments) for each in results)
+    assert all(np.array_equal(first, other, equal_nan=True) for other in others)
