@@ -106,7 +106,8 @@ def _take_contexts() -> None:
 def many_threads(context: ir.Context) -> Iterator[None]:
     """Let other threads use this thread's context for the length of a `with` block."""
     _local.open = getattr(_local, "open", 0) + 1
-    context.enable_multithreading(True)
+    if _local.open == 1:  # changing it while passes run ends the process
+        context.enable_multithreading(True)
     try:
         yield
     finally:

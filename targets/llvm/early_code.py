@@ -15,7 +15,7 @@ from typing import Any
 
 import mlir.ir as ir
 
-from stablexla.dialects.contexts import pass_manager
+from stablexla.dialects.contexts import kept_with_contexts, pass_manager
 from stablexla.dialects.erasing import erase
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
@@ -157,8 +157,10 @@ class EarlyCode:
         """Start the threads; each has a pass manager, as none can be run by two."""
         count = host_target().num_threads
         self._threads = CodeThreads(context, count)
-        for number in range(1, count + 1):
-            self._managers.put(pass_manager("upstream", _CONVERSIONS, verify_each=False, number=number))
+        managers = [pass_manager("upstream", _CONVERSIONS, verify_each=False, number=n + 1) for n in range(count)]
+        _meet(context, managers[0])
+        for manager in managers:
+            self._managers.put(manager)
         return self._threads
 
     def _moved(self, chosen: Sequence[Symbol]) -> ir.Module:
@@ -188,6 +190,15 @@ class EarlyCode:
         finally:
             self._managers.put(manager)
         return ModulePart(run_pipeline(part, _AFTER), is_of_small=is_of_small).object_file(self._cpu)
+
+
+def _meet(context: ir.Context, manager: Any) -> None:
+    """Have a context know what the passes add to it: MLIR ends the process where they add it while others run."""
+    known = kept_with_contexts("conversions")
+    if context not in known:
+        with context, ir.Location.unknown():
+            run_passes(manager, ir.Module.create())
+        known[context] = None
 
 
 def _weight(kernels: Sequence[Sequence[Symbol]]) -> int:

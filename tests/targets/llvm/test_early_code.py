@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -167,3 +168,37 @@ def test_a_job_that_fails() -> None:
         with pytest.raises(LlvmError, match="not this one"):
             threads.results()
         threads.close()
+
+
+WHILE_PASSES_RUN = """
+import threading
+import mlir.ir as ir
+import stablexla as sx
+from stablexla.dialects.contexts import many_threads, pass_manager, upstream_context
+from stablexla.targets.llvm.early_code import EarlyCode
+from stablexla.targets.llvm.llvm_c import run_passes
+from stablexla.targets.llvm.options import CpuOptions
+
+context = upstream_context()
+lines = "".join(f"%{i + 1} = arith.addi %{i}, %{i} : i32\\n" for i in range(20000))
+with context:
+    long = ir.Module.parse(f"func.func @f(%0: i32) -> i32 {{ {lines} return %20000 : i32 }}")
+    empty = ir.Module.create(ir.Location.unknown())
+code = EarlyCode(CpuOptions(num_threads=2))
+code._start(context)
+slow = pass_manager("upstream", "builtin.module(canonicalize,cse,canonicalize)", verify_each=False, number=9)
+thread = threading.Thread(target=run_passes, args=(slow, long))
+thread.start()
+with many_threads(context):
+    manager = code._managers.get()
+    while thread.is_alive():
+        run_passes(manager, empty)
+code.close()
+print("done")
+"""
+
+
+def test_conversions_begin_while_other_passes_run() -> None:
+    """MLIR ends the process where a pass is new to a context that runs others, or threads are allowed once more."""
+    done = subprocess.run([sys.executable, "-c", WHILE_PASSES_RUN], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
