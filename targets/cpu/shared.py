@@ -39,8 +39,8 @@ class SharedFunction(ABC):
     rolled: ClassVar[bool] = False
     """Whether LLVM leaves its loops as they are, see `targets/llvm/no_unroll.py`."""
     of_library: ClassVar[bool] = True
-    """Whether its code comes from the library. In a program's own module LLVM puts sizes in place of arguments, which
-    short loops that copy and pack gain by."""
+    """Whether its code comes from the library in kernels of any size. In a program's own module LLVM puts sizes in place
+    of arguments, which short loops that copy and pack gain by."""
 
     def __init_subclass__(cls) -> None:
         if "<locals>" in cls.__qualname__:
@@ -71,10 +71,14 @@ class Home(Protocol):
 
 
 class SharedFunctions:
-    """Emit shared functions into a kernel's module, and calls of them."""
+    """Emit shared functions into a kernel's module, and calls of them.
 
-    def __init__(self, home: Home, target: CpuTarget) -> None:
-        self._home, self._target = home, target
+    Args:
+        is_small: the kernel runs for so short that all of them come from the library: compiling counts.
+    """
+
+    def __init__(self, home: Home, target: CpuTarget, *, is_small: bool = False) -> None:
+        self._home, self._target, self._is_small = home, target, is_small
         self._open: dict[ir.Value, ir.Value] = {}
 
     def call(self, spec: SharedFunction, buffers: Sequence[Value], numbers: Sequence[Index]) -> None:
@@ -88,7 +92,8 @@ class SharedFunctions:
         if key not in symbols:
             check_value(spec, type(spec).__name__)
             is_ours = type(spec).__module__.startswith("stablexla.")  # others may change while a process runs
-            session = open_session() if self._home.uses_library and spec.of_library and is_ours else None
+            of_library = self._home.uses_library and is_ours and (spec.of_library or self._is_small)
+            session = open_session() if of_library else None
             if session is None:
                 symbols[key] = self._new_symbol(spec, elements)
                 self._emit(spec, symbols[key], elements, len(numbers))

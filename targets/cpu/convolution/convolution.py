@@ -24,7 +24,7 @@ from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
 from stablexla.targets.cpu.convolution.depthwise import DepthwiseItem
 from stablexla.targets.cpu.convolution.implicit_gemm import ImplicitGemmItem
 from stablexla.targets.cpu.convolution.pixel_lanes import PixelLanesItem
-from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, plan_convolution
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, plan_convolution, wanted_items
 from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel, reads_weights_in_place
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.shared import SharedFunctions
@@ -55,8 +55,8 @@ class _Windows:
 
     def __init__(self, kernel: Kernel, target: CpuTarget, sizes: ConvolutionSizes, plan: ConvolutionPlan) -> None:
         self.kernel, self.target, self.sizes, self.plan = kernel, target, sizes.of_part(plan.depth), plan
-        self.convolved, self.shared = sizes.convolved, SharedFunctions(kernel, target)
-        c = self.convolved
+        c = self.convolved = sizes.convolved
+        self.shared = SharedFunctions(kernel, target, is_small=wanted_items(sizes) == 1)
         self.weights = ConvolutionWeights(
             groups=1 if plan.channels else c.group.extent,
             outputs=c.contraction.n.extent if plan.channels else c.outputs,
