@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from stablexla.targets.pipeline import driver
 from tests import programs, tombstones
 from tests.suite.drawing import drawn
 
@@ -49,8 +50,11 @@ def _slice(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Erased operations leave tombstones; `pytest -m gpu` runs what is there for the CPU on a GPU."""
+    """Erased operations leave tombstones, and modules are verified often; `pytest -m gpu` runs on a GPU what is there
+    for the CPU.
+    """
     tombstones.install()
+    driver.VERIFIES_ALL = True
     programs.TARGET = config.getoption("target")
     if config.getoption("markexpr") == "gpu":
         from tests.targets.gpu import on_device

@@ -15,6 +15,7 @@ from stablexla.dialects.choices import Gate
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.math.functions import call, module_around
 from stablexla.lowering.math.values import Real, Scope
+from stablexla.lowering.support.operations import operations_named
 
 PASS_NAME = "stablexla-expand-math"
 
@@ -144,22 +145,23 @@ def _called(module: ir.Operation, operation: ir.Operation) -> list[tuple[ir.Oper
 
 def _find(root: ir.Operation) -> list[tuple[ir.Operation, Scope]]:
     """Return the operations to expand, in order, each with the scope of its function."""
+    scopes: dict[ir.Operation | None, Scope] = {}
     found: list[tuple[ir.Operation, Scope]] = []
-    scope = Scope()
-
-    def visit(operation: ir.Operation) -> ir.WalkResult:
-        nonlocal scope
-        name = operation.name
-        if name in _FUNCTIONS:
-            scope = Scope(_entry(operation))
-        elif name in EXPANSIONS:
-            if scope.anchor is None:
-                scope = Scope(_outermost(operation, root))
-            found.append((operation, scope))
-        return ir.WalkResult.ADVANCE
-
-    root.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for operation in operations_named(root, *EXPANSIONS):
+        function = _function_of(operation, root)
+        if function not in scopes:
+            scopes[function] = Scope(_outermost(operation, root) if function is None else _entry(function))
+        found.append((operation, scopes[function]))
     return found
+
+
+def _function_of(operation: ir.Operation, root: ir.Operation) -> ir.Operation | None:
+    """Return the function in `root`, or `root` itself, that contains `operation`."""
+    while operation.name not in _FUNCTIONS:
+        if operation == root or operation.parent is None:
+            return None
+        operation = operation.parent.operation
+    return operation
 
 
 def _entry(function: ir.Operation) -> ir.Block | None:

@@ -17,6 +17,7 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math.short_nans import has_short_nans
 from stablexla.lowering.math.values import Format, Integer, Real, Scope, emit, select_integer
+from stablexla.lowering.support.operations import operations_named
 
 PASS_NAME = "stablexla-expand-small-floats"
 
@@ -262,15 +263,8 @@ def expand_small_floats(module: ir.Module | ir.Operation | Any, way: ToBf16 = To
     Scalars and vectors of any shape; rounding is to nearest even, once, and denormals are kept. Constants, loads,
     stores, selects and bitcasts of small floats stay: the conversion to LLVM takes them as integers.
     """
-    found: list[ir.Operation] = []
-
-    def visit(operation: ir.Operation) -> ir.WalkResult:
-        if operation.name in _REWRITES and _is_expanded(operation, way):
-            found.append(operation)
-        return ir.WalkResult.ADVANCE
-
     root = module.operation
-    root.walk(visit, ir.WalkOrder.PRE_ORDER)
+    found = [operation for operation in operations_named(root, *_REWRITES) if _is_expanded(operation, way)]
     if way is ToBf16.SHORT_NANS and root.name == "builtin.module" and not _holds_bf16(root, found):
         root.attributes[NO_BF16] = ir.UnitAttr.get(root.context)
     for operation in found:

@@ -169,15 +169,25 @@ def _built(
 ) -> Any:
     """Run the steps on a copy of the module, and load what they make."""
 
+    # What somebody else wrote, a pipeline or a module of a later stage, is looked at more often.
+    whole = options.pipeline is not None or watcher.sees_modules
+    is_trusted = not whole and isinstance(module, hlo_ir.Module)
+
     def build() -> Any:
-        lowered = run_pipeline(copy_of(module), pipeline, watcher=watcher, again=lambda: copy_of(module))
+        lowered = run_pipeline(
+            copy_of(module),
+            pipeline,
+            watcher=watcher,
+            again=lambda: copy_of(module),
+            is_trusted=is_trusted,
+        )
         start = perf_counter()
         with chosen(options.choices or knobs.choices):
             function = target.load(lowered, signature, options)
         watcher.times["machine code"] = perf_counter() - start
         return function
 
-    if options.pipeline is not None or watcher.sees_modules:
+    if whole:
         return build()
     with target.ahead(options) as ahead:
         try:

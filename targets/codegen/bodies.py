@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isnan
 
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import constant_attribute, terminator_of
+from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of, walk
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 
@@ -38,10 +38,17 @@ _WEIGHTS = {
 }
 
 
-def body_cost(block: ir.Block) -> int:
-    """Estimate how many vector instructions a body takes."""
-    names = [op.operation.name for op in block.operations]
+def body_cost(operations: Iterable[ir.Operation]) -> int:
+    """Estimate how many vector instructions the operations of a body take."""
+    names = [operation.name for operation in operations]
     return sum(_WEIGHTS.get(name, 20 if name.startswith("math.") else 1) for name in names)
+
+
+def computed_types(operations: Iterable[ir.Operation]) -> Iterator[ir.Type]:
+    """Yield the types of what the operations of a body compute, one for each value, but for indices and constants."""
+    for operation in operations:
+        if operation.name not in ("arith.index_cast", "linalg.index", "arith.constant"):
+            yield from (v.type for v in operation.results if not isinstance(v.type, ir.IndexType))
 
 
 def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> list[Value]:
@@ -156,6 +163,7 @@ class VectorBody:
         lanes: number of lanes; scalars among the operands are splat.
         position: returns the value of `linalg.index d`, an `i32` or `index` of the right lanes.
         argument: returns the kernel's scalar argument of a number.
+        operations: those of the block, where they are known.
     """
 
     def __init__(
@@ -164,8 +172,10 @@ class VectorBody:
         lanes: int,
         position: Callable[[int], Value] = _unsupported,
         argument: Callable[[int], Value] = _unsupported,
+        operations: Sequence[ir.Operation] = (),
     ) -> None:
         self._block, self.lanes = block, lanes
+        self._operations = operations or [view.operation for view in block.operations]
         self._position, self._argument = position, argument
         self._values: dict[ir.Value, Value | _Counter] = {}
 
@@ -180,21 +190,20 @@ class VectorBody:
         for value, known_value in given.items():
             self._values[value] = cg.splat(known_value, self.lanes)
         needed = self._needed(wanted)
-        for view in self._block.operations:
-            if view.operation in needed:
-                self._replay(view.operation)
+        for operation in self._operations:
+            if operation in needed:
+                self._replay(operation)
         return [self._get(v) for v in wanted]
 
     def _needed(self, wanted: Sequence[ir.Value]) -> set[ir.Operation]:
         found: set[ir.Operation] = set()
         waiting = [v for v in wanted if v not in self._values]
         while waiting:
-            value = waiting.pop()
-            owner = value.owner
-            if isinstance(owner, ir.Block) or owner.operation.block != self._block or owner.operation in found:
+            maker = defining(waiting.pop())
+            if maker is None or maker in found or maker.block != self._block:
                 continue
-            found.add(owner.operation)
-            waiting += [v for v in _read_by(owner.operation) if v not in self._values]
+            found.add(maker)
+            waiting += [v for v in _read_by(maker) if v not in self._values]
         return found
 
     def _replay(self, operation: ir.Operation) -> None:
@@ -290,12 +299,9 @@ class VectorBody:
         return cg.splat(constant_of(operation.attributes["value"], operation.results[0].type), self.lanes)
 
 
-def _read_by(operation: ir.Operation) -> Iterable[ir.Value]:
-    """Yield the operands of an operation, and those of the operations in it."""
-    yield from operation.operands
-    for region in operation.regions:
-        for view in region.blocks[0].operations:
-            yield from _read_by(view.operation)
+def _read_by(operation: ir.Operation) -> list[ir.Value]:
+    """Return the operands of an operation, and those of the operations in it."""
+    return [value for inner in walk(operation) for value in inner.operands]
 
 
 def _resized(value: Value, element: ir.Type) -> Value:

@@ -6,7 +6,8 @@ that nothing distinguishes are collapsed. Emits no code; None means that a kerne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import field
 from math import prod
 from typing import Protocol
@@ -16,10 +17,10 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.support.operations import constant_attribute, constant_of, terminator_of, walk
-from stablexla.targets.codegen.bodies import can_clone
+from stablexla.targets.codegen.bodies import body_cost, can_clone, computed_types
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.refusals import BLOCKS, BRANCHES, COMPLEX, INDICES, Refusal, refuse
-from stablexla.targets.grouping.loops import loops_of
+from stablexla.targets.grouping.loops import Loops, loops_of
 
 
 @dataclass(eq=False)
@@ -73,6 +74,21 @@ class Map:
     def types(self) -> list[ir.Type]:
         """Element types of the results."""
         return [v.type for v in terminator_of(self.block).operands]
+
+    @functools.cached_property
+    def operations(self) -> list[ir.Operation]:
+        """The operations of the body."""
+        return [view.operation for view in self.block.operations]
+
+    @functools.cached_property
+    def cost(self) -> int:
+        """About how many vector instructions the body takes."""
+        return body_cost(self.operations)
+
+    @functools.cached_property
+    def computed(self) -> list[ir.Type]:
+        """Types that the body computes with, one for each value, but for indices and constants."""
+        return list(computed_types(self.operations))
 
 
 @dataclass(eq=False)
@@ -138,19 +154,21 @@ def operands_of(node: Node) -> list[Ref]:
     return node.operands if isinstance(node, Map) else []
 
 
-def reachable(refs: Sequence[Ref]) -> Iterator[Node]:
-    """Yield the nodes in the use-def graph of `refs`, each once, operands first."""
+def reachable(refs: Sequence[Ref]) -> list[Node]:
+    """Return the nodes in the use-def graph of `refs`, each once, operands first."""
     seen: set[int] = set()
+    found: list[Node] = []
 
-    def visit(node: Node) -> Iterator[Node]:
+    def visit(node: Node) -> None:
         if id(node) not in seen:
             seen.add(id(node))
             for operand, _ in operands_of(node):
-                yield from visit(operand)
-            yield node
+                visit(operand)
+            found.append(node)
 
     for node, _ in refs:
-        yield from visit(node)
+        visit(node)
+    return found
 
 
 class KernelLike(Protocol):
@@ -198,6 +216,7 @@ class _Analysis:
         self._parent: list[int] = []
         self._extent: list[int] = []
         self._loops: dict[ir.Operation, list[int | None]] = {}
+        self._read: dict[ir.Operation, Loops] = {}
         self._tensors: dict[ir.Value, _Made] = {}
         self._fills: dict[ir.Value, ir.Value | ir.Attribute] = {}
         self._cuts: dict[ir.Value, _Cut] = {}
@@ -211,7 +230,7 @@ class _Analysis:
         self._position = {self._find(loop): d for d, loop in enumerate(order)}
         extents = self._extents = [self._extent[self._find(loop)] for loop in order]
         stores = [self._store(i, value, order) for i, value in enumerate(self._kernel.results)]
-        nodes = list(reachable([store.ref for store in stores]))
+        nodes = reachable([store.ref for store in stores])
         if not extents:  # a single element: one loop of trip count 1 spares the emitters a special case
             extents = [1]
             _add_loop(nodes, stores)
@@ -241,8 +260,8 @@ class _Analysis:
         return False
 
     def _enter_generic(self, op: ir.Operation) -> None:
-        maps = loops_of(op).maps
-        loops = self._new_loops(op)
+        known = self._read[op] = loops_of(op)
+        maps, loops = known.maps, self._new_loops(known.extents)
         if len({self._find(loop) for loop in loops if loop is not None}) != sum(x is not None for x in loops):
             raise _NoNest
         self._loops[op] = loops
@@ -260,9 +279,9 @@ class _Analysis:
         if (is_complex and not self._parts) or not can_clone(block, indices=True, scalars=True, parts=self._parts):
             raise _NoNest(_obstacle(block))
 
-    def _new_loops(self, op: ir.Operation) -> list[int | None]:
+    def _new_loops(self, extents: Sequence[int]) -> list[int | None]:
         loops: list[int | None] = []
-        for extent in loops_of(op).extents:
+        for extent in extents:
             loops.append(None if extent == 1 else len(self._parent))
             if extent != 1:
                 self._parent.append(len(self._parent))
@@ -342,7 +361,7 @@ class _Analysis:
         return found
 
     def _make(self, op: ir.Operation) -> Map:
-        loops, known, count = [self._dim_of(loop) for loop in self._loops[op]], loops_of(op), len(op.results)
+        loops, known, count = [self._dim_of(loop) for loop in self._loops[op]], self._read[op], len(op.results)
         block = op.regions[0].blocks[0]
         refs = [
             (self._unread(v), 0) if _is_unread(op, i) else self._ref(v, m, loops)

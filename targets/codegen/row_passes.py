@@ -12,7 +12,6 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.targets.codegen.bodies import body_cost
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Map, Node, Reduction, Ref, Store, operands_of, reachable
@@ -146,7 +145,7 @@ def _note_costs(chain: RowPasses) -> None:
     first: dict[Map, RowPass] = {}
     for now in chain.passes:
         waiting, seen = [node for node, _ in now.refs], set()
-        now.cost = sum(body_cost(f.fold.block) for f in now.foldings)
+        now.cost = sum(f.fold.cost for f in now.foldings)
         while waiting:
             node = waiting.pop()
             if node in seen or not node.deps & chain.columns:
@@ -162,14 +161,14 @@ def _note_costs(chain: RowPasses) -> None:
                     first[node].saved.append(node)
             elif isinstance(node, Map):
                 first.setdefault(node, now)
-                now.cost += body_cost(node.block)
+                now.cost += node.cost
                 waiting += [operand for operand, _ in node.operands]
 
 
 def _tree_cost(node: Map, columns: frozenset[int]) -> int:
     """Return the cost of rematerializing a value from memory."""
     nodes = [n for n in reachable([(node, 0)]) if n.deps & columns]
-    return sum(body_cost(n.block) if isinstance(n, Map) else 1 for n in nodes)
+    return sum(n.cost if isinstance(n, Map) else 1 for n in nodes)
 
 
 def rematerialize_all(chain: RowPasses) -> None:

@@ -42,7 +42,7 @@ def lanes_for(nest: LoopNest, target: CpuTarget) -> int:
 def widest_lanes(nest: LoopNest, target: CpuTarget) -> int:
     """Return the lanes of a register of the widest type computed with."""
     bits = [cg.lane_bits(node.element) for node in nest.loads] + [cg.lane_bits(place.element) for place in nest.stores]
-    bits += [cg.lane_bits(t) for node in nest.maps for t in _computed_types(node.block)]
+    bits += [cg.lane_bits(t) for node in nest.maps for t in node.computed]
     return max(2, target.vector_bits // max(bits))
 
 
@@ -50,15 +50,8 @@ def _is_rounds(nest: LoopNest) -> bool:
     """Return whether elements depend on their indices only, by long dependency chains on 32-bit words."""
     if any(node.strides[-1] for node in nest.loads):
         return False
-    types = (t for node in nest.maps for t in _computed_types(node.block))
+    types = (t for node in nest.maps for t in node.computed)
     return sum(not cg.is_float(t) and cg.bits_of(t) == 32 for t in types) >= ROUNDS
-
-
-def _computed_types(block: ir.Block) -> Iterable[ir.Type]:
-    for view in block.operations:
-        operation = view.operation
-        if operation.name not in ("arith.index_cast", "linalg.index", "arith.constant"):
-            yield from (v.type for v in operation.results if not isinstance(v.type, ir.IndexType))
 
 
 # --- scopes ----------------------------------------------------------------------------------------------------
@@ -247,6 +240,7 @@ class LoopScope:
             lanes,
             lambda dimension: self._position(node.indices[dimension], lanes),
             self.argument,
+            node.operations,
         )
 
     def argument(self, number: int) -> Value:

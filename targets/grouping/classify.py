@@ -8,7 +8,7 @@ import mlir.ir as ir
 
 from stablexla.lowering.rules.convolution import CONVOLUTION
 from stablexla.lowering.support.operations import body_of
-from stablexla.targets.grouping.loops import Loops, is_generic, loops_of
+from stablexla.targets.grouping.loops import Loops, is_generic, loops_of, reduces
 from stablexla.targets.grouping.matchers import sums_products
 
 
@@ -58,4 +58,4 @@ def _is_transpose(op: ir.Operation, loops: Loops) -> bool:
 
 def is_product(op: ir.Operation | None) -> bool:
     """Whether an operation is a contraction."""
-    return op is not None and is_generic(op) and classify(op) is Kind.CONTRACTION
+    return op is not None and is_generic(op) and reduces(op) and classify(op) is Kind.CONTRACTION

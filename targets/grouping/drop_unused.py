@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.dialects.erasing import erase
+from stablexla.dialects.erasing import erase_unused
 from stablexla.lowering.support.kernels import EFFECT
 from stablexla.lowering.support.operations import program_of
 from stablexla.targets.pipeline.passes import module_pass
@@ -30,6 +30,9 @@ def drop_unused(function: ir.Operation) -> None:
 
     function.walk(note, ir.WalkOrder.PRE_ORDER)
     for op in reversed(found):
-        results = list(op.results)
-        if results and EFFECT not in op.attributes and all(next(iter(r.uses), None) is None for r in results):
-            erase(op)
+        if EFFECT not in op.attributes and (results := list(op.results)) and not any(map(_is_used, results)):
+            erase_unused(op)
+
+
+def _is_used(value: ir.Value) -> bool:
+    return next(iter(value.uses), None) is not None

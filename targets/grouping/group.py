@@ -6,6 +6,7 @@ one loop nest over the same elements can compute both, and no use-def path betwe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 from math import prod
@@ -14,7 +15,14 @@ import mlir.ir as ir
 
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import defining, is_tensor, program_of, walk, within
+from stablexla.lowering.support.operations import (
+    defining,
+    is_tensor,
+    operations_named,
+    program_of,
+    walk,
+    within,
+)
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.effects import previous_effects
 from stablexla.targets.grouping.loops import Loops, inputs_of, is_generic, loops_of
@@ -37,6 +45,7 @@ PLAIN = frozenset(
 PLAIN_IN_ONE = 8
 # Kinds whose epilogue may hold element-wise operations on their results.
 SUMS_OF_PRODUCTS = (Kind.CONTRACTION, Kind.CONVOLUTION)
+CONTROL_FLOW = ("scf.while", "scf.if", "scf.for")
 # Operations that stay in main: they do not sweep memory, or are control flow.
 IN_MAIN = frozenset(
     [
@@ -98,10 +107,18 @@ def group(module: ir.Module, *, alone: bool = False) -> None:
 
 def blocks_of(function: ir.Operation) -> Iterator[ir.Block]:
     """Yield the function's block and those of nested control flow, not the bodies of linalg operations."""
-    for op in walk(function):
-        if op.name == "func.func" or op.name in ("scf.while", "scf.if", "scf.for"):
-            for region in op.regions:
-                yield from region.blocks
+    holders = [function]
+
+    def note(op: ir.Operation) -> ir.WalkResult:
+        if op.name in CONTROL_FLOW:
+            holders.append(op.operation)
+        return ir.WalkResult.SKIP if op.name == "linalg.generic" else ir.WalkResult.ADVANCE
+
+    if operations_named(function, *CONTROL_FLOW):  # most programs have none: a walk takes 1 us for each operation
+        function.walk(note, ir.WalkOrder.PRE_ORDER)
+    for holder in holders:
+        for region in holder.regions:
+            yield from region.blocks
 
 
 class BlockGrouping:
@@ -112,10 +129,12 @@ class BlockGrouping:
         self._alone = alone
         self._block = block
         self._groups: dict[int, Group] = {}
-        self._of: dict[ir.Operation, Group] = {}
+        self._of: dict[ir.Operation | None, Group] = {}
         self._effects = previous_effects(block)
         self._needed: dict[ir.Operation, list[ir.Operation]] = {}
         self._factors: dict[int, list[ir.Operation]] = {}
+        self._loops = functools.cache(loops_of)
+        self._makers = functools.cache(_makers)
 
     def run(self) -> None:
         """Label the operations."""
@@ -141,7 +160,7 @@ class BlockGrouping:
     def _place(self, op: ir.Operation) -> None:
         """Fuse an operation into the group of an operand, or start a new group."""
         kind = classify(op)
-        loops = loops_of(op) if is_generic(op) else _loops_of_slice(op)
+        loops = self._loops(op) if is_generic(op) else _loops_of_slice(op)
         producers = [] if self._alone else sorted(self._producers(op), key=_preference, reverse=True)
         home: Group | None = None
         for candidate in producers:
@@ -164,24 +183,27 @@ class BlockGrouping:
 
     def _producers(self, op: ir.Operation) -> list[Group]:
         """Return the producer groups of an operation's tensor operands, each once."""
-        found: dict[int, Group] = {}
-        for value in op.operands:
-            maker = defining(value)
-            if maker is not None and maker in self._of:
-                made = self._of[maker]
-                found[made.number] = made
-        return list(found.values())
+        makers = map(self._of.get, self._makers(op))
+        return list({made.number: made for made in makers if made is not None}.values())
 
     def _needs(self, op: ir.Operation) -> list[ir.Operation]:
-        """Return operations of this block that define operands of the operation or of nested ones."""
+        """Return operations of this block that define operands of the operation or of nested ones, each once.
+
+        Those that read nothing themselves, such as constants, are left out: no group is above them.
+        """
         found = self._needed.get(op)
         if found is None:
-            makers = (defining(value) for value in _operands_inside(op))
-            found = [maker for maker in makers if maker is not None and maker.block == self._block]
+            makers = dict.fromkeys(self._makers(op))
+            makers |= dict.fromkeys(defining(v) for inner in walk(op)[1:] for v in inner.operands)
+            found = [maker for maker in makers if maker is not None and self._counts(maker)]
             if op in self._effects:
                 found.append(self._effects[op])
             self._needed[op] = found
         return found
+
+    def _counts(self, maker: ir.Operation) -> bool:
+        reads = len(maker.operands) or len(maker.regions) or maker in self._of or maker in self._effects
+        return bool(reads) and bool(maker.block == self._block)
 
     def _groups_above(self, makers: Iterable[ir.Operation]) -> Iterator[Group]:
         """Yield the groups of the given operations; for those that stay in main, the groups that they depend on."""
@@ -269,16 +291,16 @@ class BlockGrouping:
 
     def _operands_of(self, op: ir.Operation, home: Group) -> list[int]:
         """Return the numbers of the operands that the group computes."""
-        makers = [defining(value) for value in op.operands]
-        return [n for n, maker in enumerate(makers) if maker is not None and self._of.get(maker) is home]
+        return [n for n, maker in enumerate(self._makers(op)) if self._of.get(maker) is home]
 
     def _reads_in_place(self, op: ir.Operation, home: Group) -> bool:
         """Whether the operation reads the group's results only at its own index (identity maps)."""
         read = self._operands_of(op, home)
         if not read or not is_generic(op):
             return not read
-        loops = loops_of(op)
-        return all(loops.maps[number] == loops.identity for number in read)
+        loops = self._loops(op)
+        identity = loops.identity
+        return all(loops.maps[number] == identity for number in read)
 
     def _join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group) -> None:
         if kind is Kind.ROW_REDUCTION and loops is not None:
@@ -343,11 +365,9 @@ def _factor_number(op: ir.Operation) -> int:
     return int(ir.IntegerAttr(op.attributes[FACTOR]).value)
 
 
-def _operands_inside(op: ir.Operation) -> list[ir.Value]:
-    """Return operands of the operation and of all nested ones."""
-    if not len(op.regions):
-        return list(op.operands)
-    return [v for inner in walk(op) for v in inner.operands]
+def _makers(op: ir.Operation) -> list[ir.Operation | None]:
+    """Return for each operand the operation that defines it, if one does."""
+    return [defining(value) for value in op.operands]
 
 
 def _preference(group: Group) -> tuple[bool, int]:

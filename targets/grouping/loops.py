@@ -51,34 +51,61 @@ def is_generic(op: ir.Operation) -> bool:
 
 def loops_of(op: ir.Operation) -> Loops:
     """Return the loops of a linalg.generic."""
-    attributes = op.attributes
-    read = _read(attributes["indexing_maps"], attributes["iterator_types"])
-    return Loops(_extents(op, read.alone, len(read.reduced)), read.reduced, read.maps, num_inputs(op), read.dims)
+    read, operands = _read(op), op.operands
+    extents = [0] * len(read.reduced)
+    for number, places in read.cover:
+        shape = operands[number].type.shape
+        for dimension, loop in places:
+            extents[loop] = shape[dimension]
+    return Loops(tuple(extents), read.reduced, read.maps, len(operands) - len(op.results), read.dims)
+
+
+def reduces(op: ir.Operation) -> bool:
+    """Return whether any loop of a linalg.generic reduces."""
+    return True in _read(op).reduced
 
 
 @dataclass(frozen=True)
 class _Read:
-    """Parsed attributes of a linalg.generic; `alone`: each operand's dimensions indexed by a single loop, with it."""
+    """Parsed attributes of a linalg.generic.
+
+    Attributes:
+        cover: operands that have all loops between them, each with dimensions and the loops that alone index these.
+    """
 
     maps: tuple[ir.AffineMap, ...]
     reduced: tuple[bool, ...]
-    alone: tuple[tuple[tuple[int, int], ...], ...]
+    cover: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
     dims: tuple[tuple[int, ...], ...]
 
 
-def _read(indexing_maps: ir.Attribute, iterator_types: ir.Attribute) -> _Read:
+def _read(op: ir.Operation) -> _Read:
     """Parse both attributes, memoized: parsing takes 50 times as long as the lookup, as it prints and splits them."""
+    attributes = op.attributes
+    key = attributes["indexing_maps"], attributes["iterator_types"]
     known = kept_with_contexts("loops")
-    found: _Read | None = known.get((indexing_maps, iterator_types))
+    found: _Read | None = known.get(key)
     if found is None:
-        maps = tuple(ir.AffineMapAttr(m).value for m in indexing_maps)
-        alone = tuple(
-            tuple((k, e.position) for k, e in enumerate(m.results) if isinstance(e, ir.AffineDimExpr)) for m in maps
-        )
+        maps = tuple(ir.AffineMapAttr(m).value for m in key[0])
+        alone = [[(k, e.position) for k, e in enumerate(m.results) if isinstance(e, ir.AffineDimExpr)] for m in maps]
         dims = tuple(tuple(loop for _, loop in places) for places in alone)
-        found = _Read(maps, tuple("reduction" in str(k) for k in iterator_types), alone, dims)
-        known[indexing_maps, iterator_types] = found
+        reduced = tuple("reduction" in str(k) for k in key[1])
+        found = known[key] = _Read(maps, reduced, _cover(alone, len(reduced)), dims)
     return found
+
+
+def _cover(
+    alone: Sequence[Sequence[tuple[int, int]]], rank: int
+) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+    """Return operands that have all loops between them, the last first: most often a result has them all."""
+    missing, found = set(range(rank)), []
+    for number in reversed(range(len(alone))):
+        places = tuple((dimension, loop) for dimension, loop in alone[number] if loop in missing)
+        if places:
+            found.append((number, places))
+            missing -= {loop for _, loop in places}
+    assert not missing, "a loop that indexes nothing alone"
+    return tuple(found)
 
 
 def num_inputs(op: ir.Operation) -> int:
@@ -89,18 +116,6 @@ def num_inputs(op: ir.Operation) -> int:
 def inputs_of(op: ir.Operation) -> list[ir.Value]:
     """Return the inputs of a linalg.generic."""
     return list(op.operands)[: num_inputs(op)]
-
-
-def _extents(op: ir.Operation, alone: Sequence[Sequence[tuple[int, int]]], rank: int) -> tuple[int, ...]:
-    """Return the loops' extents: that of any dimension which the loop alone indexes."""
-    extents: list[int | None] = [None] * rank
-    for operand, places in zip(op.operands, alone, strict=True):
-        if places:
-            shape = operand.type.shape
-            for dimension, loop in places:
-                extents[loop] = shape[dimension]
-    assert None not in extents, "a loop that indexes nothing alone"
-    return tuple(e for e in extents if e is not None)
 
 
 def strides_of(op: ir.Operation) -> list[tuple[int, ...]] | None:

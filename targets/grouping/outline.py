@@ -5,18 +5,19 @@ After it `main` holds calls of kernels, control flow and arithmetic on scalars.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import mlir.ir as ir
 from mlir.dialects import func
 
-from stablexla.dialects.erasing import erase
+from stablexla.dialects.erasing import erase, erase_unused
 from stablexla.dialects.symbols import functions_of
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.kernels import COMBINER, KIND, combiner_reference
 from stablexla.lowering.support.operations import (
     captured,
+    captured_by_regions,
     clone_with,
     defining,
     is_tensor,
@@ -128,6 +129,8 @@ def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable)
     called = dict(zip(results, call.results, strict=True))
     for old, one in zip(read, made_as, strict=True):
         old.replace_all_uses_with(called[one])
+    for op in reversed(members):
+        erase_unused(op)
 
 
 def _twins(result: ir.Value) -> ir.Value | int:
@@ -140,16 +143,20 @@ def function_of(
     kind: str, members: list[ir.Operation], results: Sequence[ir.Value], before: ir.Operation, name: str = PROVISIONAL
 ) -> tuple[func.FuncOp, list[ir.Value]]:
     """Clone `members` into a private function that returns `results`; return it and its call's operands."""
-    inputs, starts = _inputs(members)
+    captures = {op: values for op in members if (values := captured_by_regions(op))}
+    inputs, starts = _inputs(members, captures)
     type_ = ir.FunctionType.get([v.type for v in inputs], [r.type for r in results])
     with ir.InsertionPoint(before):
         made = func.FuncOp(name, type_, visibility="private")
     made.attributes[KIND] = ir.StringAttr.get(kind)
-    _fill(made.add_entry_block(), inputs, [*starts, *members], list(results))
+    _fill(made.add_entry_block(), inputs, [*starts, *members], list(results), captures)
     return made, inputs
 
 
-def _inputs(members: list[ir.Operation]) -> tuple[list[ir.Value], list[ir.Operation]]:
+_Captures = Mapping[ir.Operation, Sequence[ir.Value]]
+
+
+def _inputs(members: list[ir.Operation], captures: _Captures) -> tuple[list[ir.Value], list[ir.Operation]]:
     """Return a group's inputs, and the constants and initial values that are cloned into the kernel."""
     made = set(members)
     inputs: list[ir.Value] = []
@@ -167,7 +174,7 @@ def _inputs(members: list[ir.Operation]) -> tuple[list[ir.Value], list[ir.Operat
             inputs.append(value)
 
     for op in members:
-        for value in captured(op):
+        for value in (*op.operands, *captures.get(op, ())):
             take(value)
     return inputs, copied
 
@@ -179,7 +186,9 @@ def _copied_along(op: ir.Operation) -> bool:
     return op.name == "arith.constant" and not is_tensor(op.results[0])
 
 
-def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], results: list[ir.Value]) -> None:
+def _fill(
+    block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], results: list[ir.Value], captures: _Captures
+) -> None:
     """Clone a group's operations into a kernel's block."""
     mapping: dict[ir.Value, ir.Value] = dict(zip(inputs, block.arguments, strict=True))
     twins: dict[int, ir.Operation] = {}
@@ -189,7 +198,7 @@ def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], resu
             if number in twins:
                 mapping[op.results[0]] = twins[number].results[0]
                 continue
-            copy = clone_with(op, mapping)
+            copy = clone_with(op, mapping, captures=op in captures)
             if number is not None:
                 twins[number] = copy
             for name in (FACTOR, GROUP, TWIN):

@@ -99,7 +99,7 @@ def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
         at = lo
         if not isinstance(element, ir.ComplexType) and can_clone(block):
             lanes = _lanes(block, target)
-            unroll = unroll_factor(body_cost(block), 4)
+            unroll = unroll_factor(body_cost(view.operation for view in block.operations), 4)
             for step in sorted({lanes * unroll, lanes}, reverse=True):
                 end = at + (hi - at) // step * step
                 with cg.loop(at, end, step) as turn:

@@ -145,7 +145,8 @@ def _last(location: ir.Location) -> ir.Location:
 
 def _calls(main: ir.Operation) -> list[tuple[ir.Operation, ir.Operation]]:
     """Return the calls of kernels, each with the operation behind it."""
-    blocks = [block for op in walk(main) for region in op.regions for block in region]
+    holders = [op for op in walk(main) if len(op.regions)]
+    blocks = [block for op in holders for region in op.regions for block in region]
     pairs = (pair for block in blocks for pair in pairwise(view.operation for view in block.operations))
     return [pair for pair in pairs if pair[0].name == "func.call"]
 

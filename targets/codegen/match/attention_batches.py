@@ -13,7 +13,7 @@ from mlir.dialects import tensor
 
 from stablexla.dialects.erasing import erase
 from stablexla.targets.grouping.classify import Kind, classify, is_product
-from stablexla.targets.grouping.loops import loops_of
+from stablexla.targets.grouping.loops import loops_of, reduces
 from stablexla.targets.grouping.matchers import GENERIC, fill_of, made_by, only_user, product_like, users_of
 
 # Kinds of operations that compute weights.
@@ -23,7 +23,7 @@ ROWS = (Kind.MAP, Kind.ROW_REDUCTION)
 def open_batches(operations: Sequence[ir.Operation]) -> None:
     """Rewrite the products whose result is expanded, or one of whose operands is collapsed."""
     for op in operations:
-        if len(op.operands) == 3 and fill_of(op) is not None:
+        if reduces(op) and len(op.operands) == 3 and fill_of(op) is not None:
             split = _split_by_result(op) or _split_by_factor(op)
             if split and is_product(op):
                 with op.location, ir.InsertionPoint(op):

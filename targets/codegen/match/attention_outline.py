@@ -22,7 +22,7 @@ from stablexla.targets.codegen.match.attention_batches import open_batches
 from stablexla.targets.grouping.classify import Kind, classify
 from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.group import blocks_of
-from stablexla.targets.grouping.loops import inputs_of, is_generic
+from stablexla.targets.grouping.loops import inputs_of, is_generic, reduces
 from stablexla.targets.grouping.matchers import GENERIC, body_names, made_by, only_user, users_of
 from stablexla.targets.grouping.outline import function_of, text_of
 
@@ -40,8 +40,9 @@ def outline_attentions(module: ir.Module, takes: Callable[[Attention], bool]) ->
     for function in program_of(module):
         made: list[tuple[ir.Value, ir.Value]] = []
         for block in list(blocks_of(function)):
-            open_batches(_generics(block))
-            made += _Finder(function, block, names, takes).run()
+            if any(map(reduces, _generics(block))):
+                open_batches(_generics(block))
+                made += _Finder(function, block, names, takes).run()
         for old, new in made:  # all at once: an operation's hash is that of its operands
             old.replace_all_uses_with(new)
         if made:
@@ -70,7 +71,7 @@ class _Finder:
         """Return for each attention found its result, and that of the call inserted beside it."""
         found: list[tuple[ir.Value, ir.Value]] = []
         for op in self._operations:
-            if len(op.operands) == 3 and any(self._makers(op)) and self._kind(op) is Kind.CONTRACTION:
+            if reduces(op) and len(op.operands) == 3 and any(self._makers(op)) and self._kind(op) is Kind.CONTRACTION:
                 calls = ((members[-1].results[0], self._call(members)) for members in self._candidates(op))
                 found += islice(((result, call) for result, call in calls if call is not None), 1)
         return found

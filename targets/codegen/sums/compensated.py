@@ -16,7 +16,7 @@ from mlir.dialects import arith, scf
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import constant_of, walk
+from stablexla.lowering.support.operations import constant_of, operations_named, walk
 
 # Additions of a block, and the most that stay one running sum, where the error is at worst a quarter of them times u.
 BLOCK = Gate("sums.block", 128, eager=2)
@@ -32,7 +32,9 @@ _BOUNDS = 3
 
 def compensate_sums(function: ir.Operation) -> None:
     """Rewrite the function's long running sums into compensated blocks; emitters are free to choose the order."""
-    compensate_loops([op for op in walk(function) if op.name == "scf.for"])
+    loops = operations_named(function, "scf.for")
+    if any(len(loop.results) or MAX_TRIP_COUNT in loop.attributes for loop in loops):
+        compensate_loops([op for op in walk(function) if op.name == "scf.for"])  # in program order
 
 
 def compensate_loops(loops: Sequence[ir.Operation]) -> None:

@@ -17,7 +17,6 @@ from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.lowering.math import EXPANSIONS
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.bodies import body_cost
 from stablexla.targets.codegen.emission import Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Load, LoopNest, Store, analyze_nest, collapse_loops, in_place
@@ -160,7 +159,7 @@ def _is_elementwise(nest: LoopNest) -> bool:
 
 
 def _cost(nest: LoopNest) -> int:
-    return sum(body_cost(node.block) for node in nest.maps)
+    return sum(node.cost for node in nest.maps)
 
 
 def _bytes(nest: LoopNest) -> int:

@@ -12,7 +12,6 @@ from math import prod
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.bodies import body_cost
 from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.loop_nest import Ref
@@ -39,7 +38,7 @@ def emit_assembly(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     with kernel.phase(target) as arguments:
         writer.write(arguments)
     items = prod(writer.extents)
-    cost = 1 + sum(body_cost(node.block) for box in whole.boxes for node in box.nest.maps)
+    cost = 1 + sum(node.cost for box in whole.boxes for node in box.nest.maps)
     elements = max(1, writer.elements // max(1, items))
     time = estimate_ns(cost, elements, 2 * elements * writer.size, target)
     updates = ((0, whole.base),) if whole.base is not None else ()
@@ -64,7 +63,7 @@ class _Segment:
     @property
     def weight(self) -> int:
         """Approximate instructions for each vector."""
-        return sum(body_cost(node.block) for box in self.boxes if box is not None for node in box.nest.maps)
+        return sum(node.cost for box in self.boxes if box is not None for node in box.nest.maps)
 
 
 def _bands(whole: Assembly) -> list[list[Box]]:

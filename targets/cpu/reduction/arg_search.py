@@ -27,6 +27,7 @@ from stablexla.targets.codegen.scope import LoopScope
 from stablexla.targets.codegen.sizes import rounded_up
 from stablexla.targets.codegen.vector_loops import WorkItems, estimate_ns, grain_of
 from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.grouping.loops import is_generic, reduces
 
 # Vectors of a block and of one iteration (unroll factor), and the prefetch distance. 4096 rows of 4096 floats take
 # 2.34 ms with blocks of 256 vectors, 2.18 ms with these, and 1.95 ms with prefetch; their sum reduction takes 1.88 ms.
@@ -42,6 +43,8 @@ Best = list[Value]
 @emitter("row", "reduce", "general", priority=40)
 def emit_arg_search(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Emit one argmax or argmin over the innermost loop, for rows of at least two iterations of vectors."""
+    if not any(len(op.results) == 2 and is_generic(op) and reduces(op) for op in kernel.ops):
+        return None
     nest = analyze_nest(kernel)
     chain = schedule_rows(nest) if nest is not None else None
     if nest is None or chain is None or len(chain.passes) != 1 or chain.passes[0].stores or 0 in nest.extents:

@@ -7,9 +7,11 @@ them by broadcasts and the like, belong to their readers: each part of a program
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
+import numpy as np
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.op_traits import TRAITS
@@ -67,6 +69,9 @@ class Dataflow:
         nodes: these operations.
         made_again: results of the others, with the numbers of their structures.
         numbers: the single numbers from outside of which each of those results is made.
+        slots: those of all nodes, one node after the other.
+        first_slots: for each node the number of its first slot among these, and of all slots at the end.
+        last_reads: for each node and each of its results, the number of the last node that reads it; -1 for none.
     """
 
     def __init__(self, block: Any, structures: Structures) -> None:
@@ -79,6 +84,8 @@ class Dataflow:
         for op in operations:
             self._add(op)
         self._note_readers()
+        self.slots = np.array([slot for node in self.nodes for slot in node.slots], np.int64).reshape(-1, 2)
+        self.first_slots = [0, *accumulate(len(node.slots) for node in self.nodes)]
 
     def _add(self, op: Any) -> None:
         if op.name == CONSTANT and not _is_splat(op):
@@ -113,6 +120,12 @@ class Dataflow:
             maker, position = self._makers.get(value, OUTSIDE)
             if maker >= 0:
                 self.nodes[maker].readers[position].add(end)
+        most = max((len(node.readers) for node in self.nodes), default=0)
+        self.last_reads = np.full((len(self.nodes), most), -1, np.int64)
+        for number, node in enumerate(self.nodes):
+            for position, readers in enumerate(node.readers):
+                if readers:
+                    self.last_reads[number, position] = max(readers)
 
 
 class Structures:
@@ -137,7 +150,7 @@ class Structures:
             inner.setdefault(value, len(inner))
         types = tuple(value.type for value in read)
         places = tuple(inner[value] for value in read)  # x * x is not x * y
-        regions = tuple(self._region(region, dict(inner)) for region in op.regions)
+        regions = tuple(self._region(region, dict(inner)) for region in op.regions) if len(op.regions) else ()
         return self._number((*self._own(op), types, places, again, regions))
 
     def _number(self, structure: Any) -> int:

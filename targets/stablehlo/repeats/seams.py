@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 IN_EPILOGUES = ELEMENTWISE | {f"stablehlo.{name}" for name in ("broadcast_in_dim", "convert", "reshape", "transpose")}
 """Operations that may be computed in the kernel of a product, or lead to one that may."""
+_FUSED = LIGHT | PRODUCTS
 
 
 class Seams:
@@ -81,7 +82,7 @@ class Seams:
     def _fuses(self, maker: int, reader: int, readers: int) -> bool:
         if self._flow.nodes[maker].op.name == "stablehlo.broadcast_in_dim":
             return True  # it would be stored
-        if reader >= len(self._flow.nodes) or self._flow.nodes[maker].op.name not in LIGHT | PRODUCTS:
+        if reader >= len(self._flow.nodes) or self._flow.nodes[maker].op.name not in _FUSED:
             return False
         joins = IN_EPILOGUES if self._is_product[maker] else LIGHT
         if self._flow.nodes[reader].op.name not in joins or (self._is_product[maker] and readers > 1):

@@ -138,8 +138,9 @@ def _starts(seams: Seams, period: Period) -> Sequence[int]:
 def _repeat_at(flow: Dataflow, seams: Seams, period: Period, start: int) -> Repeat | None:
     """Return the longest run of equal stretches that begins there, or a period or more later."""
     count = (period.end - start) // period.length
-    same = [_alike(flow, start + k * period.length, period.length) for k in range(count - 1)]
-    first, last = _longest_run(same)
+    if count < 2:
+        return None
+    first, last = _longest_run(_alike(flow, start, period.length, count))
     start, count = start + first * period.length, last - first + 1
     if count < 2 or (count - 1) * period.length < LEAST_SAVED():
         return None
@@ -159,28 +160,22 @@ def _longest_run(same: Sequence[bool]) -> tuple[int, int]:
     return best
 
 
-def _alike(flow: Dataflow, start: int, length: int) -> bool:
-    """Whether the stretch that begins there and the one after it read their own values at the same places."""
-    for offset in range(length):
-        one, other = flow.nodes[start + offset], flow.nodes[start + length + offset]
-        for mine, its in zip(one.slots, other.slots, strict=True):
-            inside = (mine[0] >= start, its[0] >= start + length)
-            if inside[0] != inside[1] or (inside[0] and (mine[0] + length, mine[1]) != its):
-                return False
-    return True
+def _alike(flow: Dataflow, start: int, length: int, count: int) -> list[bool]:
+    """Return for each stretch but the last whether it and the one after it read their own values at the same places."""
+    slots = flow.slots[flow.first_slots[start] : flow.first_slots[start + count * length]].reshape(count, -1, 2)
+    starts = start + length * np.arange(count)
+    inside = slots[:, :, 0] >= starts[:, None]
+    moved = (slots[:-1] + np.array([length, 0]) == slots[1:]).all(axis=2)
+    equal: list[bool] = np.where(inside[:-1], inside[1:] & moved, ~inside[1:]).all(axis=1).tolist()
+    return equal
 
 
 def _results(flow: Dataflow, start: int, length: int, count: int) -> tuple[Slot, ...]:
     """Return what of any of the stretches is read outside of it."""
-    found: dict[Slot, None] = {}
-    for offset in range(length):
-        for k in range(count):
-            low = start + k * length
-            node = flow.nodes[low + offset]
-            for position, readers in enumerate(node.readers):
-                if readers and (max(readers) >= low + length):
-                    found[offset, position] = None
-    return tuple(sorted(found))
+    last = flow.last_reads[start : start + count * length].reshape(count, length, flow.last_reads.shape[1])
+    ends = start + length * np.arange(1, count + 1)
+    outside = (last >= ends[:, None, None]).any(axis=0)
+    return tuple(map(tuple, np.argwhere(outside).tolist()))
 
 
 __all__ = ["Repeat", "find_repeats"]

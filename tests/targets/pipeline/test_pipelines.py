@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.interop.load import load, parse_text
+from stablexla.targets.pipeline import driver
 from stablexla.targets.pipeline.driver import Watcher, check_leaves, copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import Header
 from stablexla.targets.pipeline.knobs import knobs
@@ -217,6 +219,33 @@ class TestFailures:
                 run_pipeline(module, pipeline)
         finally:
             del PASSES["stablexla-test-breaks"]
+
+    def test_what_a_step_leaves_is_checked_where_the_pipeline_is_not_trusted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pipeline = Pipeline("p", [Step("s", "cse", frozenset({"func"}))])
+        with pytest.raises(sx.CompileError, match="left over"):
+            run_pipeline(parse_text(UPSTREAM, side="upstream"), pipeline)
+        monkeypatch.setattr(driver, "VERIFIES_ALL", False)
+        with pytest.raises(sx.CompileError, match="left over"):
+            run_pipeline(parse_text(UPSTREAM, side="upstream"), pipeline)
+        run_pipeline(parse_text(UPSTREAM, side="upstream"), pipeline, is_trusted=True)
+
+    @pytest.mark.parametrize("rest", ["", ",canonicalize"])
+    def test_broken_pass_of_the_package_is_caught_in_a_trusted_pipeline(
+        self, rest: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def breaks(module: object) -> None:
+            main = module.body.operations[0]  # type: ignore[attr-defined]
+            main.regions[0].blocks[0].operations[0].operation.operands[0] = main.regions[0].blocks[0].arguments[1]
+
+        breaks.__module__ = "stablexla.targets.breaks"
+        name = "stablexla-drop-unused"
+        monkeypatch.setitem(PASSES, name, replace(PASSES[name], function=breaks))
+        monkeypatch.setattr(driver, "VERIFIES_ALL", False)
+        pipeline = Pipeline("p", [Step("s", f"{name}{rest}")])
+        with pytest.raises(sx.CompileError, match=f"{name} left a module that does not verify"):
+            run_pipeline(parse_text(UPSTREAM, side="upstream"), pipeline, is_trusted=True)
 
 
 class TestKnobs:
