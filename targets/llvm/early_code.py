@@ -22,8 +22,9 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import functions_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
+from stablexla.targets.grouping.outline import TEXTS
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
-from stablexla.targets.llvm.kept_kernels import Keeping, KeptKernel, TakenKernel, are_kept, digest_of_kernel
+from stablexla.targets.llvm.kept_kernels import Keeping, KeptPart, TakenKernel, are_kept, digest_of_kernel
 from stablexla.targets.llvm.library import LIBRARY, digest_of
 from stablexla.targets.llvm.llvm_c import run_passes
 from stablexla.targets.llvm.options import CpuOptions
@@ -46,11 +47,12 @@ _session: ContextVar[EarlyCode | None] = ContextVar("early code", default=None)
 def early_code(cpu: CpuOptions) -> Iterator[EarlyCode]:
     """Open a session."""
     session = EarlyCode(cpu)
-    token = _session.set(session)
+    token, texts = _session.set(session), TEXTS.set({})
     try:
         yield session
     finally:
         _session.reset(token)
+        TEXTS.reset(texts)
         session.close()
 
 
@@ -85,6 +87,7 @@ class EarlyCode:
         self._waiting: list[TakenKernel] = []
         self.has_taken = False
         self._threads: CodeThreads | None = None
+        self._linked: dict[str, KeptPart] = {}  # each behind those that it calls
         self._files: dict[str, bytes | int] = {}  # the library's by digest: what it had, or the number of a job
         self._managers: SimpleQueue[Any] = SimpleQueue()
 
@@ -129,11 +132,12 @@ class EarlyCode:
         """Declare the functions of the kernels whose code is kept, and return these kernels; the others get digests.
 
         A program that is not known to be big without its other kernels gets none: small ones are compiled as a whole.
+        With one thread all are.
         """
-        if not are_kept(self._cpu):
+        if host_target().num_threads == 1 or not are_kept(self._cpu):
             return frozenset()
         self.module = module.operation
-        functions, found = functions_of(module), dict[Kernel, KeptKernel]()
+        functions, found = functions_of(module), dict[Kernel, KeptPart]()
         for kernel in kernels:
             kernel.digest = digest_of_kernel(kernel, functions, target, self._cpu)
             beginning = kernel.impl_name.removesuffix("_impl")
@@ -141,20 +145,23 @@ class EarlyCode:
                 kernel.digest = None
                 continue
             self.kept_names[beginning] = kernel.name
-            entry = KeptKernel.find(LIBRARY, kernel.digest)
-            if entry is not None:
-                found[kernel] = entry
-        if sum(entry.weight for entry in found.values()) < MOST_OF_SMALL() // 3:
+            part = KeptPart.find(LIBRARY, kernel.digest)
+            if part is not None and kernel.digest in part.kernels:
+                found[kernel] = part
+        if sum(part.kernels[str(kernel.digest)].weight for kernel, part in found.items()) < MOST_OF_SMALL() // 3:
             return frozenset()
-        return {kernel for kernel, entry in found.items() if self._link(kernel, entry)}
+        return {kernel for kernel, part in found.items() if self._link(kernel, part)}
 
-    def _link(self, kernel: Kernel, entry: KeptKernel) -> bool:
-        """Link a kernel that is kept; return whether all of it is there."""
-        files = {digest: self._files.get(digest) or LIBRARY.find(digest) for digest in entry.files}
-        if not all(files.values()) or not entry.declare(kernel):
+    def _link(self, kernel: Kernel, part: KeptPart) -> bool:
+        """Link a part with a kernel, and all that it calls; return whether everything is there."""
+        called = [self._linked.get(digest) or KeptPart.find(LIBRARY, digest) for digest in part.parts]
+        files = {digest: self._files.get(digest) or LIBRARY.find(digest) for digest in part.library}
+        kept = part.kernels[str(kernel.digest)]
+        if not all([*called, *files.values()]) or not kept.declare(kernel):
             return False
+        self._linked |= {each.digest: each for each in (*called, part) if each is not None}
         self._files |= {digest: file for digest, file in files.items() if file is not None}
-        self.symbols |= entry.functions.keys()
+        self.symbols |= kept.functions.keys()
         self.has_taken = True
         return True
 
@@ -198,11 +205,12 @@ class EarlyCode:
             made = self._threads.results()
         for digest, file in self._files.items():
             if isinstance(file, int):
-                LIBRARY.put(digest, made[file])
+                LIBRARY.put([digest], made[file])
         self._keeping.keep(LIBRARY, made)
         numbers = {file for file in self._files.values() if isinstance(file, int)}
         of_library = [made[file] if isinstance(file, int) else file for file in self._files.values()]
-        return [*of_library, *(file for number, file in enumerate(made) if number not in numbers)]
+        linked = [part.code for part in self._linked.values()]
+        return [*of_library, *linked, *(file for number, file in enumerate(made) if number not in numbers)]
 
     def close(self) -> None:
         """End the threads."""

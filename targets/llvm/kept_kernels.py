@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import field, fields, replace
 from typing import Any
 
 import mlir.ir as ir
@@ -23,7 +23,7 @@ from stablexla.lowering.support.kernels import combiner_reference
 from stablexla.targets.codegen.calls import IMPL, KernelCall
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.grouping.outline import text_of
+from stablexla.targets.grouping.outline import outlined_text, text_of
 from stablexla.targets.llvm.code_llvm import key_of_second_llvm
 from stablexla.targets.llvm.library import Library, digest_of
 from stablexla.targets.llvm.options import CpuOptions
@@ -47,14 +47,13 @@ def digest_of_kernel(kernel: Kernel, functions: Mapping[str, Any], target: CpuTa
     Args:
         functions: those of the module, by name.
     """
-    text, names = text_of(kernel.func), [kernel.name]
+    text = outlined_text(kernel.func)
+    references = 0
     reference = combiner_reference(kernel.func)
     if reference is not None:
-        names.append(ir.FlatSymbolRefAttr(reference.function).value)
-        text += text_of(functions[names[1]])
-    for number, name in enumerate(names):
-        text = text.replace(f"@{name}", f"@{number}")
-    if text.count("@") != 2 * len(names) - 1:
+        name = ir.FlatSymbolRefAttr(reference.function).value
+        text, references = (text + text_of(functions[name])).replace(f"@{name}", "@combiner"), 2
+    if text.count("@") != 1 + references:
         return None
     machine = (target, cpu, active_choices(), key_of_second_llvm())
     return digest_of(text, sorted(kernel.constants), sorted(kernel.lasting), *machine)
@@ -62,30 +61,20 @@ def digest_of_kernel(kernel: Kernel, functions: Mapping[str, Any], target: CpuTa
 
 @dataclass(frozen=True)
 class KeptKernel:
-    """A kernel's entry in the library.
+    """A kernel whose code is in a part that is kept.
 
     Attributes:
         call: its calling convention, a `KernelCall`, as text.
         functions: types of the functions of its phases by their names, as text.
-        files: digests of object files, each behind those that it calls; the last has the functions.
         weight: how many operations on buffers it has.
     """
 
     call: str
     functions: dict[str, str]
-    files: list[str]
     weight: int
 
-    @staticmethod
-    def find(library: Library, digest: str) -> KeptKernel | None:
-        """Return a kernel's entry; None if there is none that can be read."""
-        try:
-            return KeptKernel(**json.loads(library.find(digest) or b"null"))
-        except (ValueError, TypeError):
-            return None
-
     def declare(self, kernel: Kernel) -> bool:
-        """Declare the functions for the kernel's calls; return whether the entry can be read."""
+        """Declare the functions for the kernel's calls; return whether the texts can be parsed."""
         with kernel.func.context, ir.Location.unknown(), ir.InsertionPoint(kernel.func):
             try:
                 call = ir.Attribute.parse(self.call)
@@ -96,6 +85,42 @@ class KeptKernel:
                 func.FuncOp(name, type_, visibility="private")
             kernel.func.attributes[IMPL] = call
         return True
+
+
+@dataclass(frozen=True)
+class KeptPart:
+    """An entry of the library: an object file with kernels. It has the digest of its code, and those of its kernels.
+
+    Attributes:
+        digest: of the code.
+        library: digests of the library's functions that it calls.
+        parts: digests of the parts that it calls, each behind those that it calls itself.
+        kernels: its kernels by their digests.
+        code: the object file.
+    """
+
+    digest: str
+    library: list[str]
+    parts: list[str]
+    kernels: dict[str, KeptKernel]
+    code: bytes
+
+    def entry(self) -> bytes:
+        """Return the entry's bytes: a line of JSON, and the code."""
+        about = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "code"}
+        about["kernels"] = {digest: vars(kernel) for digest, kernel in self.kernels.items()}
+        return json.dumps(about).encode() + b"\n" + self.code
+
+    @staticmethod
+    def find(library: Library, digest: str) -> KeptPart | None:
+        """Return a part by its digest or by that of one of its kernels; None if there is none that can be read."""
+        about, _, code = (library.find(digest) or b"").partition(b"\n")
+        try:
+            found = KeptPart(**json.loads(about), code=code)
+            kernels = {name: KeptKernel(**kernel) for name, kernel in found.kernels.items()}
+        except (ValueError, TypeError, AttributeError):
+            return None
+        return replace(found, kernels=kernels)
 
 
 @dataclass(frozen=True)
@@ -122,7 +147,7 @@ class Keeping:
 
     Attributes:
         homes: for each function the number of its part, or its digest in the library.
-        parts: for each part its kernels.
+        parts: for each part its kernels, by the number of its job.
         calls: for each kernel's digest the text of its calling convention, and the types of its functions.
     """
 
@@ -131,7 +156,7 @@ class Keeping:
     calls: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
 
     def add_part(self, number: int, kernels: Sequence[TakenKernel]) -> None:
-        """Note the kernels of a part, by the number of its job."""
+        """Note the kernels of a part."""
         self.homes |= {symbol.name: number for kernel in kernels for symbol in kernel.symbols}
         self.parts[number] = kernels
 
@@ -145,16 +170,18 @@ class Keeping:
                 self.calls[kernel.digest] = (str(kernel.func.attributes[IMPL]), types)
 
     def keep(self, library: Library, made: Sequence[bytes]) -> None:
-        """Keep the kernels of all parts, whose object files these are by number."""
-        files: dict[int, list[str]] = {}
-        for number, kernels in self.parts.items():
-            needed: dict[str, None] = {}
-            for home in (self.homes[name] for name in undefined_symbols(made[number]) if name in self.homes):
-                needed |= dict.fromkeys([home] if isinstance(home, str) else files[home])
+        """Keep all parts, whose object files these are by number."""
+        kept: dict[int, KeptPart] = {}
+        for number, taken in self.parts.items() if self.calls else ():
+            homes = {self.homes[name] for name in undefined_symbols(made[number]) if name in self.homes}
+            called = [kept[home] for home in sorted(home for home in homes if isinstance(home, int))]
+            of_library = {home for home in homes if isinstance(home, str)}.union(*(part.library for part in called))
+            parts = dict.fromkeys(digest for part in called for digest in (*part.parts, part.digest))
+            kernels = {
+                kernel.digest: KeptKernel(*self.calls[kernel.digest], kernel.weight)
+                for kernel in taken
+                if kernel.digest in self.calls
+            }
             digest = hashlib.sha256(made[number]).hexdigest()
-            files[number] = [*needed, digest]
-            library.put(digest, made[number])
-            for kernel in kernels:
-                if kernel.digest in self.calls:
-                    entry = KeptKernel(*self.calls[kernel.digest], files[number], kernel.weight)
-                    library.put(kernel.digest, json.dumps(asdict(entry)).encode())
+            kept[number] = part = KeptPart(digest, sorted(of_library), list(parts), kernels, made[number])
+            library.put([digest, *kernels], part.entry())

@@ -8,6 +8,7 @@ process, and in others by a store.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from threading import Lock
 from typing import Protocol
 
@@ -16,21 +17,21 @@ class Store(Protocol):
     """Keeps code from one process to another."""
 
     def get(self, digest: str) -> bytes | None:
-        """Return an object file, or None."""
+        """Return an entry, or None."""
 
-    def put(self, digest: str, code: bytes) -> None:
-        """Keep an object file; that it could not be kept is no error."""
+    def put(self, digests: Sequence[str], entry: bytes) -> None:
+        """Keep an entry under each of the digests; that it could not be kept is no error."""
 
 
 class Library:
-    """Object files, and entries that name them, by digest.
+    """Entries by digest: object files of functions, and parts with kernels (`kept_kernels.py`).
 
     Attributes:
         store: keeps them from one process to another; None is for this process alone.
         limit: about how many bytes stay in memory; what was not used for longest goes first.
 
     >>> library = Library()
-    >>> library.put(digest_of("sum", 16), b"code")
+    >>> library.put([digest_of("sum", 16)], b"code")
     >>> library.find(digest_of("sum", 16)), library.find(digest_of("sum", 8))
     (b'code', None)
     """
@@ -51,17 +52,18 @@ class Library:
             self._hold(digest, found)
         return found
 
-    def put(self, digest: str, code: bytes) -> None:
-        """Add an object file, or an entry."""
-        self._hold(digest, code)
+    def put(self, digests: Sequence[str], entry: bytes) -> None:
+        """Add an entry under each of the digests."""
+        for digest in digests:
+            self._hold(digest, entry)
         if self.store is not None:
-            self.store.put(digest, code)
+            self.store.put(digests, entry)
 
-    def _hold(self, digest: str, code: bytes) -> None:
+    def _hold(self, digest: str, entry: bytes) -> None:
         """Hold it in memory as the one that was used last."""
         with self._lock:
-            self._bytes += len(code) - len(self._files.pop(digest, b""))
-            self._files[digest] = code
+            self._bytes += len(entry) - len(self._files.pop(digest, b""))
+            self._files[digest] = entry
             while self._bytes > self.limit:
                 self._bytes -= len(self._files.pop(next(iter(self._files))))
 
