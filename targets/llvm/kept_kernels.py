@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from typing import Any
 
 import mlir.ir as ir
@@ -29,7 +29,7 @@ from stablexla.targets.llvm.library import Library, digest_of
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.split_module import Symbol
 from stablexla.targets.pipeline.knobs import knobs
-from stablexla.targets.runtime.saved_code import undefined_symbols
+from stablexla.targets.runtime import undefined_symbols
 
 
 def are_kept(cpu: CpuOptions) -> bool:
@@ -114,13 +114,13 @@ class KeptPart:
     @staticmethod
     def find(library: Library, digest: str) -> KeptPart | None:
         """Return a part by its digest or by that of one of its kernels; None if there is none that can be read."""
-        about, _, code = (library.find(digest) or b"").partition(b"\n")
+        line, _, code = (library.find(digest) or b"").partition(b"\n")
         try:
-            found = KeptPart(**json.loads(about), code=code)
-            kernels = {name: KeptKernel(**kernel) for name, kernel in found.kernels.items()}
-        except (ValueError, TypeError, AttributeError):
+            about = json.loads(line)
+            about["kernels"] = {name: KeptKernel(**kernel) for name, kernel in about["kernels"].items()}
+            return KeptPart(**about, code=code)
+        except (ValueError, TypeError, KeyError, AttributeError):
             return None
-        return replace(found, kernels=kernels)
 
 
 @dataclass(frozen=True)
