@@ -200,10 +200,13 @@ class KeptLibrary:
         folder = Folder.of_library()
         if folder is None:
             return None
+        path = self._path(folder, digest)
         try:
-            return bytes(folder.read(self._path(folder, digest)).sections["code"])
+            found = bytes(folder.read(path).sections["code"])
         except (LoadError, KeyError):
             return None
+        _note_use(path)
+        return found
 
     def put(self, digests: Sequence[str], entry: bytes) -> None:
         """Keep an entry, where there is a folder."""
@@ -275,11 +278,16 @@ def _read(folder: Folder, path: Path, places: str) -> Executable | None:
         found = executable_of(file, str(path))
     except (LoadError, KeyError, TypeError):
         return None
+    _note_use(path)
+    return found
+
+
+def _note_use(path: Path) -> None:
+    """Note that an entry was used: those that were not are evicted first."""
     with contextlib.suppress(OSError):
         # The clock of file times is coarse, and may not have advanced since the last entry was stored.
         now = time.time_ns()
         os.utime(path, ns=(now, now), follow_symlinks=False)
-    return found
 
 
 def _store(folder: Folder, executable: Executable, path: Path, places: str) -> None:

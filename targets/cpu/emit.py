@@ -50,10 +50,10 @@ def emit_kernels(
         early = None
     for kernel in kernels:
         kernel.uses_library = early is not None
-    linked = frozenset[Kernel]()
+    linked = set[Kernel]()
     if early is not None and _are_ours():
         own = [k for k in kernels if k.kind not in HOST_EMITTERS and k.name not in left_general]
-        linked = frozenset(early.link_kept(module, own, target))
+        linked = early.link_kept(module, own, target)
     waiting = [kernel for kernel in kernels if kernel not in linked]
 
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:

@@ -8,7 +8,6 @@ that are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.contexts import pass_manager
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import functions_of
@@ -24,7 +24,7 @@ from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
 from stablexla.targets.grouping.outline import TEXTS
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
-from stablexla.targets.llvm.kept_kernels import Keeping, KeptPart, TakenKernel, are_kept, digest_of_kernel
+from stablexla.targets.llvm.kept_kernels import Keeping, KeptKernel, KeptPart, TakenKernel, are_kept, digest_of_kernel
 from stablexla.targets.llvm.library import LIBRARY, digest_of
 from stablexla.targets.llvm.llvm_c import run_passes
 from stablexla.targets.llvm.options import CpuOptions
@@ -36,6 +36,8 @@ from stablexla.targets.pipeline.pipelines import Pipeline, Step
 # In operations on buffers, of which one makes about three in LLVM's dialect: from a third of `MOST_OF_SMALL` on a
 # program is known to be none of the small ones, and worth threads.
 PART = 200
+# Of a program of fewer kernels little is left when one of them is edited, and looking for them takes 2% of it.
+LEAST_KERNELS = Gate("early-code.least-kernels", 4, eager=1)
 _BEFORE = Pipeline("part", [Step("expansions", ",".join(EXPANSIONS))])
 _AFTER = Pipeline("part", [Step("annotations", ",".join(ANNOTATIONS))])
 _CONVERSIONS = f"builtin.module({','.join(CONVERSIONS)})"
@@ -128,16 +130,16 @@ class EarlyCode:
         threads = self._threads or self._start(module.context)
         return threads.add(partial(self._compiled, run_pipeline(module, _BEFORE), is_of_small=True))
 
-    def link_kept(self, module: ir.Operation, kernels: Sequence[Kernel], target: CpuTarget) -> AbstractSet[Kernel]:
+    def link_kept(self, module: ir.Operation, kernels: Sequence[Kernel], target: CpuTarget) -> set[Kernel]:
         """Declare the functions of the kernels whose code is kept, and return these kernels; the others get digests.
 
         A program that is not known to be big without its other kernels gets none: small ones are compiled as a whole.
         With one thread all are.
         """
-        if host_target().num_threads == 1 or not are_kept(self._cpu):
-            return frozenset()
+        if len(kernels) < LEAST_KERNELS() or host_target().num_threads == 1 or not are_kept(self._cpu):
+            return set()
         self.module = module.operation
-        functions, found = functions_of(module), dict[Kernel, KeptPart]()
+        functions, found = functions_of(module), dict[Kernel, tuple[KeptPart, KeptKernel]]()
         for kernel in kernels:
             kernel.digest = digest_of_kernel(kernel, functions, target, self._cpu)
             beginning = kernel.impl_name.removesuffix("_impl")
@@ -147,16 +149,15 @@ class EarlyCode:
             self.kept_names[beginning] = kernel.name
             part = KeptPart.find(LIBRARY, kernel.digest)
             if part is not None and kernel.digest in part.kernels:
-                found[kernel] = part
-        if sum(part.kernels[str(kernel.digest)].weight for kernel, part in found.items()) < MOST_OF_SMALL() // 3:
-            return frozenset()
-        return {kernel for kernel, part in found.items() if self._link(kernel, part)}
+                found[kernel] = part, part.kernels[kernel.digest]
+        if sum(kept.weight for _, kept in found.values()) < MOST_OF_SMALL() // 3:
+            return set()
+        return {kernel for kernel, (part, kept) in found.items() if self._link(kernel, part, kept)}
 
-    def _link(self, kernel: Kernel, part: KeptPart) -> bool:
+    def _link(self, kernel: Kernel, part: KeptPart, kept: KeptKernel) -> bool:
         """Link a part with a kernel, and all that it calls; return whether everything is there."""
         called = [self._linked.get(digest) or KeptPart.find(LIBRARY, digest) for digest in part.parts]
         files = {digest: self._files.get(digest) or LIBRARY.find(digest) for digest in part.library}
-        kept = part.kernels[str(kernel.digest)]
         if not all([*called, *files.values()]) or not kept.declare(kernel):
             return False
         self._linked |= {each.digest: each for each in (*called, part) if each is not None}

@@ -61,6 +61,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     made, one = Library(), early_code.host_target()
     monkeypatch.setattr(early_code, "LIBRARY", made)
     monkeypatch.setattr(early_code.MOST_OF_SMALL, "usual", 3)
+    monkeypatch.setattr(early_code.LEAST_KERNELS, "usual", 1)
     monkeypatch.setattr(early_code, "PART", 1)
     monkeypatch.setattr(early_code, "host_target", lambda: type("Two", (), {"num_threads": max(2, one.num_threads)}))
     with knobs.scoped(kept_kernels=True):
@@ -182,6 +183,15 @@ def test_a_small_program_stays_whole(
     executable = compiled()
     assert len(emitted) == len(executable.kernels)
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_program_of_few_kernels(library: Library, monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    with knobs.scoped(kept_kernels=False):
+        count = len(compiled().kernels)
+    monkeypatch.setattr(early_code.LEAST_KERNELS, "usual", count + more)
+    compiled()
+    assert len(kept(library)) == (0 if more else count)
 
 
 def test_one_thread_keeps_nothing(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,9 +413,13 @@ def test_kept_in_a_folder(library: Library, emitted: list[str], tmp_path: Path) 
         assert len(in_folder(library, tmp_path / "kept")) == len(library._files)
         library._files.clear()
         emitted.clear()
+        for file in in_folder(library, tmp_path / "kept"):
+            os.utime(file, (1, 1))
         np.testing.assert_array_equal(compiled()(X), first(X))
         assert emitted == []
-        assert all(file.stat().st_mode & 0o077 == 0 for file in in_folder(library, tmp_path / "kept"))
+        found = [file.stat() for file in in_folder(library, tmp_path / "kept")]
+        assert all(each.st_mtime > 1 for each in found)  # what is used is evicted last
+        assert all(each.st_mode & 0o077 == 0 for each in found)
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -467,6 +481,7 @@ import sys, numpy as np
 from tests.targets.llvm.test_kept_kernels import Emitters, X, compiled, early_code
 Emitters.emit = None
 early_code.MOST_OF_SMALL.usual = 3
+early_code.LEAST_KERNELS.usual = 1
 np.save(sys.argv[1], compiled()(X))
 """
     own = {**os.environ, "STABLEXLA_LIBRARY": str(tmp_path / "kept"), "STABLEXLA_KEPT_KERNELS": "1"}

@@ -261,6 +261,7 @@ ROWS: dict[str, Row] = {
 SPLIT = "tests/targets/llvm/test_split_module.py::test"
 ELSEWHERE = {
     "calls.most-inlined": "tests/test_growth.py::test_few_calls_are_inlined",
+    "early-code.least-kernels": "tests/targets/llvm/test_kept_kernels.py::test_a_program_of_few_kernels",
     "split-module.least-operations": f"{SPLIT}_equal_results",
     "split-module.most-of-block": f"{SPLIT}_a_long_main_is_alone_in_short_blocks",
     "split-module.most-of-small": f"{SPLIT}_a_long_main_with_a_loop_stays_with_its_kernels",
