@@ -22,6 +22,7 @@ from benchmarks.engines.stablexla_engine import engine
 from benchmarks.measuring import Effort, measure
 from benchmarks.programs import PROGRAMS
 from benchmarks.programs.registry import Program
+from stablexla.targets.grouping.outline import text_of
 from stablexla.targets.llvm import early_code, llvm_c, split_module
 from stablexla.targets.llvm.library import Library
 from stablexla.targets.pipeline.knobs import knobs
@@ -77,7 +78,7 @@ def library_row(name: str) -> list[str]:
 
 
 def kept_row(before: str, name: str) -> list[str]:
-    """A line of the table of kept kernels: how many of a program's were found after another one."""
+    """A line of the table of kept kernels: how many of a program's were found after another one, by number and text."""
     text, took, found = PROGRAMS[name].text(), {}, ""
     first = text.replace(*EDIT) if before == name else PROGRAMS[before].text()
     link = early_code.EarlyCode.link_kept
@@ -85,7 +86,9 @@ def kept_row(before: str, name: str) -> list[str]:
     def noted(session: Any, module: Any, kernels: Any, target: Any) -> Any:
         nonlocal found
         linked = link(session, module, kernels, target)
-        found = f"{len(linked)} of {len(kernels)}"
+        texts = {kernel: len(text_of(kernel.func)) for kernel in kernels}
+        share = sum(texts[kernel] for kernel in linked) / sum(texts.values())
+        found = f"{len(linked)} of {len(kernels)}, {share:.0%}"
         return linked
 
     for is_kept in (False, True) * COMPILATIONS:
@@ -132,7 +135,7 @@ def main(names: Sequence[str]) -> None:
             print(f"| {' | '.join(second_row(name))} |", flush=True)
         return
     if "--kept" in names:
-        print("| program | after | found | without | kept | ratio |\n|---|---|---:|---:|---:|---:|")
+        print("| program | after | kernels found, of text | without | kept | ratio |\n|---|---|---:|---:|---:|---:|")
         for before, name in KEPT:
             print(f"| {' | '.join(kept_row(before, name))} |", flush=True)
         return
