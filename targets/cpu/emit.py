@@ -60,9 +60,7 @@ def emit_kernels(
         emitted = HOST_EMITTERS.emit(kernel, target) if kernel.kind in HOST_EMITTERS else None
         if emitted is None and kernel.name not in left_general:
             emitted = EMITTERS.emit(kernel, target)
-            if emitted is None:
-                kernel.digest = None
-            elif early is not None:
+            if emitted is not None and early is not None:
                 early.take(kernel)
         return None if emitted is None else (emitted, "emitted")
 

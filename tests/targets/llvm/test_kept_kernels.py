@@ -185,6 +185,29 @@ def test_a_small_program_stays_whole(
     assert len(made) == 1
 
 
+def test_a_part_of_several_kernels(
+    library: Library, emitted: list[str], made: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program links all of a part for the kernels that it has."""
+    compiled()
+    weight = sum(kernel.weight for kernel in kept(library).values())
+    library._files.clear()
+    monkeypatch.setattr(early_code.MOST_OF_SMALL, "usual", 3 * weight)  # the last kernel makes it a big program
+    monkeypatch.setattr(early_code, "PART", 10_000)
+    first = compiled()
+    (part,) = {entry for entry in library._files.values() if b'"kernels": {' in entry}
+    assert len(kept(library)) == len(first.kernels)
+    monkeypatch.setattr(early_code.MOST_OF_SMALL, "usual", 3)
+    emitted.clear()
+    made.clear()
+    edited = compiled(scale=0.25)
+    assert len(emitted) == 1
+    assert len(made) == 2
+    assert any(part.endswith(b"\n" + file) for file in files_of(edited))
+    with knobs.scoped(kept_kernels=False):
+        np.testing.assert_array_equal(compiled(scale=0.25)(X), edited(X))
+
+
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_program_of_few_kernels(library: Library, monkeypatch: pytest.MonkeyPatch, more: int) -> None:
     with knobs.scoped(kept_kernels=False):
@@ -200,10 +223,10 @@ def test_one_thread_keeps_nothing(library: Library, monkeypatch: pytest.MonkeyPa
     assert not kept(library)
 
 
-def kept(library: Library) -> set[str]:
-    """The digests of the kernels in a library."""
+def kept(library: Library) -> dict[str, kept_kernels.KeptKernel]:
+    """The kernels in a library, by their digests."""
     parts = [kept_kernels.KeptPart.find(library, digest) for digest in [*library._files]]
-    return {digest for part in parts if part is not None for digest in part.kernels}
+    return {digest: kernel for part in parts if part is not None for digest, kernel in part.kernels.items()}
 
 
 # ---- what a kernel is known by ---------------------------------------------------------------------------------------
@@ -239,13 +262,18 @@ def test_another_llvm_is_another_kernel(library: Library, emitted: list[str], mo
     assert emitted
 
 
-def digest(text: str, constants: frozenset[int] = frozenset(), lasting: frozenset[int] = frozenset()) -> str | None:
+def digest(
+    text: str,
+    constants: frozenset[int] = frozenset(),
+    lasting: frozenset[int] = frozenset(),
+    target: CpuTarget = CpuTarget(),  # noqa: B008  (a frozen value)
+) -> str | None:
     """The digest of the last function of a module."""
     with upstream_context() as context, ir.Location.unknown(context):
         module = ir.Module.parse(text)
         *_, function = module.body.operations
         kernel = Kernel(function, constants, None, lasting)
-        return kept_kernels.digest_of_kernel(kernel, functions_of(module), CpuTarget(), CpuOptions())
+        return kept_kernels.digest_of_kernel(kernel, functions_of(module), target, CpuOptions())
 
 
 IDENTITY = "func.func private @{}(%x: tensor<8xf32>) -> tensor<8xf32> attributes {{{}}} {{ return %x : tensor<8xf32> }}"
@@ -260,10 +288,11 @@ def test_names_are_no_part_of_the_digest() -> None:
     assert digest(IDENTITY.format("loop_0", KIND)) == digest(IDENTITY.format("loop_17", KIND))
 
 
-def test_what_is_constant_or_lasting_is_a_part_of_the_digest() -> None:
-    """Emitters read these from the calls of a kernel, so they are no part of its text."""
+def test_what_emitters_read_besides_is_a_part_of_the_digest() -> None:
+    """What is constant or lasting they read from the calls of a kernel."""
     text, one = IDENTITY.format("loop_0", KIND), frozenset([0])
-    assert len({digest(text), digest(text, constants=one), digest(text, lasting=one)}) == 3
+    other = replace(CpuTarget(), l2_bytes=1 << 20)
+    assert len({digest(text), digest(text, constants=one), digest(text, lasting=one), digest(text, target=other)}) == 4
 
 
 def test_a_combiner_is_a_part_of_the_digest() -> None:
