@@ -3,7 +3,8 @@
 Each program is compiled with each list of passes in place of those of `opt_level=1` (targets/llvm/llvm_c.py). A cell is
 the seconds of the stage "machine code", the least of some compilations, and the time of a call over that of the code
 by `default<O1>`. `--library` compares, instead, compilations with the library of kernels filled and empty: milliseconds
-of processor time. `--second` compares the LLVM of MLIR's package with that of the extra `fast`.
+of processor time. `--kept` has those of a program after another one, with kernels kept and without. `--second` compares
+the LLVM of MLIR's package with that of the extra `fast`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ from benchmarks.engines.stablexla_engine import engine
 from benchmarks.measuring import Effort, measure
 from benchmarks.programs import PROGRAMS
 from benchmarks.programs.registry import Program
+from stablexla.targets.grouping.outline import text_of
 from stablexla.targets.llvm import early_code, llvm_c, split_module
 from stablexla.targets.llvm.library import Library
+from stablexla.targets.pipeline.knobs import knobs
 
 LISTS = {"default<O1>": "default<O1>", "UNROLL": llvm_c.UNROLL, "CLEAN_UP": llvm_c.CLEAN_UP}
 DEFAULT = ("resnet-18", "bert-base", "mlp-step", "lstm-128", "triangular-solve-1000x4x4", "sum-axis-1", "conv-3x3-56")
 OF_LIBRARY = ("conv-3x3-56", "matmul-1024", "sort-1m", "resnet-18", "resnet-50", "mlp-step", "bert-base")
+KEPT = ("resnet-18", "resnet-50"), ("mlp-step", "mlp-step-adam"), ("bert-base", "bert-base"), ("resnet-18", "resnet-18")
+EDIT = "dense<5.000000e-01>", "dense<2.500000e-01>"
+"""The line that is edited in a program that comes after itself: a constant of GELU."""
 COMPILATIONS = 3
 STAGE = "machine code"
 
@@ -71,6 +77,34 @@ def library_row(name: str) -> list[str]:
     return [name, f"{min(empty):.0f}", f"{filled:.0f}", f"{filled / min(empty):.2f}"]
 
 
+def kept_row(before: str, name: str) -> list[str]:
+    """A line of the table of kept kernels: how many of a program's were found after another one, by number and text."""
+    text, took, found = PROGRAMS[name].text(), {}, ""
+    first = text.replace(*EDIT) if before == name else PROGRAMS[before].text()
+    link = early_code.EarlyCode.link_kept
+
+    def noted(session: Any, module: Any, kernels: Any, target: Any) -> Any:
+        nonlocal found
+        linked = link(session, module, kernels, target)
+        texts = {kernel: len(text_of(kernel.func)) for kernel in kernels}
+        share = sum(texts[kernel] for kernel in linked) / sum(texts.values())
+        found = f"{len(linked)} of {len(kernels)}, {share:.0%}"
+        return linked
+
+    for is_kept in (False, True) * COMPILATIONS:
+        with (
+            mock.patch.object(early_code, "LIBRARY", Library()),
+            mock.patch.object(early_code.EarlyCode, "link_kept", noted),
+            knobs.scoped(kernel_cache="off", kept_kernels=is_kept),
+        ):
+            sx.compile(first)
+            begun = process_time()
+            sx.compile(text)
+            took[is_kept] = min(took.get(is_kept, 1e9), 1e3 * (process_time() - begun))
+    what = "itself, a line edited" if first != text and before == name else "itself" if first == text else before
+    return [name, what, found, f"{took[False]:.0f}", f"{took[True]:.0f}", f"{took[True] / took[False]:.2f}"]
+
+
 def second_row(name: str) -> list[str]:
     """A line of the table of the second LLVM: milliseconds of LLVM's work, and whether the files are the same."""
     text, made, took = PROGRAMS[name].text(), {}, {}
@@ -99,6 +133,11 @@ def main(names: Sequence[str]) -> None:
         print("| program | MLIR's LLVM | the second | ratio | files |\n|---|---:|---:|---:|---|")
         for name in [each for each in names if each != "--second"] or OF_LIBRARY:
             print(f"| {' | '.join(second_row(name))} |", flush=True)
+        return
+    if "--kept" in names:
+        print("| program | after | kernels found, of text | without | kept | ratio |\n|---|---|---:|---:|---:|---:|")
+        for before, name in KEPT:
+            print(f"| {' | '.join(kept_row(before, name))} |", flush=True)
         return
     if "--library" in names:
         print("| program | empty | filled | ratio |\n|---|---:|---:|---:|")

@@ -15,6 +15,7 @@ from tests.suite.drawing import drawn
 # Tests compile; those of the cache turn it on, and STABLEXLA_KERNEL_CACHE=DIR does so for all others.
 os.environ.setdefault("STABLEXLA_KERNEL_CACHE", "off")
 os.environ.setdefault("STABLEXLA_LIBRARY", "off")
+os.environ.setdefault("STABLEXLA_KEPT_KERNELS", "0")
 # What depends on jaxlib most: operations, formats and programs of each kind, the first case of each test; and texts.
 SLICE = ("tests/ops/", "tests/interop/", "tests/targets/runtime/test_pins.py", "tests/test_examples.py")
 TEXTS = "tests/test_filecheck.py"

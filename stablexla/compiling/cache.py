@@ -16,7 +16,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
@@ -147,8 +147,17 @@ class Folder:
         except OSError as error:
             raise LoadError(f"{path}: cannot be read: {error.strerror}") from None
 
-    def write(self, path: Path, description: dict[str, Any], sections: Mapping[str, container.Part]) -> None:
+    def write(
+        self,
+        path: Path,
+        description: dict[str, Any],
+        sections: Mapping[str, container.Part],
+        others: Sequence[Path] = (),
+    ) -> None:
         """Write an entry, and evict others when the folder becomes too large.
+
+        Args:
+            others: further paths of the entry in the folder; each counts as a file.
 
         Raises:
             StablexlaError: a folder that was named cannot be created.
@@ -163,7 +172,12 @@ class Folder:
             with self._opened() as folder:
                 mode = 0o600 if self.is_private else 0o664
                 container.write(Path(path.name), description, sections, mode, folder=folder)
-                written = os.stat(path.name, dir_fd=folder).st_size
+                written = os.stat(path.name, dir_fd=folder).st_size * (1 + len(others))
+                for other in others:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(other.name, dir_fd=folder)
+                    with contextlib.suppress(FileExistsError):  # another process has it
+                        os.link(path.name, other.name, src_dir_fd=folder, dst_dir_fd=folder)
             if _is_drawn(path.name, written, knobs.cache_limit):
                 limit(self.path, knobs.cache_limit)
         except LoadError:
@@ -178,20 +192,24 @@ class KeptLibrary:
     """The `Store` of the library in the user's cache folder, and of this version for this machine."""
 
     def get(self, digest: str) -> bytes | None:
-        """Return an object file, or None."""
+        """Return an entry, or None."""
         folder = Folder.of_library()
         if folder is None:
             return None
+        path = self._path(folder, digest)
         try:
-            return bytes(folder.read(self._path(folder, digest)).sections["code"])
+            found = bytes(folder.read(path).sections["code"])
         except (LoadError, KeyError):
             return None
+        _note_use(path)
+        return found
 
-    def put(self, digest: str, code: bytes) -> None:
-        """Keep an object file, where there is a folder."""
+    def put(self, digests: Sequence[str], entry: bytes) -> None:
+        """Keep an entry, where there is a folder."""
         folder = Folder.of_library()
         if folder is not None:
-            folder.write(self._path(folder, digest), {}, {"code": [code]})
+            path, *others = (self._path(folder, digest) for digest in digests)
+            folder.write(path, {}, {"code": [entry]}, others)
 
     def _path(self, folder: Folder, digest: str) -> Path:
         return folder.path / f"{_digest([digest, *surroundings()], b'')}{SUFFIX}"
@@ -269,11 +287,16 @@ def _read(folder: Folder, path: Path, places: str) -> Executable | None:
         found = executable_of(file, str(path))
     except (LoadError, KeyError, TypeError):
         return None
+    _note_use(path)
+    return found
+
+
+def _note_use(path: Path) -> None:
+    """Note that an entry was used: those that were not are evicted first."""
     with contextlib.suppress(OSError):
         # The clock of file times is coarse, and may not have advanced since the last entry was stored.
         now = time.time_ns()
         os.utime(path, ns=(now, now), follow_symlinks=False)
-    return found
 
 
 def _store(folder: Folder, executable: Executable, path: Path, places: str) -> None:

@@ -75,6 +75,7 @@ class Kernel:
         refusal: why no emitter took it.
         uses_library: whether shared functions may be declared, and their code come from the library.
         schedule: how its loops are emitted, where an emitter says it before it declares a function.
+        digest: of all that its code depends on, where that is kept for other programs (`targets/llvm/kept_kernels.py`).
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Kernel:
         self.refusal: Refusal | None = None
         self.uses_library = False
         self.schedule: Schedule | None = None
+        self.digest: str | None = None
         self.name: str = function.name.value
         self.kind: str = ir.StringAttr(function.attributes[KIND]).value
         block = function.regions[0].blocks[0]
@@ -112,8 +114,8 @@ class Kernel:
 
     @property
     def impl_name(self) -> str:
-        """Name of the emitted function."""
-        return self.name + "_impl"
+        """Name of the emitted function; that of one whose code is kept is the same in all programs."""
+        return (self.name if self.digest is None else f"kept_{self.digest[:20]}") + "_impl"
 
     def declare(
         self, scratch: Sequence[tuple[str, int]] = (), name: str | None = None

@@ -46,18 +46,32 @@ def emit_kernels(
     left_general = general_kernels(general, general_only, kernels)
 
     early = None if any(map(_may_be_packed, kernels)) else open_session()
+    if early is not None and not early.may_call(module.operation):
+        early = None
     for kernel in kernels:
-        kernel.uses_library = early is not None and early.may_call(module.operation)
+        kernel.uses_library = early is not None
+    linked = set[Kernel]()
+    if early is not None and _are_ours():
+        own = [k for k in kernels if k.kind not in HOST_EMITTERS and k.name not in left_general]
+        linked = early.link_kept(module, own, target)
+    waiting = [kernel for kernel in kernels if kernel not in linked]
 
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:
         emitted = HOST_EMITTERS.emit(kernel, target) if kernel.kind in HOST_EMITTERS else None
         if emitted is None and kernel.name not in left_general:
             emitted = EMITTERS.emit(kernel, target)
             if emitted is not None and early is not None:
-                early.take(kernel.emitted)
+                early.take(kernel)
         return None if emitted is None else (emitted, "emitted")
 
-    emit_all(kernels, emit, emit_general)
+    emit_all(waiting, emit, emit_general)
+    if early is not None:
+        early.finish(module, waiting)
+
+
+def _are_ours() -> bool:
+    """Return whether all emitters are stablexla's own; others may change while a process runs."""
+    return all(emitter.__module__.startswith("stablexla.") for found in EMITTERS.values() for emitter in found)
 
 
 def _may_be_packed(kernel: Kernel) -> bool:

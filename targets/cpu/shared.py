@@ -88,24 +88,30 @@ class SharedFunctions:
             TypeError: a field of `spec` is no value.
         """
         elements = tuple(b.element for b in buffers)
-        key, symbols = (spec, elements, self._target), self._home.shared_symbols
+        of_library, symbols = spec.of_library or self._is_small, self._home.shared_symbols
+        key = (spec, elements, self._target, of_library)
         if key not in symbols:
             check_value(spec, type(spec).__name__)
             is_ours = type(spec).__module__.startswith("stablexla.")  # others may change while a process runs
-            of_library = self._home.uses_library and is_ours and (spec.of_library or self._is_small)
-            session = open_session() if of_library else None
+            session = open_session() if self._home.uses_library and is_ours else None
             if session is None:
                 symbols[key] = self._new_symbol(spec, elements)
                 self._emit(spec, symbols[key], elements, len(numbers))
             else:
-                symbols[key] = self._of_library(session, spec, elements, len(numbers))
+                symbols[key] = self._in_session(session, spec, elements, len(numbers), of_library)
         func.CallOp([], symbols[key], [*(self._opened(b) for b in buffers), *(cg.index(n).ssa for n in numbers)])
 
-    def _of_library(self, session: EarlyCode, spec: SharedFunction, elements: Sequence[ir.Type], count: int) -> str:
-        """Declare a function of the library, and return its symbol."""
+    def _in_session(
+        self, session: EarlyCode, spec: SharedFunction, elements: Sequence[ir.Type], count: int, of_library: bool
+    ) -> str:
+        """Declare a function of the library, or emit one that is not, and return its symbol."""
         target = self._target
         machine = (target.vector_bits, target.features, target.emulated)
         key = (type(spec).__module__, spec, [str(element) for element in elements], count, machine, active_choices())
+        if not of_library:
+            symbol = session.shared_symbol(f"{_symbol(spec, elements)}_own", key)
+            self._emit(spec, symbol, elements, count)
+            return symbol
         module = self._home.func.operation.parent
         symbol = session.library_symbol(
             module, _symbol(spec, elements), key, lambda symbol: _alone(spec, symbol, elements, count, target)

@@ -6,6 +6,7 @@ After it `main` holds calls of kernels, control flow and arithmetic on scalars.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 
 import mlir.ir as ir
@@ -34,6 +35,8 @@ from stablexla.targets.pipeline.passes import module_pass
 
 # Provisional name of a function: equal functions must have equal texts.
 PROVISIONAL = "kernel"
+TEXTS: ContextVar[dict[str, str] | None] = ContextVar("stablexla_texts_of_kernels", default=None)
+"""Where a compilation that asks for its kernels' texts has them, by name: printing them again takes 1% of it."""
 
 
 @module_pass("stablexla-outline", "moves each group of operations into a private function; equal functions are shared")
@@ -91,6 +94,8 @@ class KernelTable:
             return name
         number = self._count[kind] = self._count.get(kind, -1) + 1
         name = self._by_text[text] = f"{kind}_{number}"
+        if (texts := TEXTS.get()) is not None:
+            texts[name] = text
         made.attributes["sym_name"] = ir.StringAttr.get(name)
         return name
 
@@ -99,6 +104,12 @@ def text_of(function: func.FuncOp) -> str:
     """Return a function's text, which is that of equal functions of the same name."""
     text: str = function.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
     return text
+
+
+def outlined_text(kernel: func.FuncOp) -> str:
+    """Return the text that a kernel got, with the provisional name; no pass changes kernels before they are emitted."""
+    text = (TEXTS.get() or {}).get(kernel.name.value)
+    return text_of(kernel).replace(f"@{kernel.name.value}(", f"@{PROVISIONAL}(", 1) if text is None else text
 
 
 def _outline_block(block: ir.Block, kernels: KernelTable) -> None:

@@ -6,6 +6,7 @@ none, as the pool looks between their work items; except for those with loops th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import mlir.ir as ir
@@ -98,18 +99,22 @@ def is_check(call: ir.Operation) -> bool:
     return _callee(call) in (NEWS_ADDRESS, LOOK_AROUND, CHECK) or _callee(call).startswith(GUARD)
 
 
-def take_places(module: ir.Module) -> dict[int, str]:
+def take_places(module: ir.Module, kept: Mapping[str, str]) -> dict[int, str]:
     """Return what an error says of each check, by their numbers; their attributes are taken off, for LLVM.
 
     Args:
         module: in LLVM's dialect.
+        kept: names of kernels whose code is kept, by those of their functions.
     """
     functions = {
         symbol_of(view): view.operation for view in module.body.operations if view.operation.name == "llvm.func"
     }
     if LOOK_AROUND not in functions and f"{GUARD}kernel" not in functions:
         return {}
-    kernels = {number_of(name.removesuffix(TASK)): name.partition("_impl")[0] for name in functions}
+    kernels = {}
+    for name in functions:
+        kernel = name.partition("_impl")[0]
+        kernels[number_of(name.removesuffix(TASK))] = kept.get(kernel, kernel)
     places = {}
     for call in operations_named(module.operation, "llvm.call"):
         if PLACE in call.attributes:

@@ -1,7 +1,8 @@
 """Machine code of kernels that are finished, made on other threads while Python emits the next ones.
 
 A session is open while one program is compiled. It takes functions out of the module as they are emitted, and leaves
-declarations, by which what stays calls them. Functions of the library are declared from the start.
+declarations, by which what stays calls them. Functions of the library are declared from the start, and so are kernels
+that are kept.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.dialects.contexts import kept_with_contexts, pass_manager
 from stablexla.dialects.erasing import erase
-from stablexla.targets.codegen.machine import host_target
+from stablexla.dialects.symbols import functions_of
+from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.machine import CpuTarget, host_target
+from stablexla.targets.grouping.outline import TEXTS
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
+from stablexla.targets.llvm.kept_kernels import Keeping, KeptKernel, KeptPart, TakenKernel, are_kept, digest_of_kernel
 from stablexla.targets.llvm.library import LIBRARY, digest_of
 from stablexla.targets.llvm.llvm_c import run_passes
 from stablexla.targets.llvm.options import CpuOptions
@@ -30,6 +36,8 @@ from stablexla.targets.pipeline.pipelines import Pipeline, Step
 # In operations on buffers, of which one makes about three in LLVM's dialect: from a third of `MOST_OF_SMALL` on a
 # program is known to be none of the small ones, and worth threads.
 PART = 200
+# Of a program of fewer kernels little is left when one of them is edited, and looking for them takes 2% of it.
+LEAST_KERNELS = Gate("early-code.least-kernels", 4, eager=1)
 _BEFORE = Pipeline("part", [Step("expansions", ",".join(EXPANSIONS))])
 _AFTER = Pipeline("part", [Step("annotations", ",".join(ANNOTATIONS))])
 _CONVERSIONS = f"builtin.module({','.join(CONVERSIONS)})"
@@ -41,11 +49,12 @@ _session: ContextVar[EarlyCode | None] = ContextVar("early code", default=None)
 def early_code(cpu: CpuOptions) -> Iterator[EarlyCode]:
     """Open a session."""
     session = EarlyCode(cpu)
-    token = _session.set(session)
+    token, texts = _session.set(session), TEXTS.set({})
     try:
         yield session
     finally:
         _session.reset(token)
+        TEXTS.reset(texts)
         session.close()
 
 
@@ -67,23 +76,27 @@ class EarlyCode:
     Attributes:
         module: what they are taken from.
         symbols: their names, and those of the library's functions.
-        has_taken: whether any function was taken out of the module.
+        has_taken: whether main calls kernels that are not in the module.
+        kept_names: names of the kernels whose code is kept, by the beginnings of those of their functions.
     """
 
     def __init__(self, cpu: CpuOptions) -> None:
         self.module: ir.Operation | None = None
         self.symbols: set[str] = set()
+        self.kept_names: dict[str, str] = {}
         self._cpu = cpu
-        self._waiting: list[list[Symbol]] = []
+        self._keeping = Keeping()
+        self._waiting: list[TakenKernel] = []
         self.has_taken = False
         self._threads: CodeThreads | None = None
+        self._linked: dict[str, KeptPart] = {}  # each behind those that it calls
         self._files: dict[str, bytes | int] = {}  # the library's by digest: what it had, or the number of a job
         self._managers: SimpleQueue[Any] = SimpleQueue()
 
     @property
     def has_begun(self) -> bool:
-        """Whether the module calls what is not in it."""
-        return self.has_taken or bool(self.symbols)
+        """Whether the module calls what is not in it, or has other names than it has without a session."""
+        return self.has_taken or bool(self.symbols or self.kept_names)
 
     def library_symbol(
         self, module: ir.Operation, name: str, key: Sequence[object], make: Callable[[str], ir.Module]
@@ -100,8 +113,13 @@ class EarlyCode:
         symbol = f"{name}_{digest[:8]}"
         if digest not in self._files:
             self._files[digest] = LIBRARY.find(digest) or self._begin(make(symbol))
-            self.symbols.add(symbol)
+        self.symbols.add(symbol)
+        self._keeping.homes[symbol] = digest
         return symbol
+
+    def shared_symbol(self, name: str, key: Sequence[object]) -> str:
+        """Return the symbol of a function that stays with the kernels that call it: the same in all programs."""
+        return f"{name}_{digest_of(*key, self._cpu.cpu, self._cpu.opt_level)[:8]}"
 
     def may_call(self, module: ir.Operation) -> bool:
         """Return whether the session is for this module: one that is compiled again for its error stays whole."""
@@ -112,24 +130,69 @@ class EarlyCode:
         threads = self._threads or self._start(module.context)
         return threads.add(partial(self._compiled, run_pipeline(module, _BEFORE, is_trusted=True), is_of_small=True))
 
-    def take(self, functions: Sequence[ir.Operation]) -> None:
+    def link_kept(self, module: ir.Operation, kernels: Sequence[Kernel], target: CpuTarget) -> set[Kernel]:
+        """Declare the functions of the kernels whose code is kept, and return these kernels; the others get digests.
+
+        A program that is not known to be big without its other kernels gets none: small ones are compiled as a whole.
+        With one thread all are.
+        """
+        if len(kernels) < LEAST_KERNELS() or host_target().num_threads == 1 or not are_kept(self._cpu):
+            return set()
+        self.module = module.operation
+        functions, found = functions_of(module), dict[Kernel, tuple[KeptPart, KeptKernel]]()
+        for kernel in kernels:
+            kernel.digest = digest_of_kernel(kernel, functions, target, self._cpu)
+            beginning = kernel.impl_name.removesuffix("_impl")
+            if kernel.digest is None or beginning in self.kept_names:
+                kernel.digest = None
+                continue
+            self.kept_names[beginning] = kernel.name
+            part = KeptPart.find(LIBRARY, kernel.digest)
+            if part is not None and kernel.digest in part.kernels:
+                found[kernel] = part, part.kernels[kernel.digest]
+        if sum(kept.weight for _, kept in found.values()) < MOST_OF_SMALL() // 3:
+            return set()
+        return {kernel for kernel, (part, kept) in found.items() if self._link(kernel, part, kept)}
+
+    def _link(self, kernel: Kernel, part: KeptPart, kept: KeptKernel) -> bool:
+        """Link a part with a kernel, and all that it calls; return whether everything is there."""
+        called = [self._linked.get(digest) or KeptPart.find(LIBRARY, digest) for digest in part.parts]
+        files = {digest: self._files.get(digest) or LIBRARY.find(digest) for digest in part.library}
+        if not all([*called, *files.values()]) or not kept.declare(kernel):
+            return False
+        self._linked |= {each.digest: each for each in (*called, part) if each is not None}
+        self._files |= {digest: file for digest, file in files.items() if file is not None}
+        self.symbols |= kept.functions.keys()
+        self.has_taken = True
+        return True
+
+    def take(self, kernel: Kernel) -> None:
         """Take the functions of a kernel that is finished; they wait until there are enough.
 
         Those of a second module, when a step is repeated for its error, stay.
         """
-        if not functions or host_target().num_threads == 1:
+        if not kernel.emitted or host_target().num_threads == 1:
             return
-        module = functions[0].parent.operation
+        module = kernel.emitted[0].parent.operation
         self.module = self.module or module
         if module != self.module:
             return
-        self._waiting.append([Symbol.of(function) for function in functions])
-        if _weight(self._waiting) < (PART if self.has_taken else MOST_OF_SMALL() // 3):
-            return
-        threads = self._threads or self._start(module.context)
-        self.has_taken = True
-        for chosen in _cut(self._waiting):
-            threads.add(partial(self._compiled, self._moved(chosen)))
+        self._waiting.append(TakenKernel([Symbol.of(function) for function in kernel.emitted], kernel.digest))
+        if _weight(self._waiting) >= (PART if self.has_taken else MOST_OF_SMALL() // 3):
+            self.has_taken = True
+            self._take_waiting()
+
+    def finish(self, module: ir.Module, kernels: Sequence[Kernel]) -> None:
+        """Take the functions that wait, unless the program is small; these kernels were emitted, and are to be kept."""
+        if self.has_taken:
+            self._take_waiting()
+            self._keeping.note_calls(module, kernels)
+
+    def _take_waiting(self) -> None:
+        for kernels in _cut(self._waiting):
+            symbols = [symbol for kernel in kernels for symbol in kernel.symbols]
+            threads = self._threads or self._start(symbols[0].op.context)
+            self._keeping.add_part(threads.add(partial(self._compiled, self._moved(symbols))), kernels)
         self._waiting = []
 
     def results(self, others: Sequence[Job]) -> list[bytes]:
@@ -143,10 +206,12 @@ class EarlyCode:
             made = self._threads.results()
         for digest, file in self._files.items():
             if isinstance(file, int):
-                LIBRARY.put(digest, made[file])
+                LIBRARY.put([digest], made[file])
+        self._keeping.keep(LIBRARY, made)
         numbers = {file for file in self._files.values() if isinstance(file, int)}
         of_library = [made[file] if isinstance(file, int) else file for file in self._files.values()]
-        return [*of_library, *(file for number, file in enumerate(made) if number not in numbers)]
+        linked = [part.code for part in self._linked.values()]
+        return [*of_library, *linked, *(file for number, file in enumerate(made) if number not in numbers)]
 
     def close(self) -> None:
         """End the threads."""
@@ -202,17 +267,17 @@ def _meet(context: ir.Context, manager: Any) -> None:
         known[context] = None
 
 
-def _weight(kernels: Sequence[Sequence[Symbol]]) -> int:
-    return sum(symbol.weight for kernel in kernels for symbol in kernel)
+def _weight(kernels: Sequence[TakenKernel]) -> int:
+    return sum(kernel.weight for kernel in kernels)
 
 
-def _cut(kernels: Sequence[Sequence[Symbol]]) -> Iterator[list[Symbol]]:
+def _cut(kernels: Sequence[TakenKernel]) -> Iterator[list[TakenKernel]]:
     """Yield parts of at least `PART` operations, but for the last; a kernel and what it alone calls stay together."""
-    run: list[Sequence[Symbol]] = []
+    run: list[TakenKernel] = []
     for kernel in kernels:
         run.append(kernel)
         if _weight(run) >= PART:
-            yield [symbol for each in run for symbol in each]
+            yield run
             run = []
     if run:
-        yield [symbol for each in run for symbol in each]
+        yield run

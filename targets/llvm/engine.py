@@ -97,7 +97,8 @@ def machine_code(module: ir.Module, signature: Signature, cpu: CpuOptions) -> Ma
     collectives = take_collectives(module)
     mpi_symbols.check_world(collectives, signature.num_devices)
     c_functions(declared)  # an unregistered function is an error before anything is compiled
-    places = take_places(module)
+    early = taken_from(module)
+    places = take_places(module, {} if early is None else early.kept_names)
     return MachineCode(entry, _machine_code(module, cpu), host, collectives, places)
 
 

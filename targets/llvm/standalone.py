@@ -74,7 +74,7 @@ def standalone(module: ir.Module, signature: Signature, name: str, flush_denorma
         CompileError: the program has or calls a function of that name.
     """
     entry = take_entry(module)
-    take_places(module)
+    take_places(module, {})
     declared = declared_functions(module)
     host = take_host(module, signature.name, declared)
     if host is not None and host.calls:

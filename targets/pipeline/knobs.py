@@ -255,6 +255,12 @@ class Knobs:
         _folder_or_off,
         "off, or the folder of the machine code that all programs share; without it one in the user's cache folder.",
     )
+    kept_kernels: Knob[bool | None] = Knob(
+        "STABLEXLA_KEPT_KERNELS",
+        None,
+        _flag,
+        "1 keeps the code of kernels for other programs, 0 does not; by default it is kept where programs are.",
+    )
     llvm: Knob[Path | Literal["off"] | None] = Knob(
         "STABLEXLA_LLVM",
         None,
