@@ -39,8 +39,8 @@ class SharedFunction(ABC):
     rolled: ClassVar[bool] = False
     """Whether LLVM leaves its loops as they are, see `targets/llvm/no_unroll.py`."""
     of_library: ClassVar[bool] = True
-    """Whether its code comes from the library in kernels of any size. In a program's own module LLVM puts sizes in place
-    of arguments, which short loops that copy and pack gain by."""
+    """Whether its code comes from the library in kernels of any size. In a program's own module LLVM puts sizes in the
+    place of arguments, which short loops that copy and pack gain by."""
 
     def __init_subclass__(cls) -> None:
         if "<locals>" in cls.__qualname__:

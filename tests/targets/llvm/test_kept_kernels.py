@@ -161,14 +161,14 @@ def test_the_parts_that_a_part_calls_come_along(library: Library, emitted: list[
             results.append(sx.conv_with_general_dimensions(y, w, (1, 1), "SAME", NHWC))
         return sx.compile(b.build(sx.concatenate(results, 3))), arrays
 
-    convolutions(16, 48)
-    second, arrays = convolutions(48)
+    convolutions(80, 112)
+    second, arrays = convolutions(112)
     assert emitted[-1:] != []
     emitted.clear()
-    second, arrays = convolutions(48)
+    second, arrays = convolutions(112)
     assert emitted == []
     with knobs.scoped(kept_kernels=False):
-        np.testing.assert_array_equal(second(*arrays), convolutions(48)[0](*arrays))
+        np.testing.assert_array_equal(second(*arrays), convolutions(112)[0](*arrays))
     assert any(part.parts for part in (kept_kernels.KeptPart.find(library, d) for d in [*library._files]) if part)
 
 
