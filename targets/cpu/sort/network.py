@@ -14,7 +14,7 @@ from mlir.dialects import arith
 from stablexla.dialects.choices import Gate
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.emission import Value
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.cpu.shared import SharedFunction, SharedFunctions
 from stablexla.targets.cpu.sort.keys import max_keys, min_keys
 
@@ -45,13 +45,13 @@ def network_ns(count: int, bits: int) -> float:
     return count * depth * (depth + 1) / 4 * CELL_NS * bits / 32
 
 
-def sort_columns(shared: SharedFunctions, cells: Value, lanes: int, count: int) -> None:
-    """Sort the first `count` cells of a buffer; those up to `cells_for(count)` must hold the highest key.
+def sort_columns(shared: SharedFunctions, cells: Value, lanes: int, count: Index, last: Index) -> None:
+    """Sort the first `count` cells of a buffer; those up to 2 to the `last` must hold the highest key.
 
     A few cells are sorted inline, more of them by a shared function for columns of all lengths.
     """
-    last = cells_for(count).bit_length() - 1
-    if count <= FEW():
+    number = cg.known(count)
+    if number is not None and number <= FEW():
         _Network(cells, lanes, cg.index(count), cg.index(last)).write()
         return
     shared.call(_SortColumns(lanes), [cells], [count, last])
@@ -143,9 +143,10 @@ def _blocks(count: Value, size: Value) -> Value:
     return Value(arith.ceildivui(count.ssa, size.ssa))
 
 
-def fill(cells: Value, lanes: int, low: int, high: int, key: int | float) -> None:
+def fill(cells: Value, lanes: int, low: Index, high: Index, key: int | float) -> None:
     """Store a key into the cells [low, high)."""
-    if low < high:
+    least, most = cg.known(low), cg.known(high)
+    if least is None or most is None or least < most:
         type_ = ir.VectorType.get([lanes], cells.element)
         with cg.loop(low, high) as iteration:
             cg.store(cg.constant(key, type_), cells, iteration.iv * lanes)

@@ -8,36 +8,31 @@ from mlir.dialects import vector
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.targets.codegen import emission as cg
-from stablexla.targets.codegen.emission import Value
+from stablexla.targets.codegen.emission import Index, Value
 from stablexla.targets.cpu.sort.keys import SortKeys, highest_of
 
 
 @dataclass(frozen=True)
-class SortRows:
-    """The rows of one array to be sorted."""
+class KeyVectors:
+    """Vectors of elements as keys, and back."""
 
     keys: SortKeys
     lanes: int
-    rows: int
-    length: int
 
-    @property
-    def in_place(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (result, input) that may share a buffer; none where alike elements are reloaded after the sort."""
-        return () if self.keys.has_alike else ((0, 0),)
-
-    def load(self, source: Value, at: Value, count: int) -> tuple[Value, Value]:
+    def load(self, source: Value, at: Value, count: Index) -> tuple[Value, Value]:
         """Load contiguous elements as keys, with the bits that keys lose; lanes from `count` on get the highest key."""
         keys = self.keys
         bits = keys.as_bits(cg.load_lanes(source, at, self.lanes, count))
         canonical = keys.canonical(bits)
         made = keys.of_bits(canonical)
-        if count < self.lanes:
-            inside = [lane < count for lane in range(self.lanes)]
-            made = _where(inside, made, highest_of(keys, self.lanes))
+        number, highest = cg.known(count), highest_of(keys, self.lanes)
+        if number is None:
+            made = cg.select(cg.mask(self.lanes, count), made, highest)
+        elif number < self.lanes:
+            made = _where([lane < number for lane in range(self.lanes)], made, highest)
         return made, bits ^ canonical
 
-    def store(self, key: Value, result: Value, at: Value, count: int) -> None:
+    def store(self, key: Value, result: Value, at: Value, count: Index) -> None:
         """Store keys as elements."""
         cg.store_lanes(self.keys.as_elements(self.keys.to_bits(key)), result, at, count)
 
@@ -45,18 +40,37 @@ class SortRows:
         """Return a vector without bits set."""
         return cg.constant(0, cg.vector_of(self.lanes, self.keys.word))
 
-    def along(self, count: int, step: Callable[[Value, int, Value], Value]) -> Value:
+    def along(self, count: Index, step: Callable[[Value, Index, Value], Value]) -> Value:
         """Emit `step(at, count, carried)` for the vectors of a row; the last one may overlap the one before.
 
         Returns:
             The loop-carried value, which begins with `zeros`.
         """
-        if count < self.lanes:
-            return step(cg.index(0), count, self.zeros())
-        with cg.loop(0, count, self.lanes, [self.zeros()]) as iteration:
-            at = iteration.iv if count % self.lanes == 0 else cg.minimum(iteration.iv, count - self.lanes)
+        number = cg.known(count)
+        if number is None:
+            with cg.loop(0, count, self.lanes, [self.zeros()]) as iteration:
+                part = cg.minimum(count - iteration.iv, self.lanes)
+                iteration.yields(step(iteration.iv, part, iteration.args[0]))
+            return iteration.results[0]
+        if number < self.lanes:
+            return step(cg.index(0), number, self.zeros())
+        with cg.loop(0, number, self.lanes, [self.zeros()]) as iteration:
+            at = iteration.iv if number % self.lanes == 0 else cg.minimum(iteration.iv, number - self.lanes)
             iteration.yields(step(at, self.lanes, iteration.args[0]))
         return iteration.results[0]
+
+
+@dataclass(frozen=True)
+class SortRows(KeyVectors):
+    """The rows of one array to be sorted."""
+
+    rows: int
+    length: int
+
+    @property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (result, input) that may share a buffer; none where alike elements are reloaded after the sort."""
+        return () if self.keys.has_alike else ((0, 0),)
 
 
 def _where(inside: Sequence[bool], yes: Value, no: Value) -> Value:
@@ -80,7 +94,7 @@ class RestoreAlike:
     source: Value
     result: Value
     first: Value
-    length: int
+    length: Index
 
     def write(self) -> None:
         alike = [bits for bits, there in ((0, self.keys.zeros_alike), (self.keys.nan, self.keys.nans_alike)) if there]

@@ -17,7 +17,7 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.vector_loops import grain_of
 from stablexla.targets.cpu.shared import SharedFunctions
 from stablexla.targets.cpu.sort.merge import ABREAST, RunMerger, merge_path_split
-from stablexla.targets.cpu.sort.network import network_ns, sort_columns
+from stablexla.targets.cpu.sort.network import cells_for, network_ns, sort_columns
 from stablexla.targets.cpu.sort.rows import RestoreAlike, SortRows, any_bit
 
 # Columns that a row is cut into: at most of this length, and so that at most an eighth is padding.
@@ -135,7 +135,7 @@ class _Writer:
             rows = [cg.load(self.buffer, place + iteration.iv, lanes) for place in places]
             for i, cell in enumerate(cg.transpose_registers(rows)):
                 cg.store(cell, self.cells, (iteration.iv + i) * lanes)
-        sort_columns(self.merging.shared, self.cells, lanes, column)
+        sort_columns(self.merging.shared, self.cells, lanes, column, cells_for(column).bit_length() - 1)
         with cg.loop(0, column, lanes) as iteration:
             cells = [cg.load(self.cells, (iteration.iv + i) * lanes, lanes) for i in range(lanes)]
             for place, row in zip(places, cg.transpose_registers(cells), strict=True):

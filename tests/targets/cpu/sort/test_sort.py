@@ -71,6 +71,16 @@ def test_many_rows(length: int) -> None:
     check(sample("f32", (19, length)), "f32", "alike")
 
 
+@pytest.mark.parametrize(("name", "bits"), [*((name, 256) for name in sorted(DTYPES)), ("f32", 128), ("f64", 512)])
+def test_rows_of_any_length_and_of_one(name: str, bits: int) -> None:
+    """The function of the library, whose argument the length is, and code for the length; on both sides of vectors."""
+    for rows, length in ((17, 2), (16, 7), (31, 8), (20, 16), (18, 17), (47, 33)):
+        x = sample(name, (rows, length), rows)
+        for way in ("alike", "descending") if DTYPES[name] in (np.float32, np.float64) else ("ascending", "descending"):
+            for least in (1, rows * length):
+                check(x, name, way, vector_bits=bits, choices=f"usual+sort.library-elements={least}")
+
+
 @pytest.mark.parametrize("name", sorted(DTYPES))
 def test_element_types(name: str) -> None:
     """Rows in lanes, a row of one tile, and one of several."""
