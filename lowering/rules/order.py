@@ -27,10 +27,9 @@ from stablexla.lowering.support.types import TensorType, tensor_storage
 
 # Indices of longer rows do not fit 32 bits.
 LONGEST = (1 << 31) - 1
-# Rows up to this length are sorted by counting the elements that come before each ...
+# Rows up to this length are sorted by counting the elements that come before each, but for those of a single array with
+# keys, which targets have kernels for.
 RANKED_ROW = Gate("sort.ranked-row", 64, eager=1)
-# ... but from so many rows on, single arrays by vectorized networks.
-ROWS_SIDE_BY_SIDE = Gate("sort.rows-side-by-side", 16, eager=1)
 # A top-k of more than one element in so many sorts the whole row.
 SELECTED_PART = Gate("top-k.selected-part", 16, eager=1)
 
@@ -61,7 +60,7 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
 def sort_by_keys(
     ctx: LoweringContext, arrays: Sequence[ir.Value], rows: Rows, orders: tuple[Order, ...]
 ) -> list[ir.Value]:
-    alone = len(arrays) == 1 and orders[0].bits in WIDE and rows.rows >= ROWS_SIDE_BY_SIDE()
+    alone = len(arrays) == 1 and orders[0].bits in WIDE
     if rows.length <= RANKED_ROW() and not alone:
         return rank_sort(ctx, arrays, rows, orders)
     return radix_sort(ctx, arrays, rows, orders)

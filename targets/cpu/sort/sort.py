@@ -27,6 +27,8 @@ from stablexla.targets.cpu.sort.tiles import SortPlan, emit_phases, emit_tiles
 # Up to so many elements a function of the library for rows of any length sorts them, which takes up to 6% longer than
 # code for their length; that takes 50 ms to compile.
 LIBRARY_ELEMENTS = Gate("sort.library-elements", 1 << 14, eager=1)
+# Rows up to this length are sorted in lanes even if most lanes have none: one row of 64 takes 0.75 us.
+SHORT_ROW = Gate("sort.short-row", 64, eager=1)
 # Threshold: rows up to this length are sorted in lanes; above, the network's n log^2 n costs more than merging.
 LONGEST_COLUMN = Gate("sort.longest-column", 2048, eager=8)
 
@@ -40,7 +42,7 @@ def emit_sort(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         keys = SortKeys.of(kernel.inputs[0].type.element_type, config)
         lanes = max(2, target.vector_bits // keys.bits)
         given = SortRows(keys, lanes, rows, length)
-        if length <= LONGEST_COLUMN() and 2 * rows >= lanes:
+        if length <= LONGEST_COLUMN() and (2 * rows >= lanes or length <= SHORT_ROW()):
             return _emit_columns(kernel, target, given)
         plan = SortPlan.of(given, target)
         return (emit_tiles if plan.tiles == 1 else emit_phases)(kernel, target, plan)

@@ -351,7 +351,8 @@ PROGRAMS: dict[str, Program] = {
     ),
     # order, indices, linear algebra, transforms
     "sorted": Program(sorted_by(sx.lt), (distinct(5, 70),)),
-    "sorted-short": Program(sorted_by(sx.lt), (distinct(5, 12),)),
+    "sorted-row": Program(sorted_by(sx.lt), (distinct(2, 12),)),
+    "sorted-short-pairs": Program(sorted_by(lambda a, b, i, j: sx.lt(a, b)), (distinct(5, 12), whole(5, 12))),
     "sorted-few": Program(sorted_by(sx.lt), (distinct(20, 12),)),
     "sorted-long": Program(sorted_by(sx.lt), (distinct(3000),)),
     "sorted-integers": Program(sorted_by(sx.lt), (distinct(500, dtype=np.int32),)),
