@@ -31,7 +31,6 @@ from stablexla.targets.pipeline.passes import FUNCTION, PASSES, RESERVED, USERS_
 from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
 from stablexla.targets.pipeline.standard_error import captured_stderr
 
-
 VERIFIES_ALL = False
 """Whether pipelines of this package are trusted as little as those of users; tests turn it on."""
 

@@ -106,7 +106,10 @@ def _periods(keys: np.ndarray) -> Iterator[Period]:
     """Yield the longest run of each period, those that save most operations first."""
     found = []
     for length in range(LEAST_LENGTH(), min(len(keys) // 2, LONGEST) + 1):
-        differs = np.flatnonzero(keys[:-length] != keys[length:])
+        equal = keys[:-length] == keys[length:]
+        if np.count_nonzero(equal) < length:  # of most lengths
+            continue
+        differs = np.flatnonzero(~equal)
         edges = np.concatenate([[-1], differs, [len(keys) - length]])
         runs = np.diff(edges) - 1
         longest = int(np.argmax(runs))
