@@ -27,7 +27,9 @@ _PASSES = (
 )
 
 
-@module_pass("stablexla-lower-views", "lowers views of buffers, affine arithmetic and vector transfers, if there are any")
+@module_pass(
+    "stablexla-lower-views", "lowers views of buffers, affine arithmetic and vector transfers, if there are any"
+)
 def lower_views(module: ir.Module) -> None:
     """Run MLIR's passes on a module that holds any of `LOWERED`; structured control flow becomes branches with them."""
     if operations_named(module.operation, *LOWERED):
