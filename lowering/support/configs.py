@@ -32,7 +32,7 @@ def config_attribute(value: object) -> ir.Attribute:
     if kind is bool:
         return ir.BoolAttr.get(value)
     if is_dataclass(value):
-        given = ((name, getattr(value, name)) for name in _fields(kind))
+        given = ((name, getattr(value, name)) for name in _fields(cast(Any, kind)))
         return ir.DictAttr.get({name: config_attribute(each) for name, each in given if each is not None})
     if isinstance(value, Mapping):
         return ir.DictAttr.get({name: config_attribute(each) for name, each in value.items()})

@@ -169,8 +169,8 @@ def _alike(flow: Dataflow, start: int, length: int, count: int) -> list[bool]:
     starts = start + length * np.arange(count)
     inside = slots[:, :, 0] >= starts[:, None]
     moved = (slots[:-1] + np.array([length, 0]) == slots[1:]).all(axis=2)
-    equal: list[bool] = np.where(inside[:-1], inside[1:] & moved, ~inside[1:]).all(axis=1).tolist()
-    return equal
+    equal = np.where(inside[:-1], inside[1:] & moved, ~inside[1:])
+    return list(map(bool, equal.all(axis=1)))
 
 
 def _results(flow: Dataflow, start: int, length: int, count: int) -> tuple[Slot, ...]:
@@ -178,7 +178,8 @@ def _results(flow: Dataflow, start: int, length: int, count: int) -> tuple[Slot,
     last = flow.last_reads[start : start + count * length].reshape(count, length, flow.last_reads.shape[1])
     ends = start + length * np.arange(1, count + 1)
     outside = (last >= ends[:, None, None]).any(axis=0)
-    return tuple(map(tuple, np.argwhere(outside).tolist()))
+    found: list[Slot] = list(map(tuple, np.argwhere(outside).tolist()))
+    return tuple(found)
 
 
 __all__ = ["Repeat", "find_repeats"]
