@@ -390,7 +390,7 @@ def _digest_of_the_package() -> str:
     for package in (stablexla, stablexla.dialects, stablexla.lowering, stablexla.targets):
         root = str(Path(str(package.__file__)).parent)
         files = (file for folder, _, _ in os.walk(root) for file in os.scandir(folder) if file.name.endswith(".py"))
-        for path, found in sorted((os.path.relpath(file.path, root), file.stat()) for file in files):
+        for path, found in sorted((file.path[len(root) + 1 :], file.stat()) for file in files):
             digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\0".encode())
     return digest.hexdigest()
 

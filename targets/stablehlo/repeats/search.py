@@ -169,8 +169,8 @@ def _alike(flow: Dataflow, start: int, length: int, count: int) -> list[bool]:
     starts = start + length * np.arange(count)
     inside = slots[:, :, 0] >= starts[:, None]
     moved = (slots[:-1] + np.array([length, 0]) == slots[1:]).all(axis=2)
-    equal = np.where(inside[:-1], inside[1:] & moved, ~inside[1:])
-    return list(map(bool, equal.all(axis=1)))
+    equal: np.ndarray = np.where(inside[:-1], inside[1:] & moved, ~inside[1:])
+    return [bool(row.all()) for row in equal]
 
 
 def _results(flow: Dataflow, start: int, length: int, count: int) -> tuple[Slot, ...]:
@@ -178,8 +178,7 @@ def _results(flow: Dataflow, start: int, length: int, count: int) -> tuple[Slot,
     last = flow.last_reads[start : start + count * length].reshape(count, length, flow.last_reads.shape[1])
     ends = start + length * np.arange(1, count + 1)
     outside = (last >= ends[:, None, None]).any(axis=0)
-    found: list[Slot] = list(map(tuple, np.argwhere(outside).tolist()))
-    return tuple(found)
+    return tuple((offset, position) for offset, position in np.argwhere(outside).tolist())
 
 
 __all__ = ["Repeat", "find_repeats"]
