@@ -24,17 +24,18 @@ _NAMES = {bool: "a boolean", int: "an integer", str: "a string", ir.Type: "a typ
 
 def config_attribute(value: object) -> ir.Attribute:
     """Encode a configuration, or one of its fields."""
+    kind = type(value)  # of most fields; asking for each kind in turn takes longer than encoding
+    if kind is int:
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    if kind is str:
+        return ir.StringAttr.get(value)
+    if kind is bool:
+        return ir.BoolAttr.get(value)
     if is_dataclass(value):
-        given = {field.name: getattr(value, field.name) for field in fields(value)}
-        return config_attribute({name: each for name, each in given.items() if each is not None})
+        given = ((name, getattr(value, name)) for name in _fields(cast(Any, kind)))
+        return ir.DictAttr.get({name: config_attribute(each) for name, each in given if each is not None})
     if isinstance(value, Mapping):
         return ir.DictAttr.get({name: config_attribute(each) for name, each in value.items()})
-    if isinstance(value, bool):
-        return ir.BoolAttr.get(value)
-    if isinstance(value, int):
-        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-    if isinstance(value, str):
-        return ir.StringAttr.get(value)
     if isinstance(value, ir.Type):
         return ir.TypeAttr.get(value)
     if isinstance(value, ir.Attribute):

@@ -171,7 +171,7 @@ class BufferAssignment:
     def _number(self, op: ir.Operation) -> None:
         self._position += 1
         self._begin[op] = self._position
-        if not op.name.startswith("linalg."):
+        if len(op.regions) and not op.name.startswith("linalg."):  # iterating none ends by an exception in C++, 2 us
             for region in op.regions:
                 for block in region.blocks:
                     for view in block.operations:

@@ -57,6 +57,8 @@ class _Reordering:
         """Return the arrays that an operation changes, if that may be done in place."""
         if op.name == "func.call":
             return self._updated(op)
+        if not len(op.regions):
+            return ()
         inside = [array for region in op.regions for block in region.blocks for array in self.block(block)]
         if op.name == "scf.while":
             return dict.fromkeys(viewed_array(v) for v in op.operands if is_tensor(v))

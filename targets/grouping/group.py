@@ -10,6 +10,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 from math import prod
+from typing import Any
 
 import mlir.ir as ir
 
@@ -129,7 +130,7 @@ class BlockGrouping:
         self._alone = alone
         self._block = block
         self._groups: dict[int, Group] = {}
-        self._of: dict[ir.Operation | None, Group] = {}
+        self._of: dict[Any, Group] = {}
         self._effects = previous_effects(block)
         self._needed: dict[ir.Operation, list[ir.Operation]] = {}
         self._factors: dict[int, list[ir.Operation]] = {}

@@ -5,6 +5,7 @@ After it `main` holds calls of kernels, control flow and arithmetic on scalars.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
@@ -36,7 +37,7 @@ from stablexla.targets.pipeline.passes import module_pass
 # Provisional name of a function: equal functions must have equal texts.
 PROVISIONAL = "kernel"
 TEXTS: ContextVar[dict[str, str] | None] = ContextVar("stablexla_texts_of_kernels", default=None)
-"""Where a compilation that asks for its kernels' texts has them, by name: printing them again takes 1% of it."""
+"""Where a compilation that asks for its kernels' texts has those that were printed, by name."""
 
 
 @module_pass("stablexla-outline", "moves each group of operations into a private function; equal functions are shared")
@@ -78,26 +79,57 @@ def _share_made(module: ir.Module, functions: Sequence[ir.Operation], kernels: K
 
 
 class KernelTable:
-    """Kernels made so far, by the text of their bodies; they stand before the program's `first` function."""
+    """Kernels made so far; they stand before the program's `first` function.
+
+    Equal ones have equal texts. Texts are long, so only those are written that have the same operations.
+    """
 
     def __init__(self, first: ir.Operation) -> None:
         self.first = first
-        self._by_text: dict[str, str] = {}
+        self._alike: dict[object, list[_Kernel]] = {}
         self._count: dict[str, int] = {}
 
     def share(self, made: func.FuncOp, kind: str) -> str:
         """Name a kernel; when an equal one exists, erase this one and return the other's name."""
-        text = text_of(made)
-        name = self._by_text.get(text)
-        if name is not None:
-            erase(made.operation)
-            return name
+        alike = self._alike.setdefault((kind, _operations(made)), [])
+        new = _Kernel(made)
+        for other in alike:
+            if other.text == new.text:
+                erase(made.operation)
+                return other.name
         number = self._count[kind] = self._count.get(kind, -1) + 1
-        name = self._by_text[text] = f"{kind}_{number}"
-        if (texts := TEXTS.get()) is not None:
-            texts[name] = text
-        made.attributes["sym_name"] = ir.StringAttr.get(name)
-        return name
+        new.name = f"{kind}_{number}"
+        made.attributes["sym_name"] = ir.StringAttr.get(new.name)
+        if alike and (texts := TEXTS.get()) is not None:
+            texts[new.name] = new.text
+        alike.append(new)
+        return new.name
+
+
+class _Kernel:
+    """A kernel, and its name when it has one of its own."""
+
+    def __init__(self, function: func.FuncOp) -> None:
+        self._function = function
+        self.name = PROVISIONAL
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The function's text without that name."""
+        attributes = self._function.attributes
+        attributes["sym_name"] = ir.StringAttr.get(PROVISIONAL)
+        text = text_of(self._function)
+        attributes["sym_name"] = ir.StringAttr.get(self.name)
+        return text
+
+
+def _operations(function: func.FuncOp) -> tuple[object, ...]:
+    """Return a function's type, and the names of its operations with the values of constants."""
+    found: list[object] = [function.attributes["function_type"]]
+    for view in function.regions[0].blocks[0].operations:
+        op = view.operation
+        found += [op.name, op.attributes["value"]] if op.name == "arith.constant" else [op.name]
+    return tuple(found)
 
 
 def text_of(function: func.FuncOp) -> str:
@@ -118,16 +150,19 @@ def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
         op = view.operation
         if GROUP in op.attributes:
             groups.setdefault(ir.StringAttr(op.attributes[GROUP]).value, []).append(op)
-    for label, members in groups.items():
-        _outline_group(label.split(".")[0], members, kernels)
+    outlined = [m for label, m in groups.items() if _outline_group(label.split(".")[0], m, kernels)]
     _sort_block(block)
+    for members in outlined:
+        for op in reversed(members):
+            erase_unused(op)
 
 
-def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable) -> None:
+def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable) -> bool:
+    """Call a function in place of a group, whose operations then have no users but one another."""
     inside = set(members)
     read = [r for op in members for r in op.results if any(not within(user, inside) for user in users_of(r))]
     if not read:
-        return  # it has no users: dead code elimination erases it
+        return False  # it has no users: dead code elimination erases it
     made_by: dict[ir.Value | int, ir.Value] = {}
     made_as = [made_by.setdefault(_twins(r), r) for r in read]
     results = list(made_by.values())
@@ -140,8 +175,7 @@ def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable)
     called = dict(zip(results, call.results, strict=True))
     for old, one in zip(read, made_as, strict=True):
         old.replace_all_uses_with(called[one])
-    for op in reversed(members):
-        erase_unused(op)
+    return True
 
 
 def _twins(result: ir.Value) -> ir.Value | int:

@@ -341,7 +341,7 @@ def faults() -> list[Fault]:
     for name in ("emit-kernels", "pack-constants", "read-before-updates", "assign-buffers"):
         full = f"stablexla-{name}"
         made.append(Fault("pass on buffers", name, after_pass(full, *ARITH), LAYER, (full,)))
-    for name in ("note-sizes", "check-stops", "expand-math", "expand-small-floats"):
+    for name in ("note-sizes", "check-stops", "expand-math", "expand-small-floats", "lower-views"):
         full = f"stablexla-{name}"
         made.append(Fault("pass to LLVM", name, after_pass(full, *ARITH), LAYER, (full,)))
     for name in ("keep-rolled", "bf16-as-bits", "run-in-parallel", "hide-kernels"):

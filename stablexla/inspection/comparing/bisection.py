@@ -45,6 +45,7 @@ UPSTREAM = "upstream"
 MATH, LIBM = "stablexla-expand-math", "convert-math-to-libm"
 NEEDED = {
     "stablexla-note-sizes": "",
+    "stablexla-lower-views": "",
     "stablexla-expand-small-floats": r"f[468]E\d|(?<!b)f16",
     "stablexla-bf16-as-bits": "bf16",
 }

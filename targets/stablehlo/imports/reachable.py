@@ -21,6 +21,8 @@ from stablexla.targets.pipeline.passes import module_pass
 def drop_unreachable(module: ir.Module) -> None:
     """Erase functions not reachable from `main` by symbols in attributes; does nothing without `main`."""
     functions = functions_of(module)
+    if functions.keys() <= {"main"}:
+        return
     reached, waiting = set[str](), [name for name in functions if name == "main"]
     while waiting:
         name = waiting.pop()

@@ -6,6 +6,7 @@ them by broadcasts and the like, belong to their readers: each part of a program
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -91,9 +92,11 @@ class Dataflow:
         if op.name == CONSTANT and not _is_splat(op):
             return  # weights, perhaps: an operand of the part that reads it
         read = [*op.operands, *captured(op)] if len(op.regions) else list(op.operands)
-        kept = [value for value in read if value not in self.made_again]
-        numbers = {number: None for value in read for number in self.numbers.get(value, ())}
-        again = (len(numbers), *(self.made_again.get(value) for value in read))
+        structures = [self.made_again.get(value) for value in read]
+        kept = [value for value, known in zip(read, structures, strict=True) if known is None]
+        made = (value for value, known in zip(read, structures, strict=True) if known is not None)
+        numbers = {number: None for value in made for number in self.numbers[value]}
+        again = (len(numbers), *structures)
         key = self._structures.key(op, read, again)
         if self._is_made_again(op, kept):
             self.made_again[op.results[0]] = key
@@ -161,7 +164,7 @@ class Structures:
         if op.name == CONSTANT:
             return op.name, _constant(op)
         attributes = op.attributes
-        known = tuple((name, self._named(attributes[name])) for name in attributes)
+        known = tuple((name, self._named(attributes[name])) for name in attributes) if len(attributes) else ()
         return op.name, known, tuple(r.type for r in op.results)
 
     def _named(self, attribute: Any) -> Any:
@@ -228,4 +231,9 @@ def _has_effects(op: Any) -> bool:
 def _is_ordered(op: Any) -> bool:
     if op.name == "stablehlo.composite":  # a user's may call a function of the host, which names the line
         return not str(op.attributes["name"].value).startswith(("chlo.", "stablexla."))
-    return op.name in _NEVER or op.name.removeprefix("stablehlo.").startswith(_ORDERED)
+    return _is_name_ordered(op.name)
+
+
+@functools.cache
+def _is_name_ordered(name: str) -> bool:
+    return name in _NEVER or name.removeprefix("stablehlo.").startswith(_ORDERED)

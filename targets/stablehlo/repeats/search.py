@@ -106,7 +106,10 @@ def _periods(keys: np.ndarray) -> Iterator[Period]:
     """Yield the longest run of each period, those that save most operations first."""
     found = []
     for length in range(LEAST_LENGTH(), min(len(keys) // 2, LONGEST) + 1):
-        differs = np.flatnonzero(keys[:-length] != keys[length:])
+        equal = keys[:-length] == keys[length:]
+        if np.count_nonzero(equal) < length:  # of most lengths
+            continue
+        differs = np.flatnonzero(~equal)
         edges = np.concatenate([[-1], differs, [len(keys) - length]])
         runs = np.diff(edges) - 1
         longest = int(np.argmax(runs))
@@ -166,8 +169,8 @@ def _alike(flow: Dataflow, start: int, length: int, count: int) -> list[bool]:
     starts = start + length * np.arange(count)
     inside = slots[:, :, 0] >= starts[:, None]
     moved = (slots[:-1] + np.array([length, 0]) == slots[1:]).all(axis=2)
-    equal: list[bool] = np.where(inside[:-1], inside[1:] & moved, ~inside[1:]).all(axis=1).tolist()
-    return equal
+    equal: np.ndarray = np.where(inside[:-1], inside[1:] & moved, ~inside[1:])
+    return [bool(row.all()) for row in equal]
 
 
 def _results(flow: Dataflow, start: int, length: int, count: int) -> tuple[Slot, ...]:
@@ -175,7 +178,7 @@ def _results(flow: Dataflow, start: int, length: int, count: int) -> tuple[Slot,
     last = flow.last_reads[start : start + count * length].reshape(count, length, flow.last_reads.shape[1])
     ends = start + length * np.arange(1, count + 1)
     outside = (last >= ends[:, None, None]).any(axis=0)
-    return tuple(map(tuple, np.argwhere(outside).tolist()))
+    return tuple((offset, position) for offset, position in np.argwhere(outside).tolist())
 
 
 __all__ = ["Repeat", "find_repeats"]
