@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import replace
 
 import mlir.ir as ir
@@ -36,8 +35,6 @@ from stablexla.targets.pipeline.passes import module_pass
 
 # Provisional name of a function: equal functions must have equal texts.
 PROVISIONAL = "kernel"
-TEXTS: ContextVar[dict[str, str] | None] = ContextVar("stablexla_texts_of_kernels", default=None)
-"""Where a compilation that asks for its kernels' texts has those that were printed, by name."""
 
 
 @module_pass("stablexla-outline", "moves each group of operations into a private function; equal functions are shared")
@@ -100,8 +97,6 @@ class KernelTable:
         number = self._count[kind] = self._count.get(kind, -1) + 1
         new.name = f"{kind}_{number}"
         made.attributes["sym_name"] = ir.StringAttr.get(new.name)
-        if alike and (texts := TEXTS.get()) is not None:
-            texts[new.name] = new.text
         alike.append(new)
         return new.name
 
@@ -139,9 +134,8 @@ def text_of(function: func.FuncOp) -> str:
 
 
 def outlined_text(kernel: func.FuncOp) -> str:
-    """Return the text that a kernel got, with the provisional name; no pass changes kernels before they are emitted."""
-    text = (TEXTS.get() or {}).get(kernel.name.value)
-    return text_of(kernel).replace(f"@{kernel.name.value}(", f"@{PROVISIONAL}(", 1) if text is None else text
+    """Return a kernel's text with the provisional name, by which it is the same in all programs."""
+    return text_of(kernel).replace(f"@{kernel.name.value}(", f"@{PROVISIONAL}(", 1)
 
 
 def _outline_block(block: ir.Block, kernels: KernelTable) -> None:

@@ -22,7 +22,6 @@ from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import functions_of
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
-from stablexla.targets.grouping.outline import TEXTS
 from stablexla.targets.llvm.code_threads import CodeThreads, Job, object_files
 from stablexla.targets.llvm.kept_kernels import Keeping, KeptKernel, KeptPart, TakenKernel, are_kept, digest_of_kernel
 from stablexla.targets.llvm.library import LIBRARY, digest_of
@@ -49,12 +48,11 @@ _session: ContextVar[EarlyCode | None] = ContextVar("early code", default=None)
 def early_code(cpu: CpuOptions) -> Iterator[EarlyCode]:
     """Open a session."""
     session = EarlyCode(cpu)
-    token, texts = _session.set(session), TEXTS.set({})
+    token = _session.set(session)
     try:
         yield session
     finally:
         _session.reset(token)
-        TEXTS.reset(texts)
         session.close()
 
 

@@ -25,7 +25,6 @@ from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.registry import Emitters
 from stablexla.targets.cpu.emitters import EMITTERS
-from stablexla.targets.grouping import outline
 from stablexla.targets.llvm import code_llvm, early_code, kept_kernels, split_module
 from stablexla.targets.llvm.library import Library
 from stablexla.targets.llvm.options import CpuOptions
@@ -306,31 +305,6 @@ def test_a_combiner_is_a_part_of_the_digest() -> None:
 
 def test_a_kernel_that_names_anything_else_has_no_digest() -> None:
     assert digest(IDENTITY.format("loop_0", f"{KIND}, other = @elsewhere")) is None
-
-
-def test_texts_are_those_of_the_kernels_that_are_emitted(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are printed when a kernel is outlined: no pass between may change it."""
-    seen = []
-
-    def compared(kernel: Any) -> str:
-        texts = outline.TEXTS.get()
-        assert texts is not None
-        assert kernel.name.value in texts
-        seen.append(outline.outlined_text(kernel))
-        token = outline.TEXTS.set(None)
-        assert outline.outlined_text(kernel) == seen[-1]
-        outline.TEXTS.reset(token)
-        return seen[-1]
-
-    monkeypatch.setattr(kept_kernels, "outlined_text", compared)
-    compiled()
-    b = sx.XlaBuilder("attention")
-    q, k, v = (b.parameter(i, sx.f32[2, 4, 64, 32], name=n) for i, n in enumerate("qkv"))
-    scores = sx.dot_general(q, k, sx.DotDimensionNumbers((3,), (3,), (0, 1), (0, 1)))
-    powers = sx.exp(sx.sub(scores, sx.reduce(scores, -np.inf, sx.max, (3,)), (0, 1, 2)))
-    weights = sx.div(powers, sx.reduce(powers, 0.0, sx.add, (3,)), (0, 1, 2))
-    sx.compile(b.build(sx.dot_general(weights, v, sx.DotDimensionNumbers((3,), (2,), (0, 1), (0, 1)))))
-    assert len(seen) > 4
 
 
 # ---- what is never kept ----------------------------------------------------------------------------------------------
