@@ -39,8 +39,8 @@ class SharedFunction(ABC):
     rolled: ClassVar[bool] = False
     """Whether LLVM leaves its loops as they are, see `targets/llvm/no_unroll.py`."""
     of_library: ClassVar[bool] = True
-    """Whether its code comes from the library in kernels of any size. In a program's own module LLVM puts sizes in the
-    place of arguments, which short loops that copy and pack gain by."""
+    """Whether its code comes from the library in all kernels. In a program's own module LLVM puts sizes in the place of
+    arguments, which short loops that copy and pack gain by."""
 
     def __init_subclass__(cls) -> None:
         if "<locals>" in cls.__qualname__:
@@ -74,11 +74,11 @@ class SharedFunctions:
     """Emit shared functions into a kernel's module, and calls of them.
 
     Args:
-        is_small: the kernel runs for so short that all of them come from the library: compiling counts.
+        all_of_library: whether those that gain by a program's sizes come from the library, too.
     """
 
-    def __init__(self, home: Home, target: CpuTarget, *, is_small: bool = False) -> None:
-        self._home, self._target, self._is_small = home, target, is_small
+    def __init__(self, home: Home, target: CpuTarget, *, all_of_library: bool = False) -> None:
+        self._home, self._target, self._all_of_library = home, target, all_of_library
         self._open: dict[ir.Value, ir.Value] = {}
 
     def call(self, spec: SharedFunction, buffers: Sequence[Value], numbers: Sequence[Index]) -> None:
@@ -88,7 +88,7 @@ class SharedFunctions:
             TypeError: a field of `spec` is no value.
         """
         elements = tuple(b.element for b in buffers)
-        of_library, symbols = spec.of_library or self._is_small, self._home.shared_symbols
+        of_library, symbols = spec.of_library or self._all_of_library, self._home.shared_symbols
         key = (spec, elements, self._target, of_library)
         if key not in symbols:
             check_value(spec, type(spec).__name__)

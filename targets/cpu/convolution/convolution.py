@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import mlir.ir as ir
 
+from stablexla.dialects.choices import Gate
 from stablexla.lowering.support.operations import is_tensor
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.calls import Phase
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.codegen.match.convolution import match_convolution
+from stablexla.targets.codegen.match.convolution import MatchedConvolution, match_convolution
 from stablexla.targets.codegen.match.epilogue import ContractionScene
 from stablexla.targets.codegen.refusals import Refusal, refuse
 from stablexla.targets.cpu.contraction.register_tile import contraction_grain
@@ -24,7 +25,7 @@ from stablexla.targets.cpu.contraction.split_k import emit_split_k_reduction
 from stablexla.targets.cpu.convolution.depthwise import DepthwiseItem
 from stablexla.targets.cpu.convolution.implicit_gemm import ImplicitGemmItem
 from stablexla.targets.cpu.convolution.pixel_lanes import PixelLanesItem
-from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, plan_convolution, wanted_items
+from stablexla.targets.cpu.convolution.plan import ConvolutionPlan, ConvolutionSizes, plan_convolution, work_of
 from stablexla.targets.cpu.convolution.weights import ConvolutionWeights, pack_weight_panel, reads_weights_in_place
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.shared import SharedFunctions
@@ -32,6 +33,8 @@ from stablexla.targets.cpu.shared import SharedFunctions
 _TOO_LARGE = Refusal("its windows need more memory than an emitter packs", "fewer input features in a group")
 
 
+# Up to so many multiplications all that packs comes from the library, however much it is.
+LIBRARY_WORK = Gate("convolution.library-work", 1 << 20, eager=1)
 _LONG = Refusal("its arrays have 2^31 elements or more, and offsets in them are of 32 bits", "smaller arrays")
 
 
@@ -50,13 +53,22 @@ def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return _Windows(kernel, target, *planned).emit()
 
 
+def _packs_little(c: MatchedConvolution) -> bool:
+    """Return whether packing is a small part of the work: outputs of many features and places share what is packed.
+
+    With the library's packing such convolutions take up to 1% longer, others (grouped ones, gradients of weights) 8%.
+    """
+    pixels = c.last.outputs * math.prod(d.outputs for d in c.outer)
+    return c.group.extent == 1 and c.taps <= pixels
+
+
 class _Windows:
     """Code of a convolution's two functions: packing of the weights, and the sums."""
 
     def __init__(self, kernel: Kernel, target: CpuTarget, sizes: ConvolutionSizes, plan: ConvolutionPlan) -> None:
         self.kernel, self.target, self.sizes, self.plan = kernel, target, sizes.of_part(plan.depth), plan
         c = self.convolved = sizes.convolved
-        self.shared = SharedFunctions(kernel, target, is_small=wanted_items(sizes) == 1)
+        self.shared = SharedFunctions(kernel, target, all_of_library=_packs_little(c) or work_of(c) <= LIBRARY_WORK())
         self.weights = ConvolutionWeights(
             groups=1 if plan.channels else c.group.extent,
             outputs=c.contraction.n.extent if plan.channels else c.outputs,

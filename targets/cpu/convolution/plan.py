@@ -193,9 +193,9 @@ def _plan_of_features(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     rows = _most_rows(sizes, replace(whole, columns=columns))
     if sizes.weight_bytes > target.l2_bytes // 2:
         # Fewer columns: their weights stay in the cache of the thread that reuses them for all its rows.
-        wanted = math.ceil(wanted_items(sizes) / (sizes.others * math.ceil(sizes.all_rows / rows)))
+        wanted = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(sizes.all_rows / rows)))
         columns = min(columns, max(2, math.ceil(panels / wanted)) * panel)
-    blocks = math.ceil(wanted_items(sizes) / (sizes.others * math.ceil(c.outputs / columns)))
+    blocks = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(c.outputs / columns)))
     plan = ConvolutionPlan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
     return _with_images(sizes, plan) if rows >= sizes.all_rows and rounds >= c.last.rounds else plan
 
@@ -228,7 +228,7 @@ def _plan_across(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
         return None
     most = next(rows for rows in range(sizes.all_rows, 0, -1) if rows == 1 or fits(rows, padded))
     others = sizes.others * math.ceil(w.rounds / padded)
-    rows = _in_blocks(sizes.all_rows, most, math.ceil(wanted_items(sizes) / others))
+    rows = _in_blocks(sizes.all_rows, most, math.ceil(_wanted(sizes) / others))
     tile, rounds = RegisterTile(c.outputs, 1), min(padded, w.rounds)
     return ConvolutionPlan(tile, features, rows, rounds, lanes, staged=True, across=width)
 
@@ -244,7 +244,7 @@ def _in_parts(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> ConvolutionPlan
     if sizes.weight_bytes <= sizes.target.l2_bytes or d.taps * d.tap_stride < 4 * d.rounds * d.stride:
         return None
     others = c.group.extent * math.prod(plane.outputs for plane in sizes.planes)
-    parts = math.ceil(min(wanted_items(sizes), LEAST_ITEMS()) / others)
+    parts = math.ceil(min(_wanted(sizes), LEAST_ITEMS()) / others)
     depth = math.ceil(d.taps / parts)
     image = sizes.of_part(depth).packed(plan.features, d.rounds, plan.rounds) * sizes.bytes
     most = min(LHS_BYTES() // image, MOST_PIXELS() // (d.rounds * plan.rounds))
@@ -270,7 +270,7 @@ def _plan_of_channels(sizes: ConvolutionSizes) -> ConvolutionPlan | None:
     if sizes.packed(plan.elements, 1, rounds) * sizes.bytes > MOST_LHS_BYTES():
         return None
     others = sizes.others // channels * math.ceil(channels / columns)
-    rows = _in_blocks(sizes.all_rows, _most_rows(sizes, plan), math.ceil(wanted_items(sizes) / others))
+    rows = _in_blocks(sizes.all_rows, _most_rows(sizes, plan), math.ceil(_wanted(sizes) / others))
     return replace(plan, rows=rows)
 
 
@@ -296,7 +296,7 @@ def _with_images(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> ConvolutionP
     if sizes.weight_bytes <= sizes.target.l2_bytes // 2 or math.prod(d.outputs for d in sizes.planes) > 1:
         return plan
     panel = plan.tile.vectors * sizes.lanes
-    panels, wanted = -(-c.outputs // panel), wanted_items(sizes)
+    panels, wanted = -(-c.outputs // panel), _wanted(sizes)
     image = sizes.packed(plan.features, sizes.all_rows, plan.rounds) * sizes.bytes
     for images in range(c.batch.extent, 1, -1):
         others = sizes.others // c.batch.extent * (c.batch.extent // images)
@@ -356,14 +356,17 @@ def _most_rows(sizes: ConvolutionSizes, plan: ConvolutionPlan) -> int:
     return rows
 
 
-def wanted_items(sizes: ConvolutionSizes) -> int:
+def _wanted(sizes: ConvolutionSizes) -> int:
     """Return the work items wanted for load balance, but no smaller than is worth the call.
 
     It follows from the shape alone: the order of additions does not depend on the number of threads.
     """
-    c = sizes.convolved
-    work = c.contraction.batches * c.last.outputs * c.group.extent * c.outputs * c.inputs.extent * c.taps
-    return max(1, min(MOST_ITEMS(), work // ITEM_WORK()))
+    return max(1, min(MOST_ITEMS(), work_of(sizes.convolved) // ITEM_WORK()))
+
+
+def work_of(c: MatchedConvolution) -> int:
+    """Return the number of multiplications."""
+    return c.contraction.batches * c.last.outputs * c.group.extent * c.outputs * c.inputs.extent * c.taps
 
 
 def _in_blocks(extent: int, most: int, wanted: int) -> int:

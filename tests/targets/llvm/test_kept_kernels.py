@@ -147,7 +147,7 @@ def test_a_kernel_of_another_program(library: Library, emitted: list[str]) -> No
 
 
 def test_the_parts_that_a_part_calls_come_along(library: Library, emitted: list[str]) -> None:
-    """Packing for convolutions is in the part of the first kernel that does it."""
+    """Packing for grouped convolutions is in the part of the first kernel that does it."""
 
     def convolutions(*features: int) -> tuple[sx.Executable, list[np.ndarray]]:
         b, rng = sx.XlaBuilder("layers"), np.random.default_rng(1)
@@ -155,19 +155,19 @@ def test_the_parts_that_a_part_calls_come_along(library: Library, emitted: list[
         arrays = [rng.standard_normal((1, 16, 12, 8), np.float32)]
         results = []
         for number, size in enumerate(features, 1):
-            arrays.append(rng.standard_normal((3, 3, 8, size), np.float32))
-            w = b.parameter(number, sx.f32[3, 3, 8, size], name=f"w{number}")
-            results.append(sx.conv_with_general_dimensions(y, w, (1, 1), "SAME", NHWC))
+            arrays.append(rng.standard_normal((3, 3, 4, size), np.float32))
+            w = b.parameter(number, sx.f32[3, 3, 4, size], name=f"w{number}")
+            results.append(sx.conv_with_general_dimensions(y, w, (1, 1), "SAME", NHWC, 2))
         return sx.compile(b.build(sx.concatenate(results, 3))), arrays
 
-    convolutions(80, 112)
-    second, arrays = convolutions(112)
+    convolutions(160, 224)
+    second, arrays = convolutions(224)
     assert emitted[-1:] != []
     emitted.clear()
-    second, arrays = convolutions(112)
+    second, arrays = convolutions(224)
     assert emitted == []
     with knobs.scoped(kept_kernels=False):
-        np.testing.assert_array_equal(second(*arrays), convolutions(112)[0](*arrays))
+        np.testing.assert_array_equal(second(*arrays), convolutions(224)[0](*arrays))
     assert any(part.parts for part in (kept_kernels.KeptPart.find(library, d) for d in [*library._files]) if part)
 
 

@@ -77,25 +77,26 @@ def test_sizes_are_arguments(library: Library, emitted: list[str]) -> None:
     np.testing.assert_array_equal(np.asarray(other(LHS, wider))[:, : RHS.shape[1]], first(LHS, RHS))
 
 
-@pytest.mark.parametrize(("outputs", "all_of_library"), [(15, True), (16, False)])
-def test_small_convolutions_have_nothing_else(outputs: int, all_of_library: bool, library: Library) -> None:
-    """3x3 of 8 features on 30x29 or so: below a million multiplications packing comes from the library, too."""
-    choices = f"usual+machine.item-work={32 * 30 * 9 * 8 * 16 // 2}"
+@pytest.mark.parametrize(("groups", "less", "all_of_library"), [(1, 1, True), (2, 0, True), (2, 1, False)])
+def test_convolutions_pack_by_the_library(groups: int, less: int, all_of_library: bool, library: Library) -> None:
+    """But for those that pack much, if they are not small."""
+    work = 32 * 30 * 9 * 8 * 16 // groups
 
     def convolution() -> sx.Executable:
         b = sx.XlaBuilder("small")
-        x, w = b.parameter(0, sx.f32[1, 32, 30, 8]), b.parameter(1, sx.f32[3, 3, 8, outputs])
-        y = sx.conv_general(x, w, (1, 1), "SAME", ("NHWC", "HWIO", "NHWC"))
-        return sx.compile(b.build(y), options=sx.CompileOptions(choices=choices))
+        x, w = b.parameter(0, sx.f32[1, 32, 30, 8]), b.parameter(1, sx.f32[3, 3, 8 // groups, 16])
+        y = sx.conv_general(x, w, (1, 1), "SAME", ("NHWC", "HWIO", "NHWC"), feature_group_count=groups)
+        options = sx.CompileOptions(choices=f"usual+convolution.library-work={work - less}")
+        return sx.compile(b.build(y), options=options)
 
     image = np.random.default_rng(3).standard_normal((1, 32, 30, 8), np.float32)
-    weights = np.random.default_rng(4).standard_normal((3, 3, 8, outputs), np.float32)
+    weights = np.random.default_rng(4).standard_normal((3, 3, 8 // groups, 16), np.float32)
     made = convolution()
-    packing = b"stablexla_fill_pixels" in b"".join(library._files.values())
-    assert packing == all_of_library
+    assert (b"stablexla_fill_pixels" in b"".join(library._files.values())) == all_of_library
     padded = np.pad(image.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
-    expected = np.einsum("byxcij,ijco->byxo", windows, weights)
+    parts = zip(np.split(windows, groups, 3), np.split(weights, groups, 3), strict=True)
+    expected = np.concatenate([np.einsum("byxcij,ijco->byxo", *part) for part in parts], 3)
     np.testing.assert_allclose(made(image, weights), expected, rtol=2e-5, atol=2e-5)
     np.testing.assert_array_equal(made(image, weights), convolution()(image, weights))
 
