@@ -1,12 +1,13 @@
-"""The tool for the cache of compiled programs: `python -m stablexla cache`."""
+"""The tool for the cache of compiled programs, and for the library beside it: `python -m stablexla cache`."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stablexla.dialects.display.tables import console, show_table
 from stablexla.dialects.errors import LoadError
@@ -16,9 +17,13 @@ from stablexla.tools.common import run_tool
 from stablexla.tools.parser import USAGE, Parser
 from stablexla.tools.terminal import print_error
 
+if TYPE_CHECKING:
+    from stablexla.builder.computation import XlaComputation
+
 EXAMPLES = """examples:
   python -m stablexla cache                       what the cache that is on by default holds
   python -m stablexla cache --clear
+  python -m stablexla cache --fill                in the image of a container: its first programs compile sooner
   STABLEXLA_CACHE=/scratch/models python model.py       another folder: compiled once, found from then on
   python -m stablexla cache --folder /scratch/models
 """
@@ -27,6 +32,8 @@ EXAMPLES = """examples:
 def main(arguments: list[str] | None = None) -> int:
     """Run the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
     given = parser().parse_args(arguments)
+    if given.fill:
+        return run_tool(_fill)
     return run_tool(lambda: _run(given.folder or knobs.cache or _by_default(), given.clear))
 
 
@@ -39,8 +46,17 @@ def parser() -> Parser:
     )
     what = made.add_mutually_exclusive_group()
     what.add_argument("--info", action="store_true", help="list the entries (default)")
-    what.add_argument("--clear", action="store_true", help="remove all entries")
+    what.add_argument("--clear", action="store_true", help="remove all entries, and the library's in the folder")
+    what.add_argument(
+        "--fill",
+        action="store_true",
+        help="compile what products, convolutions and sorts of the usual types need of the library, for this machine",
+    )
     return made
+
+
+LIBRARY = "library"
+"""The library's folder in that of the cache that is on by default."""
 
 
 def _by_default() -> Path | None:
@@ -62,12 +78,58 @@ def _run(folder: Path | None, clear: bool) -> int:
     if clear:
         remove_unfinished(folder)
         print(f"{folder}: removed {limit(folder, -1)} programs, {total:,} bytes")
+        functions = entries(folder / LIBRARY)
+        if functions:
+            size = sum(stat.st_size for _, stat in functions)
+            print(f"{folder / LIBRARY}: removed {limit(folder / LIBRARY, -1)} entries, {size:,} bytes")
         return 0
     if found:
         rows = [(f"{stat.st_size:,}", _used(stat.st_mtime), _name(path)) for path, stat in found]
         _show(rows)
     print(f"{folder}: {len(found)} programs, {total:,} bytes of {knobs.cache_limit:,}")
     return 0
+
+
+def _fill() -> int:
+    from stablexla.compiling.cache import Folder, entries
+    from stablexla.compiling.compiler import compile
+
+    folder = Folder.of_library()
+    if folder is None:
+        print_error("the library is off: set STABLEXLA_LIBRARY to a folder of your own")
+        return USAGE
+    before = len(entries(folder.path))
+    with knobs.scoped(kernel_cache="off"):  # the programs themselves are of no use
+        for program in _usual_programs():
+            compile(program)
+            print(f"{program.name}: {len(entries(folder.path)) - before} functions by now")
+    found = entries(folder.path)
+    print(f"{folder.path}: {len(found)} entries, {sum(stat.st_size for _, stat in found):,} bytes")
+    return 0
+
+
+def _usual_programs() -> Iterator[XlaComputation]:
+    """Yield programs that together use the functions that most programs use."""
+    import stablexla as sx
+
+    def program(name: str, *shapes: sx.Shape) -> tuple[sx.XlaBuilder, list[sx.XlaOp]]:
+        b = sx.XlaBuilder(name)
+        return b, [b.parameter(number, shape) for number, shape in enumerate(shapes)]
+
+    for type_ in (sx.f32, sx.f64, sx.bf16, sx.f16):
+        b, (x, y) = program(f"product, {type_}", type_[300, 500], type_[500, 400])
+        yield b.build(x @ y)
+    b, (x, y) = program("product, s8", sx.s8[300, 500], sx.s8[500, 400])
+    yield b.build(sx.dot(x, y, preferred_element_type=sx.s32))
+    for type_ in (sx.f32, sx.f64, sx.bf16):
+        for size, features, groups, stride in ((3, 32, 1, 1), (1, 32, 1, 1), (7, 3, 1, 2), (3, 32, 32, 1)):
+            title = f"convolution {size}x{size}{' by channel' if groups > 1 else ''}, {type_}"
+            b, (x, w) = program(title, type_[1, 56, 56, features], type_[size, size, features // groups, 64])
+            yield b.build(sx.conv_general(x, w, (stride, stride), "SAME", ("NHWC", "HWIO", "NHWC"), groups))
+    for type_ in (sx.f32, sx.f64, sx.s32, sx.s64):
+        for shape in ((40, 20), (4, 5000), (200_000,)):
+            b, (x,) = program(f"sort, {type_[shape]}", type_[shape])
+            yield b.build(sx.sort(x, sx.lt, len(shape) - 1))
 
 
 def _show(rows: Sequence[tuple[str, str, str]]) -> None:

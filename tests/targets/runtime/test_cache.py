@@ -18,6 +18,8 @@ import pytest
 import stablexla as sx
 from stablexla.compiling import cache
 from stablexla.dialects.custom_calls import CustomCallTarget
+from stablexla.targets.llvm import early_code
+from stablexla.targets.llvm.library import Library
 from stablexla.targets.pipeline.knobs import knobs, user_cache_folder
 from stablexla.targets.runtime import container
 from stablexla.tools.cache import main
@@ -289,6 +291,33 @@ def test_the_tool(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with knobs.scoped(cache=None):
         assert main([]) == 2
     assert "set STABLEXLA_CACHE" in capsys.readouterr().err
+
+
+def test_filling_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], counts: cache.Counts
+) -> None:
+    monkeypatch.setenv("STABLEXLA_KERNEL_CACHE", str(tmp_path))
+    folder = tmp_path / "library"
+    monkeypatch.setenv("STABLEXLA_LIBRARY", str(folder))
+    monkeypatch.setattr(early_code, "LIBRARY", made := Library())
+    made.store = cache.KeptLibrary()
+    assert main(["--fill"]) == 0
+    said = capsys.readouterr().out
+    assert "sort, f32[40,20]:" in said
+    functions = len(list(folder.iterdir()))
+    assert said.endswith(f"{functions} entries, {sum(f.stat().st_size for f in folder.iterdir()):,} bytes\n")
+    assert functions > 10
+    assert not [file for file in tmp_path.iterdir() if file.is_file()]  # no programs
+    b = sx.XlaBuilder("product")
+    made._files.clear()
+    sx.compile(b.build(b.parameter(0, sx.f32[200, 333]) @ b.parameter(1, sx.f32[333, 250])))
+    assert len(list(folder.iterdir())) == functions  # it has all that it needs
+    assert main(["--clear"]) == 0
+    assert f"library: removed {functions} entries" in capsys.readouterr().out
+    assert not list(folder.iterdir())
+    monkeypatch.setenv("STABLEXLA_LIBRARY", "off")
+    assert main(["--fill"]) == 2
+    assert "the library is off" in capsys.readouterr().err
 
 
 def test_the_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
