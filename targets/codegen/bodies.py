@@ -9,7 +9,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, vector
 
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.lowering.support.operations import constant_attribute, defining, terminator_of, walk
+from stablexla.lowering.support.operations import constant_attribute, terminator_of, walk
 from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.emission import Value
 
@@ -189,22 +189,19 @@ class VectorBody:
             wanted = list(terminator_of(self._block).operands)
         for value, known_value in given.items():
             self._values[value] = cg.splat(known_value, self.lanes)
-        needed = self._needed(wanted)
-        for operation in self._operations:
-            if operation in needed:
-                self._replay(operation)
+        for operation in self._needed(wanted):
+            self._replay(operation)
         return [self._get(v) for v in wanted]
 
-    def _needed(self, wanted: Sequence[ir.Value]) -> set[ir.Operation]:
-        found: set[ir.Operation] = set()
-        waiting = [v for v in wanted if v not in self._values]
-        while waiting:
-            maker = defining(waiting.pop())
-            if maker is None or maker in found or maker.block != self._block:
-                continue
-            found.add(maker)
-            waiting += [v for v in _read_by(maker) if v not in self._values]
-        return found
+    def _needed(self, wanted: Sequence[ir.Value]) -> list[ir.Operation]:
+        """Return the operations of the block behind the wanted values that are not known, in order."""
+        missing = {v for v in wanted if v not in self._values}
+        found: list[ir.Operation] = []
+        for operation in reversed(self._operations):
+            if any(result in missing for result in operation.results):
+                found.append(operation)
+                missing.update(v for v in _read_by(operation) if v not in self._values)
+        return found[::-1]
 
     def _replay(self, operation: ir.Operation) -> None:
         results = operation.results

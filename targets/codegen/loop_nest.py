@@ -17,6 +17,7 @@ import mlir.ir as ir
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.tensor_types import row_major
 from stablexla.lowering.support.operations import constant_attribute, constant_of, terminator_of, walk
+from stablexla.targets.codegen import emission as cg
 from stablexla.targets.codegen.bodies import body_cost, can_clone, computed_types
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.refusals import BLOCKS, BRANCHES, COMPLEX, INDICES, Refusal, refuse
@@ -90,6 +91,11 @@ class Map:
         """Types that the body computes with, one for each value, but for indices and constants."""
         return list(computed_types(self.operations))
 
+    @functools.cached_property
+    def widest(self) -> int:
+        """Bits of the widest lane that the body computes with."""
+        return max(map(cg.lane_bits, self.computed), default=0)
+
 
 @dataclass(eq=False)
 class Reduction(Map):
@@ -122,17 +128,17 @@ class LoopNest:
     nodes: list[Node]
     stores: list[Store]
 
-    @property
+    @functools.cached_property
     def folds(self) -> list[Reduction]:
         """The reductions, in order."""
         return [n for n in self.nodes if isinstance(n, Reduction)]
 
-    @property
+    @functools.cached_property
     def maps(self) -> list[Map]:
         """All nodes with a body, in order."""
         return [n for n in self.nodes if isinstance(n, Map)]
 
-    @property
+    @functools.cached_property
     def loads(self) -> list[Load]:
         """The array elements loaded, each once."""
         return [n for n in self.nodes if isinstance(n, Load)]

@@ -42,7 +42,7 @@ def lanes_for(nest: LoopNest, target: CpuTarget) -> int:
 def widest_lanes(nest: LoopNest, target: CpuTarget) -> int:
     """Return the lanes of a register of the widest type computed with."""
     bits = [cg.lane_bits(node.element) for node in nest.loads] + [cg.lane_bits(place.element) for place in nest.stores]
-    bits += [cg.lane_bits(t) for node in nest.maps for t in node.computed]
+    bits += [node.widest for node in nest.maps]
     return max(2, target.vector_bits // max(bits))
 
 

@@ -229,9 +229,9 @@ class BlockGrouping:
 
     def _outside_path(self, operations: Iterable[ir.Operation], home: Group, other: Group | None = None) -> bool:
         """Whether operations also depend on `home` through one outside of `home` and of `other`."""
-        within_ = (home, home if other is None else other)
-        makers = [maker for op in operations for maker in self._needs(op)]
-        outside = [maker for maker in makers if all(self._of.get(maker) is not group for group in within_)]
+        second = home if other is None else other
+        makers = dict.fromkeys(maker for op in operations for maker in self._needs(op))
+        outside = [m for m in makers if (made := self._of.get(m)) is not home and made is not second]
         return any(
             made is home or (made is not other and made.before >> home.number & 1)
             for made in self._groups_above(outside)
@@ -318,7 +318,12 @@ class BlockGrouping:
             self._of.update(dict.fromkeys(self._factors.get(_factor_number(op), []), home))
 
     def _add_before(self, home: Group, before: int) -> None:
-        home.before |= before & ~(1 << home.number)
+        more = home.before | before & ~(1 << home.number)
+        if more == home.before:
+            return
+        home.before = more
+        if len(home.members) == 1:
+            return  # a new group: none comes after it yet
         for other in self._groups.values():
             if other.before >> home.number & 1:
                 other.before |= home.before
