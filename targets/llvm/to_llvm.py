@@ -33,4 +33,4 @@ TO_LLVM = (
 
 def code_to_llvm(module: ir.Module) -> None:
     """Lower functions on buffers to LLVM's dialect, in place; the module needs no `main`."""
-    run_pipeline(module, Pipeline("code", [Step("llvm", ",".join(CODE_TO_LLVM), LLVM)]))
+    run_pipeline(module, Pipeline("code", [Step("llvm", ",".join(CODE_TO_LLVM), LLVM)]), is_trusted=True)
