@@ -12,7 +12,7 @@ from dataclasses import replace
 import mlir.ir as ir
 from mlir.dialects import func
 
-from stablexla.dialects.erasing import erase, erase_unused
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.symbols import functions_of
 from stablexla.lowering.support.configs import config_attribute
 from stablexla.lowering.support.kernels import COMBINER, KIND, combiner_reference
@@ -148,7 +148,7 @@ def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
     _sort_block(block)
     for members in outlined:
         for op in reversed(members):
-            erase_unused(op)
+            erase(op)
 
 
 def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable) -> bool:
