@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 import stablexla as sx
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.registry import find_target

@@ -31,11 +31,11 @@ else:
         "CompileOptions": "stablexla.targets.pipeline.options",
         "Executable": "stablexla.executable.executable",
         "compile": "stablexla.compiling.compiler",
-        "load": "stablexla.interop.load",
         "load_executable": "stablexla.executable.saved",
         "register_custom_call": "stablexla.compiling.custom_calls",
         "warm_up": "stablexla.compiling.warm_up",
     }
+    _LATER = {"load": "stablexla.interop.loading"}  # all readers, at its first use
     _OF_SATELLITES = {"check_composite_kernel": "inspection.composite_kernels"}
 
     def __getattr__(name: str) -> object:
@@ -58,6 +58,9 @@ else:
         with without_collections():
             api = import_module("stablexla.api")
         globals().update({public: getattr(api, public) for public in ("__all__", *api.__all__) if hasattr(api, public)})
+        if name in _LATER:
+            value = globals()[name] = getattr(import_module(_LATER[name]), name)
+            return value
         if name in globals():  # a public name, or a module that came along
             return globals()[name]
         names = import_module("stablexla.builder.names")

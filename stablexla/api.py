@@ -87,7 +87,7 @@ from stablexla.targets.pipeline.pipelines import Pipeline, Step
 
 if TYPE_CHECKING:  # loaded at their first use
     from stablexla.inspection.composite_kernels import check_composite_kernel  # of a satellite
-    from stablexla.interop.load import load
+    from stablexla.interop.loading import load
 
 __all__ = [
     # builder

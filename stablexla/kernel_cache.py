@@ -52,13 +52,17 @@ def stats() -> KernelCacheStats:
 
 
 def clear() -> int:
-    """Remove all entries from the folder; returns how many there were. Programs in use go on running.
+    """Remove all entries from the folder, and from that of the library; returns how many programs there were.
+
+    Programs in use go on running.
 
     >>> sx.kernel_cache.clear() >= 0
     True
     """
     from stablexla.compiling import cache
 
+    if (library := cache.Folder.of_library()) is not None:
+        cache.limit(library.path, -1)
     folder = cache.Folder.by_default()
     if folder is None:
         return 0

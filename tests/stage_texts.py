@@ -93,7 +93,7 @@ def _texts(name: str, target: str) -> dict[str, str]:
     import warnings
 
     from stablexla.dialects.errors import StablexlaError
-    from stablexla.interop.load import load
+    from stablexla.interop.loading import load
     from stablexla.targets.pipeline.driver import copy_of
 
     kept = _Stages()

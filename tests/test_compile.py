@@ -22,7 +22,7 @@ import stablexla as sx
 from stablexla.compiling import request
 from stablexla.compiling.request import BIG
 from stablexla.dialects.contexts import stablehlo_context
-from stablexla.interop.load import load, parse_text
+from stablexla.interop.loading import load, parse_text
 from stablexla.targets.llvm.engine import load as load_machine_code
 from stablexla.targets.llvm.entry import take_entry
 from stablexla.targets.pipeline.pipelines import Pipeline, Step

@@ -10,7 +10,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.contexts import stablehlo_context
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.stablehlo.repeats import find, search

@@ -55,5 +55,20 @@ def test_parts_of_interop_are_imported_at_their_first_use() -> None:
         _ = sx.interop.tensorflow
 
 
+@pytest.mark.parametrize(
+    "before", ["", "import stablexla as sx; sx.load; sx.interop.load", "import stablexla.interop.jax"]
+)
+def test_load_is_a_function_whatever_was_imported(before: str) -> None:
+    lines = (
+        before,
+        "from stablexla.interop import load",
+        "import stablexla as sx",
+        "load('module {}')",
+        "sx.load is load",
+    )
+    script = "\n".join([*lines[:-1], f"assert {lines[-1]}"])
+    subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+
+
 def test_version() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", sx.__version__)

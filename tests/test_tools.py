@@ -64,7 +64,7 @@ class TestOpt:
     def test_bytecode_is_read(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         from jaxlib.mlir.dialects import stablehlo
 
-        from stablexla.interop.load import load
+        from stablexla.interop.loading import load
 
         path = tmp_path / "affine.mlirbc"
         path.write_bytes(stablehlo.serialize_portable_artifact(load(PROGRAM), stablehlo.get_current_version()))

@@ -12,6 +12,8 @@ import mlir.ir as ir
 
 from stablexla.lowering.math.values import Integer, Real, Scope
 
+PREFIX = "stablexla."
+
 
 def shared(name: str, body: Callable[[Real], Sequence[Real | Integer]], x: Real) -> list[Any]:
     """Emit a call of a function that computes `body`, and the function if there is none yet for values of this type.
@@ -25,13 +27,17 @@ def shared(name: str, body: Callable[[Real], Sequence[Real | Integer]], x: Real)
     def emit(argument: ir.Value) -> list[ir.Value]:
         return [made.ssa for made in body(_typed(Scope(argument.owner), argument))]
 
-    return [_typed(x.format.scope, value) for value in call(module, f"stablexla.{name}", emit, [x.ssa])]
+    return [_typed(x.format.scope, value) for value in call(module, name, emit, [x.ssa])]
 
 
 def call(module: ir.Operation, name: str, emit: Callable[..., list[ir.Value]], operands: Sequence[ir.Value]) -> Any:
-    """Emit a call of the function of that name for operands of these types; `emit` gives the results of its body."""
+    """Emit a call of the function of that name for operands of these types; `emit` gives the results of its body.
+
+    The function's symbol begins with `PREFIX`.
+    """
     types = [operand.type for operand in operands]
-    symbol = "_".join([name, *(str(type_).replace("<", "_").removesuffix(">") for type_ in dict.fromkeys(types))])
+    words = (str(type_).replace("<", "_").removesuffix(">") for type_ in dict.fromkeys(types))
+    symbol = "_".join([f"{PREFIX}{name}", *words])
     table = ir.SymbolTable(module)
     function = table[symbol].operation if symbol in table else _emit(module, symbol, emit, types)
     results = ir.TypeAttr(function.attributes["function_type"]).value.results

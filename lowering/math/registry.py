@@ -25,8 +25,8 @@ Expansion = Callable[[Scope, ir.Operation], "list[ir.Value] | None"]
 EXPANSIONS: dict[str, Expansion] = {}
 
 LEAST_CALLED = Gate("elementary-functions.least-called", 17, eager=1)
-"""How many of an elementary function, on values of one type, make a function call one, in place of code for each: 26
-hyperbolic tangents behind a product take 1% longer then, and the product compiles in half the time."""
+"""From so many equal operations in a function on, they are calls: 26 hyperbolic tangents behind a product take 1%
+longer then, and the product compiles in half the time."""
 
 # functions, at whose start constants may be emitted
 _FUNCTIONS = frozenset({"func.func", "llvm.func", "gpu.func", "async.func"})
@@ -90,9 +90,9 @@ def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
     """Expand the elementary functions on f32 and f64 in `module` into vectorizable arithmetic.
 
     All `math` operations but those that are instructions themselves (fma, sqrt, floor ...) and `arith.remf` are
-    replaced, on scalars and on vectors of any shape; those that
-    a function has many of call one (`functions.py`). Results are within 2 ULP (f32) or 3 ULP (f64) of the correctly
-    rounded ones; denormals are kept. A few functions emit `scf.if` or `scf.while`, so the pass runs before
+    replaced, on scalars and on vectors of any shape. Where a function has many of one operation, each becomes a call of
+    a shared function (`functions.py`). Results are within 2 ULP (f32) or 3 ULP (f64) of the correctly rounded ones;
+    denormals are kept. A few functions emit `scf.if` or `scf.while`, so the pass runs before
     `convert-scf-to-cf`. `only` names the one operation that is rewritten; "" means all.
     """
     root = module.operation
@@ -137,7 +137,7 @@ def _called(module: ir.Operation, operation: ir.Operation) -> list[tuple[ir.Oper
         return list(inner.results)
 
     with module.context, operation.location, ir.InsertionPoint(operation):
-        name = f"stablexla.{operation.name.replace('.', '_')}"
+        name = operation.name.replace(".", "_")
         operation.results[0].replace_all_uses_with(call(module, name, emit, list(operation.operands))[0])
     erase(operation)
     return made

@@ -19,7 +19,7 @@ from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.custom_calls import CustomCallTarget
 from stablexla.dialects.errors import CompileError, UnsupportedError
 from stablexla.dialects.lazy_dataclass import dataclass
-from stablexla.interop.load import Program
+from stablexla.interop.loading import Program
 from stablexla.targets.kinds import kind_of
 from stablexla.targets.llvm import toolchain
 from stablexla.targets.llvm.options import CpuOptions

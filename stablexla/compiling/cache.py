@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stablexla.compiling.program_bytes import bytes_of, contents_of_file, is_in_memory, mentions
-from stablexla.compiling.request import Request
+from stablexla.compiling.request import Request, module_of
 from stablexla.dialects import custom_calls
 from stablexla.dialects.builds.installed import installed_version
 from stablexla.dialects.caller import warn
@@ -176,8 +176,12 @@ class Folder:
                 for other in others:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(other.name, dir_fd=folder)
-                    with contextlib.suppress(FileExistsError):  # another process has it
+                    try:
                         os.link(path.name, other.name, src_dir_fd=folder, dst_dir_fd=folder)
+                    except FileExistsError:  # another process has it
+                        continue
+                    except OSError:  # file systems without links
+                        container.write(Path(other.name), description, sections, mode, folder=folder)
             if _is_drawn(path.name, written, knobs.cache_limit):
                 limit(self.path, knobs.cache_limit)
         except LoadError:
@@ -264,13 +268,13 @@ def compile_cached(compile_now: Callable[[Request], Executable], folder: Folder,
 
 def _source_of(program: Any, data: bytes, entry: str, counts: tuple[int, int]) -> ir.Module | bytes:
     """Return what was compiled of a program in memory, with its own locations; its bytes, where that is all of it."""
-    attributes = getattr(program, "module", program).operation.attributes
+    attributes = module_of(program).operation.attributes
     is_plain = not any(f"mhlo.num_{what}" in attributes for what in ("replicas", "partitions"))
     if entry == MAIN and counts == (1, 1) and is_plain:
         return data
     from stablexla.compiling.core import contexts_for
     from stablexla.compiling.device_counts import with_counts
-    from stablexla.interop.load import load
+    from stablexla.interop.loading import load
 
     with contexts_for(program):
         return with_counts(load(program, entry=entry), counts)
@@ -396,7 +400,7 @@ def _without_locations(program: Any) -> bytes:
 
     from stablexla.interop.encodings.formats import to_bytecode
 
-    module = getattr(program, "module", program)
+    module = module_of(program)
     names = [str(argument.location) for argument in _arguments(module)] if module is program else []
     copy = copy_of_module(module)
     passmanager.PassManager.parse("builtin.module(strip-debuginfo)", module.context).run(copy.operation)

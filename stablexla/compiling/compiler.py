@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stablexla.builder.source import EndingAtUser
 from stablexla.compiling.cache import Folder, compile_cached
-from stablexla.compiling.request import BIG, Request, begins_as_a_stage, constant_bytes
+from stablexla.compiling.request import BIG, Request, constant_bytes, is_lowered
 from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.builds.pins import check_pins
 from stablexla.dialects.collector import without_collections
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import jaxlib.mlir.ir as hlo_ir
 
     from stablexla.compiling.core import OpenProgram
-    from stablexla.interop.load import Program
+    from stablexla.interop.loading import Program
     from stablexla.targets.pipeline.pipelines import Pipeline
 
 
@@ -94,7 +94,7 @@ def _as_options(given: object) -> str:
 
 def _folder_for(request: Request) -> Folder | None:
     """Return the folder of the cache; None where the program is compiled without it."""
-    if begins_as_a_stage(request.program):
+    if is_lowered(request.program):
         return None
     if folder := request.options.cache or knobs.cache:
         return Folder(Path(folder))

@@ -25,7 +25,7 @@ from stablexla.dialects.errors import StablexlaError, UnsupportedError
 from stablexla.dialects.rules import LoweringRule, each_used, is_one_program, merged
 from stablexla.dialects.stopping import stoppable
 from stablexla.executable.executable import Executable
-from stablexla.interop.load import Program, load
+from stablexla.interop.loading import Program, load
 from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import KnobWatcher
 from stablexla.targets.pipeline.knobs import knobs

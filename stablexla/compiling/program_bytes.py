@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stablexla.interop.load import Program
+    from stablexla.interop.loading import Program
 
 
 def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
@@ -35,7 +35,7 @@ def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
         return kind, to_bytecode(program.module)
     import jaxlib.mlir.ir as ir
 
-    from stablexla.interop.load import load
+    from stablexla.interop.loading import load
 
     return {"kind": "module"}, to_bytecode(program if isinstance(program, ir.Module) else load(program))
 

@@ -5,6 +5,9 @@ Nothing here needs an MLIR: a program that is in the cache starts without.
 
 from __future__ import annotations
 
+import re
+import sys
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,10 +16,13 @@ from stablexla.targets.pipeline.options import DEFAULT_TARGET, MAIN, CompileOpti
 
 if TYPE_CHECKING:
     from stablexla.builder.computation import XlaComputation
-    from stablexla.interop.load import Program
+    from stablexla.interop.loading import Program
 
 STAGE = b"// stage "
-"""The beginning of texts that another run has lowered already (`staged.py`)."""
+"""The beginning of texts that another run has written (`staged.py`)."""
+_HEADER = 100
+"""More bytes than the first word of the line with a stage's name has."""
+_LOWERED = re.compile(rb"// stage (?!source:)[\w-]+: ")
 BIG = 8 << 20
 """Bytes of constants above which a program is compiled in contexts of its own."""
 
@@ -39,19 +45,17 @@ class Request(NamedTuple):
         return self.program if isinstance(self.program, XlaComputation) and self.entry == MAIN else None
 
 
-def begins_as_a_stage(program: Program) -> bool:
+def is_lowered(program: Program) -> bool:
     """Return whether a program's text, or its file's, begins as one that another run has lowered."""
+    start: bytes | bytearray = b""
     if isinstance(program, str):
-        return program.startswith(STAGE.decode())
-    if not isinstance(program, Path):
-        return isinstance(program, (bytes, bytearray)) and program.startswith(STAGE)
-    if not program.is_file():  # a pipe would have to be read for good
-        return False
-    try:
-        with program.open("rb") as opened:
-            return opened.read(len(STAGE)) == STAGE
-    except OSError:  # for `sx.load` to complain of
-        return False
+        start = program[:_HEADER].encode(errors="replace")
+    elif isinstance(program, (bytes, bytearray)):
+        start = program[:_HEADER]
+    elif isinstance(program, Path) and program.is_file():  # a pipe would have to be read for good
+        with suppress(OSError), program.open("rb") as opened:  # for `sx.load` to complain of
+            start = opened.read(_HEADER)
+    return _LOWERED.match(start) is not None
 
 
 def constant_bytes(program: Program) -> int:
@@ -62,8 +66,14 @@ def constant_bytes(program: Program) -> int:
         return len(program)
     import jaxlib.mlir.ir as hlo_ir
 
-    module = getattr(program, "module", program)
+    module = module_of(program)
     return _bytes_in(module) if isinstance(module, hlo_ir.Module) else 0
+
+
+def module_of(program: Program) -> Any:
+    """Return a computation's module, and anything else as it is."""
+    builder = sys.modules.get("stablexla.builder.computation")
+    return program.module if builder is not None and isinstance(program, builder.XlaComputation) else program
 
 
 def _bytes_in(module: Any) -> int:

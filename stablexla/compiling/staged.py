@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stablexla.compiling.request import STAGE, begins_as_a_stage
+from stablexla.compiling.request import STAGE, is_lowered
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.encodings.formats import Format, recognise
@@ -34,7 +34,7 @@ class StagedText:
         """Return the text of a program, if it says that it was lowered; `file` is the name of what is in no file."""
         data = program
         if isinstance(program, Path):
-            file, data = str(program), program.read_bytes() if begins_as_a_stage(program) else None
+            file, data = str(program), program.read_bytes() if is_lowered(program) else None
         if isinstance(data, (bytes, bytearray)):
             if not data.startswith(STAGE) or recognise(bytes(data)) is not Format.TEXT:
                 return None

@@ -117,7 +117,7 @@ class Executable(Uncopied, OnDevices):
                 )
             if self._module is None:
                 from stablexla.dialects.contexts import contexts_of_their_own
-                from stablexla.interop.load import load_bytes
+                from stablexla.interop.loading import load_bytes
 
                 assert self.source_bytes is not None
                 with contexts_of_their_own():

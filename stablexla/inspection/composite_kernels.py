@@ -14,7 +14,7 @@ from stablexla.compiling.compiler import compile
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.shapes import Shape
 from stablexla.executable.executable import Executable
-from stablexla.interop.load import Program
+from stablexla.interop.loading import Program
 from stablexla.lowering.support.types import TensorType
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.registry import find_target

@@ -8,7 +8,7 @@ __all__ = ["load"]
 if TYPE_CHECKING:
     from stablexla.interop import jax as jax
     from stablexla.interop import torch as torch
-    from stablexla.interop.load import load as load
+    from stablexla.interop.loading import load as load
 
 _MODULES = ("jax", "torch")
 
@@ -18,7 +18,8 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(f"stablexla.interop.{name}")
     if name == "load":
-        return import_module("stablexla.interop.load").load
+        value = globals()[name] = import_module("stablexla.interop.loading").load
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

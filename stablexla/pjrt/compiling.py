@@ -23,7 +23,7 @@ from stablexla.executable.saving import contents_for_others
 from stablexla.interop.encodings.formats import to_bytecode
 from stablexla.interop.jax.callbacks import release_with
 from stablexla.interop.jax.ffi import use_targets_of
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.lowering.support.context import ALIASING, DONOR
 from stablexla.lowering.support.operations import main_of, terminator_of
 from stablexla.lowering.support.types import is_token

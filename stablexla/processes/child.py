@@ -23,7 +23,7 @@ from stablexla.dialects.rules import LoweringRule
 from stablexla.dialects.shapes import Shape
 from stablexla.executable.saving import contents
 from stablexla.interop.encodings.formats import to_bytecode
-from stablexla.interop.load import load_bytes
+from stablexla.interop.loading import load_bytes
 from stablexla.processes import wire
 from stablexla.processes.serving import answer_all, connect
 from stablexla.processes.wire import Message

@@ -19,7 +19,7 @@ from stablexla.dialects.custom_calls import CustomCallTarget
 from stablexla.dialects.errors import CompileError
 from stablexla.executable.executable import Executable
 from stablexla.executable.saved import executable_of
-from stablexla.interop.load import load_bytes
+from stablexla.interop.loading import load_bytes
 from stablexla.processes import wire
 from stablexla.processes.functions import modules_of, rules_of, sendable_composites
 from stablexla.processes.reproducer import keep_reproducer

@@ -32,6 +32,9 @@ EXAMPLES = """examples:
 def main(arguments: list[str] | None = None) -> int:
     """Run the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
     given = parser().parse_args(arguments)
+    if given.fill and given.folder is not None:
+        print_error("--fill has the library's folder: set STABLEXLA_LIBRARY, not --folder")
+        return USAGE
     if given.fill:
         return run_tool(_fill)
     return run_tool(lambda: _run(given.folder or knobs.cache or _by_default(), given.clear))
@@ -46,17 +49,13 @@ def parser() -> Parser:
     )
     what = made.add_mutually_exclusive_group()
     what.add_argument("--info", action="store_true", help="list the entries (default)")
-    what.add_argument("--clear", action="store_true", help="remove all entries, and the library's in the folder")
+    what.add_argument("--clear", action="store_true", help="remove all entries; without --folder the library's, too")
     what.add_argument(
         "--fill",
         action="store_true",
         help="compile what products, convolutions and sorts of the usual types need of the library, for this machine",
     )
     return made
-
-
-LIBRARY = "library"
-"""The library's folder in that of the cache that is on by default."""
 
 
 def _by_default() -> Path | None:
@@ -67,7 +66,7 @@ def _by_default() -> Path | None:
 
 
 def _run(folder: Path | None, clear: bool) -> int:
-    from stablexla.compiling.cache import entries, limit, remove_unfinished
+    from stablexla.compiling.cache import Folder, entries, limit, remove_unfinished
 
     if folder is None:
         print_error("the cache is off: give --folder, or set STABLEXLA_CACHE")
@@ -78,10 +77,10 @@ def _run(folder: Path | None, clear: bool) -> int:
     if clear:
         remove_unfinished(folder)
         print(f"{folder}: removed {limit(folder, -1)} programs, {total:,} bytes")
-        functions = entries(folder / LIBRARY)
-        if functions:
+        library = Folder.of_library()
+        if library is not None and folder == _by_default() and (functions := entries(library.path)):
             size = sum(stat.st_size for _, stat in functions)
-            print(f"{folder / LIBRARY}: removed {limit(folder / LIBRARY, -1)} entries, {size:,} bytes")
+            print(f"{library.path}: removed {limit(library.path, -1)} entries, {size:,} bytes")
         return 0
     if found:
         rows = [(f"{stat.st_size:,}", _used(stat.st_mtime), _name(path)) for path, stat in found]
@@ -99,7 +98,7 @@ def _fill() -> int:
         print_error("the library is off: set STABLEXLA_LIBRARY to a folder of your own")
         return USAGE
     before = len(entries(folder.path))
-    with knobs.scoped(kernel_cache="off"):  # the programs themselves are of no use
+    with knobs.scoped(kernel_cache="off", cache=None):  # the programs themselves are of no use
         for program in _usual_programs():
             compile(program)
             print(f"{program.name}: {len(entries(folder.path)) - before} functions by now")

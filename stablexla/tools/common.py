@@ -16,7 +16,7 @@ from stablexla.dialects.display.control_characters import escaped
 from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
 from stablexla.dialects.rules import one_program
 from stablexla.interop.entry import with_entry
-from stablexla.interop.load import load, load_bytes
+from stablexla.interop.loading import load, load_bytes
 from stablexla.targets.kinds import target_names
 from stablexla.targets.pipeline.options import DEFAULT_TARGET, MAIN, OPT_LEVELS, VECTOR_BITS, CompileOptions
 from stablexla.targets.pipeline.printing import Form

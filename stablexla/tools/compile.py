@@ -12,7 +12,7 @@ from stablexla.compiling.ahead_of_time import SUFFIXES, compile_library
 from stablexla.compiling.compiler import compile
 from stablexla.compiling.output_files import check_output
 from stablexla.executable.executable import Executable
-from stablexla.interop.load import Program
+from stablexla.interop.loading import Program
 from stablexla.targets.kinds import kind_of
 from stablexla.targets.llvm.toolchain import archive
 from stablexla.tools.common import (

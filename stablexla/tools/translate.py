@@ -20,7 +20,7 @@ from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.versions import CURRENT, MINIMUM, resolve
 from stablexla.interop.encodings.writers import FORMS, write
 from stablexla.interop.entry import with_entry
-from stablexla.interop.load import load, load_bytes
+from stablexla.interop.loading import load, load_bytes
 from stablexla.tools.common import FAILED, add_entry_option, add_text_options, form_of, read_input, run_tool
 from stablexla.tools.parser import Parser, UsageError
 from stablexla.tools.saved_files import add_key_option, describe, is_saved, key_of

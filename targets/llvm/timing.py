@@ -9,6 +9,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.dialects.symbols import symbol_of
+from stablexla.lowering.math.functions import PREFIX
 from stablexla.lowering.support.operations import defining, walk
 from stablexla.targets.llvm.check_stops import is_check
 from stablexla.targets.llvm.parallel_calls import LAUNCH, TASK
@@ -60,7 +61,7 @@ def take_timed(module: ir.Module) -> list[TimedCall]:
 
 def _time_calls_in(function: ir.Operation, is_task: bool, timed: list[TimedCall]) -> None:
     for op in walk(function):
-        if op.name == "llvm.call" and "callee" in op.attributes and not is_check(op):
+        if op.name == "llvm.call" and "callee" in op.attributes and not (is_check(op) or _is_elementary(op)):
             number = len(timed)
             timed.append(TimedCall(_called(op), is_task))
             with ir.InsertionPoint(op):
@@ -68,6 +69,11 @@ def _time_calls_in(function: ir.Operation, is_task: bool, timed: list[TimedCall]
             following = _after(op)
             with ir.InsertionPoint(following):
                 _mark(2 * number + 1)
+
+
+def _is_elementary(op: ir.Operation) -> bool:
+    """Return whether a call is of an elementary function, which is part of what calls it."""
+    return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value).startswith(PREFIX)
 
 
 def _called(op: ir.Operation) -> str:

@@ -19,6 +19,7 @@ import jaxlib.mlir.passmanager as hlo_passmanager
 import mlir.ir as ir
 import mlir.passmanager as passmanager
 
+from stablexla.dialects import composites
 from stablexla.dialects.caller import warn
 from stablexla.dialects.contexts import diagnostics, import_hint, pass_manager, stablehlo_context, upstream_context
 from stablexla.dialects.copying import copy_of_module
@@ -108,8 +109,9 @@ def run_pipeline(
 
     Args:
         watcher: callbacks of the run.
-        is_trusted: whether the pipeline is one of this package's, and no rule or emitter of a user takes part: the
-            module is verified after passes written in Python, before MLIR's and at the end of a step, and no more.
+        is_trusted: whether the pipeline is one of this package's. Where no rule, emitter or composite kernel of a user
+            may take part, the module is then verified after the last of several passes written in Python and before
+            MLIR's, and no more.
         again: returns the run's input module once more; with it, a failed run is repeated up to the
             failing pass, so that the error can name it and show its input.
 
@@ -118,7 +120,7 @@ def run_pipeline(
         StablexlaError: as a pass written in Python raised it.
     """
     with active(pipeline.rules):
-        is_trusted = is_trusted and not (VERIFIES_ALL or pipeline.rules or USERS_EMITTERS)
+        is_trusted = is_trusted and not (VERIFIES_ALL or pipeline.rules or USERS_EMITTERS or composites.REGISTERED)
         return _run_steps(module, pipeline, watcher or Watcher(), again, is_trusted)
 
 

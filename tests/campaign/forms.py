@@ -17,7 +17,7 @@ import numpy as np
 import stablexla as sx
 from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.writers import write
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import get_num_threads, set_num_threads
 from tests.fuzz.program import NAME, Program, Value, module_text

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import prod
 
 from stablexla.inspection.program import UNREPEATABLE, FlatProgram
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from tests.fuzz.generate import draw
 from tests.fuzz.program import Program
 

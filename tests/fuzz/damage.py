@@ -14,7 +14,7 @@ from stablexla.dialects.errors import StablexlaError
 from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.versions import targets
 from stablexla.interop.encodings.writers import write
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from tests.fuzz.generate import draw
 from tests.fuzz.writer import FAMILIES
 

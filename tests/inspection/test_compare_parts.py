@@ -21,7 +21,7 @@ from stablexla.inspection.comparing.ways import Compiled
 from stablexla.inspection.judging.oracles import Oracle, Refusal, shared_oracle
 from stablexla.inspection.judging.verdicts import Judge
 from stablexla.inspection.program import FlatProgram
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.tools import run
 from tests.inspection.comparing import break_rule, normal
 

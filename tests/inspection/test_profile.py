@@ -16,6 +16,7 @@ from stablexla.inspection.profiling.bounds import bound_of
 from stablexla.inspection.profiling.machine_limits import MachineLimits
 from stablexla.inspection.profiling.profile import Profile, Slice
 from stablexla.inspection.profiling.profile_summary import summary_of
+from stablexla.lowering.math.registry import LEAST_CALLED
 from stablexla.targets.pipeline.knobs import knobs
 from tests.threads import in_threads
 
@@ -252,3 +253,27 @@ def test_a_number_of_runs_that_is_none() -> None:
     b = sx.XlaBuilder("one")
     with pytest.raises(sx.ExecutionError, match="one: runs is a number from 1 on, not 0"):
         sx.compile(b.build(sx.neg(b.parameter(0, sx.f32[4])))).profile([np.ones(4, np.float32)], runs=0)
+
+
+SCALARS = """
+func.func @main(%x: tensor<f32>, %n: tensor<i32>) -> tensor<f32> {
+  %i = stablehlo.constant dense<0> : tensor<i32>
+  %r:2 = stablehlo.while(%k = %i, %v = %x) : tensor<i32>, tensor<f32>
+    cond { %more = stablehlo.compare LT, %k, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+           stablehlo.return %more : tensor<i1> }
+    do { %one = stablehlo.constant dense<1> : tensor<i32>
+         %next = stablehlo.add %k, %one : tensor<i32>
+         LINES
+         stablehlo.return %next, %LAST : tensor<i32>, tensor<f32> }
+  return %r#1 : tensor<f32>
+}
+"""
+
+
+def test_elementary_functions_are_no_kernels() -> None:
+    """Of so many scalars in a loop each is a call."""
+    names = ["v", *(f"t{k}" for k in range(LEAST_CALLED.usual))]
+    lines = [f"%{new} = stablehlo.tanh %{old} : tensor<f32>" for old, new in pairwise(names)]
+    made = sx.compile(SCALARS.replace("LINES", "\n".join(lines)).replace("LAST", names[-1]))
+    assert "call @stablexla.math_tanh" in made.ir("llvm")
+    assert [each for each in made.profile([np.float32(0.5), np.int32(3)], runs=2).slices if "tanh" in each.name] == []

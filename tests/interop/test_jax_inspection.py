@@ -17,7 +17,7 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.places import Place, place_of
 from stablexla.interop.jax import JaxProgram, from_exported, from_lowered, jit
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.lowering.support.context import place_of as line_of_error
 from stablexla.targets.pipeline.messages import place_of as place_in_messages
 

@@ -12,7 +12,7 @@ from stablexla.dialects.bracket_depth import DEEPEST, too_deep
 from stablexla.dialects.errors import ParseError, UnsupportedError, VerificationError
 from stablexla.interop.encodings.formats import Format
 from stablexla.interop.encodings.writers import write
-from stablexla.interop.load import parse_text
+from stablexla.interop.loading import parse_text
 from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.pipeline.printing import Form
 

@@ -19,7 +19,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 import stablexla as sx
 from stablexla.inspection.judging.oracles import shared_oracle
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.processes.questions import Refusal
 from stablexla.targets.signature.signature import signature_of
 from tests.comparison import assert_same

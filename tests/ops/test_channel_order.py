@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.targets.pipeline.driver import copy_of
 from stablexla.targets.stablehlo.channel_order import order_channels
 

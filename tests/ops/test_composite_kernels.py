@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
-from mlir.dialects import arith
+from mlir.dialects import arith, tosa
 
 import stablexla as sx
 from stablexla.lowering.support.context import LoweringContext
@@ -157,3 +157,11 @@ def test_exceptions_reach_the_caller() -> None:
 def test_what_is_no_kernel_is_refused(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         sx.register_composite_kernel(*arguments)
+
+
+def test_what_a_rule_leaves_is_told_outside_of_tests_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stablexla.targets.pipeline.driver.VERIFIES_ALL", False)
+    sx.register_composite_kernel("my.swish", 1, lambda ctx, x: [tosa.abs(x.type, x)], lowering=True)
+    with pytest.raises(sx.CompileError, match=r"left over: tosa\.abs") as error:
+        sx.compile(program())
+    assert error.value.stage == "tensor"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from tests.ops.building import build
 
 ROWS = sx.f32["<=8", 3]

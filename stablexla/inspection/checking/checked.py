@@ -20,7 +20,7 @@ from stablexla.dialects.value_checks import kinds_of
 from stablexla.executable.executable import Executable
 from stablexla.inspection.checking.checker import SPECIALIZE, UNKNOWN_SIZES, Checker, Subject
 from stablexla.inspection.checking.finding import CheckFinding
-from stablexla.interop.load import Program, load
+from stablexla.interop.loading import Program, load
 from stablexla.targets.pipeline.options import MAIN, CompileOptions
 from stablexla.targets.pipeline.pipelines import Pipeline
 from stablexla.targets.registry import find_target

@@ -16,7 +16,7 @@ from stablexla.interop.encodings import bytecode
 from stablexla.interop.encodings.exported import find_exported
 from stablexla.interop.encodings.formats import Format, recognise
 from stablexla.interop.encodings.version_errors import stablehlo_version, unknown_operations
-from stablexla.interop.load import load_bytes
+from stablexla.interop.loading import load_bytes
 
 
 @dataclass

@@ -85,7 +85,7 @@ def to_bytecode(module: ir.Module | str, version: int | None = None) -> bytes:
         UnsupportedError: its regions are nested so deep that writing them would end the process.
     """
     if isinstance(module, str):
-        from stablexla.interop.load import parse_text
+        from stablexla.interop.loading import parse_text
 
         module = parse_text(module)
     check_nesting(module)

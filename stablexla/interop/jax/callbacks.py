@@ -18,7 +18,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS, TARGETS, CustomCallTarget
 from stablexla.interop.jax.required import internals, jax
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.lowering.rules.calls.jax_calls import CALLBACKS, ON_BUFFERS
 from stablexla.lowering.support.types import is_token, tensor_type
 from stablexla.targets.stablehlo.inlining import operations_of

@@ -18,7 +18,7 @@ from stablexla.interop.jax.inspection import Inspectable, Inspection
 from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_exported
 from stablexla.interop.jax.meshes import Mesh, devices_of
 from stablexla.interop.jax.required import internals, jax
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.signature.signature import needs_shapes
 from stablexla.targets.stablehlo.partition import is_sharded

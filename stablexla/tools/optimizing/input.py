@@ -15,7 +15,7 @@ from stablexla.dialects.lazy_dataclass import dataclass
 from stablexla.interop.encodings import reader
 from stablexla.interop.encodings.bytecode import MalformedError, read_bytecode
 from stablexla.interop.encodings.formats import Format, recognise, refuse_saved
-from stablexla.interop.load import load_bytes, parse_file, parse_text
+from stablexla.interop.loading import load_bytes, parse_file, parse_text
 from stablexla.targets.pipeline.driver import side_after
 from stablexla.targets.pipeline.dump import Header
 from stablexla.targets.pipeline.messages import messages_of

@@ -11,7 +11,7 @@ import numpy as np
 
 import stablexla as sx
 from stablexla.dialects.symbols import functions_of
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.lowering.support.kernels import KIND, combiner_reference
 from stablexla.lowering.support.operations import defining, main_of, walk
 from stablexla.targets.cpu.pipeline import cpu_pipeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.targets.cpu.pipeline import cpu_pipeline
 from stablexla.targets.pipeline import steps
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline

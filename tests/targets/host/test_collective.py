@@ -16,7 +16,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.compiling.device_counts import with_counts
-from stablexla.interop.load import load
+from stablexla.interop.loading import load
 from stablexla.targets.cpu.pipeline import cpu_pipeline
 from stablexla.targets.host.bindings import take_collectives
 from stablexla.targets.host.collective import COLLECTIVES

@@ -13,7 +13,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
-from stablexla.interop.load import load, parse_text
+from stablexla.interop.loading import load, parse_text
 from stablexla.targets.pipeline import driver
 from stablexla.targets.pipeline.driver import Watcher, check_leaves, copy_of, run_pipeline
 from stablexla.targets.pipeline.dump import Header

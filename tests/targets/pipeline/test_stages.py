@@ -11,7 +11,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.errors import StablexlaError
-from stablexla.interop.load import load, parse_text
+from stablexla.interop.loading import load, parse_text
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline, side_after
 from stablexla.targets.pipeline.dump import assembly
 from stablexla.tools import opt

@@ -125,6 +125,23 @@ def test_what_differs_is_not_found(other: Callable[[], Any], folder: Path, count
     assert counts.hits == 0
 
 
+@pytest.mark.parametrize("line", ["// stage one of a model", "// stage source: stablexla-opt"])
+def test_texts_that_begin_like_a_stage(line: str, folder: Path, counts: cache.Counts) -> None:
+    for _ in range(2):
+        sx.compile(f"{line}\n{TEXT}")
+    assert (counts.misses, counts.hits) == (1, 1)
+
+
+def test_an_object_that_is_no_program(folder: Path) -> None:
+    class Odd:
+        @property
+        def module(self) -> object:
+            raise RuntimeError("not asked for")
+
+    with pytest.raises(sx.ParseError, match="is no program"):
+        sx.compile(Odd())  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("what", ["VERSION", "_digest_of_the_package", "host_target"])
 def test_another_compiler_or_machine(
     what: str, folder: Path, counts: cache.Counts, monkeypatch: pytest.MonkeyPatch
@@ -315,6 +332,16 @@ def test_filling_the_library(
     assert main(["--clear"]) == 0
     assert f"library: removed {functions} entries" in capsys.readouterr().out
     assert not list(folder.iterdir())
+    with knobs.scoped(cache=tmp_path / "named"):  # of programs, which it is not about
+        for _ in range(2):
+            made._files.clear()
+            assert main(["--fill"]) == 0
+            assert len(list(folder.iterdir())) == functions
+            sx.kernel_cache.clear()
+            assert not list(folder.iterdir())
+    assert not (tmp_path / "named").exists()
+    assert main(["--fill", "--folder", str(tmp_path)]) == 2
+    assert "set STABLEXLA_LIBRARY, not --folder" in capsys.readouterr().err
     monkeypatch.setenv("STABLEXLA_LIBRARY", "off")
     assert main(["--fill"]) == 2
     assert "the library is off" in capsys.readouterr().err

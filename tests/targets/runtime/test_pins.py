@@ -151,7 +151,7 @@ except ImportError as error:
 """
 
 
-@pytest.mark.parametrize("use", ["XlaBuilder", 'compile("module {}")'])
+@pytest.mark.parametrize("use", ["XlaBuilder", 'compile("module {}")', 'load("module {}")'])
 def test_the_first_use_of_the_package_checks(use, monkeypatch):
     monkeypatch.setenv("STABLEXLA_KERNEL_CACHE", "off")
     done = subprocess.run(
