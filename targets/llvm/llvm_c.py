@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
+import threading
 from ctypes import POINTER, byref, c_char_p, c_int, c_int8, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -128,10 +129,17 @@ def _declare(library: Any, signatures: Signatures) -> None:
         function.restype, function.argtypes = result, arguments
 
 
+_lock = threading.Lock()
+
+
 def _code_library() -> Any:
-    """Return the library that makes machine code."""
-    second = second_llvm()
-    return _ready(_library() if second is None else second.library)
+    """Return the library that makes machine code.
+
+    A lock keeps the first two threads apart: LLVM ends a process that parses its options on both.
+    """
+    with _lock:
+        second = second_llvm()
+        return _ready(_library() if second is None else second.library)
 
 
 @functools.cache

@@ -1,18 +1,18 @@
 // RUN: stablexla-opt %s -split-input-file --stage=tensor | FileCheck %s
 
-// Short rows by a plain comparator: how many elements come before each is counted, and each is put there.
+// Short rows of small elements by a plain comparator: how many elements come before each is counted, and each is put there.
 // CHECK: linalg.generic {{.*}} ["parallel", "parallel", "reduction"]
 // CHECK: arith.cmpi eq
 // CHECK: arith.cmpi ult
 // CHECK: arith.addi
-// CHECK: call @sort_0(%{{.*}}, %{{.*}}) : (tensor<80xf32>, tensor<80xi32>) -> tensor<80xf32>
-func.func public @main(%x: tensor<8x10xf32>) -> tensor<8x10xf32> {
+// CHECK: call @sort_0(%{{.*}}, %{{.*}}) : (tensor<80xi16>, tensor<80xi32>) -> tensor<80xi16>
+func.func public @main(%x: tensor<8x10xi16>) -> tensor<8x10xi16> {
   %0 = "stablehlo.sort"(%x) <{dimension = 1 : i64, is_stable = false}> ({
-  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %1 = stablehlo.compare LT, %a, %b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+  ^bb0(%a: tensor<i16>, %b: tensor<i16>):
+    %1 = stablehlo.compare LT, %a, %b, SIGNED : (tensor<i16>, tensor<i16>) -> tensor<i1>
     stablehlo.return %1 : tensor<i1>
-  }) : (tensor<8x10xf32>) -> tensor<8x10xf32>
-  return %0 : tensor<8x10xf32>
+  }) : (tensor<8x10xi16>) -> tensor<8x10xi16>
+  return %0 : tensor<8x10xi16>
 }
 
 // -----

@@ -100,3 +100,26 @@ except LlvmError as error:
         for library in ("off", str(LIBRARY))
     ]
     assert said == ["the module has no translation to LLVM\n"] * 2
+
+
+FIRST_THREADS = """
+import threading
+from stablexla.targets.llvm import llvm_c
+barrier = threading.Barrier(8)
+found = []
+def first():
+    barrier.wait(60)
+    found.append(llvm_c._code_library())
+threads = [threading.Thread(target=first) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(found), len(set(map(id, found))))
+"""
+
+
+def test_several_threads_are_the_first() -> None:
+    """LLVM ends a process that parses its options twice at once."""
+    done = subprocess.run([sys.executable, "-c", FIRST_THREADS], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "8 1\n"), done.stderr

@@ -116,8 +116,11 @@ def test_the_tool_prints_an_estimate(tmp_path: Path, capsys: pytest.CaptureFixtu
 # ---- limits ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("held", [0, 6 * MIB])
 @pytest.mark.parametrize("left", [MIB // 2, 3 * MIB // 2])
-def test_a_call_beyond_the_limit_takes_nothing(left: int) -> None:
+def test_a_call_beyond_the_limit_takes_nothing(left: int, held: int) -> None:
+    """However much is in use: what is left counts, not the limit."""
+    in_use = counting(held, "held")() if held else None
     executable, x = sx.compile(CHAIN), np.eye(512, dtype=np.float32)
     allow(left)
     before = pool_stats()
@@ -132,6 +135,7 @@ def test_a_call_beyond_the_limit_takes_nothing(left: int) -> None:
     assert "\n  temporaries  " in str(error.value)
     sx.set_memory_limit(None)
     np.testing.assert_array_equal(executable(x), x)
+    del in_use
 
 
 def test_the_largest_result_has_its_line() -> None:

@@ -111,7 +111,7 @@ class MemoryPool {
   void set_memory_limit(std::size_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     stats_.memory_limit_bytes = bytes;
-    unasked_bytes.store(std::min(bytes, kSmallBytes), std::memory_order_relaxed);
+    unasked_bytes.store(bytes == SIZE_MAX ? kSmallBytes : 0, std::memory_order_relaxed);
     make_room(bytes - std::min(bytes, stats_.in_use_bytes));
   }
 

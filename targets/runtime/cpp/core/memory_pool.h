@@ -29,7 +29,7 @@ void set_pool_limit(std::size_t bytes);
 void set_memory_limit(std::size_t bytes);
 std::size_t block_bytes(std::size_t bytes);  // the size of the block for so many bytes
 
-// A run that takes more asks first whether there is so much: the limit of memory, or `kSmallBytes` if that is less.
+// A run that takes more asks first whether there is so much: `kSmallBytes`, or nothing where memory has a limit.
 extern std::atomic<std::size_t> unasked_bytes;
 constexpr std::size_t kSmallBytes = std::size_t(64) << 20;
 void set_pool_fill(int byte);  // fills every block with it before it is handed out; -1 leaves blocks as they are
