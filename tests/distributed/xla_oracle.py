@@ -91,6 +91,7 @@ def _parsed(text: str) -> hlo_ir.Module:
     context = stablehlo_context()
     if "interpreter" not in vars(_parsed):
         _stablehlo.register_interpreter_dialect(context)
+        context.enable_multithreading(True)  # the interpreter has a thread for each device, and all make types in it
         vars(_parsed)["interpreter"] = True
     return hlo_ir.Module.parse(text, context)
 
