@@ -143,7 +143,7 @@ class TakenKernel:
 
 @dataclass
 class Keeping:
-    """What has to be known of a program's parts to keep their kernels.
+    """Bookkeeping of a program's parts, from which entries for their kernels are made.
 
     Attributes:
         homes: for each function the number of its part, or its digest in the library.

@@ -288,7 +288,7 @@ def test_names_are_no_part_of_the_digest() -> None:
 
 
 def test_what_emitters_read_besides_is_a_part_of_the_digest() -> None:
-    """What is constant or lasting they read from the calls of a kernel."""
+    """Emitters read from a kernel's calls which inputs are constant, or outlive a loop."""
     text, one = IDENTITY.format("loop_0", KIND), frozenset([0])
     other = replace(CpuTarget(), l2_bytes=1 << 20)
     assert len({digest(text), digest(text, constants=one), digest(text, lasting=one), digest(text, target=other)}) == 4

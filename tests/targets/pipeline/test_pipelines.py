@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,8 +209,8 @@ class TestFailures:
 
     def test_pass_that_breaks_the_module_is_caught(self) -> None:
         @module_pass("stablexla-test-breaks", "takes an operand's type away")
-        def breaks(module: object) -> None:
-            main = module.body.operations[0]  # type: ignore[attr-defined]
+        def breaks(module: Any) -> None:
+            main = module.body.operations[0]
             main.regions[0].blocks[0].operations[1].operation.operands[0] = main.regions[0].blocks[0].arguments[1]
 
         try:
@@ -235,8 +236,8 @@ class TestFailures:
     def test_broken_pass_of_the_package_is_caught_in_a_trusted_pipeline(
         self, rest: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def breaks(module: object) -> None:
-            main = module.body.operations[0]  # type: ignore[attr-defined]
+        def breaks(module: Any) -> None:
+            main = module.body.operations[0]
             main.regions[0].blocks[0].operations[0].operation.operands[0] = main.regions[0].blocks[0].arguments[1]
 
         breaks.__module__ = "stablexla.targets.breaks"

@@ -139,7 +139,7 @@ def test_an_object_that_is_no_program(folder: Path) -> None:
             raise RuntimeError("not asked for")
 
     with pytest.raises(sx.ParseError, match="is no program"):
-        sx.compile(Odd())  # type: ignore[arg-type]
+        sx.compile(Odd())  # type: ignore[arg-type]  (no program)
 
 
 @pytest.mark.parametrize("what", ["VERSION", "_digest_of_the_package", "host_target"])
