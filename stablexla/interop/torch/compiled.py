@@ -1,0 +1,143 @@
+"""A graph of PyTorch's operators as an executable on tensors: once for all calls, or for each set of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import GraphModule
+
+import stablexla as sx
+from stablexla.builder.op import XlaOp
+from stablexla.compiling.compiler import compile as compile_program
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.shapes import Shape
+from stablexla.executable.executable import Executable
+from stablexla.interop.torch.tensors import Order, as_array, as_tensor, inverse, order_of
+from stablexla.interop.torch.translate import Translator
+from stablexla.interop.torch.types import xla_type
+from stablexla.targets.pipeline.options import CompileOptions
+
+
+class CompiledGraph:
+    """A functional graph of PyTorch's operators, compiled for the inputs of one call, and others of their sizes.
+
+    Args:
+        graph: what `make_fx`, `torch.export` or AOTAutograd made; it may end with `aten.copy_` into its inputs.
+        inputs: tensors and numbers, as of a call.
+        name: of the computation.
+        options: how to compile.
+        names: of the inputs; those of the graph by default.
+        frozen: which inputs are constants.
+
+    Attributes:
+        computation: what was built.
+        executable: what was compiled; None where no result is computed.
+    """
+
+    def __init__(
+        self,
+        graph: GraphModule,
+        inputs: Sequence[Any],
+        *,
+        name: str = "graph",
+        options: CompileOptions | None = None,
+        names: Sequence[str] = (),
+        frozen: Sequence[int] = (),
+    ) -> None:
+        names = names or [node.name for node in graph.graph.find_nodes(op="placeholder")]
+        translator = Translator(name)
+        self._orders: list[tuple[int, Order | None]] = []
+        ops = [
+            self._input(translator, number, value, names[number], number in frozen)
+            for number, value in enumerate(inputs)
+        ]
+        outputs = translator.run(graph, ops)
+        wanted = _output_values(graph)
+        self._outputs: list[Callable[[list[Any]], Any]] = []
+        roots: list[XlaOp] = []
+        self._changed: list[tuple[int, int, Order | None]] = []
+        orders = dict(self._orders)
+        parameters = {number: place for place, (number, _) in enumerate(self._orders)}
+        for number, value in translator.changed.items():
+            order = orders[number]
+            translator.builder.set_up_alias((len(roots),), parameters[number])
+            self._changed.append((len(roots), number, order))
+            roots.append(value if order is None else sx.transpose(value, order))
+        for value, meta in zip(outputs, wanted, strict=True):
+            if not isinstance(value, XlaOp):
+                self._outputs.append(lambda made, value=value: value)
+                continue
+            order = None
+            if isinstance(meta, torch.Tensor) and all(isinstance(s, int) for s in (*meta.shape, *meta.stride())):
+                order = order_of(meta.shape, meta.stride())
+            roots.append(sx.transpose(value, order) if order else value)
+            self._outputs.append(_result(len(roots) - 1, inverse(order) if order else None))
+        self._draws = translator.state is not None
+        self.computation = translator.builder.build(sx.tuple(roots)) if roots else None
+        self.executable: Executable | None = None
+        if self.computation is not None:
+            self.executable = compile_program(self.computation, options=options)
+
+    def _input(self, translator: Translator, number: int, value: Any, name: str, frozen: bool) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.device.type != "cpu" and value.device.type != "meta":
+            raise UnsupportedError(f"the tensor {name} is on {value.device}", hint="tensor.cpu()")
+        if value.layout is not torch.strided:
+            raise UnsupportedError(f"the tensor {name} is {value.layout}", hint="tensor.to_dense()")
+        if frozen:
+            return translator.tensor(value)
+        order = order_of(value.shape, value.stride())
+        self._orders.append((number, order))
+        sizes = value.shape if order is None else [value.shape[d] for d in order]
+        made = translator.parameter(Shape(xla_type(value.dtype), sizes), name)
+        return made if order is None else sx.transpose(made, inverse(order))
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        """Run the graph on inputs of the sizes and types that it was compiled for."""
+        arrays = []
+        for number, order in self._orders:
+            tensor = inputs[number].detach()
+            if order is not None:
+                tensor = tensor.permute(order)
+            arrays.append(as_array(tensor if tensor.is_contiguous() else tensor.contiguous()))
+        if self._draws:
+            arrays.append(_drawn())
+        if self.executable is None:
+            results: list[Any] = []
+        else:
+            results = self.executable.execute(arrays, donate=bool(self._changed))
+        for place, number, order in self._changed:
+            _write(inputs[number] if order is None else inputs[number].permute(order), results[place])
+        return [output(results) for output in self._outputs]
+
+
+def _result(place: int, order: Order | None) -> Callable[[list[Any]], torch.Tensor]:
+    if order is None:
+        return lambda results: as_tensor(results[place])
+    return lambda results: as_tensor(results[place]).permute(order)
+
+
+def _output_values(graph: GraphModule) -> list[Any]:
+    from torch.utils import _pytree as pytree
+
+    (node,) = graph.graph.find_nodes(op="output")
+    leaves = pytree.tree_leaves(node.args[0], is_leaf=lambda value: value is None)
+    return [getattr(leaf, "meta", {}).get("val") for leaf in leaves]
+
+
+def _drawn() -> Any:
+    """Return the state for one run, drawn from PyTorch's generator, so that `torch.manual_seed` repeats it."""
+    return np.array([torch.empty((), dtype=torch.int64).random_().item(), 0], np.uint64)
+
+
+def _write(tensor: torch.Tensor, array: Any) -> None:
+    """Change a tensor that the graph changes; it may have been given away, and lie there already."""
+    if tensor.data_ptr() == array.ctypes.data:
+        torch.autograd.graph.increment_version(tensor)
+        return
+    with torch.no_grad():
+        tensor.copy_(as_tensor(array))
