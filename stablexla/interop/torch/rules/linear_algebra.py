@@ -9,7 +9,7 @@ import numpy as np
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
-from stablexla.interop.torch.call import Call, broadcast, broadcast_sizes, convert, full_like, reduced, total, zeros_like
+from stablexla.interop.torch.call import Call, broadcast, broadcast_sizes, convert, full_like, reduced, total, wide, zeros_like
 from stablexla.interop.torch.lapack import lapack
 from stablexla.interop.torch.registry import aten
 from stablexla.interop.torch.rules.contraction import dot
@@ -435,9 +435,9 @@ def matrix_exp(call: Call, a: XlaOp) -> XlaOp:
     Each matrix has its own s; the loop is as long as the largest one asks for. The polynomial is evaluated in powers
     of a**3 (Paterson and Stockmeyer): seven products.
     """
-    n = a.shape.dimensions[-1]
-    if n == 0 or not a.shape.size:
+    if not a.shape.size:
         return a
+    a = wide(a)
     rank = a.shape.rank
     size = reduced(total(sx.abs(a), (rank - 2,)), 0, sx.max, (rank - 2,))
     exact = 3.010066362817634 if size.element_type.bits == 32 else 1.090863719290036  # up to this norm
