@@ -110,7 +110,7 @@ def _number(value: Number, type: ElementType) -> Any:
 
 
 def convert(x: XlaOp, type: str | ElementType) -> XlaOp:
-    """Return a tensor in an element type, as `Tensor.to` does: true for what is not zero, real parts of complex numbers."""
+    """Return a tensor in an element type, as `Tensor.to`: true for what is not zero, the real part of a complex number."""
     wanted = element_type(type)
     if x.element_type == wanted:
         return x
@@ -173,7 +173,7 @@ def place(dimension: int, rank: int) -> int:
 
 
 def places(dimensions: int | Sequence[int] | None, rank: int, *, empty_is_all: bool = True) -> tuple[int, ...]:
-    """Return dimensions counted from the front, in order; `None`, and in most operators an empty list, are all of them."""
+    """Return dimensions counted from the front, in order; `None`, and mostly an empty list, are all of them."""
     if rank == 0:
         return ()
     if isinstance(dimensions, int):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from sympy import Integer
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
@@ -44,7 +45,7 @@ class Translator:
         self.parameters: list[XlaOp] = []
         self.changed: dict[int, XlaOp] = {}
         self.state: XlaOp | None = None
-        self.sizes: dict[Any, int] = {}
+        self.sizes: dict[Any, Integer] = {}
         self._draws = 0
         self._inputs: Sequence[Any] | None = None
 
@@ -114,14 +115,14 @@ class Translator:
             pairs = [(wanted, value)]  # type: ignore[assignment]
         for size, number in pairs:
             if isinstance(size, torch.SymInt) and isinstance(number, int):
-                self.sizes[size.node.expr] = number
+                self.sizes[size.node.expr] = Integer(number)
 
     def concrete(self, size: Any) -> int | None:
         """Return a size of the graph as a number; None where it is not known."""
         if not isinstance(size, torch.SymInt):
             return int(size)
         number = size.node.expr.xreplace(self.sizes)
-        return int(number) if number.is_number else None
+        return int(number) if number.is_Integer else None
 
     def _shape(self, wanted: Any) -> Shape | None:
         """Return the shape of a result that PyTorch has noted; None for what is no tensor, or of unknown size."""
