@@ -106,7 +106,6 @@ def _exported(make: Make) -> Any:
 
     import stablexla.interop.torch as sx_torch
 
-    sx_torch._torch()  # torchax is imported before a graph is made, as it changes PyTorch's table of devices
     module, inputs = make()
     with torch.no_grad():
         return module, inputs, torch.export.export(module, inputs, strict=False)
@@ -130,7 +129,7 @@ def of_torch(name: str, summary: str, *needs: str, **more: Any) -> Callable[[Mak
     """The same with a module of PyTorch."""
 
     def register(make: Make) -> Make:
-        enter(TorchProgram(name, summary, make, needs=("torch", "torchax", *needs), **more))
+        enter(TorchProgram(name, summary, make, needs=("torch", *needs), **more))
         return make
 
     return register
