@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchProgram", "backend", "compile", "from_exported", "to_stablehlo"]
 
+_FOR_TOOLS = ("load_exported", "save_state", "stablehlo_of")
+
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use: without PyTorch this module alone can be imported."""
-    if name not in __all__:
+    if name not in __all__ and name not in _FOR_TOOLS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from stablexla.dialects.errors import ExecutionError, StablexlaError, UnsupportedError
+from stablexla.dialects.errors import ExecutionError, ParseError, StablexlaError, UnsupportedError
 from stablexla.executable.executable import Executable
 from stablexla.interop.torch.compiled import CompiledGraph
 from stablexla.interop.torch.decompositions import core_decompositions, quiet
 from stablexla.interop.torch.progress import announced, uncollected
 from stablexla.interop.torch.types import xla_type
 from stablexla.targets.pipeline.options import CompileOptions
+
+if TYPE_CHECKING:
+    from stablexla.interop.torch.comparing import TorchComparison
 
 _CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
@@ -97,6 +100,16 @@ class TorchProgram:
         Raises:
             ExecutionError: arguments of another structure than it was exported for, or tensors that do not fit.
         """
+        given = self._given(args, kwargs)
+        self._last = self._compiled(given)
+        made = self._last(given)
+        results = [x for n, x in enumerate(made) if n not in self._changed]
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given):
+            results = _without_gradient(results)
+        return pytree.tree_unflatten(results, self._out_spec)
+
+    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Return the inputs of the graph for the arguments of a call."""
         args, kwargs = self._as_exported(args, kwargs)
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._in_spec:
@@ -104,12 +117,28 @@ class TorchProgram:
         given = [read(leaves) for read in self._inputs]
         for number, wanted in self._users:
             given[number] = _fitting(given[number], wanted, self._input_names[number])
-        self._last = self._compiled(given)
-        made = self._last(given)
-        results = [x for n, x in enumerate(made) if n not in self._changed]
-        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in given):
-            results = _without_gradient(results)
-        return pytree.tree_unflatten(results, self._out_spec)
+        return given
+
+    def compare(self, *args: Any, **kwargs: Any) -> TorchComparison:
+        """Run the program with all results of its operators kept, and hold each against eager PyTorch's.
+
+        Each operator is judged on its operands in this run, so that errors do not propagate. Parameters, buffers and
+        arguments stay as they are.
+
+        Returns:
+            The differences by operator with the module's lines: true if all are right; printed as a table.
+
+        Raises:
+            ExecutionError: arguments that do not fit.
+
+        >>> import torch
+        >>> x = torch.linspace(-1, 1, 12).reshape(4, 3)
+        >>> bool(compile(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.GELU()), x).compare(x))
+        True
+        """
+        from stablexla.interop.torch.comparing import compare
+
+        return compare(self.exported.graph_module, self._given(args, kwargs))
 
     def _as_exported(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments by position or by name as they were when it was exported.
@@ -243,6 +272,34 @@ def stablehlo_of(program: ExportedProgram, constants: bool = False) -> Any:
     if graph.computation is None:
         raise UnsupportedError("the program computes nothing")
     return graph.computation
+
+
+def load_exported(file: str) -> ExportedProgram:
+    """Read a file of `torch.export.save`.
+
+    Raises:
+        ParseError: it is none.
+    """
+    try:
+        with quiet():
+            return torch.export.load(file)
+    except Exception as error:
+        raise ParseError(f"torch.export.load cannot read it: {error}", file=file) from None
+
+
+def save_state(program: ExportedProgram, file: str) -> None:
+    """Write a program's parameters and buffers as safetensors, under the names that `main`'s parameters have.
+
+    Raises:
+        StablexlaError: safetensors is not installed.
+    """
+    try:
+        from safetensors.torch import save_file
+    except ImportError as error:
+        raise StablexlaError(f"safetensors cannot be imported: {error}", hint="pip install safetensors") from None
+    held = [s for s in _decomposed(program).graph_signature.input_specs if s.kind is not InputKind.USER_INPUT]
+    # Tensors that share memory, such as tied weights, are written each for itself.
+    save_file({s.target: _state(program, s).detach().contiguous().clone() for s in held}, file)
 
 
 def _checked(program: Any) -> ExportedProgram:
