@@ -297,9 +297,15 @@ def save_state(program: ExportedProgram, file: str) -> None:
         from safetensors.torch import save_file
     except ImportError as error:
         raise StablexlaError(f"safetensors cannot be imported: {error}", hint="pip install safetensors") from None
-    held = [s for s in _decomposed(program).graph_signature.input_specs if s.kind is not InputKind.USER_INPUT]
     # Tensors that share memory, such as tied weights, are written each for itself.
-    save_file({s.target: _state(program, s).detach().contiguous().clone() for s in held}, file)
+    save_file({name: tensor.detach().contiguous().clone() for name, tensor in held_by(program).items()}, file)
+
+
+def held_by(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """Return parameters, buffers and constants by their names, in the order of the first parameters of `main`."""
+    decomposed = _decomposed(program)
+    specs = decomposed.graph_signature.input_specs
+    return {spec.target: _state(decomposed, spec) for spec in specs if spec.kind is not InputKind.USER_INPUT}
 
 
 def _checked(program: Any) -> ExportedProgram:
