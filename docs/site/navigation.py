@@ -66,7 +66,7 @@ BELOW: dict[str, list[str]] = {
     "docs/tutorials/README": [
         "compiler_engineer",
         "jax_user",
-        "pytorch_module",
+        "pytorch",
         "c_library",
         "ptx",
         "slow_kernel",
