@@ -167,6 +167,19 @@ def default_float() -> ElementType:
     return xla_type(torch.get_default_dtype())
 
 
+def bits(x: XlaOp) -> XlaOp:
+    """Return floats as the signed integers of their bits."""
+    return sx.bitcast_convert_type(x, f"s{x.element_type.bits}")
+
+
+def polynomial(x: XlaOp, coefficients: Sequence[float]) -> XlaOp:
+    """Return a polynomial's values by Horner's rule; the coefficient of the highest power is the first."""
+    made = full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        made = sx.add(sx.mul(made, x), coefficient)
+    return made
+
+
 def place(dimension: int, rank: int) -> int:
     """Return a dimension counted from the front, where it may be negative; a 0-d tensor has one of size 1 for this."""
     return dimension % max(rank, 1)
@@ -228,6 +241,7 @@ __all__ = [
     "Call",
     "Value",
     "as_float",
+    "bits",
     "broadcast",
     "broadcast_sizes",
     "convert",
@@ -238,6 +252,7 @@ __all__ = [
     "lowest",
     "place",
     "places",
+    "polynomial",
     "reduced",
     "result_type",
     "torch_type",
