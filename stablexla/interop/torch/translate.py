@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ class Translator:
         self.state: XlaOp | None = None
         self.sizes: dict[Any, Integer] = {}
         self._draws = 0
+        self._iterations: list[XlaOp] = []
         self._inputs: Sequence[Any] | None = None
 
     def parameter(self, shape: Shape, name: str = "") -> XlaOp:
@@ -59,8 +61,27 @@ class Translator:
         if self.state is None:
             self.state = self.parameter(sx.u64[2], "seed")
         self._draws += 1
+        state = self.state
+        for number in self._iterations:
+            # No draw counts its blocks from the upper half on.
+            counter = sx.add(sx.convert_element_type(number, "u64"), 1 << 63)
+            key = sx.concatenate([sx.slice(state, [0], [1]), sx.reshape(counter, (1,))], 0)
+            _, state = sx.rng_bit_generator("rng_philox", key, sx.u64[2])
         # The second number counts blocks: no draw of one array takes 2**40 of them.
-        return sx.add(self.state, self.builder.constant([0, self._draws << 40], "u64"))
+        return sx.add(state, self.builder.constant([0, self._draws << 40], "u64"))
+
+    @contextmanager
+    def iteration(self, number: XlaOp) -> Iterator[None]:
+        """Let what is built draw other numbers in each iteration of a loop.
+
+        Args:
+            number: of the iteration, an integer of the body's.
+        """
+        self._iterations.append(number)
+        try:
+            yield
+        finally:
+            self._iterations.pop()
 
     def change(self, op: XlaOp, value: XlaOp) -> XlaOp:
         """Note the new value of an input of the outermost graph, and return it.
