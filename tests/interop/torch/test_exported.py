@@ -14,6 +14,7 @@ from torch import nn
 
 import stablexla as sx
 from stablexla.interop import torch as sx_torch
+from stablexla.interop.torch import progress
 
 
 def close(result: torch.Tensor, wanted: torch.Tensor) -> None:
@@ -180,9 +181,9 @@ def test_a_slow_activity_is_named_on_a_terminal(monkeypatch, capsys):
             self.start = lambda: function(*args, **kwargs)
             self.cancel = lambda: made.append(seconds)
 
-    monkeypatch.setattr(sx_torch, "Timer", Now)
-    monkeypatch.setattr(sx_torch.sys.stderr, "isatty", lambda: True, raising=False)
-    with sx_torch._announced("torch.export"):
+    monkeypatch.setattr(progress, "Timer", Now)
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True, raising=False)
+    with progress.announced("torch.export"):
         pass
     assert capsys.readouterr().err == "stablexla: torch.export ...\n"
     assert made == [2]
@@ -514,7 +515,8 @@ def test_an_operator_without_a_rule_names_itself_and_the_line():
     with pytest.raises(sx.UnsupportedError) as caught:
         sx_torch.compile(Odd(), torch.ones(3))
     assert "aten._test_optional_intlist.default(s32[3], None): there is no rule" in str(caught.value)
-    assert "test_exported.py" in str(caught.value) and "_test_optional_intlist(x.to(torch.int32), None)" in str(caught.value)
+    assert "test_exported.py" in str(caught.value)
+    assert "_test_optional_intlist(x.to(torch.int32), None)" in str(caught.value)
 
 
 def test_without_torch():
@@ -575,5 +577,5 @@ def test_numbers_and_none_as_arguments():
     made = program(torch.ones(3), None, 2.5)
     assert (made["none"], made["two"], made["mode"]) == (None, 2, "a")
     close(made["x"], torch.full((3,), 2.5))
-    with pytest.raises(sx.ExecutionError, match="exported for factor = 2.5, and called with 3.5"):
+    with pytest.raises(sx.ExecutionError, match=r"exported for factor = 2\.5, and called with 3.5"):
         program(torch.ones(3), None, 3.5)
