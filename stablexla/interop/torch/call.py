@@ -51,6 +51,13 @@ class Call:
         """The element type of the first result."""
         return self.shape.element_type
 
+    def is_contiguous(self, number: int) -> bool:
+        """Return whether an argument of the operator in the graph is a tensor whose rows lie one after another."""
+        node = self.translator.node
+        argument = node.args[number] if node is not None and number < len(node.args) else None
+        tensor = getattr(argument, "meta", {}).get("val")
+        return isinstance(tensor, torch.Tensor) and tensor.is_contiguous()
+
     def constant(self, value: Any, type: str | ElementType | None = None, dimensions: Sequence[int] = ()) -> XlaOp:
         """Return a constant of an element type, that of the result by default; a number, in dimensions of this size."""
         wanted = self.type if type is None else element_type(type)
