@@ -78,6 +78,10 @@ class CompiledGraph:
             if not isinstance(value, XlaOp):
                 self._outputs.append(lambda made, value=value: value)
                 continue
+            if isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool):
+                self._outputs.append(lambda made, place=len(roots): made[place].item())
+                roots.append(value)
+                continue
             order = None
             if isinstance(meta, torch.Tensor) and all(isinstance(s, int) for s in (*meta.shape, *meta.stride())):
                 order = order_of(meta.shape, meta.stride())

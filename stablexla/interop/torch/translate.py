@@ -24,6 +24,8 @@ from stablexla.interop.torch.registry import load_rules
 from stablexla.interop.torch.types import xla_type
 
 _NUMBERS = "what it gives depends on a tensor's numbers, which are not known when the program is compiled"
+# Python's operators, which ops have as well.
+_ARITHMETIC = {getattr(python, name) for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")}
 _INSTEAD = "torch.where in the place of a branch or a mask, x[:1] in the place of x[0].item()"
 
 
@@ -178,6 +180,8 @@ class Translator:
             return self.change(args[0], args[1])
         if not isinstance(target, torch._ops.OperatorBase):
             assert callable(target)
+            if target in _ARITHMETIC:
+                return target(*args)  # on sizes, or on numbers that a loop carries
             if any(isinstance(leaf, XlaOp) for leaf in pytree.tree_leaves((args, kwargs))):
                 raise UnsupportedError(_NUMBERS, hint=_INSTEAD)
             return target(*args, **kwargs)  # arithmetic on sizes
