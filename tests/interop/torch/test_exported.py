@@ -167,7 +167,7 @@ def test_operations_have_the_lines_of_the_module(form, tmp_path):
         found = {place.line for name, place in places if name == operation}
         assert found
         assert found <= lines_of(cls, text)
-    assert not [place for _, place in places if "torch/" in place.file]
+    assert not [place for _, place in places if "site-packages" in place.file]
 
 
 def test_a_slow_activity_is_named_on_a_terminal(monkeypatch, capsys):
@@ -388,13 +388,13 @@ class Function(nn.Module):
 def test_dropout_draws_anew_at_each_call():
     x = torch.ones(500, 40)
     program = sx_torch.compile(nn.Dropout(0.25), (x,))
-    program.executable.seed(3)
+    torch.manual_seed(3)
     first, second = program(x), program(x)
     close(first.unique(), torch.tensor([0.0, 1 / 0.75]))
     for drawn in (first == 0, second == 0):
         assert abs(drawn.double().mean() - 0.25) < 6 * (0.25 * 0.75 / x.numel()) ** 0.5
     assert abs(((first == 0) & (second == 0)).double().mean() - 0.0625) < 6 * (0.0625 / x.numel()) ** 0.5
-    program.executable.seed(3)
+    torch.manual_seed(3)
     close(program(x), first)
 
 
@@ -412,7 +412,7 @@ def test_dropout_draws_anew_at_each_call():
 def test_random_numbers(draw, mean, deviation):
     x = torch.ones(10000, 1)
     program = sx_torch.compile(Function(draw), (x.clone(),))
-    program.executable.seed(1)
+    torch.manual_seed(1)
     drawn = program(x.clone())
     assert abs(drawn.double().mean() - mean) < 6 * deviation / x.numel() ** 0.5
     assert abs(drawn.double().std() - deviation) < 6 * deviation / x.numel() ** 0.5
