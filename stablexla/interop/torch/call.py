@@ -117,7 +117,7 @@ def _number(value: Number, type: ElementType) -> Any:
 
 
 def convert(x: XlaOp, type: str | ElementType) -> XlaOp:
-    """Return a tensor in an element type, as `Tensor.to` does: true for what is not zero, real parts of complex numbers."""
+    """Return a tensor in an element type, as `Tensor.to`: true for what is not zero, the real part of a complex number."""
     wanted = element_type(type)
     if x.element_type == wanted:
         return x
@@ -174,13 +174,26 @@ def default_float() -> ElementType:
     return xla_type(torch.get_default_dtype())
 
 
+def bits(x: XlaOp) -> XlaOp:
+    """Return floats as the signed integers of their bits."""
+    return sx.bitcast_convert_type(x, f"s{x.element_type.bits}")
+
+
+def polynomial(x: XlaOp, coefficients: Sequence[float]) -> XlaOp:
+    """Return a polynomial's values by Horner's rule; the coefficient of the highest power is the first."""
+    made = full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        made = sx.add(sx.mul(made, x), coefficient)
+    return made
+
+
 def place(dimension: int, rank: int) -> int:
     """Return a dimension counted from the front, where it may be negative; a 0-d tensor has one of size 1 for this."""
     return dimension % max(rank, 1)
 
 
 def places(dimensions: int | Sequence[int] | None, rank: int, *, empty_is_all: bool = True) -> tuple[int, ...]:
-    """Return dimensions counted from the front, in order; `None`, and in most operators an empty list, are all of them."""
+    """Return dimensions counted from the front, in order; `None`, and mostly an empty list, are all of them."""
     if rank == 0:
         return ()
     if isinstance(dimensions, int):
@@ -235,6 +248,7 @@ __all__ = [
     "Call",
     "Value",
     "as_float",
+    "bits",
     "broadcast",
     "broadcast_sizes",
     "convert",
@@ -245,6 +259,7 @@ __all__ = [
     "lowest",
     "place",
     "places",
+    "polynomial",
     "reduced",
     "result_type",
     "torch_type",
