@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import stablexla as sx
 from stablexla.interop.torch import coefficients as table
-from stablexla.interop.torch.call import Call, Value, as_float, full_like, polynomial, wide, zeros_like
+from stablexla.interop.torch.call import Call, Value, as_float, convert, full_like, polynomial, wide, zeros_like
 from stablexla.interop.torch.registry import aten
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -136,16 +136,28 @@ def logit(call: Call, x: sx.XlaOp, eps: float | None) -> sx.XlaOp:
 
 @aten("aten.polygamma.default")
 def polygamma(call: Call, n: int, x: sx.XlaOp) -> sx.XlaOp:
-    """Return the n-th derivative of the digamma function: of order 1 reflected at a half, else by Hurwitz's zeta."""
+    """Return the n-th derivative of the digamma function, beyond the first by Hurwitz's zeta."""
     x = wide(as_float(x))
     if n == 0:
         return sx.digamma(x)
-    if n > 1:
-        factor = (-1) ** (n + 1) * math.gamma(n + 1)
-        return sx.mul(sx.zeta(full_like(x, n + 1), x), factor)
+    if n == 1:
+        return _trigamma(x)
+    return sx.mul(_hurwitz(full_like(x, n + 1), x), (-1) ** (n + 1) * math.gamma(n + 1))
+
+
+def _trigamma(x: sx.XlaOp) -> sx.XlaOp:
+    """Return the derivative of the digamma function: reflected at a half, shifted by 8, and there its series."""
     is_low = sx.lt(x, 0.5)
     sine = sx.sin(sx.mul(sx.sub(x, sx.round_nearest_even(x)), math.pi))
-    made = sx.zeta(full_like(x, 2), sx.select(is_low, sx.sub(1, x), x))
+    y = sx.select(is_low, sx.sub(1, x), x)
+    made = zeros_like(y)
+    for _ in range(8):
+        made = sx.add(made, sx.reciprocal(sx.mul(y, y)))
+        y = sx.add(y, 1)
+    inverse = sx.reciprocal(y)
+    square = sx.mul(inverse, inverse)
+    series = sx.mul(sx.mul(inverse, square), polynomial(square, [5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6]))
+    made = sx.add(made, sx.add(sx.add(inverse, sx.mul(square, 0.5)), series))
     return sx.select(is_low, sx.sub(sx.div(math.pi**2, sx.mul(sine, sine)), made), made)
 
 
@@ -160,7 +172,48 @@ def mvlgamma(call: Call, x: sx.XlaOp, p: int) -> sx.XlaOp:
 
 @aten("aten.special_zeta.default", "aten.special_zeta.other_scalar", "aten.special_zeta.self_scalar")
 def zeta(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
-    return sx.zeta(*map(wide, call.promoted(lhs, rhs, type=call.type)))
+    return _hurwitz(*call.promoted(lhs, rhs, type=call.type))
+
+
+# Of Euler and Maclaurin's sum: (2 k)! / B(2 k).
+_EULER_MACLAURIN = (
+    12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.307674368e12 / 691, 7.47242496e10, -1.067062284288e16 / 3617,
+    5.109094217170944e18 / 43867, -8.028576626982912e20 / 174611, 1.5511210043330985984e23 / 854513,
+    -1.6938241367317436694528e27 / 236364091,
+)  # fmt: skip
+
+
+def _hurwitz(x: sx.XlaOp, q: sx.XlaOp) -> sx.XlaOp:
+    """Return the sum of `(q + k)**-x`: at least nine of them, up to q + k = 9, then Euler and Maclaurin's; in f64."""
+    x, q = convert(x, "f64"), convert(q, "f64")
+
+    def step(k: sx.XlaOp, a: sx.XlaOp, power: sx.XlaOp, sum: sx.XlaOp) -> tuple[list[sx.XlaOp], sx.XlaOp]:
+        a = sx.add(a, 1)
+        power = sx.pow(a, sx.neg(x))
+        sum = sx.add(sum, power)
+        more = sx.or_(sx.lt(k, 9), sx.le(a, 9))
+        return [a, power, sum], sx.and_(more, sx.not_(sx.lt(sx.abs(power), sx.mul(sx.abs(sum), 2.0**-53))))
+
+    is_whole = sx.eq(q, sx.floor(q))
+    is_pole = sx.and_(sx.le(q, 0), is_whole)
+    outside = sx.or_(sx.not_(sx.ge(x, 1)), sx.and_(sx.le(q, 0), sx.ne(x, sx.floor(x))))
+    valid = sx.and_(sx.gt(x, 1), sx.not_(sx.or_(is_pole, outside)))
+    safe = sx.select(valid, q, full_like(q, 1))
+    first = sx.pow(safe, sx.neg(x))
+    a, power, sum = _until_done(step, [safe, first, first], valid)
+    sum = sx.add(sum, sx.sub(sx.div(sx.mul(power, a), sx.sub(x, 1)), sx.mul(power, 0.5)))
+    factor = full_like(x, 1)
+    for k, divisor in enumerate(_EULER_MACLAURIN):
+        factor = sx.mul(factor, sx.add(x, 2 * k))
+        power = sx.div(power, a)
+        term = sx.div(sx.mul(factor, power), divisor)
+        # Where the powers are zero the factors may be infinite.
+        sum = sx.add(sum, sx.select(sx.eq(power, 0), zeros_like(term), term))
+        factor = sx.mul(factor, sx.add(x, 2 * k + 1))
+        power = sx.div(power, a)
+    sum = sx.select(outside, full_like(x, math.nan), sum)
+    infinite = sx.or_(sx.eq(x, 1), sx.and_(is_pole, sx.ge(x, 1)))
+    return sx.select(infinite, full_like(x, math.inf), sum)
 
 
 @aten("aten.igamma.default")
@@ -211,7 +264,8 @@ def _gamma_factor(a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     return sx.select(sx.ge(a, 10), large, small)
 
 
-_MOST_STEPS = 2000
+# No number that PyTorch takes seconds for stops a program for ever.
+_MOST_STEPS = 1 << 16
 
 
 def _epsilon(x: sx.XlaOp) -> float:
