@@ -51,6 +51,13 @@ class Call:
         """The element type of the first result."""
         return self.shape.element_type
 
+    def is_contiguous(self, number: int) -> bool:
+        """Return whether an argument of the operator in the graph is a tensor whose rows lie one after another."""
+        node = self.translator.node
+        argument = node.args[number] if node is not None and number < len(node.args) else None
+        tensor = getattr(argument, "meta", {}).get("val")
+        return isinstance(tensor, torch.Tensor) and tensor.is_contiguous()
+
     def constant(self, value: Any, type: str | ElementType | None = None, dimensions: Sequence[int] = ()) -> XlaOp:
         """Return a constant of an element type, that of the result by default; a number, in dimensions of this size."""
         wanted = self.type if type is None else element_type(type)
@@ -110,7 +117,7 @@ def _number(value: Number, type: ElementType) -> Any:
 
 
 def convert(x: XlaOp, type: str | ElementType) -> XlaOp:
-    """Return a tensor in an element type, as `Tensor.to` does: true for what is not zero, real parts of complex numbers."""
+    """Return a tensor in an element type, as `Tensor.to`: true for what is not zero, the real part of a complex number."""
     wanted = element_type(type)
     if x.element_type == wanted:
         return x
@@ -186,7 +193,7 @@ def place(dimension: int, rank: int) -> int:
 
 
 def places(dimensions: int | Sequence[int] | None, rank: int, *, empty_is_all: bool = True) -> tuple[int, ...]:
-    """Return dimensions counted from the front, in order; `None`, and in most operators an empty list, are all of them."""
+    """Return dimensions counted from the front, in order; `None`, and mostly an empty list, are all of them."""
     if rank == 0:
         return ()
     if isinstance(dimensions, int):
