@@ -61,6 +61,11 @@ def _ndtri(x: sx.XlaOp) -> sx.XlaOp:
     return sx.select(sx.and_(sx.ge(x, 0), sx.le(x, 1)), made, full_like(x, math.nan))
 
 
+def _digamma(x: sx.XlaOp) -> sx.XlaOp:
+    """Return the digamma function, whose pole at zero has the sign of the side that it is come from."""
+    return sx.select(sx.eq(x, 0), sx.div(full_like(x, -1), x), sx.digamma(x))
+
+
 # ---- entropies ----
 
 
@@ -85,13 +90,15 @@ def _spherical_bessel_j0(x: sx.XlaOp) -> sx.XlaOp:
 
 
 def _of_one(name: str, function: Callable[[sx.XlaOp], sx.XlaOp]) -> None:
-    @aten(f"aten.{name}.default")
+    prim = {"erfinv": "erf_inv"}.get(name, name.removeprefix("special_"))
+
+    @aten(f"aten.{name}.default", f"prims.{prim}.default")
     def rule(call: Call, x: sx.XlaOp) -> sx.XlaOp:
         return function(wide(as_float(x)))
 
 
 for _name, _function in {
-    "digamma": sx.digamma,
+    "digamma": _digamma,
     "erf": sx.erf,
     "erfc": sx.erfc,
     "erfinv": sx.erf_inv,
@@ -139,7 +146,7 @@ def polygamma(call: Call, n: int, x: sx.XlaOp) -> sx.XlaOp:
     """Return the n-th derivative of the digamma function, beyond the first by Hurwitz's zeta."""
     x = wide(as_float(x))
     if n == 0:
-        return sx.digamma(x)
+        return _digamma(x)
     if n == 1:
         return _trigamma(x)
     return sx.mul(_hurwitz(full_like(x, n + 1), x), (-1) ** (n + 1) * math.gamma(n + 1))
@@ -170,7 +177,9 @@ def mvlgamma(call: Call, x: sx.XlaOp, p: int) -> sx.XlaOp:
     return made
 
 
-@aten("aten.special_zeta.default", "aten.special_zeta.other_scalar", "aten.special_zeta.self_scalar")
+@aten(
+    "aten.special_zeta.default", "aten.special_zeta.other_scalar", "aten.special_zeta.self_scalar", "prims.zeta.default"
+)
 def zeta(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
     return _hurwitz(*call.promoted(lhs, rhs, type=call.type))
 
@@ -216,7 +225,7 @@ def _hurwitz(x: sx.XlaOp, q: sx.XlaOp) -> sx.XlaOp:
     return sx.select(infinite, full_like(x, math.inf), sum)
 
 
-@aten("aten.igamma.default")
+@aten("aten.igamma.default", "prims.igamma.default")
 def igamma(call: Call, a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     """Return the lower incomplete gamma function, divided by the whole one."""
     a, x = map(wide, call.promoted(a, x, type=call.type))
@@ -227,7 +236,7 @@ def igamma(call: Call, a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     return _gamma_edges(a, x, made, 0)
 
 
-@aten("aten.igammac.default")
+@aten("aten.igammac.default", "prims.igammac.default")
 def igammac(call: Call, a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     """Return the upper incomplete gamma function, divided by the whole one."""
     a, x = map(wide, call.promoted(a, x, type=call.type))
