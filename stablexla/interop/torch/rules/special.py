@@ -196,12 +196,15 @@ def _hurwitz(x: sx.XlaOp, q: sx.XlaOp) -> sx.XlaOp:
     """Return the sum of `(q + k)**-x`: at least nine of them, up to q + k = 9, then Euler and Maclaurin's; in f64."""
     x, q = convert(x, "f64"), convert(q, "f64")
 
+    def is_small(power: sx.XlaOp, sum: sx.XlaOp) -> sx.XlaOp:
+        return sx.lt(sx.abs(power), sx.mul(sx.abs(sum), 2.0**-53))
+
     def step(k: sx.XlaOp, a: sx.XlaOp, power: sx.XlaOp, sum: sx.XlaOp) -> tuple[list[sx.XlaOp], sx.XlaOp]:
         a = sx.add(a, 1)
         power = sx.pow(a, sx.neg(x))
         sum = sx.add(sum, power)
         more = sx.or_(sx.lt(k, 9), sx.le(a, 9))
-        return [a, power, sum], sx.and_(more, sx.not_(sx.lt(sx.abs(power), sx.mul(sx.abs(sum), 2.0**-53))))
+        return [a, power, sum], sx.and_(more, sx.not_(is_small(power, sum)))
 
     is_whole = sx.eq(q, sx.floor(q))
     is_pole = sx.and_(sx.le(q, 0), is_whole)
@@ -210,6 +213,7 @@ def _hurwitz(x: sx.XlaOp, q: sx.XlaOp) -> sx.XlaOp:
     safe = sx.select(valid, q, full_like(q, 1))
     first = sx.pow(safe, sx.neg(x))
     a, power, sum = _until_done(step, [safe, first, first], valid)
+    power = sx.select(is_small(power, sum), zeros_like(power), power)
     sum = sx.add(sum, sx.sub(sx.div(sx.mul(power, a), sx.sub(x, 1)), sx.mul(power, 0.5)))
     factor = full_like(x, 1)
     for k, divisor in enumerate(_EULER_MACLAURIN):
@@ -229,11 +233,11 @@ def _hurwitz(x: sx.XlaOp, q: sx.XlaOp) -> sx.XlaOp:
 def igamma(call: Call, a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     """Return the lower incomplete gamma function, divided by the whole one."""
     a, x = map(wide, call.promoted(a, x, type=call.type))
+    is_near = _is_near(a, x)
     by_fraction = sx.and_(sx.gt(x, 1), sx.gt(x, a))
-    made = sx.select(
-        by_fraction, sx.sub(1, _gamma_fraction(a, x, by_fraction)), _gamma_series(a, x, sx.not_(by_fraction))
-    )
-    return _gamma_edges(a, x, made, 0)
+    rest = sx.sub(1, _gamma_fraction(a, x, sx.and_(by_fraction, sx.not_(is_near))))
+    made = sx.select(by_fraction, rest, _gamma_series(a, x, sx.not_(sx.or_(by_fraction, is_near))))
+    return _gamma_edges(a, x, _gamma_temme(a, x, made, is_near, -1), 0)
 
 
 @aten("aten.igammac.default", "prims.igammac.default")
@@ -245,9 +249,11 @@ def igammac(call: Call, a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     bound = sx.select(sx.le(x, 0.5), sx.div(-0.4, sx.log(sx.min(x, full_like(x, 0.5)))), sx.mul(x, 1.1))
     by_series = sx.lt(sx.select(is_large, x, bound), a)
     by_fraction = sx.and_(is_large, sx.not_(by_series))
-    made = sx.select(by_fraction, _gamma_fraction(a, x, by_fraction), _gamma_power_series(a, x))
-    made = sx.select(by_series, sx.sub(1, _gamma_series(a, x, by_series)), made)
-    return _gamma_edges(a, x, made, 1)
+    is_near = _is_near(a, x)
+    fraction = _gamma_fraction(a, x, sx.and_(by_fraction, sx.not_(is_near)))
+    made = sx.select(by_fraction, fraction, _gamma_power_series(a, x))
+    made = sx.select(by_series, sx.sub(1, _gamma_series(a, x, sx.and_(by_series, sx.not_(is_near)))), made)
+    return _gamma_edges(a, x, _gamma_temme(a, x, made, is_near, 1), 1)
 
 
 def _gamma_edges(a: sx.XlaOp, x: sx.XlaOp, made: sx.XlaOp, upper: int) -> sx.XlaOp:
@@ -261,14 +267,49 @@ def _gamma_edges(a: sx.XlaOp, x: sx.XlaOp, made: sx.XlaOp, upper: int) -> sx.Xla
     return sx.select(sx.or_(neither, outside), full_like(x, math.nan), made)
 
 
+def _deviance(u: sx.XlaOp) -> sx.XlaOp:
+    """Return `u - log(1 + u)`, near zero by its series."""
+    near = sx.mul(sx.mul(u, u), polynomial(u, [(-1) ** k / (k + 2) for k in range(16, -1, -1)]))
+    return sx.select(sx.le(sx.abs(u), 0.1), near, sx.sub(u, sx.log1p(u)))
+
+
+# Of Temme's uniform expansion: by powers of 1 / a, each by powers of eta.
+_TEMME = (
+    (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 3.527336860670194e-4, -1.7875514403292181e-4, 3.9192631785224378e-5),
+    (-1 / 540, -1 / 288, 1 / 378, -9.9022633744855967e-4, 2.0576131687242798e-4),
+    (4.1335978835978836e-3, -2.6813271604938272e-3, 7.7160493827160494e-4),
+)
+
+
+def _gamma_temme(a: sx.XlaOp, x: sx.XlaOp, made: sx.XlaOp, is_near: sx.XlaOp, sign: int) -> sx.XlaOp:
+    """Return both functions, the lower one with sign -1, for large and nearly equal numbers; elsewhere what was made."""
+    off = sx.select(is_near, sx.div(sx.sub(x, a), a), zeros_like(a))
+    safe = sx.select(is_near, a, full_like(a, 1e6))
+    deviance = _deviance(off)
+    size = sx.sqrt(sx.mul(deviance, 2))
+    eta = sx.select(sx.lt(off, 0), sx.neg(size), size)
+    sum = zeros_like(a)
+    for row in reversed(_TEMME):
+        sum = sx.add(sx.div(sum, safe), polynomial(eta, row[::-1]))
+    rest = sx.div(sx.mul(sx.exp(sx.neg(sx.mul(safe, deviance))), sum), sx.sqrt(sx.mul(safe, 2 * math.pi)))
+    normal = sx.mul(sx.erfc(sx.mul(sx.mul(eta, sign), sx.sqrt(sx.mul(safe, 0.5)))), 0.5)
+    return sx.select(is_near, sx.add(normal, sx.mul(rest, sign)), made)
+
+
+def _is_near(a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
+    """Return where the series and the fraction would take long."""
+    close = sx.le(sx.abs(sx.sub(x, a)), sx.mul(a, 0.1))
+    return sx.and_(sx.and_(sx.ge(a, 1e4), sx.is_finite(a)), close)
+
+
 def _gamma_factor(a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     """Return `x**a exp(-x) / gamma(a)`, for large a by Stirling's series, in which nothing large is subtracted."""
     safe = sx.max(a, full_like(a, 10))
     off = sx.div(sx.sub(x, safe), safe)
     inverse = sx.reciprocal(safe)
     series = sx.mul(inverse, polynomial(sx.mul(inverse, inverse), [-1 / 1680, 1 / 1260, -1 / 360, 1 / 12]))
-    log = sx.sub(sx.mul(safe, sx.sub(sx.log1p(off), off)), series)
-    large = sx.mul(sx.exp(log), sx.sqrt(sx.mul(safe, 1 / (2 * math.pi))))
+    log = sx.add(sx.mul(safe, _deviance(off)), series)
+    large = sx.mul(sx.exp(sx.neg(log)), sx.sqrt(sx.mul(safe, 1 / (2 * math.pi))))
     small = sx.exp(sx.sub(sx.sub(sx.mul(a, sx.log(x)), x), sx.lgamma(a)))
     return sx.select(sx.ge(a, 10), large, small)
 
