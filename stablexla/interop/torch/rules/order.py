@@ -8,17 +8,16 @@ import stablexla as sx
 from stablexla.interop.torch.call import (
     Call,
     Value,
-    broadcast,
     convert,
     full_like,
     kept,
     place,
     result_type,
-    running_sum,
     total,
     zeros_like,
 )
 from stablexla.interop.torch.registry import aten
+from stablexla.interop.torch.rules.indexing import rows_of
 
 
 def _alike(x: sx.XlaOp) -> sx.XlaOp:
@@ -177,7 +176,7 @@ def mode(call: Call, x: sx.XlaOp, dim: int, keepdim: bool) -> list[sx.XlaOp]:
     length = sx.sub(number, start)
     key = sx.sub(sx.mul(length, size), number)
     best = sx.reduce(key, full_like(key, -size * size, ()), sx.max, (d,))
-    at = sx.sub(full_like(best, size - 1), sx.rem(sx.add(best, size * size - 1 + size), size))
+    at = sx.sub(full_like(best, size - 1), sx.rem(sx.add(best, 2 * size - 1), size))
     at = kept(at, x.shape.dimensions, (d,))
     return _reshaped(call, *(sx.torch_gather(part, at, d) for part in (values, places)))
 
@@ -185,7 +184,7 @@ def mode(call: Call, x: sx.XlaOp, dim: int, keepdim: bool) -> list[sx.XlaOp]:
 # ---- searching ----
 
 
-def _search(numbers: sx.XlaOp, x: sx.XlaOp, right: bool, sorter: sx.XlaOp | None = None) -> sx.XlaOp:
+def search(numbers: sx.XlaOp, x: sx.XlaOp, right: bool, sorter: sx.XlaOp | None = None) -> sx.XlaOp:
     """Return how many of sorted numbers come before each element; with `right`, those that equal it, too.
 
     Args:
@@ -221,7 +220,7 @@ def _search(numbers: sx.XlaOp, x: sx.XlaOp, right: bool, sorter: sx.XlaOp | None
 def _searched(call: Call, numbers: sx.XlaOp, x: Value, right: bool, sorter: sx.XlaOp | None) -> sx.XlaOp:
     type_ = result_type(numbers, x)
     numbers, x = convert(numbers, type_), call.op(x, type_)
-    return _search(numbers, x, right, None if sorter is None else convert(sorter, "s64"))
+    return search(numbers, x, right, None if sorter is None else convert(sorter, "s64"))
 
 
 @aten("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
@@ -244,6 +243,6 @@ def isin(call: Call, elements: Value, tests: Value, *, assume_unique: bool, inve
     if not size:
         return call.constant(invert, "pred", call.dimensions)
     numbers, _ = sorted_along(sx.reshape(tests, (size,)), 0)
-    at = sx.min(_search(numbers, x, False), full_like(convert(x, "s64"), size - 1))
-    found = sx.eq(sx.reshape(sx.torch_gather(numbers, sx.reshape(at, (math.prod(x.shape.dimensions),)), 0), x.shape.dimensions), x)
+    at = sx.min(search(numbers, x, False), full_like(convert(x, "s64"), size - 1))
+    found = sx.eq(rows_of(numbers, 0, at), x)
     return sx.not_(found) if invert else found
