@@ -78,6 +78,10 @@ class CompiledGraph:
             if not isinstance(value, XlaOp):
                 self._outputs.append(lambda made, value=value: value)
                 continue
+            if isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool):
+                self._outputs.append(lambda made, place=len(roots): made[place].item())
+                roots.append(value)
+                continue
             order = None
             if isinstance(meta, torch.Tensor) and all(isinstance(s, int) for s in (*meta.shape, *meta.stride())):
                 order = order_of(meta.shape, meta.stride())
@@ -88,6 +92,9 @@ class CompiledGraph:
         self.executable: Executable | None = None
         if self.computation is not None and compiles:
             self.executable = compile_program(self.computation, options=options)
+        # Changed tensors are donated, if each takes its own change and none a result that the caller keeps.
+        own = {place: parameters[number] for place, number, _ in self._changed}
+        self._donates = bool(own) and self.executable is not None and self.executable.aliases == own
 
     def _input(self, translator: Translator, number: int, value: Any, name: str, frozen: bool) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -117,7 +124,7 @@ class CompiledGraph:
         if self.executable is None:
             results: list[Any] = []
         else:
-            results = self.executable.execute(arrays, donate=bool(self._changed))
+            results = self.executable.execute(arrays, donate=self._donates)
         for place, number, order in self._changed:
             _write(inputs[number] if order is None else inputs[number].permute(order), results[place])
         return [output(results) for output in self._outputs]
