@@ -14,7 +14,7 @@ import numpy as np
 import stablexla as sx
 from stablexla.builder.op import XlaOp
 from stablexla.dialects.element_types import ElementType
-from stablexla.interop.torch.call import Call, as_float, convert, full_like, wide
+from stablexla.interop.torch.call import Call, convert, full_like, wide
 from stablexla.interop.torch.registry import aten
 from stablexla.interop.torch.sampling import Taps
 
@@ -142,12 +142,26 @@ def _nearest_taps(
 
 @aten(*(f"aten.{name}.default" for name in _FILTERS))
 def upsample(call: Call, x: XlaOp, output_size: Sizes, align_corners: bool, *scales: float | None) -> XlaOp:
-    made = wide(as_float(x))
+    made = wide(x) if x.element_type.is_float else convert(x, "s32")
     for taps, dimension in _filter_taps(call, x.shape.dimensions, call.dimensions, align_corners, scales):
-        made = taps.applied(made, dimension)
-    if call.type.is_integer:
-        made = sx.clamp(0, sx.round_nearest_even(made), np.iinfo(call.type.dtype).max)
+        made = taps.applied(made, dimension) if x.element_type.is_float else _applied_to_bytes(taps, made, dimension)
     return made
+
+
+def _applied_to_bytes(taps: Taps, x: XlaOp, dimension: int) -> XlaOp:
+    """Return sums of bytes, s32, by weights of 16 bits and rounded along each dimension, as PyTorch computes them."""
+    places, weights = taps.places.copy(), taps.weights.copy()
+    for column in range(1, places.shape[1]):  # weights of one place, at an edge, are rounded together
+        same = (places[:, column] == places[:, column - 1]) & (places[:, column] >= 0)
+        weights[same, column] += weights[same, column - 1]
+        places[same, column - 1] = -1
+        weights[same, column - 1] = 0
+    bits = next((n for n in range(22) if int(0.5 + weights.max() * (2 << n)) >= 1 << 15), 22)
+    scaled = weights * (1 << bits)
+    rounded = Taps(places, np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5)).astype(np.int32))
+    sums = rounded.applied(x, dimension)
+    sums = sx.add(sums, full_like(sums, 1 << (bits - 1)))
+    return sx.clamp(0, sx.shift_right_arithmetic(sums, full_like(sums, bits)), 255)
 
 
 @aten(*(f"aten.{name}_backward.default" for name in _FILTERS))
@@ -164,7 +178,7 @@ def _filter_taps(
     call: Call, sizes: Sizes, result: Sizes, align_corners: bool, scales: Sequence[float | None]
 ) -> list[tuple[Taps, int]]:
     """Return the taps of the dimensions that change, the last one first."""
-    taps, number = _FILTERS[_name(call)], _float(call.type)
+    taps, number = _FILTERS[_name(call)], _float(call.type) if call.type.is_float else np.float64
     dimensions = [d for d in range(len(sizes) - 1, 1, -1) if sizes[d] != result[d] or scales[d - 2] is not None]
     return [(taps(sizes[d], result[d], align_corners, scales[d - 2], number), d) for d in dimensions]
 
