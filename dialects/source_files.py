@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 # JAX and PyTorch with their frames around every operation, and this package's own layer between them and a program.
 _MACHINERY = re.compile(
-    r"(^|[/\\])(jax[/\\](_src|experimental)|site-packages[/\\](jax|torch|torchax)|stablexla[/\\]interop)[/\\]"
+    r"(^|[/\\])(jax[/\\](_src|experimental)|site-packages[/\\](jax|torch)|stablexla[/\\]interop)[/\\]"
 )
 _INSTALLED = re.compile(r"^(.*[/\\])?(site|dist)-packages[/\\]")
 _FRAME = re.compile(r'(?:"([^"\n]+)"\()?"([^"\n]+)":(\d+):\d+')

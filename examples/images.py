@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     options = parser().parse_args()
-    if not are_there("sklearn", "torch", "torchax", "transformers"):
+    if not are_there("sklearn", "torch", "transformers"):
         return 2
     if options.side % 32 or options.side < 32:
         print(f"--side {options.side} is no multiple of 32", file=sys.stderr)

@@ -97,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     options = parser().parse_args()
-    if not are_there("torch", "torchax", "transformers"):
+    if not are_there("torch", "transformers"):
         return 2
     import torch
     from transformers import WhisperFeatureExtractor

@@ -1,6 +1,6 @@
 """A network of PyTorch, exported, compiled and compared: python examples/torch_module.py
 
-Needs torch and torchax: pip install 'stablexla[torch]'.
+Needs torch: pip install 'stablexla[torch]'.
 """
 
 from __future__ import annotations

@@ -109,7 +109,6 @@ def test_real_programs_can_be_written_down(name: str):
 
 def test_a_real_program_of_pytorch():
     torch = pytest.importorskip("torch")
-    pytest.importorskip("torchax")
     module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
     program = TorchProgram("small", "", lambda: (module, (torch.ones(2, 8),)))
     row = measure(program, [find_engine(engine) for engine in ("stablexla", "xla", "torch")], ONCE)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.tree import Tree
 
 SATELLITES = (
-    *("inspection", "pjrt", "tools", "distributed.py", "gpu.py", "interop/jax", "interop/torch.py"),
+    *("inspection", "pjrt", "tools", "distributed.py", "gpu.py", "interop/jax", "interop/torch"),
     *(f"processes/{name}.py" for name in ("child", "compiling", "functions", "reproducer", "worker")),
     *(f"compiling/gpu_{name}.py" for name in ("header", "kernels", "library", "manifest")),
 )

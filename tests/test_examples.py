@@ -22,7 +22,7 @@ from tests.served import serving
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-LIBRARIES = ("stablexla.interop.jax.jit", "stablexla.interop.torch", "torchax", "sklearn.datasets", "rich.progress")
+LIBRARIES = ("stablexla.interop.jax.jit", "stablexla.interop.torch", "torch._dynamo", "sklearn.datasets", "rich.progress")
 
 
 class Examples:
@@ -238,7 +238,7 @@ def test_a_module_of_pytorch(examples: Examples):
 
 def test_speech(examples: Examples):
     """Tokens are those of PyTorch's own modules, each chosen after those before it alone."""
-    needed("transformers", "torchax")
+    needed("transformers", "torch")
     small = ["--layers", "1", "--width", "32", "--heads", "2", "--words", "50", "--tokens", "3"]
     done = examples.run("speech.py", *small)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -248,7 +248,7 @@ def test_speech(examples: Examples):
 
 @pytest.mark.parametrize("model", ["vit", "resnet"])
 def test_photographs(examples: Examples, model: str):
-    needed("transformers", "torchax")
+    needed("transformers", "torch")
     done = examples.run("images.py", "--model", model, "--side", "64", "--layers", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "apart from PyTorch's" in done.stdout
@@ -360,7 +360,7 @@ def test_a_language_model_with_a_cache_says_what_it_says_without(language_model:
 def test_a_language_model_of_transformers_generates_the_same_tokens(language_model: ModuleType, capsys: Any):
     """The one of transformers is compared with its own `generate`."""
     pytest.importorskip("transformers")
-    pytest.importorskip("torchax")
+    pytest.importorskip("torch")
     said = []
     for source in ("jax", "transformers"):
         assert language_model.main([*SMALL, "--type", "int8", "--from", source, "--compare"]) == 0

@@ -29,7 +29,7 @@ BLOCK = re.compile(r"^```(?P<kind>python|mlir|c|console|text)\n(?P<body>.*?)^```
 FILE = re.compile(r"(?:#|//) (?P<name>[\w.]+\.(?:py|mlir|c))\n")
 TOOLS = ("compile", "opt", "run", "translate")
 LIT = "-c 'from lit.main import main; main()'"
-MODULES = {"jax_user.md": ["jax"], "pytorch_module.md": ["torch", "torchax"]}
+MODULES = {"jax_user.md": ["jax"], "pytorch.md": ["torch"]}
 """Extras that a page needs."""
 PROGRAMS = {"c_library.md": ["cc", "c++"]}
 MEASURES = re.compile(r"--profile|--time|measure_limits")

@@ -60,18 +60,17 @@ class TorchProgram(Program):
 
     make: Make
 
-    def text(self) -> str | bytes:
+    def text(self) -> str:
         from stablexla.interop import torch as sx_torch
 
-        text: str | bytes = sx_torch._lowered(_exported(self.make)[2])[1]
-        return text
+        return str(sx_torch.stablehlo_of(_exported(self.make)[2]).text(locations=True))
 
     def arguments(self, seed: int = 0) -> list[Array]:
         """Parameters, buffers and constants of the module, and the tensors of the call."""
         from stablexla.interop import torch as sx_torch
 
         _, inputs, exported = _exported(self.make)
-        return [read(list(inputs)).detach().numpy() for read in sx_torch._inputs(exported)]
+        return [each.detach().numpy() for each in (*sx_torch.held_by(exported).values(), *inputs)]
 
     def work(self) -> Work:
         return self._work
@@ -104,9 +103,6 @@ def _traced(make: Make) -> Any:
 def _exported(make: Make) -> Any:
     import torch
 
-    import stablexla.interop.torch as sx_torch
-
-    sx_torch._torch()  # torchax is imported before a graph is made, as it changes PyTorch's table of devices
     module, inputs = make()
     with torch.no_grad():
         return module, inputs, torch.export.export(module, inputs, strict=False)
@@ -130,7 +126,7 @@ def of_torch(name: str, summary: str, *needs: str, **more: Any) -> Callable[[Mak
     """The same with a module of PyTorch."""
 
     def register(make: Make) -> Make:
-        enter(TorchProgram(name, summary, make, needs=("torch", "torchax", *needs), **more))
+        enter(TorchProgram(name, summary, make, needs=("torch", *needs), **more))
         return make
 
     return register

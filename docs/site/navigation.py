@@ -17,6 +17,8 @@ NAVIGATION: dict[str, list[str]] = {
     "Programs from elsewhere": [
         "docs/jax",
         "docs/pytorch",
+        "docs/pytorch_operators",
+        "docs/pytorch_models",
         "docs/interop_formats",
         "docs/shapes",
         "docs/interop",
@@ -66,7 +68,7 @@ BELOW: dict[str, list[str]] = {
     "docs/tutorials/README": [
         "compiler_engineer",
         "jax_user",
-        "pytorch_module",
+        "pytorch",
         "c_library",
         "ptx",
         "slow_kernel",

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import jaxlib.mlir.ir as ir
 from rich.console import Console
@@ -33,7 +34,8 @@ forms (--to, or by the ending of -o FILE):
   artifact   StableHLO portable artifact    .stablehlo  for StableHLO --target-version or newer
   hlo-text   HLO text                       .hlo, .hlo.txt
   hlo        HLO proto                      .pb, .hlo.pb
-What FILE is, is seen by what is in it. Files of jax.export are read as well.
+What FILE is, is seen by what is in it. Files of jax.export are read as well, and programs of torch.export (.pt2), which
+take PyTorch; PyTorch's reader is not made for files of people whom you don't trust.
 
 versions (--target-version): {MINIMUM} to {CURRENT}, or a name
   minimum    the oldest that can be written: {MINIMUM}
@@ -46,12 +48,14 @@ examples:
   stablexla-translate model.mlir -o model.stablehlo --to=artifact --target-version=1.3.0
   stablexla-translate model.mlir -o model.hlo               as XLA reads it
   stablexla-translate before_optimizations.hlo | stablexla-opt - --stage=tensor
+  stablexla-translate model.pt2 --to=stablehlo -o model.stablehlo --state-dict weights.safetensors
   stablexla-translate --info model.stablehlo                versions, functions, operations; --json for programs
   stablexla-translate --info model.sxe --key-file key       what a saved executable holds, and who signed it
   stablexla-translate model.mlir --entry=predict --to=text  another function becomes main
 
 exit codes: 0 it was written, or told of; 1 it cannot be read, or not be written in that form; 2 wrong usage
 """
+_STABLEHLO = "stablehlo"
 ENDINGS = {
     ".mlir": Format.TEXT,
     ".mlirbc": Format.BYTECODE,
@@ -68,7 +72,8 @@ def parser() -> Parser:
     parser = Parser("stablexla-translate", description, EXAMPLES)
     add = parser.add_argument
     add("file", nargs="?", default="-", metavar="FILE", help="the program; - is standard input (default)")
-    add("--to", choices=[form.value for form in FORMS], help="the form to write (default: by -o's ending, else text)")
+    forms = [*(form.value for form in FORMS), _STABLEHLO]
+    add("--to", choices=forms, help="the form to write (default: by -o's ending, else text); stablehlo is artifact")
     add("-o", dest="output", metavar="FILE", default="-", help="where to write (default: standard output)")
     add("--info", action="store_true", help="tell what the file holds instead")
     add("--json", action="store_true", help="with --info, as JSON")
@@ -82,13 +87,21 @@ def parser() -> Parser:
         action="store_true",
         help="let operations into an artifact that no version of StableHLO promises to read",
     )
+    pytorch = parser.add_argument_group("programs of torch.export")
+    pytorch.add_argument(
+        "--weights",
+        choices=["parameters", "constants"],
+        default="parameters",
+        help="what parameters and buffers become: the first parameters of main (default), or constants in it",
+    )
+    pytorch.add_argument("--state-dict", metavar="FILE", help="write parameters and buffers there, as safetensors")
     add_text_options(parser.add_argument_group("text"))
     return parser
 
 
 def _form(arguments: argparse.Namespace) -> Format:
     if arguments.to:
-        return Format(arguments.to)
+        return Format.ARTIFACT if arguments.to == _STABLEHLO else Format(arguments.to)
     if arguments.output == "-":
         return Format.ARTIFACT if arguments.target_version else Format.TEXT
     for ending in sorted(ENDINGS, key=len, reverse=True):
@@ -116,16 +129,31 @@ def _check(arguments: argparse.Namespace, form: Format) -> None:
         raise UsageError(f"{form.described} is no text for a terminal: -o FILE, or a pipe")
 
 
-def _load(file: str, entry: str) -> ir.Module:
-    if file != "-":
-        return load(Path(file), entry=entry)
-    return with_entry(load_bytes(*read_input(file)), entry)
+def _load(arguments: argparse.Namespace) -> ir.Module:
+    file, entry = arguments.file, arguments.entry
+    if file == "-":
+        return with_entry(load_bytes(*read_input(file)), entry)
+    if is_zipfile(file):
+        return _of_pytorch(arguments)
+    if arguments.state_dict or arguments.weights != "parameters":
+        raise UsageError(f"{file} is no program of torch.export: it goes without --weights and --state-dict")
+    return load(Path(file), entry=entry)
+
+
+def _of_pytorch(arguments: argparse.Namespace) -> ir.Module:
+    """Return the module of a program of PyTorch, and write its parameters and buffers where they are asked for."""
+    from stablexla.interop import torch as interop
+
+    exported = interop.load_exported(arguments.file)
+    if arguments.state_dict:
+        interop.save_state(exported, arguments.state_dict)
+    return load(interop.stablehlo_of(exported, constants=arguments.weights == "constants"))
 
 
 def _translate(arguments: argparse.Namespace) -> int:
     form = _form(arguments)
     _check(arguments, form)
-    module = _load(arguments.file, arguments.entry)
+    module = _load(arguments)
     written = write(
         module,
         form,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class CompiledGraph:
         options: how to compile.
         names: of the inputs; those of the graph by default.
         frozen: which inputs are constants.
+        changes: the outputs that are new values of inputs, by their numbers, with the inputs' numbers.
+        compiles: whether it is to be compiled; else it is built alone.
 
     Attributes:
         computation: what was built.
@@ -46,6 +48,8 @@ class CompiledGraph:
         options: CompileOptions | None = None,
         names: Sequence[str] = (),
         frozen: Sequence[int] = (),
+        changes: Mapping[int, int] | None = None,
+        compiles: bool = True,
     ) -> None:
         names = names or [node.name for node in graph.graph.find_nodes(op="placeholder")]
         translator = Translator(name)
@@ -54,21 +58,29 @@ class CompiledGraph:
             self._input(translator, number, value, names[number], number in frozen)
             for number, value in enumerate(inputs)
         ]
-        outputs = translator.run(graph, ops)
         wanted = _output_values(graph)
         self._outputs: list[Callable[[list[Any]], Any]] = []
         roots: list[XlaOp] = []
         self._changed: list[tuple[int, int, Order | None]] = []
         orders = dict(self._orders)
         parameters = {number: place for place, (number, _) in enumerate(self._orders)}
-        for number, value in translator.changed.items():
+        outputs = translator.run(graph, ops)
+        given = {number: outputs[place] for place, number in (changes or {}).items()}
+        for number, value in {**translator.changed, **given}.items():
             order = orders[number]
             translator.builder.set_up_alias((len(roots),), parameters[number])
             self._changed.append((len(roots), number, order))
             roots.append(value if order is None else sx.transpose(value, order))
-        for value, meta in zip(outputs, wanted, strict=True):
+        for place, (value, meta) in enumerate(zip(outputs, wanted, strict=True)):
+            if place in (changes or {}):
+                self._outputs.append(lambda made: None)
+                continue
             if not isinstance(value, XlaOp):
                 self._outputs.append(lambda made, value=value: value)
+                continue
+            if isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool):
+                self._outputs.append(lambda made, place=len(roots): made[place].item())
+                roots.append(value)
                 continue
             order = None
             if isinstance(meta, torch.Tensor) and all(isinstance(s, int) for s in (*meta.shape, *meta.stride())):
@@ -78,8 +90,11 @@ class CompiledGraph:
         self._draws = translator.state is not None
         self.computation = translator.builder.build(sx.tuple(roots)) if roots else None
         self.executable: Executable | None = None
-        if self.computation is not None:
+        if self.computation is not None and compiles:
             self.executable = compile_program(self.computation, options=options)
+        # Changed tensors are donated, if each takes its own change and none a result that the caller keeps.
+        own = {place: parameters[number] for place, number, _ in self._changed}
+        self._donates = bool(own) and self.executable is not None and self.executable.aliases == own
 
     def _input(self, translator: Translator, number: int, value: Any, name: str, frozen: bool) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -109,7 +124,7 @@ class CompiledGraph:
         if self.executable is None:
             results: list[Any] = []
         else:
-            results = self.executable.execute(arrays, donate=bool(self._changed))
+            results = self.executable.execute(arrays, donate=self._donates)
         for place, number, order in self._changed:
             _write(inputs[number] if order is None else inputs[number].permute(order), results[place])
         return [output(results) for output in self._outputs]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from threading import Lock
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config
+from torch._guards import tracing
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule
 
 from stablexla.dialects.errors import StablexlaError
 from stablexla.interop.torch.compiled import CompiledGraph
 from stablexla.interop.torch.decompositions import core_decompositions
+from stablexla.interop.torch.progress import uncollected
 from stablexla.targets.pipeline.options import CompileOptions
 
 
@@ -40,7 +46,10 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], *, options: Mappi
         raise StablexlaError(f"options of torch.compile: {error}", hint=f"fields of CompileOptions: {fields}") from None
 
     def compiler(name: str) -> Callable[[GraphModule, Sequence[Any]], Any]:
-        return lambda made, inputs: make_boxed_func(_Sized(made, inputs, name, chosen))
+        def compiled(made: GraphModule, inputs: Sequence[Any]) -> Any:
+            return _boxed((_Sized if _is_symbolic(made) else _compiled)(made, inputs, name, chosen))
+
+        return compiled
 
     aot = aot_autograd(
         fw_compiler=compiler("forward"),
@@ -50,31 +59,48 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], *, options: Mappi
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    return aot(graph, example_inputs)
+    # What the forward graph saves is not given to the backward graph, which may run again (`retain_graph=True`).
+    with config.patch(donated_buffer=False):
+        return aot(graph, example_inputs)
+
+
+def _boxed(made: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:
+    """Return a callable object as a function that AOTAutograd calls with a list."""
+
+    def run(inputs: list[Any]) -> list[Any]:
+        return made(inputs)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _compiled(graph: GraphModule, inputs: Sequence[Any], name: str, options: CompileOptions | None) -> CompiledGraph:
+    # While AOTAutograd compiles, tensors without numbers take the place of all that are made.
+    with tracing(None), unset_fake_temporarily(), uncollected():
+        return CompiledGraph(graph, inputs, name=name, options=options)
 
 
 class _Sized:
-    """A graph of AOTAutograd's, compiled when it comes, or for each set of sizes where some are symbolic."""
+    """A graph with symbolic sizes or numbers, compiled at the first call with each set of them."""
 
-    def __init__(self, graph: GraphModule, inputs: Sequence[Any], name: str, options: CompileOptions | None) -> None:
-        self._graph, self._name, self._options = graph, name, options
+    def __init__(self, graph: GraphModule, _: Sequence[Any], name: str, options: CompileOptions | None) -> None:
+        self._compile = partial(_compiled, graph, name=name, options=options)
         self._made: dict[Any, CompiledGraph] = {}
-        self._only = None if _is_symbolic(graph) else self._compiled(inputs)
+        self._compiling = Lock()
 
-    def _compiled(self, inputs: Sequence[Any]) -> CompiledGraph:
-        return CompiledGraph(self._graph, inputs, name=self._name, options=self._options)
-
-    def __call__(self, *inputs: Any) -> list[Any]:
-        if self._only is not None:
-            return self._only(inputs)
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         key = tuple((x.shape, x.stride()) if isinstance(x, torch.Tensor) else x for x in inputs)
-        if key not in self._made:
-            self._made[key] = self._compiled(inputs)
-        return self._made[key](inputs)
+        found = self._made.get(key)
+        if found is None:
+            with self._compiling:
+                found = self._made.get(key)
+                if found is None:
+                    found = self._made[key] = self._compile(inputs)
+        return found(inputs)
 
 
 def _is_symbolic(graph: GraphModule) -> bool:
-    """Return whether an input of a graph has a size that is not known."""
+    """Return whether an input of a graph is a number, or has a size, that is not known."""
     values = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
     sizes = [size for x in values for size in (x.shape if isinstance(x, torch.Tensor) else (x,))]
-    return any(isinstance(size, torch.SymInt) for size in sizes)
+    return any(isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool) for size in sizes)

@@ -51,7 +51,7 @@ def order_of(sizes: Sequence[int], strides: Sequence[int]) -> Order | None:
     (0, 2, 3, 1)
     >>> order_of((2, 3), (3, 1))
     """
-    order = tuple(sorted(range(len(sizes)), key=lambda d: (-strides[d], d) if sizes[d] != 1 else (-strides[d], d)))
+    order = tuple(sorted(range(len(sizes)), key=lambda d: (-strides[d], d)))
     if order == tuple(range(len(sizes))) or 0 in sizes:
         return None
     step = 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from sympy import Integer
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
@@ -22,6 +24,8 @@ from stablexla.interop.torch.registry import load_rules
 from stablexla.interop.torch.types import xla_type
 
 _NUMBERS = "what it gives depends on a tensor's numbers, which are not known when the program is compiled"
+# Python's operators, which ops have as well.
+_ARITHMETIC = {getattr(python, name) for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")}
 _INSTEAD = "torch.where in the place of a branch or a mask, x[:1] in the place of x[0].item()"
 
 
@@ -37,6 +41,7 @@ class Translator:
         changed: the new values of inputs that the graph changes, by the inputs' numbers.
         state: the parameter that is the state of the random number generator, where the graph draws.
         sizes: the numbers of the graph's symbolic sizes.
+        node: the node that is being built.
     """
 
     def __init__(self, name: str) -> None:
@@ -44,8 +49,10 @@ class Translator:
         self.parameters: list[XlaOp] = []
         self.changed: dict[int, XlaOp] = {}
         self.state: XlaOp | None = None
-        self.sizes: dict[Any, int] = {}
+        self.sizes: dict[Any, Integer] = {}
+        self.node: Node | None = None
         self._draws = 0
+        self._iterations: list[XlaOp] = []
         self._inputs: Sequence[Any] | None = None
 
     def parameter(self, shape: Shape, name: str = "") -> XlaOp:
@@ -58,8 +65,27 @@ class Translator:
         if self.state is None:
             self.state = self.parameter(sx.u64[2], "seed")
         self._draws += 1
+        state = self.state
+        for number in self._iterations:
+            # No draw counts its blocks from the upper half on.
+            counter = sx.add(sx.convert_element_type(number, "u64"), 1 << 63)
+            key = sx.concatenate([sx.slice(state, [0], [1]), sx.reshape(counter, (1,))], 0)
+            _, state = sx.rng_bit_generator("rng_philox", key, sx.u64[2])
         # The second number counts blocks: no draw of one array takes 2**40 of them.
-        return sx.add(self.state, self.builder.constant([0, self._draws << 40], "u64"))
+        return sx.add(state, self.builder.constant([0, self._draws << 40], "u64"))
+
+    @contextmanager
+    def iteration(self, number: XlaOp) -> Iterator[None]:
+        """Let what is built draw other numbers in each iteration of a loop.
+
+        Args:
+            number: of the iteration, an integer of the body's.
+        """
+        self._iterations.append(number)
+        try:
+            yield
+        finally:
+            self._iterations.pop()
 
     def change(self, op: XlaOp, value: XlaOp) -> XlaOp:
         """Note the new value of an input of the outermost graph, and return it.
@@ -114,14 +140,14 @@ class Translator:
             pairs = [(wanted, value)]  # type: ignore[assignment]
         for size, number in pairs:
             if isinstance(size, torch.SymInt) and isinstance(number, int):
-                self.sizes[size.node.expr] = number
+                self.sizes[size.node.expr] = Integer(number)
 
     def concrete(self, size: Any) -> int | None:
         """Return a size of the graph as a number; None where it is not known."""
         if not isinstance(size, torch.SymInt):
             return int(size)
         number = size.node.expr.xreplace(self.sizes)
-        return int(number) if number.is_number else None
+        return int(number) if number.is_Integer else None
 
     def _shape(self, wanted: Any) -> Shape | None:
         """Return the shape of a result that PyTorch has noted; None for what is no tensor, or of unknown size."""
@@ -154,9 +180,12 @@ class Translator:
             return self.change(args[0], args[1])
         if not isinstance(target, torch._ops.OperatorBase):
             assert callable(target)
+            if target in _ARITHMETIC:
+                return target(*args)  # on sizes, or on numbers that a loop carries
             if any(isinstance(leaf, XlaOp) for leaf in pytree.tree_leaves((args, kwargs))):
                 raise UnsupportedError(_NUMBERS, hint=_INSTEAD)
             return target(*args, **kwargs)  # arithmetic on sizes
+        self.node = node
         wanted = node.meta.get("val")
         shapes = [self._shape(each) for each in (wanted if isinstance(wanted, (tuple, list)) else (wanted,))]
         return self.apply(target, args, kwargs, shapes)
