@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,8 @@ class CompiledGraph:
                 self._outputs.append(lambda made, value=value: value)
                 continue
             if isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool):
-                self._outputs.append(lambda made, place=len(roots): made[place].item())
                 roots.append(value)
+                self._outputs.append(partial(_item, len(roots) - 1))
                 continue
             order = None
             if isinstance(meta, torch.Tensor) and all(isinstance(s, int) for s in (*meta.shape, *meta.stride())):
@@ -131,6 +132,10 @@ def _result(place: int, order: Order | None) -> Callable[[list[Any]], torch.Tens
     if order is None:
         return lambda results: as_tensor(results[place])
     return lambda results: as_tensor(results[place]).permute(order)
+
+
+def _item(place: int, results: list[Any]) -> Any:
+    return results[place].item()
 
 
 def _output_values(graph: GraphModule) -> list[Any]:

@@ -25,7 +25,9 @@ from stablexla.interop.torch.types import xla_type
 
 _NUMBERS = "what it gives depends on a tensor's numbers, which are not known when the program is compiled"
 # Python's operators, which ops have as well.
-_ARITHMETIC = {getattr(python, name) for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")}
+_ARITHMETIC = {
+    getattr(python, name) for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")
+}
 _INSTEAD = "torch.where in the place of a branch or a mask, x[:1] in the place of x[0].item()"
 
 

@@ -212,26 +212,31 @@ def randperm(call: Call, n: int) -> sx.XlaOp:
 
 @aten("aten.bernoulli.default")
 def bernoulli(call: Call, p: sx.XlaOp) -> sx.XlaOp:
-    return _is_below(call, p)
+    return _is_below(call, p, call.dimensions)
 
 
 @aten("aten.bernoulli.p", "aten.bernoulli.Tensor")
 def bernoulli_p(call: Call, x: sx.XlaOp, p: Value) -> sx.XlaOp:
-    return _is_below(call, p)
+    return _is_below(call, p, call.dimensions)
 
 
-def _is_below(call: Call, p: Value) -> sx.XlaOp:
+def _is_below(call: Call, p: Value, sizes: Sequence[int]) -> sx.XlaOp:
     """Return whether uniform numbers are below a probability: never for 0, always for 1."""
     type = element_type("f64" if isinstance(p, sx.XlaOp) and p.element_type.name == "f64" else "f32")
-    return sx.lt(uniform_01(call, type, call.dimensions), broadcast(call.op(p, type), call.dimensions))
+    return sx.lt(uniform_01(call, type, sizes), broadcast(call.op(p, type), sizes))
 
 
 @aten("aten.native_dropout.default")
 def native_dropout(call: Call, x: sx.XlaOp, p: float, train: bool | None) -> tuple[sx.XlaOp, sx.XlaOp]:
     if train is False:
         return x, call.constant(True, "pred", x.shape.dimensions)
-    kept = _is_below(call, 1 - p)
+    kept = _is_below(call, 1 - p, x.shape.dimensions)
     return _scaled(x, kept, 1 / (1 - p) if p < 1 else 0.0), kept
+
+
+def scaled_at_random(call: Call, x: sx.XlaOp, p: float) -> sx.XlaOp:
+    """Return a tensor of which elements of probability `p` are 0, the others scaled so that the mean stays."""
+    return native_dropout(call, x, p, True)[0]
 
 
 @aten("aten.native_dropout_backward.default")
@@ -247,7 +252,7 @@ def _scaled(x: sx.XlaOp, kept: sx.XlaOp, scale: float) -> sx.XlaOp:
 
 @aten("aten.dropout.default")
 def dropout(call: Call, x: sx.XlaOp, p: float, train: bool) -> sx.XlaOp:
-    return native_dropout(call, x, p, True)[0] if train and p else x
+    return scaled_at_random(call, x, p) if train and p else x
 
 
 @aten("aten.rrelu_with_noise_functional.default")
@@ -266,7 +271,7 @@ def rrelu_with_noise(
 
 @aten("aten.multinomial.default")
 def multinomial(call: Call, weights: sx.XlaOp, num_samples: int, replacement: bool) -> sx.XlaOp:
-    """Draw with replacement by searching running sums, without it by an exponential race (Efraimidis, Spirakis 2006)."""
+    """Draw with replacement by a search of running sums, without it by an exponential race (Efraimidis, Spirakis)."""
     weights = wide(weights)
     type, sizes = weights.element_type, weights.shape.dimensions
     if not replacement and num_samples > 1:
