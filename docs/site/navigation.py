@@ -17,6 +17,8 @@ NAVIGATION: dict[str, list[str]] = {
     "Programs from elsewhere": [
         "docs/jax",
         "docs/pytorch",
+        "docs/pytorch_operators",
+        "docs/pytorch_models",
         "docs/interop_formats",
         "docs/shapes",
         "docs/interop",

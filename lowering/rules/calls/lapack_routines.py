@@ -140,6 +140,20 @@ SVD: dict[str, Any] = {
     "checks_finite": "a",
     "cost": lambda s: 10 * s["m"] * s["n"] * min(s["m"], s["n"]),
 }
+LDL: dict[str, Any] = {
+    "operands": "a[n,n]",
+    "results": "a[n,n] ipiv:int[n] info:int",
+    "call": "uplo n a ld(n) ipiv work lwork info",
+    "attributes": TRIANGLE,
+    "cost": lambda s: s["n"] ** 3 / 3,
+}
+LDL_SOLUTION: dict[str, Any] = {
+    "operands": "a[n,n] ipiv:int[n] b[n,r]",
+    "results": "b[n,r] info:int",
+    "call": "uplo n r a ld(n) ipiv b ld(n) info",
+    "attributes": TRIANGLE,
+    "cost": lambda s: 2 * s["n"] ** 2 * max(1, s["r"]),
+}
 
 TABLE = (
     Routine(
@@ -158,6 +172,10 @@ TABLE = (
         sizes={"k": _smaller},
         cost=lambda s: s["m"] * s["n"] * min(s["m"], s["n"]) * 2 / 3,
     ),
+    Routine("sytrf", **LDL),
+    Routine("hetrf", elements="cz", **LDL),
+    Routine("sytrs", **LDL_SOLUTION),
+    Routine("hetrs", elements="cz", **LDL_SOLUTION),
     Routine(
         "geqrf",
         operands="a[m,n]",

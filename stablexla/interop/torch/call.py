@@ -51,6 +51,13 @@ class Call:
         """The element type of the first result."""
         return self.shape.element_type
 
+    def is_contiguous(self, number: int) -> bool:
+        """Return whether an argument of the operator in the graph is a tensor whose rows lie one after another."""
+        node = self.translator.node
+        argument = node.args[number] if node is not None and number < len(node.args) else None
+        tensor = getattr(argument, "meta", {}).get("val")
+        return isinstance(tensor, torch.Tensor) and tensor.is_contiguous()
+
     def constant(self, value: Any, type: str | ElementType | None = None, dimensions: Sequence[int] = ()) -> XlaOp:
         """Return a constant of an element type, that of the result by default; a number, in dimensions of this size."""
         wanted = self.type if type is None else element_type(type)
@@ -167,6 +174,19 @@ def default_float() -> ElementType:
     return xla_type(torch.get_default_dtype())
 
 
+def bits(x: XlaOp) -> XlaOp:
+    """Return floats as the signed integers of their bits."""
+    return sx.bitcast_convert_type(x, f"s{x.element_type.bits}")
+
+
+def polynomial(x: XlaOp, coefficients: Sequence[float]) -> XlaOp:
+    """Return a polynomial's values by Horner's rule; the coefficient of the highest power is the first."""
+    made = full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        made = sx.add(sx.mul(made, x), coefficient)
+    return made
+
+
 def place(dimension: int, rank: int) -> int:
     """Return a dimension counted from the front, where it may be negative; a 0-d tensor has one of size 1 for this."""
     return dimension % max(rank, 1)
@@ -228,6 +248,7 @@ __all__ = [
     "Call",
     "Value",
     "as_float",
+    "bits",
     "broadcast",
     "broadcast_sizes",
     "convert",
@@ -238,6 +259,7 @@ __all__ = [
     "lowest",
     "place",
     "places",
+    "polynomial",
     "reduced",
     "result_type",
     "torch_type",

@@ -93,6 +93,9 @@ class CompiledGraph:
         self.executable: Executable | None = None
         if self.computation is not None and compiles:
             self.executable = compile_program(self.computation, options=options)
+        # Changed tensors are donated, if each takes its own change and none a result that the caller keeps.
+        own = {place: parameters[number] for place, number, _ in self._changed}
+        self._donates = bool(own) and self.executable is not None and self.executable.aliases == own
 
     def _input(self, translator: Translator, number: int, value: Any, name: str, frozen: bool) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -122,7 +125,7 @@ class CompiledGraph:
         if self.executable is None:
             results: list[Any] = []
         else:
-            results = self.executable.execute(arrays, donate=bool(self._changed))
+            results = self.executable.execute(arrays, donate=self._donates)
         for place, number, order in self._changed:
             _write(inputs[number] if order is None else inputs[number].permute(order), results[place])
         return [output(results) for output in self._outputs]

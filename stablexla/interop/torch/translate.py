@@ -43,6 +43,7 @@ class Translator:
         changed: the new values of inputs that the graph changes, by the inputs' numbers.
         state: the parameter that is the state of the random number generator, where the graph draws.
         sizes: the numbers of the graph's symbolic sizes.
+        node: the node that is being built.
     """
 
     def __init__(self, name: str) -> None:
@@ -51,6 +52,7 @@ class Translator:
         self.changed: dict[int, XlaOp] = {}
         self.state: XlaOp | None = None
         self.sizes: dict[Any, Integer] = {}
+        self.node: Node | None = None
         self._draws = 0
         self._iterations: list[XlaOp] = []
         self._inputs: Sequence[Any] | None = None
@@ -185,6 +187,7 @@ class Translator:
             if any(isinstance(leaf, XlaOp) for leaf in pytree.tree_leaves((args, kwargs))):
                 raise UnsupportedError(_NUMBERS, hint=_INSTEAD)
             return target(*args, **kwargs)  # arithmetic on sizes
+        self.node = node
         wanted = node.meta.get("val")
         shapes = [self._shape(each) for each in (wanted if isinstance(wanted, (tuple, list)) else (wanted,))]
         return self.apply(target, args, kwargs, shapes)

@@ -255,20 +255,6 @@ def dropout(call: Call, x: sx.XlaOp, p: float, train: bool) -> sx.XlaOp:
     return scaled_at_random(call, x, p) if train and p else x
 
 
-@aten("aten.rrelu_with_noise_functional.default")
-def rrelu_with_noise(
-    call: Call, x: sx.XlaOp, noise: sx.XlaOp, lower: float, upper: float, training: bool
-) -> tuple[sx.XlaOp, sx.XlaOp]:
-    """x times a slope drawn for each negative element, or the middle one; the slopes are the second result."""
-    wide_x = wide(x)
-    if training:
-        slopes = convert(_between(uniform_01(call, x.element_type, x.shape.dimensions), lower, upper), x.element_type)
-        noise = sx.select(sx.le(x, zeros_like(x)), slopes, full_like(x, 1))
-        return sx.mul(wide_x, wide(noise)), noise
-    slope = full_like(wide_x, (lower + upper) / 2)
-    return sx.select(sx.gt(x, zeros_like(x)), wide_x, sx.mul(wide_x, slope)), noise
-
-
 @aten("aten.multinomial.default")
 def multinomial(call: Call, weights: sx.XlaOp, num_samples: int, replacement: bool) -> sx.XlaOp:
     """Draw with replacement by a search of running sums, without it by an exponential race (Efraimidis, Spirakis)."""

@@ -1,0 +1,79 @@
+"""Writes docs/pytorch_operators.md: PyTorch's own samples of all its operators, run here and by eager PyTorch.
+
+Run as `python docs/make_pytorch.py`, in about half an hour on two cores; `--from outcomes.json` writes the page of a run
+of `python -m tests.interop.torch_operators --json outcomes.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parent / "pytorch_operators.md"
+HEAD = """# PyTorch's operators
+
+Made by `python docs/make_pytorch.py`: the entries of PyTorch's `op_db`, the table of operators that its own tests run, with all their
+samples in f32, forward and backward, and one sample of each other element type. Results are held against eager PyTorch {torch}'s with
+the tolerances of `torch.testing` and those that the entry asks for in PyTorch's tests; where a sample differs by more, it counts as
+right if it is at least as near to the same sample in f64 as eager PyTorch. Random numbers are compared by type and shape.
+
+"""
+
+
+def page(outcomes: Sequence[dict[str, Any]], torch_version: str) -> str:
+    """Return the page for the outcomes of all operators."""
+    wrong = [o for o in outcomes if o["failed"]]
+    dynamic = [o for o in outcomes if not o["failed"] and not o["right"]]
+    right = [o for o in outcomes if not o["failed"] and o["right"]]
+    static = len(wrong) + len(right)
+    samples = sum(o["right"] for o in outcomes), sum(len(o["failed"]) for o in outcomes)
+    lines = [
+        HEAD.format(torch=torch_version),
+        f"**{len(right)} of {static} entries with results of static size are right ({len(right) / static:.1%})**, and",
+        f"{samples[0]:,} of their {sum(samples):,} samples ({samples[0] / sum(samples):.1%}). Of {len(dynamic)} further "
+        "entries the size of the result",
+        "depends on a tensor's numbers in every sample: they are refused.\n",
+        "## Not right\n",
+        "| operator | samples right | of | the first that is not |",
+        "|---|---:|---:|---|",
+        *(f"| `{o['name']}` | {o['right']} | {o['right'] + len(o['failed'])} | {_reason(o)} |" for o in wrong),
+        "\n## Refused: the size of the result depends on numbers\n",
+        ", ".join(f"`{o['name']}`" for o in dynamic) + "\n",
+        "## Right\n",
+        ", ".join(f"`{o['name']}` ({o['right']})" for o in right) + "\n",
+    ]
+    return "\n".join(lines)
+
+
+def _reason(outcome: dict[str, Any]) -> str:
+    label, reason = outcome["failed"][0]
+    told = " ".join(re.sub(r"/\S*/", "", reason).split())
+    return f"{label}: {told[:160]}".replace("|", "\\|").replace("<", "&lt;")
+
+
+def main() -> int:
+    """Run the samples, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="source", type=Path, help="the outcomes of a run")
+    given = parser.parse_args()
+    import torch
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = given.source or Path(folder) / "outcomes.json"
+        if given.source is None:
+            command = [sys.executable, "-m", "tests.interop.torch_operators", "--json", str(source)]
+            subprocess.run(command, check=False, cwd=PAGE.parents[1])
+        outcomes = json.loads(source.read_text())
+    PAGE.write_text(page(outcomes, torch.__version__.partition("+")[0]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+"""What PyTorch checks at each call: nothing is computed; what it checks of shapes and types holds when it is built."""
+
+from __future__ import annotations
+
+from stablexla.interop.torch.call import Call
+from stablexla.interop.torch.registry import aten
+
+
+@aten(
+    "aten._assert_async.default",
+    "aten._assert_async.msg",
+    "aten._assert_scalar.default",
+    "aten._assert_tensor_metadata.default",
+    "aten.sym_constrain_range.default",
+    "aten.sym_constrain_range_for_size.default",
+)
+def unchecked(call: Call, *_: object) -> None:
+    return None
