@@ -89,6 +89,17 @@ class Translator:
         finally:
             self._iterations.pop()
 
+    @contextmanager
+    def drawing(self, state: XlaOp) -> Iterator[None]:
+        """Let what is built draw its numbers from a state, u64[2], that draws of the graph had or will have."""
+        outside = self.state, self._draws, self._iterations
+        _, self.state = sx.rng_bit_generator("rng_philox", sx.xor(state, 1 << 63), sx.u64[2])
+        self._draws, self._iterations = 0, []
+        try:
+            yield
+        finally:
+            self.state, self._draws, self._iterations = outside
+
     def change(self, op: XlaOp, value: XlaOp) -> XlaOp:
         """Note the new value of an input of the outermost graph, and return it.
 
