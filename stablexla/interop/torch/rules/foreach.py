@@ -25,14 +25,23 @@ _OTHERS = {
 _PREFIX = "aten::_foreach_"
 _VALUES = ("Scalar", "ScalarList", "Tensor")
 # Operators with arguments that are no operands of each element.
-_WITH_OPTIONS = {"_foreach_add", "_foreach_sub", "_foreach_addcmul", "_foreach_addcdiv", "_foreach_norm", "_foreach_powsum"}
+_WITH_OPTIONS = {
+    "_foreach_add",
+    "_foreach_sub",
+    "_foreach_addcmul",
+    "_foreach_addcdiv",
+    "_foreach_norm",
+    "_foreach_powsum",
+}
 
 
 def _operators() -> list[str]:
     """Return the full names of PyTorch's operators of lists that change nothing in place."""
     names = [name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if name.startswith(_PREFIX)]
     pairs = [(packet, overload or "default") for packet, _, overload in (name.partition(".") for name in names)]
-    return sorted(f"aten.{packet}.{overload}" for packet, overload in pairs if packet[-1] != "_" and "out" not in overload)
+    return sorted(
+        f"aten.{packet}.{overload}" for packet, overload in pairs if packet[-1] != "_" and "out" not in overload
+    )
 
 
 def _one(call: Call) -> str:
