@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
+from torch._C._dynamo.guards import _reinterpret_tensor
 from torch.fx import GraphModule
 
 import stablexla as sx
@@ -71,22 +75,38 @@ class CompiledGraph:
             translator.builder.set_up_alias((len(roots),), parameters[number])
             self._changed.append((len(roots), number, order))
             roots.append(value if order is None else sx.transpose(value, order))
-        for place, (value, meta) in enumerate(zip(outputs, wanted, strict=True)):
+        layouts = [_layout(meta, translator.concrete) for meta in wanted]
+        whole = {
+            layout.memory: place for place, layout in reversed(list(enumerate(layouts))) if layout and layout.is_whole
+        }
+        placeholders = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
+        given_layouts = [_layout(meta, translator.concrete) for meta in placeholders]
+        unchanged = [number for number, _ in self._orders if number not in {n for _, n, _ in self._changed}]
+        # Outputs that lie in another one's memory, by its place, or in that of an input, by -1 - its number.
+        self._views: list[tuple[int, int, Layout | None]] = []
+        for place, (value, meta, layout) in enumerate(zip(outputs, wanted, layouts, strict=True)):
             if place in (changes or {}):
                 self._outputs.append(lambda made: None)
                 continue
             if not isinstance(value, XlaOp):
                 self._outputs.append(lambda made, value=value: value)
                 continue
-            if isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool):
-                self._outputs.append(lambda made, place=len(roots): made[place].item())
-                roots.append(value)
+            source = _source_of(layout, given_layouts, unchanged) if layout else None
+            if source is not None:
+                self._outputs.append(lambda made: None)
+                self._views.append((place, -1 - source, layout if layout != given_layouts[source] else None))
                 continue
-            order = None
-            if isinstance(meta, torch.Tensor) and all(isinstance(s, int) for s in (*meta.shape, *meta.stride())):
-                order = order_of(meta.shape, meta.stride())
+            base = whole.get(layout.memory, place) if layout else place
+            if base != place and base not in (changes or {}):
+                self._outputs.append(lambda made: None)
+                self._views.append((place, base, layout))
+                continue
+            order = order_of(layout.sizes, layout.strides) if layout else None
             roots.append(sx.transpose(value, order) if order else value)
-            self._outputs.append(_result(len(roots) - 1, inverse(order) if order else None))
+            if isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool):
+                self._outputs.append(partial(_item, len(roots) - 1))
+            else:
+                self._outputs.append(_result(len(roots) - 1, layout if order else None))
         self._draws = translator.state is not None
         self.computation = translator.builder.build(sx.tuple(roots)) if roots else None
         self.executable: Executable | None = None
@@ -115,7 +135,9 @@ class CompiledGraph:
         """Run the graph on inputs of the sizes and types that it was compiled for."""
         arrays = []
         for number, order in self._orders:
-            tensor = inputs[number].detach()
+            tensor = inputs[number]
+            if tensor.requires_grad:
+                tensor = tensor.detach()
             if order is not None:
                 tensor = tensor.permute(order)
             arrays.append(as_array(tensor if tensor.is_contiguous() else tensor.contiguous()))
@@ -127,13 +149,65 @@ class CompiledGraph:
             results = self.executable.execute(arrays, donate=self._donates)
         for place, number, order in self._changed:
             _write(inputs[number] if order is None else inputs[number].permute(order), results[place])
-        return [output(results) for output in self._outputs]
+        made = [output(results) for output in self._outputs]
+        for place, base, layout in self._views:
+            tensor = made[base] if base >= 0 else inputs[-1 - base]
+            made[place] = tensor if layout is None else layout.of(tensor)
+        return made
 
 
-def _result(place: int, order: Order | None) -> Callable[[list[Any]], torch.Tensor]:
-    if order is None:
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory.
+
+    Attributes:
+        memory: stands for the memory and the element type.
+        is_whole: whether the tensor is all of the memory.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    memory: tuple[int, torch.dtype]
+    is_whole: bool
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor's memory in this layout: no view for autograd, which refuses to change views in place."""
+        return _reinterpret_tensor(tensor, self.sizes, self.strides, self.offset)
+
+
+def _layout(meta: Any, concrete: Callable[[Any], int | None]) -> Layout | None:
+    """Return the layout that PyTorch has noted for an output; None where there is none, or an unknown size in it."""
+    if not isinstance(meta, torch.Tensor) or meta.layout is not torch.strided or meta.is_conj() or meta.is_neg():
+        return None
+    numbers = [concrete(size) for size in (*meta.shape, *meta.stride(), meta.storage_offset())]
+    storage = meta.untyped_storage()
+    size = concrete(storage.nbytes())
+    if None in numbers or size is None:
+        return None
+    *both, offset = [number for number in numbers if number is not None]
+    sizes, strides = tuple(both[: meta.ndim]), tuple(both[meta.ndim :])
+    is_whole = offset == 0 and prod(sizes) * meta.itemsize == size > 0
+    return Layout(sizes, strides, offset, (storage._cdata, meta.dtype), is_whole)
+
+
+def _source_of(layout: Layout, given: Sequence[Layout | None], numbers: Sequence[int]) -> int | None:
+    """Return the number of the input in whose memory an output lies: the same tensor, or a view of it; else None."""
+    for number in numbers:
+        source = given[number]
+        if source is not None and source.memory == layout.memory and (source == layout or source.is_whole):
+            return number
+    return None
+
+
+def _result(place: int, layout: Layout | None) -> Callable[[list[Any]], torch.Tensor]:
+    if layout is None:
         return lambda results: as_tensor(results[place])
-    return lambda results: as_tensor(results[place]).permute(order)
+    return lambda results: layout.of(as_tensor(results[place]))
+
+
+def _item(place: int, results: list[Any]) -> Any:
+    return results[place].item()
 
 
 def _output_values(graph: GraphModule) -> list[Any]:

@@ -25,8 +25,7 @@ from stablexla.interop.torch.types import xla_type
 
 # Python's operators, which ops have as well.
 _ARITHMETIC = {
-    getattr(python, name)
-    for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")
+    getattr(python, name) for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")
 }
 
 
@@ -87,6 +86,17 @@ class Translator:
             yield
         finally:
             self._iterations.pop()
+
+    @contextmanager
+    def drawing(self, state: XlaOp) -> Iterator[None]:
+        """Let what is built draw its numbers from a state, u64[2], that draws of the graph had or will have."""
+        outside = self.state, self._draws, self._iterations
+        _, self.state = sx.rng_bit_generator("rng_philox", sx.xor(state, 1 << 63), sx.u64[2])
+        self._draws, self._iterations = 0, []
+        try:
+            yield
+        finally:
+            self.state, self._draws, self._iterations = outside
 
     def change(self, op: XlaOp, value: XlaOp) -> XlaOp:
         """Note the new value of an input of the outermost graph, and return it.
