@@ -28,9 +28,7 @@ def leaves(made: Any) -> list[torch.Tensor]:
 
 def is_eager(function: Callable[..., Any], *inputs: Any, gradients: bool = True) -> Any:
     """Check results and gradients against eager PyTorch's; return the results."""
-    ours, theirs = (
-        [x.clone().requires_grad_(gradients and x.is_floating_point()) for x in inputs] for _ in range(2)
-    )
+    ours, theirs = ([x.clone().requires_grad_(gradients and x.is_floating_point()) for x in inputs] for _ in range(2))
     torch._dynamo.reset()
     wanted = torch.compile(function, backend="eager")(*theirs)
     torch._dynamo.reset()
@@ -47,7 +45,7 @@ def is_eager(function: Callable[..., Any], *inputs: Any, gradients: bool = True)
 def test_cond(sign: float) -> None:
     def function(x: torch.Tensor, row: torch.Tensor) -> Any:
         first = torch.cond(x.sum() > 0, lambda x: (x * row, x.sum()), lambda x: (x - row, x.mean()), (x,))
-        return first, torch.cond(x.sum() < 0, lambda: row, lambda: row.sin(), ())
+        return first, torch.cond(x.sum() < 0, lambda: row.cos(), lambda: row.sin(), ())
 
     is_eager(function, sign * ROWS, ROW)
 
@@ -81,7 +79,7 @@ def test_the_gradient_of_a_while_loop_is_refused() -> None:
         return while_loop(lambda y: y.sum() < 10, lambda y: (y * 2,), (x,))[0]
 
     with pytest.raises(Exception, match=r"number is not known\n.*test_control\.py.*\n.*scan"):
-        torch.compile(function, backend=backend)(ROWS.abs().requires_grad_())
+        torch.compile(function, backend=backend, fullgraph=True)(ROWS.abs().requires_grad_())
 
 
 def test_scan() -> None:
