@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -16,8 +16,15 @@ from stablexla.interop.torch.types import Number
 # ---- functions of one number ----
 
 
+def _scaled(x: sx.XlaOp, factor: float) -> sx.XlaOp:
+    """Return a number times a real one; of a complex number the parts, which may be infinite."""
+    if x.element_type.is_complex:
+        return sx.complex(sx.mul(sx.real(x), factor), sx.mul(sx.imag(x), factor))
+    return sx.mul(x, factor)
+
+
 def _exp2(x: sx.XlaOp) -> sx.XlaOp:
-    return sx.exp(sx.mul(x, math.log(2))) if x.element_type.is_complex else sx.pow(full_like(x, 2), x)
+    return sx.exp(_scaled(x, math.log(2))) if x.element_type.is_complex else sx.pow(full_like(x, 2), x)
 
 
 _OF_FLOATS: dict[str, Callable[[sx.XlaOp], sx.XlaOp]] = {
@@ -33,12 +40,11 @@ _OF_FLOATS: dict[str, Callable[[sx.XlaOp], sx.XlaOp]] = {
     "exp2": _exp2,
     "expm1": sx.expm1,
     "log": sx.log,
-    "log10": lambda x: sx.mul(sx.log(x), 1 / math.log(10)),
+    "log10": lambda x: _scaled(sx.log(x), 1 / math.log(10)),
     "log1p": sx.log1p,
-    "log2": lambda x: sx.mul(sx.log(x), 1 / math.log(2)),
+    "log2": lambda x: _scaled(sx.log(x), 1 / math.log(2)),
     "reciprocal": sx.reciprocal,
     "rsqrt": sx.rsqrt,
-    "sigmoid": sx.logistic,
     "sin": sx.sin,
     "sinh": sx.sinh,
     "sqrt": sx.sqrt,
@@ -47,14 +53,16 @@ _OF_FLOATS: dict[str, Callable[[sx.XlaOp], sx.XlaOp]] = {
 }
 
 
-def _of_floats(name: str, function: Callable[[sx.XlaOp], sx.XlaOp]) -> None:
-    @aten(f"aten.{name}.default", f"prims.{name}.default")
+def _of_floats(names: Sequence[str], function: Callable[[sx.XlaOp], sx.XlaOp]) -> None:
+    @aten(*names)
     def rule(call: Call, x: sx.XlaOp) -> sx.XlaOp:
         return function(wide(as_float(x)))
 
 
 for _name, _function in _OF_FLOATS.items():
-    _of_floats(_name, _function)
+    _of_floats([f"aten.{_name}.default", f"prims.{_name}.default"], _function)
+_of_floats(["aten.sigmoid.default"], sx.logistic)
+_of_floats(["prims.cbrt.default"], sx.cbrt)
 
 
 @aten("aten.abs.default", "prims.abs.default")

@@ -79,7 +79,7 @@ def where(call: Call, condition: sx.XlaOp, on_true: Value, on_false: Value) -> s
 
 
 def _test(name: str, function: Callable[[sx.XlaOp], sx.XlaOp], of_integers: bool = False, either: bool = True) -> None:
-    @aten(f"aten.{name}.default", f"prims.{name}.default")
+    @aten(f"{name}.default")
     def rule(call: Call, x: sx.XlaOp) -> sx.XlaOp:
         if x.element_type.is_complex:
             return (sx.or_ if either else sx.and_)(function(sx.real(x)), function(sx.imag(x)))
@@ -88,8 +88,8 @@ def _test(name: str, function: Callable[[sx.XlaOp], sx.XlaOp], of_integers: bool
         return function(x)
 
 
-_test("isnan", sx.is_nan)
-_test("isinf", sx.is_inf)
-_test("isposinf", sx.is_pos_inf)
-_test("isneginf", sx.is_neg_inf)
-_test("isfinite", sx.is_finite, of_integers=True, either=False)
+_test("aten.isnan", sx.is_nan)
+_test("aten.isinf", sx.is_inf)
+_test("aten.isposinf", sx.is_pos_inf)
+_test("aten.isneginf", sx.is_neg_inf)
+_test("prims.isfinite", sx.is_finite, of_integers=True, either=False)
