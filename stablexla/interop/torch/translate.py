@@ -25,8 +25,7 @@ from stablexla.interop.torch.types import xla_type
 
 # Python's operators, which ops have as well.
 _ARITHMETIC = {
-    getattr(python, name)
-    for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")
+    getattr(python, name) for name in ("add", "sub", "mul", "neg", "lt", "le", "gt", "ge", "eq", "ne", "and_", "or_")
 }
 
 
