@@ -9,7 +9,6 @@ import stablexla as sx
 from stablexla.dialects.element_types import ElementType
 from stablexla.interop.torch.call import (
     Call,
-    Number,
     Value,
     broadcast,
     broadcast_sizes,
@@ -24,6 +23,7 @@ from stablexla.interop.torch.call import (
     zeros_like,
 )
 from stablexla.interop.torch.registry import aten
+from stablexla.interop.torch.types import Number
 
 Combiner = Callable[[sx.XlaOp, sx.XlaOp], sx.XlaOp]
 
