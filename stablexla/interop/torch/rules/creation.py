@@ -15,7 +15,7 @@ from stablexla.interop.torch.registry import aten
     "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.zero.default",
     "aten.empty.memory_format", "aten.empty_like.default", "aten.empty_permuted.default", "aten.empty_strided.default",
     "aten.new_empty.default", "aten.new_empty_strided.default", "prims.empty_strided.default",
-    "prims.empty_permuted.default", "aten._efficientzerotensor.default", "aten._new_zeros_with_same_feature_meta.default",
+    "prims.empty_permuted.default", "aten._efficientzerotensor.default",
 )  # fmt: skip
 def zeros(call: Call, *_: object) -> sx.XlaOp:
     return call.constant(0, call.type, call.dimensions)

@@ -7,7 +7,6 @@ import math
 import stablexla as sx
 from stablexla.interop.torch.call import (
     Call,
-    broadcast,
     convert,
     full_like,
     running_sum,
@@ -22,7 +21,7 @@ SUM, MEAN, MAX = range(3)
 
 
 def _flat(index: sx.XlaOp) -> sx.XlaOp:
-    return sx.reshape(convert(index, "s64"), (math.prod(index.shape.dimensions),))
+    return sx.reshape(convert(index, "s64"), (index.shape.size,))
 
 
 def _column(x: sx.XlaOp, sizes: tuple[int, ...]) -> sx.XlaOp:
@@ -75,10 +74,10 @@ def _without(index: sx.XlaOp, padding_idx: int) -> sx.XlaOp:
 def embedding_renorm(call: Call, weight: sx.XlaOp, indices: sx.XlaOp, max_norm: float, norm_type: float) -> sx.XlaOp:
     """The rows that an index names, scaled to the norm that is allowed."""
     x = wide(weight)
-    norm = call.apply(
-        "aten.linalg_vector_norm.default", x, norm_type, [1], shape=sx.Shape(x.element_type, (weight.shape.dimensions[0],))
-    )
-    used = sx.gt(_counts(_flat(indices), weight.shape.dimensions[0]), 0)
+    count = x.shape.dimensions[0]
+    shape = sx.Shape(x.element_type, (count,))
+    norm = call.apply("aten.linalg_vector_norm.default", x, norm_type, [1], shape=shape)
+    used = sx.gt(_counts(_flat(indices), count), 0)
     scale = sx.div(full_like(norm, max_norm), sx.add(norm, 1e-7))
     scale = sx.select(sx.and_(used, sx.gt(norm, max_norm)), scale, full_like(norm, 1))
     return sx.mul(x, _column(scale, x.shape.dimensions))
@@ -129,7 +128,7 @@ def embedding_bag(
 
 
 def _as_sized(call: Call, x: sx.XlaOp, sizes: tuple[int, ...]) -> sx.XlaOp:
-    """Return what a gradient needs in the sizes that PyTorch has for it; zeros where it has others, and needs it not."""
+    """Return what a gradient needs in PyTorch's sizes; zeros where these are others, and no gradient needs it."""
     return x if x.shape.dimensions == sizes else call.constant(0, "s64", sizes)
 
 
@@ -166,7 +165,7 @@ def embedding_bag_backward(
     per_sample_weights: sx.XlaOp | None,
     padding_idx: int,
 ) -> sx.XlaOp:
-    bag = _bags(convert(offsets, "s64"), math.prod(indices.shape.dimensions))
+    bag = _bags(convert(offsets, "s64"), indices.shape.size)
     return embedding_bag_dense_backward(
         call, grad, indices, bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, per_sample_weights,
         padding_idx,
@@ -192,12 +191,13 @@ def embedding_bag_dense_backward(
         return full_like(grad, 0, call.dimensions)
     if mode == MAX:
         return _to_largest(call, grad, bag_size, convert(maximum_indices, "s64"))
-    rows = rows_of(grad, 0, convert(offset2bag, "s64"))
+    bag = convert(offset2bag, "s64")
+    rows = rows_of(grad, 0, bag)
     sizes = rows.shape.dimensions
     if per_sample_weights is not None:
         rows = sx.mul(rows, _column(convert(per_sample_weights, rows.element_type), sizes))
     if mode == MEAN:
-        rows = sx.div(rows, _column(rows_of(convert(bag_size, rows.element_type), 0, convert(offset2bag, "s64")), sizes))
+        rows = sx.div(rows, _column(rows_of(convert(bag_size, rows.element_type), 0, bag), sizes))
     return _weight_gradient(call, index, rows, padding_idx, scale_grad_by_freq)
 
 

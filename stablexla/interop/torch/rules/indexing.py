@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import stablexla as sx
+from stablexla.dialects.element_types import ElementType
 from stablexla.interop.torch.call import (
     Call,
     Value,
@@ -22,6 +23,7 @@ from stablexla.interop.torch.call import (
     zeros_like,
 )
 from stablexla.interop.torch.registry import aten
+from stablexla.interop.torch.types import Number
 
 Combiner = Callable[[sx.XlaOp, sx.XlaOp], sx.XlaOp]
 
@@ -31,7 +33,7 @@ def _latter(_: sx.XlaOp, new: sx.XlaOp) -> sx.XlaOp:
 
 
 def _flat(x: sx.XlaOp) -> sx.XlaOp:
-    return sx.reshape(x, (math.prod(x.shape.dimensions),))
+    return sx.reshape(x, (x.shape.size,))
 
 
 def _from_front(index: sx.XlaOp, size: int) -> sx.XlaOp:
@@ -49,7 +51,7 @@ def _at_least_1d(*tensors: sx.XlaOp) -> list[sx.XlaOp]:
 
 @aten("aten.gather.default")
 def gather(call: Call, x: sx.XlaOp, dim: int, index: sx.XlaOp) -> sx.XlaOp:
-    if not math.prod(index.shape.dimensions):
+    if not index.shape.size:
         return full_like(x, 0, call.dimensions)
     x, index = _at_least_1d(x, index)
     return sx.reshape(sx.torch_gather(x, index, place(dim, x.shape.rank)), call.dimensions)
@@ -105,24 +107,23 @@ class _Places:
         x = wide(self.x)
         combiner, start = _REDUCTIONS[reduce]
         if not include_self:
-            first = start(x.element_type) if callable(start) else start
             there = self.put(convert(full_like(x, 0), "pred"), True, _latter)
-            x = sx.select(there, full_like(x, first), x)
+            x = sx.select(there, full_like(x, start(x.element_type)), x)
         made = self.put(x, source, combiner)
         if reduce != "mean":
             return made
-        count_type = x if x.element_type.is_integer else convert(x, "f32")
-        count = self.put(full_like(count_type, 1 if include_self else 0), 1, sx.add)
-        count = sx.max(count, full_like(count, 1))
-        return _floor_div(made, count) if made.element_type.is_integer else sx.div(made, convert(count, made.element_type))
+        count = self.put(full_like(convert(x, "s64"), int(include_self)), 1, sx.add)
+        count = convert(sx.max(count, full_like(count, 1)), made.element_type)
+        return _floor_div(made, count) if made.element_type.is_integer else sx.div(made, count)
 
 
-_REDUCTIONS: dict[str, tuple[Combiner, object]] = {
-    "sum": (sx.add, 0),
-    "add": (sx.add, 0),
-    "mean": (sx.add, 0),
-    "prod": (sx.mul, 1),
-    "multiply": (sx.mul, 1),
+# How they combine two numbers, and what they begin with.
+_REDUCTIONS: dict[str, tuple[Combiner, Callable[[ElementType], Number]]] = {
+    "sum": (sx.add, lambda _: 0),
+    "add": (sx.add, lambda _: 0),
+    "mean": (sx.add, lambda _: 0),
+    "prod": (sx.mul, lambda _: 1),
+    "multiply": (sx.mul, lambda _: 1),
     "amax": (sx.max, lowest),
     "amin": (sx.min, highest),
 }
@@ -219,11 +220,11 @@ class _Index:
 
     def __init__(self, x: sx.XlaOp, indices: Sequence[sx.XlaOp | None]) -> None:
         given = [(d, index) for d, index in enumerate(indices) if index is not None]
-        self.dims = [d for d, _ in given]
+        self.dims = tuple(d for d, _ in given)
         self.sizes = broadcast_sizes(*(index.shape.dimensions for _, index in given))
         at = self.dims[0] if self.dims[-1] - self.dims[0] == len(self.dims) - 1 else 0
         rank, between = x.shape.rank - len(self.dims), range(at, at + len(self.sizes))
-        self.offsets = [d for d in range(rank + len(self.sizes)) if d not in between]
+        self.offsets = tuple(d for d in range(rank + len(self.sizes)) if d not in between)
         self.windows = [1 if d in self.dims else size for d, size in enumerate(x.shape.dimensions)]
         whole = iter(size for d, size in enumerate(x.shape.dimensions) if d not in self.dims)
         of_indices = iter(self.sizes)
@@ -353,7 +354,7 @@ def masked_fill(call: Call, x: sx.XlaOp, mask: sx.XlaOp, value: Value) -> sx.Xla
 @aten("aten.masked_scatter.default")
 def masked_scatter(call: Call, x: sx.XlaOp, mask: sx.XlaOp, source: sx.XlaOp) -> sx.XlaOp:
     mask, x = broadcast(convert(mask, "pred"), call.dimensions), broadcast(x, call.dimensions)
-    if not math.prod(call.dimensions) or not math.prod(source.shape.dimensions):
+    if not math.prod(call.dimensions) or not source.shape.size:
         return x
     number = sx.sub(running_sum(convert(_flat(mask), "s64")), 1)
     new = rows_of(convert(_flat(source), x.element_type), 0, number)
@@ -365,7 +366,7 @@ def masked_scatter_backward(call: Call, grad: sx.XlaOp, mask: sx.XlaOp, sizes: S
     """The gradient's elements at the mask's true places, one after another, and zeros."""
     mask = _flat(broadcast(convert(mask, "pred"), grad.shape.dimensions))
     result = full_like(grad, 0, (math.prod(sizes),))
-    if not math.prod(mask.shape.dimensions):
+    if not mask.shape.size:
         return sx.reshape(result, sizes)
     number = sx.sub(running_sum(convert(mask, "s64")), 1)
     number = sx.select(mask, number, full_like(number, -1))

@@ -79,9 +79,7 @@ def argsort_stable(call: Call, x: sx.XlaOp, *, stable: bool, dim: int, descendin
 
 
 @aten("aten.topk.default")
-def topk(
-    call: Call, x: sx.XlaOp, k: int, dim: int, largest: bool, sorted: bool
-) -> tuple[sx.XlaOp, sx.XlaOp]:
+def topk(call: Call, x: sx.XlaOp, k: int, dim: int, largest: bool, sorted: bool) -> tuple[sx.XlaOp, sx.XlaOp]:
     if not x.shape.rank:
         return x, call.constant(0, "s64")
     if 0 in call.dimensions:
@@ -130,7 +128,7 @@ def nanmedian_of_all(call: Call, x: sx.XlaOp) -> sx.XlaOp:
 
 
 def _median_of_all(call: Call, x: sx.XlaOp, *, skip: bool) -> sx.XlaOp:
-    size = math.prod(x.shape.dimensions)
+    size = x.shape.size
     if not size:
         return full_like(x, math.nan, ())
     return _median(call, sx.reshape(x, (size,)), 0, skip=skip)[0]
@@ -239,7 +237,7 @@ def bucketize(call: Call, x: Value, boundaries: sx.XlaOp, *, right: bool, out_in
 def isin(call: Call, elements: Value, tests: Value, *, assume_unique: bool, invert: bool) -> sx.XlaOp:
     type_ = result_type(elements, tests)
     x, tests = call.op(elements, type_), call.op(tests, type_)
-    size = math.prod(tests.shape.dimensions)
+    size = tests.shape.size
     if not size:
         return call.constant(invert, "pred", call.dimensions)
     numbers, _ = sorted_along(sx.reshape(tests, (size,)), 0)

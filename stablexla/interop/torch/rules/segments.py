@@ -49,8 +49,7 @@ class _Segments:
         """Return the reduction of each segment, from a first number on."""
         combiner, start = _REDUCTIONS[reduction]
         first = full_like(x, start if initial is None else initial, self._reduced_sizes())
-        ahead = range(self.axis)
-        windows = range(self.axis + 1, x.shape.rank)
+        ahead, windows = tuple(range(self.axis)), tuple(range(self.axis + 1, x.shape.rank))
         numbers = sx.ScatterDimensionNumbers(windows, (self.axis,), (self.axis,), self.axis + 1, ahead, ahead)
         if not x.shape.size or not first.shape.size:
             return first
@@ -58,7 +57,7 @@ class _Segments:
 
     def to_rows(self, x: sx.XlaOp) -> sx.XlaOp:
         """Return for each row what a tensor has for its segment."""
-        ahead, windows = range(self.axis), range(self.axis + 1, len(self.sizes))
+        ahead, windows = tuple(range(self.axis)), tuple(range(self.axis + 1, len(self.sizes)))
         slices = [1] * (self.axis + 1) + list(self.sizes[self.axis + 1 :])
         numbers = sx.GatherDimensionNumbers(windows, (self.axis,), (self.axis,), self.axis + 1, ahead, ahead)
         return sx.gather(x, self.segment, dimension_numbers=numbers, slice_sizes=slices)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
+
+import torch
 
 import stablexla as sx
+from stablexla.dialects.errors import UnsupportedError
 from stablexla.interop.torch.call import Call, Value, broadcast, convert, full_like, place
 from stablexla.interop.torch.registry import aten
+from stablexla.interop.torch.tensors import inverse, order_of
 
 
 @aten(
-    "aten.alias.default", "aten.clone.default", "aten.detach.default", "aten.contiguous.default", "prims.view_of.default",
-    "aten.lift_fresh.default", "aten.lift_fresh_copy.default", "aten.positive.default", "aten._to_copy.default",
-    "aten.to.dtype", "prims.convert_element_type.default", "aten.alias_copy.default", "aten.detach_copy.default",
-    "aten.lift.default", "prims.clone.default", "prims.device_put.default", "aten._lazy_clone.default",
+    "aten.alias.default", "aten.clone.default", "aten.detach.default", "aten.contiguous.default",
+    "prims.view_of.default", "aten.lift_fresh.default", "aten.lift_fresh_copy.default", "aten.positive.default",
+    "aten._to_copy.default", "aten.to.dtype", "prims.convert_element_type.default", "aten.alias_copy.default",
+    "aten.detach_copy.default", "aten.lift.default", "prims.clone.default", "prims.device_put.default", "aten._lazy_clone.default",
 )  # fmt: skip
 def same(call: Call, x: sx.XlaOp) -> sx.XlaOp:
     return x
@@ -203,7 +207,7 @@ def select_scatter(call: Call, x: sx.XlaOp, src: sx.XlaOp, dim: int, index: int)
 def select_backward(call: Call, grad: sx.XlaOp, input_sizes: Sequence[int], dim: int, index: int) -> sx.XlaOp:
     d = place(dim, len(call.dimensions))
     size = call.dimensions[d]
-    row = sx.reshape(grad, call.dimensions[:d] + (1,) + call.dimensions[d + 1 :])
+    row = sx.reshape(grad, (*call.dimensions[:d], 1, *call.dimensions[d + 1 :]))
     return _spread(row, 0, size, d, place(index, size), 1)
 
 
@@ -283,7 +287,7 @@ def cat(call: Call, tensors: Sequence[sx.XlaOp], dim: int) -> sx.XlaOp:
 @aten("aten.stack.default", "aten._stack.default")
 def stack(call: Call, tensors: Sequence[sx.XlaOp], dim: int) -> sx.XlaOp:
     d = place(dim, len(call.dimensions))
-    sizes = call.dimensions[:d] + (1,) + call.dimensions[d + 1 :]
+    sizes = (*call.dimensions[:d], 1, *call.dimensions[d + 1 :])
     return sx.concat_in_dim([sx.reshape(convert(x, call.type), sizes) for x in tensors], d)
 
 
@@ -293,6 +297,13 @@ def constant_pad_nd(call: Call, x: sx.XlaOp, pad: Sequence[int], value: Value) -
     for number in range(len(pad) // 2):
         padding[-1 - number] = (pad[2 * number], pad[2 * number + 1], 0)
     return sx.pad(x, call.op(value, x.element_type), padding)
+
+
+@aten("aten.resize.default")
+def resize(call: Call, x: sx.XlaOp, size: Sequence[int], **_: object) -> sx.XlaOp:
+    """The memory in other sizes; what it did not have before has no numbers, here zeros."""
+    memory, wanted = _Memory(call, x, None).flat, math.prod(call.dimensions)
+    return sx.reshape(sx.pad(memory, full_like(memory, 0, ()), [(0, wanted - x.shape.size, 0)]), call.dimensions)
 
 
 # ---- windows ----
@@ -314,9 +325,7 @@ def unfold(call: Call, x: sx.XlaOp, dimension: int, size: int, step: int) -> sx.
 
 
 @aten("aten.unfold_backward.default")
-def unfold_backward(
-    call: Call, grad: sx.XlaOp, input_sizes: Sequence[int], dim: int, size: int, step: int
-) -> sx.XlaOp:
+def unfold_backward(call: Call, grad: sx.XlaOp, input_sizes: Sequence[int], dim: int, size: int, step: int) -> sx.XlaOp:
     """Each element the sum of the windows' over it."""
     if not input_sizes:
         return sx.reshape(grad, ())
@@ -324,11 +333,46 @@ def unfold_backward(
     order = [*range(rank)]
     order.insert(d + 1, rank)
     starts = sx.mul(call.iota("s64", (grad.shape.dimensions[d],)), step)
-    numbers = sx.ScatterDimensionNumbers([n for n in range(rank + 1) if n != d], (), (d,), 1)
+    numbers = sx.ScatterDimensionNumbers(tuple(n for n in range(rank + 1) if n != d), (), (d,), 1)
     return sx.scatter(
         full_like(grad, 0, input_sizes), starts, sx.transpose(grad, order), sx.add,
         dimension_numbers=numbers, indices_are_sorted=True,
     )  # fmt: skip
+
+
+class _Memory:
+    """The memory of an operator's first argument, of which PyTorch has noted how its dimensions lie in it.
+
+    Args:
+        call: of the operator.
+        x: its first argument.
+        offset: where in PyTorch's memory the elements begin; None where the argument begins.
+
+    Raises:
+        UnsupportedError: there are gaps in it, of which nothing is known, or the elements begin before it.
+    """
+
+    def __init__(self, call: Call, x: sx.XlaOp, offset: int | None) -> None:
+        node = call.translator.node
+        like = node.args[0].meta.get("val") if node is not None and node.target is call.operator else None
+        self.order: tuple[int, ...] | None = None
+        self.offset, self.x = offset or 0, x
+        if isinstance(like, torch.Tensor) and not like.is_contiguous():
+            self.order = order_of(x.shape.dimensions, [int(step) for step in like.stride()])
+            if self.order is None and x.shape.size:
+                raise UnsupportedError("its argument's elements do not lie one behind another", hint="x.contiguous()")
+        if isinstance(like, torch.Tensor) and offset is not None:
+            self.offset -= int(like.storage_offset())
+        if self.offset < 0:
+            raise UnsupportedError("its elements begin before those of its argument", hint="the whole tensor")
+        self.flat = sx.reshape(x if self.order is None else sx.transpose(x, self.order), (x.shape.size,))
+
+    def back(self, flat: sx.XlaOp) -> sx.XlaOp:
+        """Return new memory as the tensor."""
+        sizes = self.x.shape.dimensions
+        if self.order is None:
+            return sx.reshape(flat, sizes)
+        return sx.transpose(sx.reshape(flat, [sizes[d] for d in self.order]), inverse(self.order))
 
 
 @aten("aten.as_strided.default", "aten.as_strided_copy.default", "prims.as_strided.default")
@@ -336,18 +380,20 @@ def as_strided(call: Call, x: sx.XlaOp, size: Sequence[int], stride: Sequence[in
     """Elements of the memory by strides: slices of it where these are multiples of one another, else a gather."""
     if not math.prod(size):
         return full_like(x, 0, size)
-    memory = sx.reshape(x, (math.prod(x.shape.dimensions),))
-    made = _nested(memory, size, stride, offset or 0)
-    return _gathered(call, memory, size, stride, offset or 0) if made is None else made
+    memory = _Memory(call, x, offset)
+    made = _nested(memory.flat, size, stride, memory.offset)
+    if made is None:
+        places = _places(call, size, stride, memory.offset)
+        made = sx.gather(memory.flat, places, len(size), (), (1,), (0,), (0,))
+    return made
 
 
 def _nested(memory: sx.XlaOp, size: Sequence[int], stride: Sequence[int], offset: int) -> sx.XlaOp | None:
     """Return a view whose dimensions lie in one another, from that of the largest stride; None for any other."""
     inner = sorted((d for d in range(len(size)) if size[d] > 1 and stride[d]), key=lambda d: -stride[d])
-    strides = [stride[d] for d in inner]
-    sizes = [size[d] for d in inner]
-    blocks = [*(large // small for large, small in zip(strides, strides[1:])), *strides[-1:]]
-    if any(large % small for large, small in zip(strides, strides[1:])) or any(
+    strides, sizes = [stride[d] for d in inner], [size[d] for d in inner]
+    blocks = [*(large // small for large, small in pairwise(strides)), *strides[-1:]]
+    if any(large % small for large, small in pairwise(strides)) or any(
         length > room for length, room in zip(sizes[1:], blocks)
     ):
         return None
@@ -370,17 +416,12 @@ def _places(call: Call, size: Sequence[int], stride: Sequence[int], offset: int)
     return found
 
 
-def _gathered(call: Call, memory: sx.XlaOp, size: Sequence[int], stride: Sequence[int], offset: int) -> sx.XlaOp:
-    places = _places(call, size, stride, offset)
-    return sx.gather(memory, places, len(size), (), (1,), (0,), (0,))
-
-
 @aten("aten.as_strided_scatter.default", "prims.as_strided_scatter.default")
 def as_strided_scatter(
     call: Call, x: sx.XlaOp, src: sx.XlaOp, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> sx.XlaOp:
-    memory = sx.reshape(x, (math.prod(x.shape.dimensions),))
-    source = broadcast(convert(src, x.element_type), size)
-    places = _places(call, size, stride, offset or 0)
-    made = sx.scatter(memory, places, source, lambda _, new: new, len(size), (), (0,), (0,))
-    return sx.reshape(made, x.shape.dimensions)
+    memory, source = _Memory(call, x, offset), broadcast(convert(src, x.element_type), size)
+    if not source.shape.size:
+        return x
+    places = _places(call, size, stride, memory.offset)
+    return memory.back(sx.scatter(memory.flat, places, source, lambda _, new: new, len(size), (), (0,), (0,)))
