@@ -27,8 +27,10 @@ def regular(dtype: torch.dtype, n: int, count: int = 3) -> torch.Tensor:
     return batch(dtype, count, n, n) + 2 * n**0.5 * torch.eye(n, dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("upper", [False, True])
+BY_TRIANGLE = pytest.mark.parametrize(("dtype", "upper"), zip(TYPES, (False, True, True, False)), ids=str)
+
+
+@BY_TRIANGLE
 def test_eigenvalues_of_one_triangle(dtype: torch.dtype, upper: bool) -> None:
     """An unsymmetric matrix stands for the symmetric one that its triangle makes, and no other."""
     a = batch(dtype, 3, 6, 6)
@@ -60,7 +62,7 @@ def _product(p: torch.Tensor, low: torch.Tensor, up: torch.Tensor) -> torch.Tens
 
 
 @pytest.mark.parametrize("name", FACTORS)
-@pytest.mark.parametrize("sizes", [(5, 5), (7, 3), (3, 7), (2, 4, 3), (40, 30), (0, 3), (3, 0), (0, 2, 2)], ids=str)
+@pytest.mark.parametrize("sizes", [(7, 3), (2, 4, 3), (40, 30), (0, 3), (0, 2, 2)], ids=str)
 def test_factors_multiply_to_the_matrix(name: str, sizes: tuple[int, ...]) -> None:
     dtype = TYPES[len(sizes) + sizes[0] % 2]
     for a in (batch(dtype, *sizes), batch(dtype, *sizes[:-2], *sizes[-2:][::-1]).mT):
@@ -80,9 +82,14 @@ SOLUTIONS: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("name", SOLUTIONS)
-@pytest.mark.parametrize("turned", [False, True], ids=["contiguous", "transposed"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64], ids=str)
+@pytest.mark.parametrize(
+    ("name", "dtype", "turned"),
+    [
+        *((name, torch.float64, False) for name in SOLUTIONS),
+        *((name, torch.float64, True) for name in ("solve", "det", "slogdet")),
+        *((name, torch.complex64, False) for name in ("solve", "det", "slogdet")),
+    ],
+)
 def test_solutions_and_their_gradients(name: str, dtype: torch.dtype, turned: bool) -> None:
     """For determinants PyTorch keeps the factors of the transpose of a real contiguous matrix, on which gradients
     count."""
@@ -99,7 +106,7 @@ def test_solutions_and_their_gradients(name: str, dtype: torch.dtype, turned: bo
         close(ours, theirs.detach())
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("dtype", TYPES[1:3], ids=str)
 def test_larger_systems(dtype: torch.dtype) -> None:
     a, b = regular(dtype, 70, 1)[0], batch(dtype, 70, 3)
     for made, wanted in zip(compiled(lambda a, b: [torch.linalg.solve(a, b), torch.linalg.det(a / 9)], a, b), [
@@ -121,8 +128,7 @@ def test_systems_by_their_factors(left: bool, adjoint: bool) -> None:
     agrees(function, factors, pivots, b, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("upper", [False, True])
+@BY_TRIANGLE
 def test_cholesky(dtype: torch.dtype, upper: bool) -> None:
     a = regular(dtype, 6)
     a = a @ a.mH
@@ -195,9 +201,7 @@ TRANSFORMS: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.parametrize(
-    ("dim", "norm"), [((1,), "forward"), ((-1, 0), "ortho"), ((2, 0, 1), "backward"), ((3, 0, 2, 1), "ortho")], ids=str
-)
+@pytest.mark.parametrize(("dim", "norm"), [((1,), "backward"), ((-1, 0), "forward"), ((3, 0, 2, 1), "ortho")], ids=str)
 def test_transforms_over_dimensions_in_any_order(name: str, dim: tuple[int, ...], norm: str) -> None:
     x = torch.randn(2, 3, 2, 5, dtype=torch.float64 if name == "rfftn" else torch.complex128)
     agrees(lambda x: TRANSFORMS[name](x, dim=dim, norm=norm), x.permute(3, 1, 0, 2))

@@ -108,7 +108,8 @@ def addmm_activation(
     call: Call, bias: XlaOp, x: XlaOp, y: XlaOp, *, beta: Number, alpha: Number, use_gelu: bool
 ) -> XlaOp:
     made = convert(_added(call, bias, dot(x, y, ((1,), (0,))), beta, alpha), call.type)
-    return call.apply("aten.gelu.default" if use_gelu else "aten.relu.default", made)
+    activated: XlaOp = call.apply("aten.gelu.default" if use_gelu else "aten.relu.default", made)
+    return activated
 
 
 @aten("aten.baddbmm.default", "aten.baddbmm.dtype")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf, prod
+from typing import Any
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
@@ -191,8 +192,8 @@ def deviation_and_mean(
 
 
 @aten("aten.linalg_vector_norm.default")
-def vector_norm(call: Call, x: XlaOp, ord: float, dim: Dimensions, keepdim: bool, *, dtype: object) -> XlaOp:
-    x, dimensions = wide(x if dtype is None else convert(x, xla_type(dtype))), places(dim, x.shape.rank)  # type: ignore[arg-type]
+def vector_norm(call: Call, x: XlaOp, ord: float, dim: Dimensions, keepdim: bool, *, dtype: Any) -> XlaOp:
+    x, dimensions = wide(x if dtype is None else convert(x, xla_type(dtype))), places(dim, x.shape.rank)
     return norm(x, float(ord), dimensions, keepdim)
 
 
