@@ -191,6 +191,20 @@ def test_products_of_integers_wrap() -> None:
     agrees(lambda x: [x @ x.T, torch._int_mm(x, x.T.contiguous()), torch.addmm(x[:, :9], x, x.T, beta=2, alpha=3)], x)
 
 
+def test_products_of_f8_with_scales() -> None:
+    x, y = (torch.randn(16, 32).to(torch.float8_e4m3fn) for _ in range(2))
+    rows, columns = torch.rand(16, 1), torch.rand(1, 16)
+
+    def by_rows(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch._scaled_mm(x, y.t(), a, b, out_dtype=torch.bfloat16)
+
+    def by_recipe(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten._scaled_mm_v2(x, y.t(), [a], [0], [], [b], [0], [], None, torch.float32)
+
+    agrees(by_rows, x, y, rows, columns)
+    agrees(by_recipe, x, y, torch.tensor(0.5), torch.tensor(3.0))
+
+
 TRANSFORMS: dict[str, Function] = {
     "rfftn": torch.fft.rfftn,
     "fftn": torch.fft.fftn,
