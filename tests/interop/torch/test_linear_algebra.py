@@ -27,7 +27,7 @@ def regular(dtype: torch.dtype, n: int, count: int = 3) -> torch.Tensor:
     return batch(dtype, count, n, n) + 2 * n**0.5 * torch.eye(n, dtype=dtype)
 
 
-BY_TRIANGLE = pytest.mark.parametrize(("dtype", "upper"), zip(TYPES, (False, True, True, False)), ids=str)
+BY_TRIANGLE = pytest.mark.parametrize(("dtype", "upper"), list(zip(TYPES, (False, True, True, False))), ids=str)
 
 
 @BY_TRIANGLE
@@ -89,6 +89,7 @@ SOLUTIONS: dict[str, Function] = {
         *((name, torch.float64, True) for name in ("solve", "det", "slogdet")),
         *((name, torch.complex64, False) for name in ("solve", "det", "slogdet")),
     ],
+    ids=str,
 )
 def test_solutions_and_their_gradients(name: str, dtype: torch.dtype, turned: bool) -> None:
     """For determinants PyTorch keeps the factors of the transpose of a real contiguous matrix, on which gradients
