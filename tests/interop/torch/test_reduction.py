@@ -73,6 +73,7 @@ def test_long_rows(size: int) -> None:
     agrees(function, torch.rand(3, size) + 0.5, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:var")
 def test_moments_with_more_correction_than_elements() -> None:
     x = torch.randn(40, 3) + 1000
     agrees(
