@@ -114,9 +114,9 @@ class TorchProgram:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._in_spec:
             raise ExecutionError(f"the program takes arguments of the structure {self._in_spec}, but {spec} came")
-        given = [read(leaves) for read in self._inputs]
+        given, bounds = [read(leaves) for read in self._inputs], self.exported.range_constraints
         for number, wanted in self._users:
-            given[number] = _fitting(given[number], wanted, self._input_names[number])
+            given[number] = _fitting(given[number], wanted, self._input_names[number], bounds)
         return given
 
     def compare(self, *args: Any, **kwargs: Any) -> TorchComparison:
@@ -413,8 +413,11 @@ def _example(value: Any) -> Any:
     return torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
 
 
-def _fitting(value: Any, wanted: Any, name: str) -> Any:
+def _fitting(value: Any, wanted: Any, name: str, bounds: Mapping[Any, Any]) -> Any:
     """Return an argument that fits what was exported.
+
+    Args:
+        bounds: the ranges of sizes that are open.
 
     Raises:
         ExecutionError: no tensor; another element type, rank or size.
@@ -423,18 +426,25 @@ def _fitting(value: Any, wanted: Any, name: str) -> Any:
         return value
     if not isinstance(value, torch.Tensor):
         raise ExecutionError(f"argument {name} is a {type(value).__name__}, and no tensor", hint="torch.as_tensor")
-    told = f"{xla_type(wanted.dtype)}[{','.join(map(str, wanted.shape))}]"
-    came = f"{xla_type(value.dtype)}[{','.join(map(str, value.shape))}]"
+    told = f"argument {name} takes a tensor of {_told(wanted)}, but one of {_told(value)} came"
     if value.dtype is not wanted.dtype:
-        hint = f".to({wanted.dtype})"
-        raise ExecutionError(f"argument {name} takes a tensor of {told}, but one of {came} came", hint=hint)
-    fits = value.ndim == wanted.ndim and all(
-        isinstance(want, torch.SymInt) or size == want for size, want in zip(value.shape, wanted.shape, strict=True)
-    )
-    if not fits:
-        hint = "dynamic_shapes=, as of torch.export, for sizes that may change"
-        raise ExecutionError(f"argument {name} takes a tensor of {told}, but one of {came} came", hint=hint)
+        raise ExecutionError(told, hint=f".to({wanted.dtype})")
+    sizes = list(wanted.shape)
+    if value.ndim != len(sizes) or not all(
+        isinstance(want, torch.SymInt) or size == want for size, want in zip(value.shape, sizes, strict=True)
+    ):
+        hint = ".T" if value.shape[::-1] == wanted.shape else ""
+        raise ExecutionError(told, hint=hint or "dynamic_shapes=, as of torch.export, for sizes that may change")
+    for size, want in zip(value.shape, sizes, strict=True):
+        allowed = bounds.get(want.node.expr) if isinstance(want, torch.SymInt) else None
+        # The least size of a `Dim` that names none is 2 to PyTorch, which takes size 1 all the same.
+        if allowed is not None and not (size <= allowed.upper and (size >= allowed.lower or allowed.lower == 2)):
+            raise ExecutionError(f"{told}: {allowed.lower} <= {want} <= {allowed.upper}")
     return value
+
+
+def _told(tensor: torch.Tensor) -> str:
+    return f"{xla_type(tensor.dtype)}[{','.join(map(str, tensor.shape))}]"
 
 
 class _NoGradient(torch.autograd.Function):

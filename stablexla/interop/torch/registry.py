@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
@@ -85,6 +86,7 @@ def aten(*names: str) -> Callable[[F], F]:
     return register
 
 
+@cache
 def load_rules() -> dict[str, Rule]:
     """Return the table with the rules of all families, which are the modules of the folder `rules`."""
     from stablexla.interop.torch import rules

@@ -14,6 +14,8 @@ from stablexla.interop.torch.call import broadcast, convert, full_like, total
 
 # A filter's taps are written out; more are a dimension that is summed over.
 _WRITTEN = 4
+# So many runs of evenly spaced places are slices that are set side by side, and more are a gather.
+_RUNS = 16
 _LARGEST = 1 << 31
 
 
@@ -43,6 +45,10 @@ class Taps:
         count = self.places.shape[1]
         if self._repeats(x.shape.dimensions[dimension]):
             return self._weighed(repeated(x, dimension, self.size // x.shape.dimensions[dimension]), dimension, 0)
+        runs = _runs(self.places[:, 0], _RUNS) if count == 1 else []
+        if runs:
+            parts = [_sliced(x, places, dimension) for places in runs]
+            return self._weighed(parts[0] if len(parts) == 1 else sx.concat_in_dim(parts, dimension), dimension, 0)
         if count > _WRITTEN:
             made = self._weighed(rows(x, np.maximum(self.places, 0), dimension), dimension, slice(None))
             return total(made, (dimension + 1,))
@@ -92,6 +98,33 @@ class Taps:
         if (places < 0).any():
             x = sx.select(along(places >= 0), x, full_like(x, 0))
         return x
+
+
+def _runs(places: Any, most: int) -> list[Any]:
+    """Return evenly spaced parts of places; none if there are more than so many.
+
+    >>> _runs(np.array([2, 1, 0, 1, 2, 3, 3, 3, -1]), 4)
+    [array([2, 1, 0]), array([1, 2, 3]), array([3, 3]), array([-1])]
+    """
+    steps = np.where(np.diff(places < 0), -len(places) * 2, np.diff(places))
+    found, first = [], 0
+    while first < len(places) and len(found) <= most:
+        step = steps[first] if first < len(steps) else 0
+        same = steps[first:] == step if step >= -len(places) else np.zeros(1, bool)
+        last = first + 1 + (len(same) if same.all() else int(np.argmin(same)))
+        found.append(places[first:last])
+        first = last
+    return found if len(found) <= most else []
+
+
+def _sliced(x: XlaOp, places: Any, dimension: int) -> XlaOp:
+    """Return the elements at evenly spaced places; any where there is none."""
+    first, last = max(int(places.min()), 0), max(int(places.max()), 0)
+    step = abs(int(places[1] - places[0])) if len(places) > 1 else 1
+    part = sx.slice_in_dim(x, first, last + 1, max(step, 1), dimension)
+    if step == 0:
+        return repeated(part, dimension, len(places))
+    return sx.rev(part, (dimension,)) if len(places) > 1 and places[0] > places[1] else part
 
 
 def repeated(x: XlaOp, dimension: int, times: int) -> XlaOp:

@@ -66,27 +66,27 @@ _J0_ROOTS, _J1_ROOTS = (
 )
 
 
-def bessel_j0(x: sx.XlaOp) -> sx.XlaOp:
+def _j0(x: sx.XlaOp) -> sx.XlaOp:
     x = sx.abs(x)
     return sx.select(sx.le(x, 5), _near(sx.min(x, full_like(x, 5)), "J0", _J0_ROOTS), _far(x, "J0", math.pi / 4)[0])
 
 
-def bessel_j1(x: sx.XlaOp) -> sx.XlaOp:
+def _j1(x: sx.XlaOp) -> sx.XlaOp:
     y = sx.abs(x)
     small = sx.min(y, full_like(y, 5))
-    near = sx.mul(small, _near(small, "J1", _J1_ROOTS))
-    made = sx.select(sx.le(y, 5), near, _far(y, "J1", 3 * math.pi / 4)[0])
-    return sx.select(sx.lt(x, 0), sx.neg(made), made)
+    near = sx.mul(x, _near(small, "J1", _J1_ROOTS))
+    far = _far(y, "J1", 3 * math.pi / 4)[0]
+    return sx.select(sx.le(y, 5), near, sx.select(sx.lt(x, 0), sx.neg(far), far))
 
 
-def bessel_y0(x: sx.XlaOp) -> sx.XlaOp:
+def _y0(x: sx.XlaOp) -> sx.XlaOp:
     small = sx.min(x, full_like(x, 5))
     by_log = sx.mul(sx.mul(sx.log(small), 2 / math.pi), _near(small, "J0", _J0_ROOTS))
     near = sx.add(_ratio(sx.mul(small, small), table.Y0_YP, table.Y0_YQ), by_log)
     return _domain(x, sx.select(sx.le(x, 5), near, _far(x, "J0", math.pi / 4)[1]), -math.inf)
 
 
-def bessel_y1(x: sx.XlaOp) -> sx.XlaOp:
+def _y1(x: sx.XlaOp) -> sx.XlaOp:
     small = sx.min(x, full_like(x, 5))
     first = sx.mul(small, _near(small, "J1", _J1_ROOTS))
     by_log = sx.mul(sx.sub(sx.mul(first, sx.log(small)), sx.reciprocal(small)), 2 / math.pi)
@@ -177,24 +177,25 @@ def _airy_ai(x: sx.XlaOp) -> sx.XlaOp:
 
 
 def _of_one(names: Sequence[str], function: Unary) -> None:
-    @aten(*(f"aten.{name}.default" for name in names))
+    @aten(*names)
     def rule(call: Call, x: sx.XlaOp) -> sx.XlaOp:
         return function(wide(as_float(x)))
 
 
-for _names, _function in {
-    ("i0", "special_modified_bessel_i0"): _i0,
-    ("special_i0e",): _i0e,
-    ("special_i1", "special_modified_bessel_i1"): _i1,
-    ("special_i1e",): _i1e,
-    ("special_airy_ai",): _airy_ai,
-    ("special_bessel_j0",): bessel_j0,
-    ("special_bessel_j1",): bessel_j1,
-    ("special_bessel_y0",): bessel_y0,
-    ("special_bessel_y1",): bessel_y1,
-    ("special_modified_bessel_k0",): _k0,
-    ("special_modified_bessel_k1",): _k1,
-    ("special_scaled_modified_bessel_k0",): lambda x: _k0(x, scaled=True),
-    ("special_scaled_modified_bessel_k1",): lambda x: _k1(x, scaled=True),
-}.items():
+_FUNCTIONS: dict[tuple[str, ...], Unary] = {
+    ("aten.i0.default", "aten.special_modified_bessel_i0.default", "prims.bessel_i0.default"): _i0,
+    ("aten.special_i0e.default", "prims.bessel_i0e.default"): _i0e,
+    ("aten.special_i1.default", "aten.special_modified_bessel_i1.default", "prims.bessel_i1.default"): _i1,
+    ("aten.special_i1e.default", "prims.bessel_i1e.default"): _i1e,
+    ("aten.special_airy_ai.default",): _airy_ai,
+    ("aten.special_bessel_j0.default", "prims.bessel_j0.default"): _j0,
+    ("aten.special_bessel_j1.default", "prims.bessel_j1.default"): _j1,
+    ("aten.special_bessel_y0.default",): _y0,
+    ("aten.special_bessel_y1.default",): _y1,
+    ("aten.special_modified_bessel_k0.default",): _k0,
+    ("aten.special_modified_bessel_k1.default",): _k1,
+    ("aten.special_scaled_modified_bessel_k0.default",): lambda x: _k0(x, scaled=True),
+    ("aten.special_scaled_modified_bessel_k1.default",): lambda x: _k1(x, scaled=True),
+}
+for _names, _function in _FUNCTIONS.items():
     _of_one(_names, _function)

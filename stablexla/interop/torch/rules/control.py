@@ -14,7 +14,6 @@ from torch.fx import GraphModule
 
 import stablexla as sx
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.dialects.shapes import Shape
 from stablexla.interop.torch.call import Call, Number, convert
 from stablexla.interop.torch.registry import aten
 

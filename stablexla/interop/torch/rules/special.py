@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import stablexla as sx
 from stablexla.interop.torch import coefficients as table
-from stablexla.interop.torch.call import Call, Value, as_float, full_like, polynomial, wide, zeros_like
+from stablexla.interop.torch.call import Call, Value, as_float, convert, full_like, polynomial, wide, zeros_like
 from stablexla.interop.torch.registry import aten
 
+Unary = Callable[[sx.XlaOp], sx.XlaOp]
 _SQRT_HALF = math.sqrt(0.5)
 
 
@@ -61,6 +62,11 @@ def _ndtri(x: sx.XlaOp) -> sx.XlaOp:
     return sx.select(sx.and_(sx.ge(x, 0), sx.le(x, 1)), made, full_like(x, math.nan))
 
 
+def _digamma(x: sx.XlaOp) -> sx.XlaOp:
+    """Return the digamma function, whose pole at zero has the sign of the side that it is come from."""
+    return sx.select(sx.eq(x, 0), sx.div(full_like(x, -1), x), sx.digamma(x))
+
+
 # ---- entropies ----
 
 
@@ -84,14 +90,16 @@ def _spherical_bessel_j0(x: sx.XlaOp) -> sx.XlaOp:
     return sx.select(sx.is_inf(x), zeros_like(x), made)
 
 
-def _of_one(name: str, function: Callable[[sx.XlaOp], sx.XlaOp]) -> None:
-    @aten(f"aten.{name}.default")
+def _of_one(name: str, function: Unary) -> None:
+    prim = {"erfinv": "erf_inv"}.get(name, name.removeprefix("special_"))
+
+    @aten(f"aten.{name}.default", f"prims.{prim}.default")
     def rule(call: Call, x: sx.XlaOp) -> sx.XlaOp:
         return function(wide(as_float(x)))
 
 
-for _name, _function in {
-    "digamma": sx.digamma,
+_OF_ONE: dict[str, Unary] = {
+    "digamma": _digamma,
     "erf": sx.erf,
     "erfc": sx.erfc,
     "erfinv": sx.erf_inv,
@@ -102,11 +110,12 @@ for _name, _function in {
     "special_log_ndtr": _log_ndtr,
     "special_ndtri": _ndtri,
     "special_spherical_bessel_j0": _spherical_bessel_j0,
-}.items():
+}
+for _name, _function in _OF_ONE.items():
     _of_one(_name, _function)
 
 
-def _x_log(call: Call, lhs: Value, rhs: Value, log: Callable[[sx.XlaOp], sx.XlaOp]) -> sx.XlaOp:
+def _x_log(call: Call, lhs: Value, rhs: Value, log: Unary) -> sx.XlaOp:
     """Return x times a logarithm, zero where x is; NaN of the logarithm's argument stays."""
     x, y = map(wide, call.promoted(lhs, rhs, type=call.type))
     made = sx.select(sx.eq(x, zeros_like(x)), zeros_like(x), sx.mul(x, log(y)))
@@ -136,16 +145,28 @@ def logit(call: Call, x: sx.XlaOp, eps: float | None) -> sx.XlaOp:
 
 @aten("aten.polygamma.default")
 def polygamma(call: Call, n: int, x: sx.XlaOp) -> sx.XlaOp:
-    """Return the n-th derivative of the digamma function: of order 1 reflected at a half, else by Hurwitz's zeta."""
+    """Return the n-th derivative of the digamma function, beyond the first by Hurwitz's zeta."""
     x = wide(as_float(x))
     if n == 0:
-        return sx.digamma(x)
-    if n > 1:
-        factor = (-1) ** (n + 1) * math.gamma(n + 1)
-        return sx.mul(sx.zeta(full_like(x, n + 1), x), factor)
+        return _digamma(x)
+    if n == 1:
+        return _trigamma(x)
+    return sx.mul(_hurwitz(full_like(x, n + 1), x), (-1) ** (n + 1) * math.gamma(n + 1))
+
+
+def _trigamma(x: sx.XlaOp) -> sx.XlaOp:
+    """Return the derivative of the digamma function: reflected at a half, shifted by 8, and there its series."""
     is_low = sx.lt(x, 0.5)
     sine = sx.sin(sx.mul(sx.sub(x, sx.round_nearest_even(x)), math.pi))
-    made = sx.zeta(full_like(x, 2), sx.select(is_low, sx.sub(1, x), x))
+    y = sx.select(is_low, sx.sub(1, x), x)
+    made = zeros_like(y)
+    for _ in range(8):
+        made = sx.add(made, sx.reciprocal(sx.mul(y, y)))
+        y = sx.add(y, 1)
+    inverse = sx.reciprocal(y)
+    square = sx.mul(inverse, inverse)
+    series = sx.mul(sx.mul(inverse, square), polynomial(square, [5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6]))
+    made = sx.add(made, sx.add(sx.add(inverse, sx.mul(square, 0.5)), series))
     return sx.select(is_low, sx.sub(sx.div(math.pi**2, sx.mul(sine, sine)), made), made)
 
 
@@ -158,23 +179,70 @@ def mvlgamma(call: Call, x: sx.XlaOp, p: int) -> sx.XlaOp:
     return made
 
 
-@aten("aten.special_zeta.default", "aten.special_zeta.other_scalar", "aten.special_zeta.self_scalar")
+@aten(
+    "aten.special_zeta.default", "aten.special_zeta.other_scalar", "aten.special_zeta.self_scalar", "prims.zeta.default"
+)
 def zeta(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
-    return sx.zeta(*map(wide, call.promoted(lhs, rhs, type=call.type)))
+    return _hurwitz(*call.promoted(lhs, rhs, type=call.type))
 
 
-@aten("aten.igamma.default")
+# Of Euler and Maclaurin's sum: (2 k)! / B(2 k).
+_EULER_MACLAURIN = (
+    12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.307674368e12 / 691, 7.47242496e10, -1.067062284288e16 / 3617,
+    5.109094217170944e18 / 43867, -8.028576626982912e20 / 174611, 1.5511210043330985984e23 / 854513,
+    -1.6938241367317436694528e27 / 236364091,
+)  # fmt: skip
+
+
+def _hurwitz(x: sx.XlaOp, q: sx.XlaOp) -> sx.XlaOp:
+    """Return the sum of `(q + k)**-x`: at least nine of them, up to q + k = 9, then Euler and Maclaurin's; in f64."""
+    x, q = convert(x, "f64"), convert(q, "f64")
+
+    def is_small(power: sx.XlaOp, sum: sx.XlaOp) -> sx.XlaOp:
+        return sx.lt(sx.abs(power), sx.mul(sx.abs(sum), 2.0**-53))
+
+    def step(k: sx.XlaOp, a: sx.XlaOp, power: sx.XlaOp, sum: sx.XlaOp) -> tuple[list[sx.XlaOp], sx.XlaOp]:
+        a = sx.add(a, 1)
+        power = sx.pow(a, sx.neg(x))
+        sum = sx.add(sum, power)
+        more = sx.or_(sx.lt(k, 9), sx.le(a, 9))
+        return [a, power, sum], sx.and_(more, sx.not_(is_small(power, sum)))
+
+    is_whole = sx.eq(q, sx.floor(q))
+    is_pole = sx.and_(sx.le(q, 0), is_whole)
+    outside = sx.or_(sx.not_(sx.ge(x, 1)), sx.and_(sx.le(q, 0), sx.ne(x, sx.floor(x))))
+    valid = sx.and_(sx.gt(x, 1), sx.not_(sx.or_(is_pole, outside)))
+    safe = sx.select(valid, q, full_like(q, 1))
+    first = sx.pow(safe, sx.neg(x))
+    a, power, sum = _until_done(step, [safe, first, first], valid)
+    power = sx.select(is_small(power, sum), zeros_like(power), power)
+    sum = sx.add(sum, sx.sub(sx.div(sx.mul(power, a), sx.sub(x, 1)), sx.mul(power, 0.5)))
+    factor = full_like(x, 1)
+    for k, divisor in enumerate(_EULER_MACLAURIN):
+        factor = sx.mul(factor, sx.add(x, 2 * k))
+        power = sx.div(power, a)
+        term = sx.div(sx.mul(factor, power), divisor)
+        # Where the powers are zero the factors may be infinite.
+        sum = sx.add(sum, sx.select(sx.eq(power, 0), zeros_like(term), term))
+        factor = sx.mul(factor, sx.add(x, 2 * k + 1))
+        power = sx.div(power, a)
+    sum = sx.select(outside, full_like(x, math.nan), sum)
+    infinite = sx.or_(sx.eq(x, 1), sx.and_(is_pole, sx.ge(x, 1)))
+    return sx.select(infinite, full_like(x, math.inf), sum)
+
+
+@aten("aten.igamma.default", "prims.igamma.default")
 def igamma(call: Call, a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     """Return the lower incomplete gamma function, divided by the whole one."""
     a, x = map(wide, call.promoted(a, x, type=call.type))
+    is_near = _is_near(a, x)
     by_fraction = sx.and_(sx.gt(x, 1), sx.gt(x, a))
-    made = sx.select(
-        by_fraction, sx.sub(1, _gamma_fraction(a, x, by_fraction)), _gamma_series(a, x, sx.not_(by_fraction))
-    )
-    return _gamma_edges(a, x, made, 0)
+    rest = sx.sub(1, _gamma_fraction(a, x, sx.and_(by_fraction, sx.not_(is_near))))
+    made = sx.select(by_fraction, rest, _gamma_series(a, x, sx.not_(sx.or_(by_fraction, is_near))))
+    return _gamma_edges(a, x, _gamma_temme(a, x, made, is_near, -1), 0)
 
 
-@aten("aten.igammac.default")
+@aten("aten.igammac.default", "prims.igammac.default")
 def igammac(call: Call, a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     """Return the upper incomplete gamma function, divided by the whole one."""
     a, x = map(wide, call.promoted(a, x, type=call.type))
@@ -183,9 +251,11 @@ def igammac(call: Call, a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     bound = sx.select(sx.le(x, 0.5), sx.div(-0.4, sx.log(sx.min(x, full_like(x, 0.5)))), sx.mul(x, 1.1))
     by_series = sx.lt(sx.select(is_large, x, bound), a)
     by_fraction = sx.and_(is_large, sx.not_(by_series))
-    made = sx.select(by_fraction, _gamma_fraction(a, x, by_fraction), _gamma_power_series(a, x))
-    made = sx.select(by_series, sx.sub(1, _gamma_series(a, x, by_series)), made)
-    return _gamma_edges(a, x, made, 1)
+    is_near = _is_near(a, x)
+    fraction = _gamma_fraction(a, x, sx.and_(by_fraction, sx.not_(is_near)))
+    made = sx.select(by_fraction, fraction, _gamma_power_series(a, x))
+    made = sx.select(by_series, sx.sub(1, _gamma_series(a, x, sx.and_(by_series, sx.not_(is_near)))), made)
+    return _gamma_edges(a, x, _gamma_temme(a, x, made, is_near, 1), 1)
 
 
 def _gamma_edges(a: sx.XlaOp, x: sx.XlaOp, made: sx.XlaOp, upper: int) -> sx.XlaOp:
@@ -199,19 +269,55 @@ def _gamma_edges(a: sx.XlaOp, x: sx.XlaOp, made: sx.XlaOp, upper: int) -> sx.Xla
     return sx.select(sx.or_(neither, outside), full_like(x, math.nan), made)
 
 
+def _deviance(u: sx.XlaOp) -> sx.XlaOp:
+    """Return `u - log(1 + u)`, near zero by its series."""
+    near = sx.mul(sx.mul(u, u), polynomial(u, [(-1) ** k / (k + 2) for k in range(16, -1, -1)]))
+    return sx.select(sx.le(sx.abs(u), 0.1), near, sx.sub(u, sx.log1p(u)))
+
+
+# Of Temme's uniform expansion: by powers of 1 / a, each by powers of eta.
+_TEMME = (
+    (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 3.527336860670194e-4, -1.7875514403292181e-4, 3.9192631785224378e-5),
+    (-1 / 540, -1 / 288, 1 / 378, -9.9022633744855967e-4, 2.0576131687242798e-4),
+    (4.1335978835978836e-3, -2.6813271604938272e-3, 7.7160493827160494e-4),
+)
+
+
+def _gamma_temme(a: sx.XlaOp, x: sx.XlaOp, made: sx.XlaOp, is_near: sx.XlaOp, sign: int) -> sx.XlaOp:
+    """Return the upper function (sign 1) or the lower one (-1) of large, nearly equal numbers; else what was made."""
+    off = sx.select(is_near, sx.div(sx.sub(x, a), a), zeros_like(a))
+    safe = sx.select(is_near, a, full_like(a, 1e6))
+    deviance = _deviance(off)
+    size = sx.sqrt(sx.mul(deviance, 2))
+    eta = sx.select(sx.lt(off, 0), sx.neg(size), size)
+    sum = zeros_like(a)
+    for row in reversed(_TEMME):
+        sum = sx.add(sx.div(sum, safe), polynomial(eta, row[::-1]))
+    rest = sx.div(sx.mul(sx.exp(sx.neg(sx.mul(safe, deviance))), sum), sx.sqrt(sx.mul(safe, 2 * math.pi)))
+    normal = sx.mul(sx.erfc(sx.mul(sx.mul(eta, sign), sx.sqrt(sx.mul(safe, 0.5)))), 0.5)
+    return sx.select(is_near, sx.add(normal, sx.mul(rest, sign)), made)
+
+
+def _is_near(a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
+    """Return where the series and the fraction would take long."""
+    close = sx.le(sx.abs(sx.sub(x, a)), sx.mul(a, 0.1))
+    return sx.and_(sx.and_(sx.ge(a, 1e4), sx.is_finite(a)), close)
+
+
 def _gamma_factor(a: sx.XlaOp, x: sx.XlaOp) -> sx.XlaOp:
     """Return `x**a exp(-x) / gamma(a)`, for large a by Stirling's series, in which nothing large is subtracted."""
     safe = sx.max(a, full_like(a, 10))
     off = sx.div(sx.sub(x, safe), safe)
     inverse = sx.reciprocal(safe)
     series = sx.mul(inverse, polynomial(sx.mul(inverse, inverse), [-1 / 1680, 1 / 1260, -1 / 360, 1 / 12]))
-    log = sx.sub(sx.mul(safe, sx.sub(sx.log1p(off), off)), series)
-    large = sx.mul(sx.exp(log), sx.sqrt(sx.mul(safe, 1 / (2 * math.pi))))
+    log = sx.add(sx.mul(safe, _deviance(off)), series)
+    large = sx.mul(sx.exp(sx.neg(log)), sx.sqrt(sx.mul(safe, 1 / (2 * math.pi))))
     small = sx.exp(sx.sub(sx.sub(sx.mul(a, sx.log(x)), x), sx.lgamma(a)))
     return sx.select(sx.ge(a, 10), large, small)
 
 
-_MOST_STEPS = 2000
+# No number that PyTorch takes seconds for stops a program for ever.
+_MOST_STEPS = 1 << 16
 
 
 def _epsilon(x: sx.XlaOp) -> float:
