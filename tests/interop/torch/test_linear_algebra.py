@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from stablexla.interop.torch.dynamo import backend
 from tests.interop.torch.running import agrees, compiled
 
 TYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -105,6 +106,21 @@ def test_solutions_and_their_gradients(name: str, dtype: torch.dtype, turned: bo
     a = a.mT if turned else a
     for ours, theirs in zip(compiled(function, a, b), function(a, b), strict=True):
         close(ours, theirs.detach())
+
+
+def test_checks_of_factors_in_training() -> None:
+    """AOTAutograd hands tokens on, to keep the checks of `info` in order."""
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (
+            torch.linalg.solve(a @ a.mT, b).sum() + torch.linalg.inv(a).trace() + torch.linalg.cholesky(a @ a.mT).sum()
+        )
+
+    made = torch.compile(function, backend=backend, fullgraph=True)
+    a, b = regular(torch.float64, 5)[0], batch(torch.float64, 5, 2)
+    close(made(a, b), function(a, b))
+    grads = [torch.autograd.grad(f(a.requires_grad_(), b), a)[0] for f in (made, function)]
+    close(*grads)
 
 
 @pytest.mark.parametrize("dtype", TYPES[1:3], ids=str)
