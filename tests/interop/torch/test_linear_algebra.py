@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from stablexla.interop.torch.dynamo import backend
 from tests.interop.torch.running import agrees, compiled
 
 TYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -27,8 +28,10 @@ def regular(dtype: torch.dtype, n: int, count: int = 3) -> torch.Tensor:
     return batch(dtype, count, n, n) + 2 * n**0.5 * torch.eye(n, dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("upper", [False, True])
+BY_TRIANGLE = pytest.mark.parametrize(("dtype", "upper"), list(zip(TYPES, (False, True, True, False))), ids=str)
+
+
+@BY_TRIANGLE
 def test_eigenvalues_of_one_triangle(dtype: torch.dtype, upper: bool) -> None:
     """An unsymmetric matrix stands for the symmetric one that its triangle makes, and no other."""
     a = batch(dtype, 3, 6, 6)
@@ -60,7 +63,7 @@ def _product(p: torch.Tensor, low: torch.Tensor, up: torch.Tensor) -> torch.Tens
 
 
 @pytest.mark.parametrize("name", FACTORS)
-@pytest.mark.parametrize("sizes", [(5, 5), (7, 3), (3, 7), (2, 4, 3), (40, 30), (0, 3), (3, 0), (0, 2, 2)], ids=str)
+@pytest.mark.parametrize("sizes", [(7, 3), (2, 4, 3), (40, 30), (0, 3), (0, 2, 2)], ids=str)
 def test_factors_multiply_to_the_matrix(name: str, sizes: tuple[int, ...]) -> None:
     dtype = TYPES[len(sizes) + sizes[0] % 2]
     for a in (batch(dtype, *sizes), batch(dtype, *sizes[:-2], *sizes[-2:][::-1]).mT):
@@ -80,9 +83,15 @@ SOLUTIONS: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("name", SOLUTIONS)
-@pytest.mark.parametrize("turned", [False, True], ids=["contiguous", "transposed"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64], ids=str)
+@pytest.mark.parametrize(
+    ("name", "dtype", "turned"),
+    [
+        *((name, torch.float64, False) for name in SOLUTIONS),
+        *((name, torch.float64, True) for name in ("solve", "det", "slogdet")),
+        *((name, torch.complex64, False) for name in ("solve", "det", "slogdet")),
+    ],
+    ids=str,
+)
 def test_solutions_and_their_gradients(name: str, dtype: torch.dtype, turned: bool) -> None:
     """For determinants PyTorch keeps the factors of the transpose of a real contiguous matrix, on which gradients
     count."""
@@ -99,7 +108,22 @@ def test_solutions_and_their_gradients(name: str, dtype: torch.dtype, turned: bo
         close(ours, theirs.detach())
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_checks_of_factors_in_training() -> None:
+    """AOTAutograd hands tokens on, to keep the checks of `info` in order."""
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (
+            torch.linalg.solve(a @ a.mT, b).sum() + torch.linalg.inv(a).trace() + torch.linalg.cholesky(a @ a.mT).sum()
+        )
+
+    made = torch.compile(function, backend=backend, fullgraph=True)
+    a, b = regular(torch.float64, 5)[0], batch(torch.float64, 5, 2)
+    close(made(a, b), function(a, b))
+    grads = [torch.autograd.grad(f(a.requires_grad_(), b), a)[0] for f in (made, function)]
+    close(*grads)
+
+
+@pytest.mark.parametrize("dtype", TYPES[1:3], ids=str)
 def test_larger_systems(dtype: torch.dtype) -> None:
     a, b = regular(dtype, 70, 1)[0], batch(dtype, 70, 3)
     for made, wanted in zip(compiled(lambda a, b: [torch.linalg.solve(a, b), torch.linalg.det(a / 9)], a, b), [
@@ -121,8 +145,7 @@ def test_systems_by_their_factors(left: bool, adjoint: bool) -> None:
     agrees(function, factors, pivots, b, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("upper", [False, True])
+@BY_TRIANGLE
 def test_cholesky(dtype: torch.dtype, upper: bool) -> None:
     a = regular(dtype, 6)
     a = a @ a.mH
@@ -185,6 +208,20 @@ def test_products_of_integers_wrap() -> None:
     agrees(lambda x: [x @ x.T, torch._int_mm(x, x.T.contiguous()), torch.addmm(x[:, :9], x, x.T, beta=2, alpha=3)], x)
 
 
+def test_products_of_f8_with_scales() -> None:
+    x, y = (torch.randn(16, 32).to(torch.float8_e4m3fn) for _ in range(2))
+    rows, columns = torch.rand(16, 1), torch.rand(1, 16)
+
+    def by_rows(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch._scaled_mm(x, y.t(), a, b, out_dtype=torch.bfloat16)
+
+    def by_recipe(x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten._scaled_mm_v2(x, y.t(), [a], [0], [], [b], [0], [], None, torch.float32)
+
+    agrees(by_rows, x, y, rows, columns)
+    agrees(by_recipe, x, y, torch.tensor(0.5), torch.tensor(3.0))
+
+
 TRANSFORMS: dict[str, Function] = {
     "rfftn": torch.fft.rfftn,
     "fftn": torch.fft.fftn,
@@ -195,9 +232,7 @@ TRANSFORMS: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.parametrize(
-    ("dim", "norm"), [((1,), "forward"), ((-1, 0), "ortho"), ((2, 0, 1), "backward"), ((3, 0, 2, 1), "ortho")], ids=str
-)
+@pytest.mark.parametrize(("dim", "norm"), [((1,), "backward"), ((-1, 0), "forward"), ((3, 0, 2, 1), "ortho")], ids=str)
 def test_transforms_over_dimensions_in_any_order(name: str, dim: tuple[int, ...], norm: str) -> None:
     x = torch.randn(2, 3, 2, 5, dtype=torch.float64 if name == "rfftn" else torch.complex128)
     agrees(lambda x: TRANSFORMS[name](x, dim=dim, norm=norm), x.permute(3, 1, 0, 2))

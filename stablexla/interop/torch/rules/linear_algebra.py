@@ -273,8 +273,8 @@ def _sign(factors: XlaOp, pivots: XlaOp) -> XlaOp:
 
 
 def _factored_as_kept(call: Call, a: XlaOp) -> tuple[XlaOp, XlaOp]:
-    """Return the factors that PyTorch keeps for a determinant's gradients: of the transpose for real matrices whose rows
-    lie one after another, and the gradients count on it."""
+    """Return the factors that PyTorch keeps for the gradients of determinants, which count on them: those of the
+    transpose for real matrices whose rows lie one after another."""
     factors, pivots, _ = factored(transposed(a) if not a.element_type.is_complex and call.is_contiguous(0) else a)
     return factors, pivots
 
@@ -370,11 +370,12 @@ def eigvals(call: Call, a: XlaOp) -> XlaOp:
 
 def _eigenvalues(a: XlaOp, vectors: str) -> tuple[XlaOp, XlaOp]:
     *parts, _, right, _ = lapack("geev", a, compute_left="N", compute_right=vectors)
-    return parts[0] if len(parts) == 1 else sx.complex(*parts), right
+    return parts[0] if len(parts) == 1 else sx.complex(parts[0], parts[1]), right
 
 
 def singular(a: XlaOp, mode: str) -> tuple[XlaOp, XlaOp, XlaOp]:
-    """Return U, the singular values and the adjoint of V: whole for the mode "A", thin for "S", and for "N" unwritten."""
+    """Return U, the singular values and the adjoint of V: whole for the mode "A", thin for "S"; "N" leaves both
+    unwritten."""
     *_, rows, columns = a.shape.dimensions
     k = min(rows, columns)
     p, q = (rows, columns) if mode == "A" else (k, k)
@@ -395,7 +396,7 @@ def pinv(call: Call, a: XlaOp, *, atol: XlaOp | None, rtol: XlaOp | None, hermit
     if not a.shape.size:
         return nothing(call, 0)
     if hermitian:
-        u, values, _ = _hermitian(a)
+        u, values, _ = lapack("syevd", a, mode="V", uplo="L")
         vh, sizes = adjoint(u), sx.abs(values)
     else:
         u, values, vh = singular(a, "S")
@@ -411,11 +412,6 @@ def pinv(call: Call, a: XlaOp, *, atol: XlaOp | None, rtol: XlaOp | None, hermit
     factor = convert(inverse, a.element_type)
     places = (*range(v.shape.rank - 2), v.shape.rank - 1)
     return product(sx.mul(v, sx.broadcast_in_dim(factor, v.shape.dimensions, places)), adjoint(u))
-
-
-def _hermitian(a: XlaOp) -> tuple[XlaOp, XlaOp, XlaOp]:
-    vectors, values, info = lapack("syevd", a, mode="V", uplo="L")
-    return vectors, values, info
 
 
 def _bounds(most: XlaOp, atol: XlaOp | None, rtol: XlaOp | None, default: float) -> XlaOp:
