@@ -242,9 +242,7 @@ def _over_first(x: XlaOp, sizes: Sizes) -> XlaOp:
 
 
 @aten("aten._fused_rms_norm.default")
-def rms_norm(
-    call: Call, x: XlaOp, normalized_shape: Sizes, weight: XlaOp | None, eps: float | None
-) -> list[XlaOp]:
+def rms_norm(call: Call, x: XlaOp, normalized_shape: Sizes, weight: XlaOp | None, eps: float | None) -> list[XlaOp]:
     x = wide(x)
     if eps is None:
         eps = float(np.finfo(x.element_type.dtype).eps)
