@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
 import torch
-from torch._C._dynamo.guards import _reinterpret_tensor
 from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
@@ -19,6 +17,7 @@ from stablexla.compiling.compiler import compile as compile_program
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.shapes import Shape
 from stablexla.executable.executable import Executable
+from stablexla.interop.torch.layouts import Layout, layout_of
 from stablexla.interop.torch.tensors import Order, as_array, as_tensor, inverse, order_of
 from stablexla.interop.torch.translate import Translator
 from stablexla.interop.torch.types import xla_type
@@ -62,7 +61,7 @@ class CompiledGraph:
             self._input(translator, number, value, names[number], number in frozen)
             for number, value in enumerate(inputs)
         ]
-        wanted = _output_values(graph)
+        wanted = _output_nodes(graph)
         self._outputs: list[Callable[[list[Any]], Any]] = []
         roots: list[XlaOp] = []
         self._changed: list[tuple[int, int, Order | None]] = []
@@ -75,35 +74,30 @@ class CompiledGraph:
             translator.builder.set_up_alias((len(roots),), parameters[number])
             self._changed.append((len(roots), number, order))
             roots.append(value if order is None else sx.transpose(value, order))
-        layouts = [_layout(meta, translator.concrete) for meta in wanted]
-        whole = {
-            layout.memory: place for place, layout in reversed(list(enumerate(layouts))) if layout and layout.is_whole
-        }
-        placeholders = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
-        given_layouts = [_layout(meta, translator.concrete) for meta in placeholders]
-        unchanged = [number for number, _ in self._orders if number not in {n for _, n, _ in self._changed}]
+        layouts = [layout_of(node, translator.concrete) for node in wanted]
+        whole = {x.memory: place for place, x in reversed(list(enumerate(layouts))) if x is not None and x.is_whole}
+        changed = {number for _, number, _ in self._changed}
+        own = [layout_of(node, translator.concrete) for node in graph.graph.find_nodes(op="placeholder")]
+        kept = [number for number, _ in self._orders if number not in changed]
         # Outputs that lie in another one's memory, by its place, or in that of an input, by -1 - its number.
         self._views: list[tuple[int, int, Layout | None]] = []
-        for place, (value, meta, layout) in enumerate(zip(outputs, wanted, layouts, strict=True)):
+        for place, (value, node, layout) in enumerate(zip(outputs, wanted, layouts, strict=True)):
             if place in (changes or {}):
                 self._outputs.append(lambda made: None)
                 continue
             if not isinstance(value, XlaOp):
                 self._outputs.append(lambda made, value=value: value)
                 continue
-            source = _source_of(layout, given_layouts, unchanged) if layout else None
-            if source is not None:
+            source = next((n for n in kept if layout is not None and layout.is_in(own[n])), None)
+            base = whole.get(layout.memory, place) if layout is not None else place
+            if source is not None or (base != place and base not in (changes or {})):
                 self._outputs.append(lambda made: None)
-                self._views.append((place, -1 - source, layout if layout != given_layouts[source] else None))
+                is_same = source is not None and layout == own[source]
+                self._views.append((place, base if source is None else -1 - source, None if is_same else layout))
                 continue
-            base = whole.get(layout.memory, place) if layout else place
-            if base != place and base not in (changes or {}):
-                self._outputs.append(lambda made: None)
-                self._views.append((place, base, layout))
-                continue
-            order = order_of(layout.sizes, layout.strides) if layout else None
+            order = layout.order if layout is not None else None
             roots.append(sx.transpose(value, order) if order else value)
-            if isinstance(meta, torch.SymInt | torch.SymFloat | torch.SymBool):
+            if isinstance(_meta(node), torch.SymInt | torch.SymFloat | torch.SymBool):
                 self._outputs.append(partial(_item, len(roots) - 1))
             else:
                 self._outputs.append(_result(len(roots) - 1, layout if order else None))
@@ -113,8 +107,8 @@ class CompiledGraph:
         if self.computation is not None and compiles:
             self.executable = compile_program(self.computation, options=options)
         # Changed tensors are donated, if each takes its own change and none a result that the caller keeps.
-        own = {place: parameters[number] for place, number, _ in self._changed}
-        self._donates = bool(own) and self.executable is not None and self.executable.aliases == own
+        taken = {place: parameters[number] for place, number, _ in self._changed}
+        self._donates = bool(taken) and self.executable is not None and self.executable.aliases == taken
 
     def _input(self, translator: Translator, number: int, value: Any, name: str, frozen: bool) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -156,50 +150,6 @@ class CompiledGraph:
         return made
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a tensor lies in memory.
-
-    Attributes:
-        memory: stands for the memory and the element type.
-        is_whole: whether the tensor is all of the memory.
-    """
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    memory: tuple[int, torch.dtype]
-    is_whole: bool
-
-    def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor's memory in this layout: no view for autograd, which refuses to change views in place."""
-        return _reinterpret_tensor(tensor, self.sizes, self.strides, self.offset)
-
-
-def _layout(meta: Any, concrete: Callable[[Any], int | None]) -> Layout | None:
-    """Return the layout that PyTorch has noted for an output; None where there is none, or an unknown size in it."""
-    if not isinstance(meta, torch.Tensor) or meta.layout is not torch.strided or meta.is_conj() or meta.is_neg():
-        return None
-    numbers = [concrete(size) for size in (*meta.shape, *meta.stride(), meta.storage_offset())]
-    storage = meta.untyped_storage()
-    size = concrete(storage.nbytes())
-    if None in numbers or size is None:
-        return None
-    *both, offset = [number for number in numbers if number is not None]
-    sizes, strides = tuple(both[: meta.ndim]), tuple(both[meta.ndim :])
-    is_whole = offset == 0 and prod(sizes) * meta.itemsize == size > 0
-    return Layout(sizes, strides, offset, (storage._cdata, meta.dtype), is_whole)
-
-
-def _source_of(layout: Layout, given: Sequence[Layout | None], numbers: Sequence[int]) -> int | None:
-    """Return the number of the input in whose memory an output lies: the same tensor, or a view of it; else None."""
-    for number in numbers:
-        source = given[number]
-        if source is not None and source.memory == layout.memory and (source == layout or source.is_whole):
-            return number
-    return None
-
-
 def _result(place: int, layout: Layout | None) -> Callable[[list[Any]], torch.Tensor]:
     if layout is None:
         return lambda results: as_tensor(results[place])
@@ -210,12 +160,13 @@ def _item(place: int, results: list[Any]) -> Any:
     return results[place].item()
 
 
-def _output_values(graph: GraphModule) -> list[Any]:
-    from torch.utils import _pytree as pytree
-
+def _output_nodes(graph: GraphModule) -> list[Any]:
     (node,) = graph.graph.find_nodes(op="output")
-    leaves = pytree.tree_leaves(node.args[0], is_leaf=lambda value: value is None)
-    return [getattr(leaf, "meta", {}).get("val") for leaf in leaves]
+    return pytree.tree_leaves(node.args[0], is_leaf=lambda value: value is None)
+
+
+def _meta(node: Any) -> Any:
+    return getattr(node, "meta", {}).get("val")
 
 
 def _drawn() -> Any:

@@ -10,8 +10,6 @@ from stablexla.interop.torch.call import Call, Value, broadcast, convert, full_l
 from stablexla.interop.torch.registry import aten
 from stablexla.interop.torch.types import Number
 
-Unary = Callable[[sx.XlaOp], sx.XlaOp]
-
 
 def _activation(name: str, function: Callable[..., sx.XlaOp]) -> None:
     """Register a rule that computes with halves in f32, and broadcasts; numbers stay as they are."""
@@ -297,7 +295,7 @@ def rrelu_with_noise_backward(
     return _leaky_relu_backward(wide(grad), wide(x), (lower + upper) / 2, is_result)
 
 
-for _name, _function in {
+_ACTIVATIONS: dict[str, Callable[..., sx.XlaOp]] = {
     "celu": _celu,
     "elu": _elu,
     "elu_backward": _elu_backward,
@@ -321,5 +319,6 @@ for _name, _function in {
     "softshrink": _softshrink,
     "softshrink_backward": _shrink_backward,
     "tanh_backward": _tanh_backward,
-}.items():
+}
+for _name, _function in _ACTIVATIONS.items():
     _activation(_name, _function)

@@ -182,7 +182,7 @@ def _of_one(names: Sequence[str], function: Unary) -> None:
         return function(wide(as_float(x)))
 
 
-for _names, _function in {
+_FUNCTIONS: dict[tuple[str, ...], Unary] = {
     ("aten.i0.default", "aten.special_modified_bessel_i0.default", "prims.bessel_i0.default"): _i0,
     ("aten.special_i0e.default", "prims.bessel_i0e.default"): _i0e,
     ("aten.special_i1.default", "aten.special_modified_bessel_i1.default", "prims.bessel_i1.default"): _i1,
@@ -196,5 +196,6 @@ for _names, _function in {
     ("aten.special_modified_bessel_k1.default",): _k1,
     ("aten.special_scaled_modified_bessel_k0.default",): lambda x: _k0(x, scaled=True),
     ("aten.special_scaled_modified_bessel_k1.default",): lambda x: _k1(x, scaled=True),
-}.items():
+}
+for _names, _function in _FUNCTIONS.items():
     _of_one(_names, _function)

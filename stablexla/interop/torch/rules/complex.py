@@ -13,7 +13,8 @@ from stablexla.interop.torch.registry import aten
 
 @aten("aten.complex.default")
 def complex(call: Call, real: sx.XlaOp, imag: sx.XlaOp) -> sx.XlaOp:
-    return sx.complex(*call.promoted(real, imag))
+    x, y = call.promoted(real, imag)
+    return sx.complex(x, y)
 
 
 @aten("aten.polar.default")
@@ -63,8 +64,8 @@ def view_as_real(call: Call, x: sx.XlaOp) -> sx.XlaOp:
 @aten("aten.view_as_complex.default", "aten.view_as_complex_copy.default")
 def view_as_complex(call: Call, x: sx.XlaOp) -> sx.XlaOp:
     last = x.shape.rank - 1
-    parts = (sx.slice_in_dim(x, n, n + 1, 1, last) for n in (0, 1))
-    return sx.complex(*(sx.reshape(part, x.shape.dimensions[:-1]) for part in parts))
+    real, imag = (sx.reshape(sx.slice_in_dim(x, n, n + 1, 1, last), x.shape.dimensions[:-1]) for n in (0, 1))
+    return sx.complex(real, imag)
 
 
 @aten("aten.view.dtype", "aten.view_copy.dtype", "prims.view_of_dtype.default")

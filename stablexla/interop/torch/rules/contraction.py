@@ -199,4 +199,3 @@ def scaled_mm(
     if scale_result is not None and call.type.bits == 8:
         made = sx.mul(made, broadcast(sx.reshape(scale_result, ()), made.shape.dimensions))
     return made
-

@@ -13,6 +13,9 @@ from stablexla.interop.torch.call import Call, Value, as_float, bits, convert, f
 from stablexla.interop.torch.registry import aten
 from stablexla.interop.torch.types import Number
 
+Unary = Callable[[sx.XlaOp], sx.XlaOp]
+Binary = Callable[[sx.XlaOp, sx.XlaOp], sx.XlaOp]
+
 # ---- functions of one number ----
 
 
@@ -27,7 +30,7 @@ def _exp2(x: sx.XlaOp) -> sx.XlaOp:
     return sx.exp(_scaled(x, math.log(2))) if x.element_type.is_complex else sx.pow(full_like(x, 2), x)
 
 
-_OF_FLOATS: dict[str, Callable[[sx.XlaOp], sx.XlaOp]] = {
+_OF_FLOATS: dict[str, Unary] = {
     "acos": sx.acos,
     "acosh": sx.acosh,
     "asin": sx.asin,
@@ -53,7 +56,7 @@ _OF_FLOATS: dict[str, Callable[[sx.XlaOp], sx.XlaOp]] = {
 }
 
 
-def _of_floats(names: Sequence[str], function: Callable[[sx.XlaOp], sx.XlaOp]) -> None:
+def _of_floats(names: Sequence[str], function: Unary) -> None:
     @aten(*names)
     def rule(call: Call, x: sx.XlaOp) -> sx.XlaOp:
         return function(wide(as_float(x)))
@@ -114,7 +117,7 @@ def _trunc(x: sx.XlaOp) -> sx.XlaOp:
     return sx.select(sx.lt(x, zeros_like(x)), sx.ceil(x), sx.floor(x))
 
 
-def _rounding(name: str, function: Callable[[sx.XlaOp], sx.XlaOp]) -> None:
+def _rounding(name: str, function: Unary) -> None:
     @aten(f"aten.{name}.default", f"prims.{name}.default")
     def rule(call: Call, x: sx.XlaOp) -> sx.XlaOp:
         return function(x) if x.element_type.is_float else x
@@ -137,6 +140,50 @@ def round_decimals(call: Call, x: sx.XlaOp, *, decimals: int) -> sx.XlaOp:
     if decimals < 0:
         return sx.mul(sx.round_nearest_even(sx.div(x, scale)), scale)
     return sx.div(sx.round_nearest_even(sx.mul(x, scale)), scale)
+
+
+# ---- of two numbers ----
+
+
+def _rem(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
+    return sx.rem(wide(x), wide(y))
+
+
+def _atan2(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
+    return sx.atan2(wide(x), wide(y))
+
+
+def _but_for_nan(function: Binary) -> Binary:
+    """Return a function that gives the other number where one is NaN."""
+
+    def made(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
+        if not x.element_type.is_float:
+            return function(x, y)
+        return sx.select(sx.is_nan(x), y, sx.select(sx.is_nan(y), x, function(x, y)))
+
+    return made
+
+
+def _of_two(names: Sequence[str], function: Binary) -> None:
+    @aten(*names)
+    def rule(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
+        x, y = call.promoted(lhs, rhs, type=call.type)
+        return function(x, y)
+
+
+_TENSOR_AND_SCALAR: dict[str, Binary] = {"div": sx.div, "fmod": _rem, "mul": sx.mul, "true_divide": sx.div}
+for _name, _binary in _TENSOR_AND_SCALAR.items():
+    _of_two([f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", f"prims.{_name}.default"], _binary)
+_TENSOR: dict[str, Binary] = {
+    "atan2": _atan2,
+    "fmax": _but_for_nan(sx.max),
+    "fmin": _but_for_nan(sx.min),
+    "maximum": sx.max,
+    "minimum": sx.min,
+    "nextafter": sx.next_after,
+}
+for _name, _binary in _TENSOR.items():
+    _of_two([f"aten.{_name}.default", f"prims.{_name}.default"], _binary)
 
 
 # ---- sums and products ----
@@ -162,18 +209,13 @@ def rsub_scalar(call: Call, lhs: Value, rhs: Value, alpha: Number) -> sx.XlaOp:
     return _scaled_sum(call, rhs, lhs, alpha, sx.sub)
 
 
-def _scaled_sum(call: Call, lhs: Value, rhs: Value, alpha: Number, function: Callable[..., sx.XlaOp]) -> sx.XlaOp:
+def _scaled_sum(call: Call, lhs: Value, rhs: Value, alpha: Number, function: Binary) -> sx.XlaOp:
     x, y = call.promoted(lhs, rhs, type=call.type)
     return function(x, y) if alpha == 1 else function(wide(x), _times(wide(y), alpha))
 
 
 def _times(x: sx.XlaOp, factor: Number) -> sx.XlaOp:
     return x if factor == 1 else sx.mul(x, full_like(x, factor))
-
-
-@aten("aten.mul.Tensor", "aten.mul.Scalar", "prims.mul.default")
-def mul(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
-    return sx.mul(*call.promoted(lhs, rhs, type=call.type))
 
 
 @aten("aten.addcmul.default")
@@ -200,16 +242,12 @@ def lerp(call: Call, start: sx.XlaOp, end: sx.XlaOp, weight: Value) -> sx.XlaOp:
 # ---- division ----
 
 
-@aten("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", "prims.div.default")
-def div(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
-    return sx.div(*call.promoted(lhs, rhs, type=call.type))
-
-
 @aten("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div_mode(call: Call, lhs: Value, rhs: Value, *, rounding_mode: str | None) -> sx.XlaOp:
     if rounding_mode == "floor":
         return floor_divide(call, lhs, rhs)
-    quotient = div(call, lhs, rhs)
+    x, y = call.promoted(lhs, rhs, type=call.type)
+    quotient = sx.div(x, y)
     return _trunc(quotient) if rounding_mode == "trunc" and quotient.element_type.is_float else quotient
 
 
@@ -243,11 +281,6 @@ def _must_shift(left: sx.XlaOp, divisor: sx.XlaOp) -> sx.XlaOp:
     """Return whether what is left over by a division towards zero has not the sign of the divisor."""
     differ = sx.xor(sx.lt(left, zeros_like(left)), sx.lt(divisor, zeros_like(divisor)))
     return sx.and_(sx.ne(left, zeros_like(left)), differ)
-
-
-@aten("aten.fmod.Tensor", "aten.fmod.Scalar", "prims.fmod.default")
-def fmod(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
-    return sx.rem(*map(wide, call.promoted(lhs, rhs, type=call.type)))
 
 
 def _greatest_divisor(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
@@ -320,45 +353,19 @@ def hypot(call: Call, lhs: sx.XlaOp, rhs: sx.XlaOp) -> sx.XlaOp:
     return sx.select(sx.or_(sx.is_inf(x), sx.is_inf(y)), full_like(x, math.inf), made)
 
 
-@aten("aten.atan2.default", "prims.atan2.default")
-def atan2(call: Call, lhs: sx.XlaOp, rhs: sx.XlaOp) -> sx.XlaOp:
-    return sx.atan2(*map(wide, call.promoted(lhs, rhs, type=call.type)))
-
-
 # ---- extremes ----
-
-
-@aten("aten.maximum.default", "prims.maximum.default")
-def maximum(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
-    return sx.max(*call.promoted(lhs, rhs, type=call.type))
-
-
-@aten("aten.minimum.default", "prims.minimum.default")
-def minimum(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
-    return sx.min(*call.promoted(lhs, rhs, type=call.type))
-
-
-def _but_for_nan(name: str, function: Callable[[sx.XlaOp, sx.XlaOp], sx.XlaOp]) -> None:
-    @aten(f"aten.{name}.default", f"prims.{name}.default")
-    def rule(call: Call, lhs: sx.XlaOp, rhs: sx.XlaOp) -> sx.XlaOp:
-        """Return the other number where one is NaN."""
-        x, y = call.promoted(lhs, rhs, type=call.type)
-        if not x.element_type.is_float:
-            return function(x, y)
-        return sx.select(sx.is_nan(x), y, sx.select(sx.is_nan(y), x, function(x, y)))
-
-
-_but_for_nan("fmax", sx.max)
-_but_for_nan("fmin", sx.min)
 
 
 @aten("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")
 def clamp(call: Call, x: sx.XlaOp, low: Value | None, high: Value | None) -> sx.XlaOp:
     """Return numbers held between bounds, of which the upper one wins; NaN of any of them stays."""
-    x, *_ = call.promoted(x, *(0 if bound is None else bound for bound in (low, high)), type=call.type)
-    for bound, function in ((low, sx.max), (high, sx.min)):
-        if bound is not None:
-            x = function(*call.promoted(x, bound, type=call.type))
+    x = convert(x, call.type)
+    if low is not None:
+        x, bound = call.promoted(x, low, type=call.type)
+        x = sx.max(x, bound)
+    if high is not None:
+        x, bound = call.promoted(x, high, type=call.type)
+        x = sx.min(x, bound)
     return x
 
 
@@ -384,18 +391,14 @@ def _with_sign(x: sx.XlaOp, sign: sx.XlaOp) -> sx.XlaOp:
 
 @aten("aten.copysign.Tensor", "aten.copysign.Scalar")
 def copysign(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
-    return _with_sign(*call.promoted(lhs, rhs, type=call.type))
+    x, y = call.promoted(lhs, rhs, type=call.type)
+    return _with_sign(x, y)
 
 
 @aten("aten.heaviside.default")
 def heaviside(call: Call, x: sx.XlaOp, at_zero: sx.XlaOp) -> sx.XlaOp:
     x, y = call.promoted(x, at_zero, type=call.type)
     return sx.select(sx.eq(x, zeros_like(x)), y, convert(sx.gt(x, zeros_like(x)), x.element_type))
-
-
-@aten("aten.nextafter.default", "prims.nextafter.default")
-def nextafter(call: Call, lhs: sx.XlaOp, rhs: sx.XlaOp) -> sx.XlaOp:
-    return sx.next_after(*call.promoted(lhs, rhs, type=call.type))
 
 
 @aten("aten.frexp.Tensor", "prims.frexp.default")
@@ -424,7 +427,9 @@ def nan_to_num(call: Call, x: sx.XlaOp, nan: float | None, posinf: float | None,
     if not x.element_type.is_float and not x.element_type.is_complex:
         return x
     if x.element_type.is_complex:
-        return sx.complex(*(nan_to_num(call, part, nan, posinf, neginf) for part in (sx.real(x), sx.imag(x))))
+        return sx.complex(
+            nan_to_num(call, sx.real(x), nan, posinf, neginf), nan_to_num(call, sx.imag(x), nan, posinf, neginf)
+        )
     largest = torch.finfo(torch_type(x.element_type)).max
     x = sx.select(sx.is_nan(x), full_like(x, nan or 0.0), x)
     high, low = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import stablexla as sx
 from stablexla.interop.torch.call import Call, Value, broadcast, convert, full_like
@@ -25,7 +25,8 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 def _logical(name: str, function: Binary) -> None:
     @aten(f"aten.logical_{name}.default")
     def rule(call: Call, lhs: sx.XlaOp, rhs: sx.XlaOp) -> sx.XlaOp:
-        return function(*call.promoted(convert(lhs, "pred"), convert(rhs, "pred")))
+        x, y = call.promoted(convert(lhs, "pred"), convert(rhs, "pred"))
+        return function(x, y)
 
 
 def _bitwise(name: str, function: Binary) -> None:
@@ -36,7 +37,8 @@ def _bitwise(name: str, function: Binary) -> None:
         return function(*call.promoted(lhs, rhs, type=call.type))
 
 
-for _name, _function in {"and": sx.and_, "or": sx.or_, "xor": sx.xor}.items():
+_OPERATIONS: dict[str, Binary] = {"and": sx.and_, "or": sx.or_, "xor": sx.xor}
+for _name, _function in _OPERATIONS.items():
     _logical(_name, _function)
     _bitwise(_name, _function)
 
@@ -51,7 +53,7 @@ def bitwise_not(call: Call, x: sx.XlaOp) -> sx.XlaOp:
     return sx.not_(x)
 
 
-def _shift(names: tuple[str, ...], function: Binary, factor: float) -> None:
+def _shift(names: Sequence[str], function: Binary, factor: float) -> None:
     @aten(*names)
     def rule(call: Call, lhs: Value, rhs: Value) -> sx.XlaOp:
         """Return integers shifted, beyond their width by all of it; floats times a power of two, as `<<` has it."""
@@ -61,12 +63,13 @@ def _shift(names: tuple[str, ...], function: Binary, factor: float) -> None:
         return function(x, y)
 
 
-_OVERLOADS = ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
-for _name, _function, _factor in (("left", sx.shift_left, 2.0), ("right", operator.rshift, 0.5)):
-    _names = [f"aten.bitwise_{_name}_shift.{types}" for types in _OVERLOADS]
-    _names += [f"aten.__{_name[0]}shift__.Tensor", f"aten.__{_name[0]}shift__.Scalar"]
-    _names.append("prims.shift_left.default" if _name == "left" else "prims.shift_right_arithmetic.default")
-    _shift(tuple(_names), _function, _factor)
+def _shifts(name: str) -> list[str]:
+    overloads = [f"aten.bitwise_{name}_shift.{types}" for types in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")]
+    return [*overloads, f"aten.__{name[0]}shift__.Tensor", f"aten.__{name[0]}shift__.Scalar"]
+
+
+_shift([*_shifts("left"), "prims.shift_left.default"], sx.shift_left, 2.0)
+_shift([*_shifts("right"), "prims.shift_right_arithmetic.default"], operator.rshift, 0.5)
 
 
 @aten(

@@ -10,6 +10,7 @@ from stablexla.interop.torch import coefficients as table
 from stablexla.interop.torch.call import Call, Value, as_float, convert, full_like, polynomial, wide, zeros_like
 from stablexla.interop.torch.registry import aten
 
+Unary = Callable[[sx.XlaOp], sx.XlaOp]
 _SQRT_HALF = math.sqrt(0.5)
 
 
@@ -89,7 +90,7 @@ def _spherical_bessel_j0(x: sx.XlaOp) -> sx.XlaOp:
     return sx.select(sx.is_inf(x), zeros_like(x), made)
 
 
-def _of_one(name: str, function: Callable[[sx.XlaOp], sx.XlaOp]) -> None:
+def _of_one(name: str, function: Unary) -> None:
     prim = {"erfinv": "erf_inv"}.get(name, name.removeprefix("special_"))
 
     @aten(f"aten.{name}.default", f"prims.{prim}.default")
@@ -97,7 +98,7 @@ def _of_one(name: str, function: Callable[[sx.XlaOp], sx.XlaOp]) -> None:
         return function(wide(as_float(x)))
 
 
-for _name, _function in {
+_OF_ONE: dict[str, Unary] = {
     "digamma": _digamma,
     "erf": sx.erf,
     "erfc": sx.erfc,
@@ -109,11 +110,12 @@ for _name, _function in {
     "special_log_ndtr": _log_ndtr,
     "special_ndtri": _ndtri,
     "special_spherical_bessel_j0": _spherical_bessel_j0,
-}.items():
+}
+for _name, _function in _OF_ONE.items():
     _of_one(_name, _function)
 
 
-def _x_log(call: Call, lhs: Value, rhs: Value, log: Callable[[sx.XlaOp], sx.XlaOp]) -> sx.XlaOp:
+def _x_log(call: Call, lhs: Value, rhs: Value, log: Unary) -> sx.XlaOp:
     """Return x times a logarithm, zero where x is; NaN of the logarithm's argument stays."""
     x, y = map(wide, call.promoted(lhs, rhs, type=call.type))
     made = sx.select(sx.eq(x, zeros_like(x)), zeros_like(x), sx.mul(x, log(y)))
@@ -282,7 +284,7 @@ _TEMME = (
 
 
 def _gamma_temme(a: sx.XlaOp, x: sx.XlaOp, made: sx.XlaOp, is_near: sx.XlaOp, sign: int) -> sx.XlaOp:
-    """Return both functions, the lower one with sign -1, for large and nearly equal numbers; elsewhere what was made."""
+    """Return the upper function (sign 1) or the lower one (-1) of large, nearly equal numbers; else what was made."""
     off = sx.select(is_near, sx.div(sx.sub(x, a), a), zeros_like(a))
     safe = sx.select(is_near, a, full_like(a, 1e6))
     deviance = _deviance(off)
