@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
@@ -187,7 +188,8 @@ def traced(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Gra
     """Return the functional graph of a function: autograd works on what is not functional yet, so that is made so
     afterwards."""
     inputs = [_copied(t) for t in tensors]
-    graph = make_fx(function, tracing_mode="fake")(*inputs)
+    with enable_python_dispatcher():  # as AOTAutograd does
+        graph = make_fx(function, tracing_mode="fake")(*inputs)
     functional = torch.func.functionalize(graph)
     return make_fx(functional, decomposition_table=core_decompositions(), tracing_mode="fake")(*inputs)
 

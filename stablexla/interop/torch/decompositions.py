@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
@@ -68,7 +69,11 @@ def _traced(operator: Any, leaves: Sequence[Any], spec: Any, at: Sequence[int], 
         for place, tensor in zip(at, given, strict=True):
             filled[place] = tensor
         args, kwargs = pytree.tree_unflatten(filled, spec)
-        return operator(*args, **kwargs)
+        return body(*args, **kwargs)
+
+    # An operator of `torch.library.custom_op` is a Python function, which is as good as a decomposition.
+    custom = OPDEFS.get(operator._schema.name)
+    body = operator if custom is None else custom._init_fn
 
     with quiet(), torch.no_grad():
         with FakeTensorMode(allow_non_fake_inputs=True):

@@ -52,7 +52,9 @@ class Taps:
         if count > _WRITTEN:
             made = self._weighed(rows(x, np.maximum(self.places, 0), dimension), dimension, slice(None))
             return total(made, (dimension + 1,))
-        parts = [self._weighed(rows(x, np.maximum(self.places[:, t], 0), dimension), dimension, t) for t in range(count)]
+        parts = [
+            self._weighed(rows(x, np.maximum(self.places[:, t], 0), dimension), dimension, t) for t in range(count)
+        ]
         made = parts[0]
         for part in parts[1:]:
             made = sx.add(made, part)
@@ -165,7 +167,9 @@ def rows(x: XlaOp, places: Any, dimension: int) -> XlaOp:
 
 def picked(x: XlaOp, places: XlaOp) -> XlaOp:
     """Return from each row of x[R,n] the elements at places[R,m], f[R,m]; places outside give elements at the edge."""
-    return rows(sx.reshape(x, (x.shape.size,)), _flat(sx.clamp(0, places, x.shape.dimensions[1] - 1), x.shape.dimensions), 0)
+    return rows(
+        sx.reshape(x, (x.shape.size,)), _flat(sx.clamp(0, places, x.shape.dimensions[1] - 1), x.shape.dimensions), 0
+    )
 
 
 def scattered(rows: int, size: int, places: XlaOp, values: XlaOp, add: bool = True) -> XlaOp:
@@ -185,5 +189,7 @@ def _flat(places: XlaOp, sizes: Sequence[int]) -> XlaOp:
     wanted = "s32" if prod(sizes) < _LARGEST else "s64"
     places = convert(places, wanted)
     (count, size) = sizes
-    starts = sx.mul(places.builder.iota(places.shape.with_dimensions((count, 1)), 0), full_like(places, size, (count, 1)))
+    starts = sx.mul(
+        places.builder.iota(places.shape.with_dimensions((count, 1)), 0), full_like(places, size, (count, 1))
+    )
     return sx.add(places, broadcast(starts, places.shape.dimensions))

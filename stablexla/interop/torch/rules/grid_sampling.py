@@ -36,10 +36,10 @@ def grid_sampler(call: Call, x: XlaOp, grid: XlaOp, mode: int, padding: int, ali
     for taps in corners:
         place, inside = _place(taps, x.shape.dimensions[2:])
         part = _at(flat, place)
-        weight = _product([tap.weight for tap in taps])
+        part = sx.select(_over_features(inside, part), part, zeros_like(part))
+        weight = _product([tap.weight for tap in taps])  # NaN at places that are none, as the result is there
         if weight is not None:
             part = sx.mul(part, _over_features(convert(weight, part.element_type), part))
-        part = sx.select(_over_features(inside, part), part, zeros_like(part))
         made = part if made is None else sx.add(made, part)
     return sx.reshape(made, call.dimensions)
 

@@ -119,19 +119,6 @@ def batch_norm_of_inference(
     return _of_batch(call, x, weight, bias, mean, var, False, momentum, eps)[:3]
 
 
-@aten("aten.native_batch_norm.default")
-def batch_norm(
-    call: Call, x: XlaOp, weight: XlaOp | None, bias: XlaOp | None, mean: XlaOp | None, var: XlaOp | None,
-    training: bool, momentum: float, eps: float,
-) -> Results:  # fmt: skip
-    """This operator changes the running statistics, though its schema does not say so."""
-    made = _of_batch(call, x, weight, bias, mean, var, training, momentum, eps)
-    for old, new in zip((mean, var), made[3:]):
-        if training and old is not None and new is not None:
-            call.translator.change(old, new)
-    return made[:3]
-
-
 @aten("aten._batch_norm_with_update_functional.default")
 def batch_norm_with_update(
     call: Call, x: XlaOp, weight: XlaOp | None, bias: XlaOp | None, mean: XlaOp | None, var: XlaOp | None,
@@ -242,9 +229,7 @@ def _over_first(x: XlaOp, sizes: Sizes) -> XlaOp:
 
 
 @aten("aten._fused_rms_norm.default")
-def rms_norm(
-    call: Call, x: XlaOp, normalized_shape: Sizes, weight: XlaOp | None, eps: float | None
-) -> list[XlaOp]:
+def rms_norm(call: Call, x: XlaOp, normalized_shape: Sizes, weight: XlaOp | None, eps: float | None) -> list[XlaOp]:
     x = wide(x)
     if eps is None:
         eps = float(np.finfo(x.element_type.dtype).eps)

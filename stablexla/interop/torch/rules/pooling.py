@@ -241,7 +241,9 @@ def avg_pool_backward(
         low = k - 1 - p
         pads.append((low, n + k - 1 - low - ((m - 1) * s + 1)))
     ones = (1,) * grad.shape.rank
-    return sx.reduce_window(each, 0, sx.add, windows.ones + windows.kernel, ones, windows.ones + windows.stride, ones, pads)
+    return sx.reduce_window(
+        each, 0, sx.add, windows.ones + windows.kernel, ones, windows.ones + windows.stride, ones, pads
+    )
 
 
 @aten("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")

@@ -94,7 +94,9 @@ def _loop(layer: _Layer, x: XlaOp, states: State, reverse: bool) -> tuple[XlaOp,
     def body(loop: XlaOp) -> tuple[XlaOp, ...]:
         step, made, *state = loop
         at = sx.sub(full_like(step, count - 1), step) if reverse else step
-        gates = sx.reshape(sx.dynamic_slice(seen, (at, 0, 0), (1, *seen.shape.dimensions[1:])), seen.shape.dimensions[1:])
+        gates = sx.reshape(
+            sx.dynamic_slice(seen, (at, 0, 0), (1, *seen.shape.dimensions[1:])), seen.shape.dimensions[1:]
+        )
         new = layer.step(gates, tuple(state))
         row = sx.reshape(new[0], (1, *new[0].shape.dimensions))
         return sx.add(step, full_like(step, 1)), sx.dynamic_update_slice(made, row, (at, 0, 0)), *new
@@ -103,9 +105,7 @@ def _loop(layer: _Layer, x: XlaOp, states: State, reverse: bool) -> tuple[XlaOp,
     return made, tuple(last)
 
 
-def _packed_loop(
-    layer: _Layer, x: XlaOp, states: State, reverse: bool, batch_sizes: XlaOp
-) -> tuple[XlaOp, State]:
+def _packed_loop(layer: _Layer, x: XlaOp, states: State, reverse: bool, batch_sizes: XlaOp) -> tuple[XlaOp, State]:
     """Return the hidden states h[R,H] of packed sequences x[R,I], of which step t has the next batch_sizes[t] rows, and
     each sequence's last state; the states of sequences that have no such step stay as they are."""
     seen, (count,), batch = layer.seen(x), batch_sizes.shape.dimensions, states[0].shape.dimensions[0]

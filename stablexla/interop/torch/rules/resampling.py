@@ -39,7 +39,9 @@ def _scale(size: int, count: int, align_corners: bool, given: float | None, numb
 
 def _nearest(offset: float) -> Callable[..., Taps]:
     def taps(size: int, count: int, given: float | None, number: Any) -> Taps:
-        places = ((np.arange(count, dtype=number) + number(offset)) * _scale(size, count, False, given, number)).astype(int)
+        places = ((np.arange(count, dtype=number) + number(offset)) * _scale(size, count, False, given, number)).astype(
+            int
+        )
         return Taps(np.minimum(places, size - 1)[:, None])
 
     return taps
@@ -133,9 +135,7 @@ def upsample_nearest_backward(
     return made
 
 
-def _nearest_taps(
-    call: Call, sizes: Sizes, result: Sizes, scales: Sequence[float | None]
-) -> list[tuple[Taps, int]]:
+def _nearest_taps(call: Call, sizes: Sizes, result: Sizes, scales: Sequence[float | None]) -> list[tuple[Taps, int]]:
     taps, number = _NEAREST[_name(call)[:-2]], _float(call.type)
     return [(taps(sizes[d], result[d], scales[d - 2], number), d) for d in range(2, len(sizes))]
 
@@ -194,7 +194,11 @@ def _replicated(size: int, before: int, after: int) -> Taps:
     return Taps(np.clip(np.arange(-before, size + after), 0, size - 1)[:, None])
 
 
-_PADS = {f"{name}_pad{n}d": taps for name, taps in (("reflection", _reflected), ("replication", _replicated)) for n in (1, 2, 3)}
+_PADS = {
+    f"{name}_pad{n}d": taps
+    for name, taps in (("reflection", _reflected), ("replication", _replicated))
+    for n in (1, 2, 3)
+}
 
 
 @aten(*(f"aten.{name}.default" for name in _PADS))
