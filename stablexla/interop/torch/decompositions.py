@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -59,11 +59,16 @@ def decomposed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     types = tuple((leaves[i].shape.dimensions, torch_type(leaves[i].element_type)) for i in at)
     key = operator, str(spec), types, str([leaf for leaf in leaves if not isinstance(leaf, XlaOp)])
     if key not in _graphs:
-        _graphs[key] = _traced(operator, leaves, spec, at, types)
+        _graphs[key] = traced(operator, args, kwargs)
     return _graphs[key]
 
 
-def _traced(operator: Any, leaves: Sequence[Any], spec: Any, at: Sequence[int], types: Sequence[Any]) -> Any:
+def traced(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the graph of a call whose tensors are ops, as `decomposed` does; of any function of PyTorch's."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, XlaOp)]
+    types = [(leaves[i].shape.dimensions, torch_type(leaves[i].element_type)) for i in at]
+
     def run(*given: Any) -> Any:
         filled = list(leaves)
         for place, tensor in zip(at, given, strict=True):

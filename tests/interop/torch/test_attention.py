@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from operator import getitem
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention as attention
 
 from stablexla.interop.torch.compiled import CompiledGraph
@@ -136,6 +138,26 @@ def test_gradients(function: Callable[..., torch.Tensor], shape: tuple[int, ...]
     wanted.backward(weights)
     for x, y in zip(ours, theirs):
         torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_functions_of_scores() -> None:
+    """`flex_attention`: a function of scores that reads a tensor, a mask that hides whole rows, and shared heads."""
+    query, key, value = randn(QUERY), randn(SHARED), randn(SHARED)
+    bias = torch.randn(4, 40, 40)
+    mask = create_block_mask(lambda b, h, m, n: m >= n + 2, None, None, 40, 40, device="cpu")
+
+    def function(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Any:
+        def change(score: Any, b: Any, h: Any, m: Any, n: Any) -> Any:
+            return score * 2 + bias[h, m, n] + (m - n) * 0.1
+
+        return flex_attention(query, key, value, score_mod=change, block_mask=mask, enable_gqa=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = function(query, key, value)
+    made = torch.compile(function, backend=backend, fullgraph=True)(query, key, value)
+    torch.testing.assert_close(made, wanted)
+    assert not made[:, :, :2].any()
 
 
 def test_dropout_of_weights_keeps_the_mean() -> None:

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+from torch.nn.attention.flex_attention import _vmap_for_bhqkv
+from torch.utils import _pytree as pytree
 
 import stablexla as sx
 from stablexla.interop.torch.call import (
@@ -22,6 +28,7 @@ from stablexla.interop.torch.call import (
     wide,
     zeros_like,
 )
+from stablexla.interop.torch.decompositions import traced
 from stablexla.interop.torch.registry import aten
 from stablexla.interop.torch.rules.random import scaled_at_random
 
@@ -204,3 +211,41 @@ def flash_attention_backward(
     to_scores = convert(sx.mul(to_scores, _scale(query, scale)), type)
     to_query = sx.reshape(_product(to_scores, key, (-1, -2)), call.dimensions)
     return to_query, _summed_product(to_scores, query, 2), to_value
+
+
+# ---- scores that functions of the user's change ----
+
+
+def _changed_scores(scores: torch.Tensor, change: Any, mask: Any, buffers: Any, mask_buffers: Any) -> torch.Tensor:
+    """Map functions of one score and its place over all scores, in PyTorch: as `math_attention` does."""
+    places = [torch.arange(size) for size in scores.shape]
+    change = _vmap_for_bhqkv(change, prefix=(0,), suffix=(None,) * len(buffers))
+    mask = _vmap_for_bhqkv(mask, prefix=(), suffix=(None,) * len(mask_buffers))
+    with TransformGetItemToIndex():
+        return torch.where(mask(*places, *mask_buffers), change(scores, *places, *buffers), -math.inf)
+
+
+@aten("higher_order.flex_attention")
+def flex_attention(
+    call: Call,
+    query: sx.XlaOp,
+    key: sx.XlaOp,
+    value: sx.XlaOp,
+    change: Any,
+    block_mask: Sequence[Any],
+    scale: float,
+    options: dict[str, Any],
+    buffers: Sequence[Any] = (),
+    mask_buffers: Sequence[Any] = (),
+) -> list[sx.XlaOp]:
+    """It has no gradient on CPUs, where PyTorch refuses it."""
+    batch, heads = query.shape.dimensions[:2]
+    key, value = (_repeated(_batched(x, [batch]), heads) for x in (key, value))
+    given = (_scores(call, query, key, None, False, scale), change, block_mask[-1], buffers, mask_buffers)
+    graph = traced(_changed_scores, given, {})
+    (scores,) = call.translator.run(graph, [x for x in pytree.tree_leaves(given) if isinstance(x, sx.XlaOp)])
+    weights, sums = _softmax(scores, is_masked=True)
+    largest = reduced(scores, -math.inf, sx.max, (3,))
+    sums = sx.select(sx.eq(largest, -math.inf), largest, sums)
+    made = _product(convert(weights, query.element_type), value, (-1, -2))
+    return [made, sx.mul(sums, 1 / math.log(2)), sx.mul(largest, 1 / math.log(2))]  # counted in powers of 2
