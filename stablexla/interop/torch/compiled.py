@@ -86,7 +86,7 @@ class CompiledGraph:
                 self._outputs.append(lambda made: None)
                 continue
             if not isinstance(value, XlaOp):
-                self._outputs.append(lambda made, value=value: value)
+                self._outputs.append(partial(_constant, value))
                 continue
             source = next((n for n in kept if layout is not None and layout.is_in(own[n])), None)
             base = whole.get(layout.memory, place) if layout is not None else place
@@ -156,13 +156,17 @@ def _result(place: int, layout: Layout | None) -> Callable[[list[Any]], torch.Te
     return lambda results: layout.of(as_tensor(results[place]))
 
 
+def _constant(value: Any, _: list[Any]) -> Any:
+    return value
+
+
 def _item(place: int, results: list[Any]) -> Any:
     return results[place].item()
 
 
 def _output_nodes(graph: GraphModule) -> list[Any]:
     (node,) = graph.graph.find_nodes(op="output")
-    return pytree.tree_leaves(node.args[0], is_leaf=lambda value: value is None)
+    return list(pytree.tree_leaves(node.args[0], is_leaf=lambda value: value is None))
 
 
 def _meta(node: Any) -> Any:

@@ -41,7 +41,7 @@ class TorchProgram:
             self.exported = _decomposed(program)
         self._options = options
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
-        self._names = program.module_call_graph[0].signature.forward_arg_names  # type: ignore[union-attr]
+        self._names = program.module_call_graph[0].signature.forward_arg_names
         signature = self.exported.graph_signature
         self._inputs = [_reader(self.exported, spec) for spec in signature.input_specs]
         self._input_names = [
@@ -447,7 +447,7 @@ def _told(tensor: torch.Tensor) -> str:
     return f"{xla_type(tensor.dtype)}[{','.join(map(str, tensor.shape))}]"
 
 
-class _NoGradient(torch.autograd.Function):
+class _NoGradient(torch.autograd.Function):  # type: ignore[misc]
     """The results of a program that was exported, which has no backward pass."""
 
     @staticmethod
