@@ -243,3 +243,14 @@ def test_a_sequence_is_a_loop() -> None:
     assert program.stablehlo.count("stablehlo.while") == 1
     with torch.no_grad():
         torch.testing.assert_close(program(x), module(x))
+
+
+def test_a_custom_operator_is_its_python_function() -> None:
+    @torch.library.custom_op("stablexla_tests::scaled", mutates_args=())
+    def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
+        made = x.clone()
+        made[1:] *= by
+        return made
+
+    scaled.register_fake(lambda x, by: torch.empty_like(x))
+    agrees(lambda x: scaled(x, 3.0), torch.randn(4))
