@@ -254,3 +254,15 @@ def test_a_custom_operator_is_its_python_function() -> None:
 
     scaled.register_fake(lambda x, by: torch.empty_like(x))
     agrees(lambda x: scaled(x, 3.0), torch.randn(4))
+
+
+def test_tensors_in_the_place_of_others() -> None:
+    """A decomposition for one optional tensor is not that for another one."""
+    x, factor = torch.randn(3, 4), torch.rand(4)
+
+    @torch.library.custom_op("stablexla_tests::either", mutates_args=())
+    def either(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+        return x + bias if weight is None else x * weight
+
+    either.register_fake(lambda x, weight, bias: torch.empty_like(x))
+    agrees(lambda x, f: (either(x, f, None), either(x, None, f)), x, factor)
