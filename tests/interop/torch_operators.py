@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
 from torch._dispatch.python import enable_python_dispatcher
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 

@@ -57,7 +57,7 @@ def decomposed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     leaves, spec = pytree.tree_flatten((args, kwargs))
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, XlaOp)]
     types = tuple((leaves[i].shape.dimensions, torch_type(leaves[i].element_type)) for i in at)
-    key = operator, str(spec), types, str([leaf for leaf in leaves if not isinstance(leaf, XlaOp)])
+    key = operator, str(spec), tuple(at), types, str([leaf for leaf in leaves if not isinstance(leaf, XlaOp)])
     if key not in _graphs:
         _graphs[key] = traced(operator, args, kwargs)
     return _graphs[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -39,7 +40,7 @@ class Taps:
         """Return x[...,n,...] with the sums in the place of its elements along a dimension, f[...,size,...].
 
         >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[3, 4])
-        >>> Taps([[0, 1], [2, 3], [3, -1]]).applied(x, 1).shape
+        >>> print(Taps([[0, 1], [2, 3], [3, -1]]).applied(x, 1).shape)
         f32[3,3]
         """
         count = self.places.shape[1]
@@ -52,13 +53,8 @@ class Taps:
         if count > _WRITTEN:
             made = self._weighed(rows(x, np.maximum(self.places, 0), dimension), dimension, slice(None))
             return total(made, (dimension + 1,))
-        parts = [
-            self._weighed(rows(x, np.maximum(self.places[:, t], 0), dimension), dimension, t) for t in range(count)
-        ]
-        made = parts[0]
-        for part in parts[1:]:
-            made = sx.add(made, part)
-        return made
+        columns = np.maximum(self.places, 0).T
+        return reduce(sx.add, (self._weighed(rows(x, each, dimension), dimension, t) for t, each in enumerate(columns)))
 
     def transposed(self, size: int) -> Taps:
         """Return the taps of the gradient by a dimension of this size.
@@ -109,7 +105,8 @@ def _runs(places: Any, most: int) -> list[Any]:
     [array([2, 1, 0]), array([1, 2, 3]), array([3, 3]), array([-1])]
     """
     steps = np.where(np.diff(places < 0), -len(places) * 2, np.diff(places))
-    found, first = [], 0
+    found: list[Any] = []
+    first = 0
     while first < len(places) and len(found) <= most:
         step = steps[first] if first < len(steps) else 0
         same = steps[first:] == step if step >= -len(places) else np.zeros(1, bool)
@@ -149,7 +146,7 @@ def rows(x: XlaOp, places: Any, dimension: int) -> XlaOp:
         dimension: of `x`.
 
     >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[3, 4, 5])
-    >>> rows(x, np.zeros((7, 2), np.int64), 1).shape
+    >>> print(rows(x, np.zeros((7, 2), np.int64), 1).shape)
     f32[3,7,2,5]
     """
     starts = places if isinstance(places, XlaOp) else x.builder.constant(np.asarray(places, np.int32))
@@ -167,9 +164,8 @@ def rows(x: XlaOp, places: Any, dimension: int) -> XlaOp:
 
 def picked(x: XlaOp, places: XlaOp) -> XlaOp:
     """Return from each row of x[R,n] the elements at places[R,m], f[R,m]; places outside give elements at the edge."""
-    return rows(
-        sx.reshape(x, (x.shape.size,)), _flat(sx.clamp(0, places, x.shape.dimensions[1] - 1), x.shape.dimensions), 0
-    )
+    inside = sx.clamp(0, places, x.shape.dimensions[1] - 1)
+    return rows(sx.reshape(x, (x.shape.size,)), _flat(inside, x.shape.dimensions), 0)
 
 
 def scattered(rows: int, size: int, places: XlaOp, values: XlaOp, add: bool = True) -> XlaOp:
@@ -189,7 +185,6 @@ def _flat(places: XlaOp, sizes: Sequence[int]) -> XlaOp:
     wanted = "s32" if prod(sizes) < _LARGEST else "s64"
     places = convert(places, wanted)
     (count, size) = sizes
-    starts = sx.mul(
-        places.builder.iota(places.shape.with_dimensions((count, 1)), 0), full_like(places, size, (count, 1))
-    )
+    starts = places.builder.iota(places.shape.with_dimensions((count, 1)), 0)
+    starts = sx.mul(starts, full_like(starts, size))
     return sx.add(places, broadcast(starts, places.shape.dimensions))

@@ -38,10 +38,10 @@ def with_gradients(function: Callable[..., torch.Tensor]) -> Callable[..., Any]:
 
 
 CONVOLUTIONS = {
-    "strided": dict(stride=2, padding=1),
-    "dilated": dict(dilation=(2, 1), padding=(3, 0)),
-    "grouped": dict(groups=4, stride=(1, 3), padding=2),
-    "depthwise": dict(groups=8, padding=1),
+    "strided": {"stride": 2, "padding": 1},
+    "dilated": {"dilation": (2, 1), "padding": (3, 0)},
+    "grouped": {"groups": 4, "stride": (1, 3), "padding": 2},
+    "depthwise": {"groups": 8, "padding": 1},
 }
 
 
@@ -75,7 +75,7 @@ def odd_image(*sizes: int) -> torch.Tensor:
 @pytest.mark.parametrize("ceil_mode", [False, True])
 def test_largest_of_windows(dilation: int, ceil_mode: bool) -> None:
     """The places are the first of equal elements and the last NaN."""
-    options = dict(stride=2, padding=1, dilation=dilation, ceil_mode=ceil_mode, return_indices=True)
+    options = {"stride": 2, "padding": 1, "dilation": dilation, "ceil_mode": ceil_mode, "return_indices": True}
     agrees(lambda x: F.max_pool2d(x, 3, **options), odd_image(2, 3, 15, 12))
     agrees(with_gradients(lambda x: F.max_pool2d(x, 3, **options)[0]), torch.randn(2, 3, 15, 12).transpose(2, 3))
 
@@ -92,10 +92,8 @@ def test_means_of_windows_of_several_sizes_leave_out_their_neighbours() -> None:
 
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 2, 0), (3, 2, 1), (3, 3, 1)])
 def test_means_of_windows(kernel: int, stride: int, padding: int) -> None:
-    for include in (False, True):
-        function = with_gradients(
-            lambda x: F.avg_pool2d(x, kernel, stride, padding, ceil_mode=True, count_include_pad=include)
-        )
+    for options in ((True, False), (True, True), (False, True, 5)):  # the last windows, the padding, the divisor
+        function = with_gradients(lambda x, options=options: F.avg_pool2d(x, kernel, stride, padding, *options))
         agrees(function, torch.randn(2, 3, 21, 16), rtol=1e-5, atol=1e-6)
 
 
@@ -129,12 +127,12 @@ def test_norms_of_halves() -> None:
 
 
 RESAMPLED = {
-    "nearest": dict(mode="nearest"),
-    "nearest-exact": dict(mode="nearest-exact"),
-    "bilinear": dict(mode="bilinear"),
-    "corners": dict(mode="bilinear", align_corners=True),
-    "bicubic": dict(mode="bicubic"),
-    "antialias": dict(mode="bicubic", antialias=True),
+    "nearest": {"mode": "nearest"},
+    "nearest-exact": {"mode": "nearest-exact"},
+    "bilinear": {"mode": "bilinear"},
+    "corners": {"mode": "bilinear", "align_corners": True},
+    "bicubic": {"mode": "bicubic"},
+    "antialias": {"mode": "bicubic", "antialias": True},
 }
 
 
@@ -245,3 +243,26 @@ def test_a_sequence_is_a_loop() -> None:
     assert program.stablehlo.count("stablehlo.while") == 1
     with torch.no_grad():
         torch.testing.assert_close(program(x), module(x))
+
+
+def test_a_custom_operator_is_its_python_function() -> None:
+    @torch.library.custom_op("stablexla_tests::scaled", mutates_args=())
+    def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
+        made = x.clone()
+        made[1:] *= by
+        return made
+
+    scaled.register_fake(lambda x, by: torch.empty_like(x))
+    agrees(lambda x: scaled(x, 3.0), torch.randn(4))
+
+
+def test_tensors_in_the_place_of_others() -> None:
+    """A decomposition for one optional tensor is not that for another one."""
+    x, factor = torch.randn(3, 4), torch.rand(4)
+
+    @torch.library.custom_op("stablexla_tests::either", mutates_args=())
+    def either(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+        return x + bias if weight is None else x * weight
+
+    either.register_fake(lambda x, weight, bias: torch.empty_like(x))
+    agrees(lambda x, f: (either(x, f, None), either(x, None, f)), x, factor)

@@ -59,9 +59,8 @@ class _Window:
     @classmethod
     def of(cls, x: XlaOp, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> _Window:
         count = x.shape.rank - 2
-        return cls(
-            *(each * count if len(each) == 1 else each for each in map(tuple, (stride, padding, dilation))), groups
-        )
+        each = [tuple(x) * count if len(x) == 1 else tuple(x) for x in (stride, padding, dilation)]
+        return cls(each[0], each[1], each[2], groups)
 
     def convolved(self, x: XlaOp, weight: XlaOp, sizes: Sizes, type_: str | None = None) -> XlaOp:
         """Return the convolution of x[N,C,...] and weight[O,C/groups,...], f[N,O,sizes]."""
@@ -97,7 +96,7 @@ class _Window:
         )  # fmt: skip
 
     def by_weight(self, x: XlaOp, grad: XlaOp, sizes: Sizes) -> XlaOp:
-        """Return the gradient by the weights, of these sizes, of the convolution of x whose result has this gradient."""
+        """Return the gradient by the weights, of these sizes, of a convolution of x; its result has this one."""
         if prod((*x.shape.dimensions, *grad.shape.dimensions)) == 0:
             return full_like(x, 0, sizes)
         padding = []

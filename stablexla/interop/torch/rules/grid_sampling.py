@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from math import prod
 
@@ -32,7 +33,7 @@ class _Tap:
 def grid_sampler(call: Call, x: XlaOp, grid: XlaOp, mode: int, padding: int, align_corners: bool) -> XlaOp:
     corners = _corners(x, grid, mode, padding, align_corners)
     flat = sx.reshape(wide(x), (*x.shape.dimensions[:2], prod(x.shape.dimensions[2:])))
-    made = None
+    parts = []
     for taps in corners:
         place, inside = _place(taps, x.shape.dimensions[2:])
         part = _at(flat, place)
@@ -40,8 +41,8 @@ def grid_sampler(call: Call, x: XlaOp, grid: XlaOp, mode: int, padding: int, ali
         weight = _product([tap.weight for tap in taps])  # NaN at places that are none, as the result is there
         if weight is not None:
             part = sx.mul(part, _over_features(convert(weight, part.element_type), part))
-        made = part if made is None else sx.add(made, part)
-    return sx.reshape(made, call.dimensions)
+        parts.append(part)
+    return sx.reshape(reduce(sx.add, parts), call.dimensions)
 
 
 @aten("aten.grid_sampler_2d_backward.default", "aten.grid_sampler_3d_backward.default")
@@ -66,12 +67,13 @@ def grid_sampler_backward(
             projected = total(sx.mul(_at(flat, place), grad), (1,))
             projected = sx.select(inside, projected, zeros_like(projected))
             for d, tap in enumerate(taps):
-                others = [each.slope if each is tap else each.weight for each in taps]
-                slopes[d] = sx.add(slopes[d], sx.mul(projected, convert(_product(others), grad.element_type)))
+                rate = _product([each.slope if each is tap else each.weight for each in taps])
+                assert rate is not None  # a tap has a slope, but for the nearest one
+                slopes[d] = sx.add(slopes[d], sx.mul(projected, convert(rate, grad.element_type)))
     by_x = by_grid = None
     if output_mask[0]:
-        joined = [sx.concat_in_dim(each, 1) for each in (places, values)]
-        by_x = sx.reshape(scattered(rows[0], prod(sizes), *joined), x.shape.dimensions)
+        joined, added = sx.concat_in_dim(places, 1), sx.concat_in_dim(values, 1)
+        by_x = sx.reshape(scattered(rows[0], prod(sizes), joined, added), x.shape.dimensions)
     if output_mask[1]:  # the grid's coordinates are those of the last dimension first
         columns = [sx.reshape(each, (batch, count, 1)) for each in reversed(slopes)]
         by_grid = sx.reshape(sx.concat_in_dim(columns, 2), grid.shape.dimensions)
@@ -117,7 +119,7 @@ def _taps(at: XlaOp, size: int, mode: int, padding: int, align_corners: bool) ->
 
 
 def _within(at: XlaOp, size: int, padding: int, align_corners: bool) -> tuple[XlaOp, XlaOp]:
-    """Return coordinates moved into the image, and their slope: 0 at and beyond a border, -1 where they are reflected."""
+    """Return coordinates moved into the image, and their slope: 0 at a border and beyond, -1 if reflected."""
     one, nothing = full_like(at, 1), zeros_like(at)
     slope = one
     if padding == ZEROS:
@@ -173,7 +175,8 @@ def _place(taps: Sequence[_Tap], sizes: Sequence[int]) -> tuple[XlaOp, XlaOp]:
         number = sx.convert_element_type(sx.select(here, number, zeros_like(number)), "s32")
         place = number if place is None else sx.add(sx.mul(place, full_like(place, size)), number)
         inside = here if inside is None else sx.and_(inside, here)
-    assert place is not None and inside is not None
+    assert place is not None
+    assert inside is not None
     return place, inside
 
 

@@ -72,7 +72,8 @@ def _of_batch(
     if training:
         own_mean, own_var, inverse = _moments(x, over, eps)
     else:
-        assert running[0] is not None and running[1] is not None
+        assert running[0] is not None
+        assert running[1] is not None
         own_mean, inverse = running[0], _inverse(running[1], eps)
     # As in PyTorch: one factor and one summand for each feature.
     own_mean, inverse = sx.reshape(own_mean, sizes), sx.reshape(inverse, sizes)
@@ -87,7 +88,7 @@ def _of_batch(
     count = x.shape.size // max(x.shape.dimensions[1], 1)
     unbiased = sx.mul(own_var, full_like(own_var, count / (count - 1) if count > 1 else np.nan))
     statistics = [sx.reshape(each, sizes[:1]) for each in (own_mean, unbiased, inverse)]
-    new = []
+    new: Results = []
     for old, now in zip((mean, var), statistics):
         if old is None:
             new.append(None)
@@ -151,7 +152,8 @@ def batch_norm_backward(
         centre, deviation = _sized(mean, sizes, x), _sized(var, sizes, x)
         assert deviation is not None
         inverse = _inverse(deviation, eps)
-    assert centre is not None and inverse is not None
+    assert centre is not None
+    assert inverse is not None
     off = sx.sub(x, broadcast(centre, x.shape.dimensions))
     sums = sx.reshape(total(grad, over), sizes)
     products = sx.reshape(total(sx.mul(grad, off), over), sizes)

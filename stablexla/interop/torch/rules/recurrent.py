@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import stablexla as sx
 from stablexla.builder.op import XlaOp
@@ -62,9 +63,9 @@ class _Layer:
     @classmethod
     def of(cls, cell: Cell, params: Sequence[XlaOp], has_biases: bool) -> _Layer:
         w_ih, w_hh, *more = params
-        biases = more[:2] if has_biases else [None, None]
+        b_ih, b_hh = more[:2] if has_biases else (None, None)
         projections = more[2 if has_biases else 0 :]
-        return cls(cell, w_ih, w_hh, *biases, projections[0] if projections else None)
+        return cls(cell, w_ih, w_hh, b_ih, b_hh, projections[0] if projections else None)
 
     def seen(self, x: XlaOp) -> XlaOp:
         """Return the products of a whole sequence, f[...,G] for x[...,I]."""
@@ -88,7 +89,7 @@ def _linear(x: XlaOp, weight: XlaOp, bias: XlaOp | None) -> XlaOp:
 
 def _loop(layer: _Layer, x: XlaOp, states: State, reverse: bool) -> tuple[XlaOp, State]:
     """Return the hidden states h[T,B,H] for x[T,B,I], and the last state."""
-    seen, (count, batch) = layer.seen(x), x.shape.dimensions[:2]
+    seen, count = layer.seen(x), x.shape.dimensions[0]
     start = (x.builder.constant(0), full_like(x, 0, (count, *states[0].shape.dimensions)), *states)
 
     def body(loop: XlaOp) -> tuple[XlaOp, ...]:
@@ -137,7 +138,7 @@ def _packed_loop(layer: _Layer, x: XlaOp, states: State, reverse: bool, batch_si
 
 def _network(
     call: Call, x: XlaOp, states: State, params: Sequence[XlaOp], has_biases: bool, layers: int, dropout: float,
-    train: bool, bidirectional: bool, batch_sizes: XlaOp | None = None,
+    train: bool, bidirectional: bool, *, batch_sizes: XlaOp | None = None,
 ) -> list[XlaOp]:  # fmt: skip
     """Return the hidden states of the last layer, f[T,B,D H], and the last states of all layers, f[D layers,B,...]."""
     cell = _CELLS[str(call.operator._schema.name).removeprefix("aten::")]
@@ -180,27 +181,27 @@ def _of_sequence(
 
 
 @aten("aten.lstm.input")
-def lstm(call: Call, x: XlaOp, states: Sequence[XlaOp], params: Sequence[XlaOp], *options: object) -> list[XlaOp]:
-    return _of_sequence(call, x, tuple(states), params, *options)  # type: ignore[arg-type]
+def lstm(call: Call, x: XlaOp, states: Sequence[XlaOp], params: Sequence[XlaOp], *options: Any) -> list[XlaOp]:
+    return _of_sequence(call, x, tuple(states), params, *options)
 
 
 @aten("aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
-def rnn(call: Call, x: XlaOp, state: XlaOp, params: Sequence[XlaOp], *options: object) -> list[XlaOp]:
-    return _of_sequence(call, x, (state,), params, *options)  # type: ignore[arg-type]
+def rnn(call: Call, x: XlaOp, state: XlaOp, params: Sequence[XlaOp], *options: Any) -> list[XlaOp]:
+    return _of_sequence(call, x, (state,), params, *options)
 
 
 @aten("aten.lstm.data")
 def packed_lstm(
-    call: Call, x: XlaOp, batch_sizes: XlaOp, states: Sequence[XlaOp], params: Sequence[XlaOp], *options: object
+    call: Call, x: XlaOp, batch_sizes: XlaOp, states: Sequence[XlaOp], params: Sequence[XlaOp], *options: Any
 ) -> list[XlaOp]:
-    return _network(call, x, tuple(states), params, *options, batch_sizes)  # type: ignore[arg-type]
+    return _network(call, x, tuple(states), params, *options, batch_sizes=batch_sizes)
 
 
 @aten("aten.gru.data", "aten.rnn_tanh.data", "aten.rnn_relu.data")
 def packed_rnn(
-    call: Call, x: XlaOp, batch_sizes: XlaOp, state: XlaOp, params: Sequence[XlaOp], *options: object
+    call: Call, x: XlaOp, batch_sizes: XlaOp, state: XlaOp, params: Sequence[XlaOp], *options: Any
 ) -> list[XlaOp]:
-    return _network(call, x, (state,), params, *options, batch_sizes)  # type: ignore[arg-type]
+    return _network(call, x, (state,), params, *options, batch_sizes=batch_sizes)
 
 
 @aten("aten.mkldnn_rnn_layer.default")

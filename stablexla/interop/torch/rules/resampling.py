@@ -85,7 +85,7 @@ def _lanczos_filter(x: Any) -> Any:
 
 
 def _antialias(width: int, filter_: Filter) -> Callable[..., Taps]:
-    """Return the taps by a filter of |x| below width / 2, which is as wide in the result's distances if they are longer."""
+    """Return the taps by a filter of |x| below width / 2, and as wide in the result's distances if longer."""
 
     def taps(size: int, count: int, align_corners: bool, given: float | None, number: Any) -> Taps:
         scale = _scale(size, count, align_corners, given, number)
@@ -150,6 +150,7 @@ def upsample(call: Call, x: XlaOp, output_size: Sizes, align_corners: bool, *sca
 
 def _applied_to_bytes(taps: Taps, x: XlaOp, dimension: int) -> XlaOp:
     """Return sums of bytes, s32, by weights of 16 bits and rounded along each dimension, as PyTorch computes them."""
+    assert taps.weights is not None
     places, weights = taps.places.copy(), taps.weights.copy()
     for column in range(1, places.shape[1]):  # weights of one place, at an edge, are rounded together
         same = (places[:, column] == places[:, column - 1]) & (places[:, column] >= 0)
