@@ -18,7 +18,8 @@ _OTHERS = {
     "maximum.List": "maximum.default", "maximum.Scalar": "clamp_min.default", "maximum.ScalarList": "clamp_min.default",
     "minimum.List": "minimum.default", "minimum.Scalar": "clamp_max.default", "minimum.ScalarList": "clamp_max.default",
     "pow.List": "pow.Tensor_Tensor", "pow.Scalar": "pow.Tensor_Scalar", "pow.ScalarList": "pow.Tensor_Scalar",
-    "pow.ScalarAndTensor": "pow.Scalar", "norm.Scalar": "linalg_vector_norm.default", "addcmul.Scalar": "addcmul.default",
+    "pow.ScalarAndTensor": "pow.Scalar", "norm.Scalar": "linalg_vector_norm.default",
+    "addcmul.Scalar": "addcmul.default",
     "addcmul.ScalarList": "addcmul.default", "addcmul.Tensor": "addcmul.default", "addcdiv.Scalar": "addcdiv.default",
     "addcdiv.ScalarList": "addcdiv.default", "addcdiv.Tensor": "addcdiv.default",
 }  # fmt: skip
