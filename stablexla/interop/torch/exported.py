@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
@@ -322,7 +323,9 @@ def _checked(program: Any) -> ExportedProgram:
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
     """Return the program as a functional graph of operators that there are rules for."""
     with quiet(), uncollected():
-        return _with_constants_as_buffers(program).run_decompositions(dict(core_decompositions()))
+        made = _with_constants_as_buffers(program).run_decompositions(dict(core_decompositions()))
+        # Calls that check numbers, such as those of torch.linalg, are ordered by tokens, which are no tensors.
+        return _remove_effect_tokens(made) if made.graph_signature.input_tokens else made
 
 
 def _with_constants_as_buffers(program: ExportedProgram) -> ExportedProgram:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from stablexla.interop import torch as sx_torch
 from stablexla.interop.torch.dynamo import backend
 from tests.interop.torch.running import agrees, compiled
 
@@ -121,6 +122,16 @@ def test_checks_of_factors_in_training() -> None:
     close(made(a, b), function(a, b))
     grads = [torch.autograd.grad(f(a.requires_grad_(), b), a)[0] for f in (made, function)]
     close(*grads)
+
+
+def test_checks_of_factors_in_an_exported_program() -> None:
+    class Inverse(torch.nn.Module):
+        def forward(self, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.linalg.inv(a), torch.linalg.cholesky(a @ a.mT)
+
+    a = regular(torch.float64, 4)
+    for made, wanted in zip(sx_torch.compile(Inverse(), (a,))(a), Inverse()(a), strict=True):
+        close(made, wanted)
 
 
 @pytest.mark.parametrize("dtype", TYPES[1:3], ids=str)
