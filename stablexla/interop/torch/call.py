@@ -118,7 +118,7 @@ def _number(value: Number, type: ElementType) -> Any:
 
 
 def convert(x: XlaOp, type: str | ElementType) -> XlaOp:
-    """Return a tensor in an element type, as `Tensor.to`: true for what is not zero, the real part of a complex number."""
+    """Return a tensor in an element type, as `Tensor.to`: true for what is not 0, the real part of a complex number."""
     wanted = element_type(type)
     if x.element_type == wanted:
         return x

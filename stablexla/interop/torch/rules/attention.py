@@ -40,8 +40,8 @@ def _product(lhs: sx.XlaOp, rhs: sx.XlaOp, contracted: tuple[int, int]) -> sx.Xl
         contracted: the dimension of each, -1 or -2.
     """
     batches = range(rhs.shape.rank - 2)
-    summed = [(lhs.shape.rank + contracted[0],), (rhs.shape.rank + contracted[1],)]
-    numbers = sx.DotDimensionNumbers(*summed, batches, batches)
+    of_lhs, of_rhs = (lhs.shape.rank + contracted[0],), (rhs.shape.rank + contracted[1],)
+    numbers = sx.DotDimensionNumbers(of_lhs, of_rhs, batches, batches)
     return sx.dot_general(lhs, rhs, numbers, preferred_element_type=wide(lhs).element_type)
 
 

@@ -79,8 +79,8 @@ def _standard_normal(call: Call, dimensions: Sequence[int] | None = None) -> sx.
     sizes = call.dimensions if dimensions is None else dimensions
     if not call.type.is_complex:
         return normal_01(call, call.type, sizes)
-    parts = [sx.mul(normal_01(call, call.type, sizes), math.sqrt(0.5)) for _ in range(2)]
-    return sx.complex(*parts)
+    real, imaginary = (sx.mul(normal_01(call, call.type, sizes), math.sqrt(0.5)) for _ in range(2))
+    return sx.complex(real, imaginary)
 
 
 # ---- continuous distributions ----
@@ -89,7 +89,8 @@ def _standard_normal(call: Call, dimensions: Sequence[int] | None = None) -> sx.
 @aten("aten.rand.default", "aten.rand.generator", "aten.rand_like.default", "aten.rand_like.generator")
 def rand(call: Call, *_: object) -> sx.XlaOp:
     if call.type.is_complex:
-        return sx.complex(*(uniform_01(call, call.type, call.dimensions) for _ in range(2)))
+        real, imaginary = (uniform_01(call, call.type, call.dimensions) for _ in range(2))
+        return sx.complex(real, imaginary)
     return uniform_01(call, call.type, call.dimensions)
 
 
@@ -285,7 +286,8 @@ def multinomial(call: Call, weights: sx.XlaOp, num_samples: int, replacement: bo
     # Below the total, however it was rounded, a later category of weight 0 is never taken.
     drawn = sx.min(drawn, sx.next_after(total, zeros_like(total)))
     shape = Shape(element_type("s64"), call.dimensions)
-    return call.apply("aten.searchsorted.Tensor", sums, drawn, right=True, shape=shape)
+    found: sx.XlaOp = call.apply("aten.searchsorted.Tensor", sums, drawn, right=True, shape=shape)
+    return found
 
 
 # ---- draws that are repeated: of checkpoints, which compute again ----
