@@ -45,9 +45,7 @@ class TorchProgram:
         self._names = program.module_call_graph[0].signature.forward_arg_names
         signature = self.exported.graph_signature
         self._inputs = [_reader(self.exported, spec) for spec in signature.input_specs]
-        self._input_names = [
-            spec.arg.name if spec.target is None else spec.target for spec in signature.input_specs
-        ]
+        self._input_names = [spec.arg.name if spec.target is None else spec.target for spec in signature.input_specs]
         held = [n for n, spec in enumerate(signature.input_specs) if spec.kind is not InputKind.USER_INPUT]
         changed = dict(_changes(self.exported))
         self._frozen = [n for n in held if n not in changed.values()] if freeze else []
@@ -219,9 +217,7 @@ def compile(
     return from_exported(exported, options=options, freeze=freeze)
 
 
-def to_stablehlo(
-    program: ExportedProgram, *, version: str = "current", weights: str = "parameters"
-) -> bytes:
+def to_stablehlo(program: ExportedProgram, *, version: str = "current", weights: str = "parameters") -> bytes:
     """Write an exported program as a StableHLO portable artifact.
 
     The parameters of `main` are the module's parameters and buffers under their names (`0.weight`), then the inputs of

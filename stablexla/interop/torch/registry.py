@@ -32,9 +32,7 @@ class Rule:
         self._count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
         self._names = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def arguments(
-        self, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(self, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments as the rule takes them; defaults are those of the operator's schema.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from stablexla.interop.torch.compiled import CompiledGraph
@@ -49,7 +49,7 @@ def compiled(function: Callable[..., Any], *tensors: torch.Tensor) -> list[torch
 
 
 def agree(functions: Sequence[Callable[..., Any]], *tensors: torch.Tensor, signs: bool = False, **near: float) -> None:
-    """Hold functions' results, all of one program, against eager PyTorch's: types, NaN and, where asked for, zeros' signs."""
+    """Hold functions' results, all of one program, against eager PyTorch's: types, NaN and zeros' signs."""
 
     def all_of_them(*given: torch.Tensor) -> list[Any]:
         return [list(pytree.tree_leaves(function(*given))) for function in functions]

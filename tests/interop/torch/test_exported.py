@@ -501,8 +501,6 @@ def test_what_is_no_exported_program():
         sx_torch.from_exported(nn.Linear(3, 2))
 
 
-
-
 class Odd(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.aten._test_optional_intlist(x.to(torch.int32), None)

@@ -157,8 +157,8 @@ def while_loop(
         number, *values = state
         return sx.tuple([sx.add(number, 1), *step.following(values, number)])
 
-    _, *made = sx.while_(goes_on, next_state, [call.constant(0, "s64"), *first])
-    return made
+    made = sx.while_(goes_on, next_state, [call.constant(0, "s64"), *first])
+    return list(made)[1:]
 
 
 @aten("higher_order.while_loop_stack_output")
