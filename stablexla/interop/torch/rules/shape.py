@@ -16,11 +16,11 @@ from stablexla.interop.torch.tensors import inverse, order_of
 
 
 @aten(
-    "aten.alias.default", "aten.clone.default", "aten.detach.default", "aten.contiguous.default",
-    "prims.view_of.default", "aten.lift_fresh.default", "aten.lift_fresh_copy.default", "aten.positive.default",
-    "aten._to_copy.default", "aten.to.dtype", "prims.convert_element_type.default", "aten.alias_copy.default",
-    "aten.detach_copy.default", "aten.lift.default", "prims.clone.default", "prims.device_put.default",
-    "aten._lazy_clone.default",
+    "aten.alias.default", "aten.alias_copy.default", "aten.clone.default", "aten.contiguous.default",
+    "aten.detach.default", "aten.detach_copy.default", "aten.lift.default", "aten.lift_fresh.default",
+    "aten.lift_fresh_copy.default", "aten.positive.default", "aten.to.dtype", "aten._to_copy.default",
+    "aten._lazy_clone.default", "prims.clone.default", "prims.convert_element_type.default",
+    "prims.device_put.default", "prims.view_of.default",
 )  # fmt: skip
 def same(call: Call, x: sx.XlaOp) -> sx.XlaOp:
     return x
