@@ -23,11 +23,11 @@ from stablexla.lowering.support.storage import constant
 from stablexla.targets.buffers.assignment import loop_that_keeps, viewed_array
 from stablexla.targets.codegen.calls import PACKED, PackedInput, Packing, Phase, call_of
 from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.llvm.early_code import borrowed_code
 from stablexla.targets.llvm.engine import load
 from stablexla.targets.llvm.entry import ROLE
 from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.pipeline.driver import run_pipeline
-from stablexla.targets.pipeline.options import CompileOptions
 from stablexla.targets.pipeline.passes import module_pass
 from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.signature.interface import Signature
@@ -127,11 +127,12 @@ def _run(module: ir.Module, symbols: ir.SymbolTable, works: Sequence[_Work]) -> 
             for name in _called({work.phase.function for work in works}, symbols):
                 symbols[name].operation.clone()
             _write_main(works, symbols)
+    with borrowed_code(program, module) as options, module.context, ir.Location.unknown():
         run_pipeline(program, Pipeline("pack", [Step("llvm", ",".join(TO_LLVM), LLVM)]), is_trusted=True)
         given = [np.ascontiguousarray(np.array(work.value)).reshape(-1).view(np.uint8) for work in works]
         sizes = [bytes_of(work.type) for work in works]
         signature = Signature("pack", tuple(_bytes(len(a)) for a in given), tuple(map(_bytes, sizes)))
-        made = load(program, signature, CompileOptions()).execute(given)
+        made = load(program, signature, options).execute(given)
         return [ir.DenseElementsAttr.get(array, signless=True) for array in made]
 
 
