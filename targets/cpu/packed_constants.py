@@ -11,7 +11,7 @@ from typing import Any
 
 import mlir.ir as ir
 import numpy as np
-from mlir.dialects import arith, func, memref, scf, ub
+from mlir.dialects import arith, func, llvm, memref, ub
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
@@ -178,13 +178,10 @@ def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
 
 def _clear(buffer: ir.Value) -> None:
     """Zero a buffer: bytes that a phase leaves unwritten get into the module, and must not be what was in memory."""
-    index = ir.IndexType.get()
-    zero = constant(buffer.type.element_type, 0)
-    ends = (arith.ConstantOp(index, n).result for n in (0, buffer.type.shape[0], 1))
-    loop = scf.ForOp(*ends)
-    with ir.InsertionPoint(loop.body):
-        memref.store(zero, buffer, [loop.induction_variable])
-        scf.YieldOp([])
+    i64, byte = ir.IntegerType.get_signless(64), ir.IntegerType.get_signless(8)
+    number = arith.index_cast(i64, memref.extract_aligned_pointer_as_index(buffer))
+    address = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), number)
+    llvm.intr_memset(address, constant(byte, 0), constant(i64, bytes_of(buffer.type)), False)
 
 
 def _inputs(function: str, symbols: ir.SymbolTable) -> list[ir.Type]:
