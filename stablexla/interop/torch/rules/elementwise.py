@@ -284,9 +284,14 @@ def _must_shift(left: sx.XlaOp, divisor: sx.XlaOp) -> sx.XlaOp:
 
 
 def _greatest_divisor(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
-    """Return Euclid's gcd of integers of one type, all at once until none has anything left over."""
+    """Return Euclid's gcd of integers of one type, all at once until none has anything left over.
+
+    It is taken of unsigned numbers: the least signed one has no absolute value of its own type.
+    """
+    signed = x.element_type
     if not _is_unsigned(x):
-        x, y = sx.abs(x), sx.abs(y)
+        x, y = (sx.select(sx.lt(v, zeros_like(v)), sx.sub(zeros_like(v), v), v) for v in (x, y))
+        x, y = (sx.bitcast_convert_type(v, f"u{signed.bits}") for v in (x, y))
 
     def goes_on(state: sx.XlaOp) -> sx.XlaOp:
         return sx.reduce_all(sx.ne(state[1], zeros_like(y)), False, sx.or_)
@@ -297,7 +302,7 @@ def _greatest_divisor(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
         left = sx.rem(x, sx.select(is_done, full_like(y, 1), y))
         return sx.tuple([sx.select(is_done, x, y), sx.select(is_done, y, left)])
 
-    return sx.while_(goes_on, step, sx.tuple([x, y]))[0]
+    return sx.bitcast_convert_type(sx.while_(goes_on, step, sx.tuple([x, y]))[0], signed)
 
 
 @aten("aten.gcd.default", "prims.gcd.default")
