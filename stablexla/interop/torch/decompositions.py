@@ -77,7 +77,7 @@ def traced(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return body(*args, **kwargs)
 
     # An operator of `torch.library.custom_op` is a Python function, which is as good as a decomposition.
-    custom = OPDEFS.get(operator._schema.name)
+    custom = OPDEFS.get(operator._schema.name) if isinstance(operator, torch._ops.OpOverload) else None
     body = operator if custom is None else custom._init_fn
 
     with quiet(), torch.no_grad():
